@@ -1,0 +1,53 @@
+# The two commands are `make demo` and `make test`; everything else is for those who change the code.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check lint types imports generated generate bench clean up down status
+
+help:  ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; v=sys.version_info; sys.exit(0 if v>=(3,11) else f"evalstop needs Python 3.11 or newer, {sys.executable} is {v[0]}.{v[1]}: make PYTHON=python3.11 …")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+setup: $(STAMP)  ## the virtual environment with the pinned packages
+
+demo: $(STAMP)  ## the main job, on a real control plane of its own (KEEP=1 leaves it up)
+	$(BIN)/python -m deploy.local.demo $(if $(KEEP),--keep)
+
+test: $(STAMP)  ## all tests, those on a real control plane among them
+	$(BIN)/python -m pytest
+
+check: $(STAMP)  ## format, lint, types, layers, generated files
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m controller.api.generate --check
+
+generate: $(STAMP)  ## rewrite the generated files
+	$(BIN)/python -m controller.api.generate
+
+bench: $(STAMP)  ## benchmarks: a table, and build/bench.json
+	$(BIN)/python -m tests.bench
+
+lock: $(STAMP)  ## resolve requirements.lock anew from pyproject.toml
+	$(BIN)/pip install --quiet uv
+	$(BIN)/uv pip compile --universal --generate-hashes --no-header --no-emit-index-url --no-annotate --extra dev -p 3.11 pyproject.toml -o requirements.lock --quiet
+
+up: $(STAMP)  ## a local control plane (deploy/local)
+	$(BIN)/python -m deploy.local up
+
+down: $(STAMP)
+	$(BIN)/python -m deploy.local down
+
+clean:  ## everything that was made here (not the tools under ~/.cache)
+	-test ! -x $(BIN)/python || $(BIN)/python -m deploy.local down
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

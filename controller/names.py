@@ -1,0 +1,59 @@
+"""Every name that two parts of the system must agree on, in one place.
+
+Standard library only, no logic: any part may import it.
+"""
+
+GROUP = "evalstop.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+GPU_RESOURCE = "nvidia.com/gpu"
+
+# Labels on everything the operator creates for an RLHFJob (child workload, its pods, ConfigMap, access Jobs).
+LABEL_JOB = f"{GROUP}/job"
+LABEL_COMPONENT = f"{GROUP}/component"  # workload | run | access
+LABEL_OPERATION = f"{GROUP}/operation"  # access Jobs: secure | retain | restore | list
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGED_BY = "evalstop"
+
+ANNOTATION_JOB_UID = f"{GROUP}/job-uid"
+ANNOTATION_REQUEST = f"{GROUP}/request"  # access Jobs: hash of the request they carry out
+ANNOTATION_ATTEMPT = f"{GROUP}/attempt"
+ANNOTATION_ADMISSION = f"{GROUP}/admission"
+
+FINALIZER = f"{GROUP}/stop"
+FIELD_MANAGER = "evalstop"
+
+# The way back to the trainer: ConfigMap `<rlhfjob>-run`, mounted read-only in every container.
+RUN_CONFIGMAP_SUFFIX = "-run"
+RUN_KEY = "run.json"
+RUN_VOLUME = "evalstop-run"
+RUN_DIR = "/etc/evalstop/run"
+RUN_DIR_ENV = "EVALSTOP_RUN_DIR"
+
+# Metric names of the trainer contract (docs/trainer-contract.md).
+METRIC_EVAL_SCORE = "rlhf_eval_score"  # {metric, step, attempt}
+METRIC_EVAL_STDERR = "rlhf_eval_score_stderr"  # {metric, step, attempt}
+METRIC_EVAL_SAMPLES = "rlhf_eval_samples"  # {metric, step, attempt}
+METRIC_EVALS_TOTAL = "rlhf_evals_total"  # {metric, attempt}
+METRIC_PROXY_REWARD = "rlhf_proxy_reward"
+METRIC_KL = "rlhf_kl"
+METRIC_STEP = "rlhf_step"
+METRIC_TOTAL_STEPS = "rlhf_total_steps"
+METRIC_CHECKPOINT_STEP = "rlhf_checkpoint_step"
+METRIC_RESUMED_STEP = "rlhf_resumed_step"
+METRIC_REQUEST_SERVED = "rlhf_request_served"
+METRIC_EVALUATOR_INFO = "rlhf_evaluator_info"  # {version}
+METRIC_PREFIX = "rlhf_"
+
+EVALS_KEPT = 32  # evals a trainer keeps exposed, and evals an RLHFJob's status keeps
+
+METRICS_PORT_NAME = "metrics"
+DEFAULT_METRICS_PORT = 9400
+
+# The folder, inside a job's checkpoint location, in which the operator's hard links live.
+PINS_FOLDER = ".evalstop"
+
+# Image names of the shipped manifests; deploy/local maps them to local environments.
+OPERATOR_IMAGE = "evalstop/operator"
+TRAINER_IMAGE = "evalstop/example-trainer"

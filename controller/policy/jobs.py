@@ -1,0 +1,333 @@
+"""What `lifecycle.plan` reads and writes: one job's wish, its observed world, its durable record, its plan.
+
+The record is the RLHFJob's status in the brain's words: whatever must survive a restart of the operator is
+in it, and nothing else is remembered between passes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from controller.policy.types import EvalPoint, JobKey, JobState, Mode, PolicySpec, Proposal, Verdict
+
+
+class Direction(StrEnum):
+    MAXIMIZE = "Maximize"
+    MINIMIZE = "Minimize"
+
+
+class RunState(StrEnum):
+    RUN = "Run"
+    STOPPED = "Stopped"
+
+
+class ResumeFrom(StrEnum):
+    BEST = "Best"
+    LATEST = "Latest"
+    STEP = "Step"
+
+
+class Operation(StrEnum):
+    """What an access Job does in the checkpoint store (controller/checkpoints/access.py)."""
+
+    SECURE = "secure"  # hard-link (object store: copy) the best checkpoint out of rotation's reach
+    RETAIN = "retain"  # copy the secured one to where trainers cannot reach, verify its digest
+    RESTORE = "restore"  # copy a retained one back to the workload's volume, verify it
+
+
+class ScrapeOutcome(StrEnum):
+    """How the last attempt to read a trainer's metrics ended. Only OK carries points."""
+
+    OK = "Ok"
+    NO_PODS = "NoPods"  # nothing to scrape yet
+    UNREACHABLE = "Unreachable"
+    TIMEOUT = "Timeout"
+    TOO_LARGE = "TooLarge"
+    NOT_PROMETHEUS = "NotPrometheus"
+    REFUSED_ADDRESS = "RefusedAddress"  # the pod's IP is of a class the settings do not allow to be scraped
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeRequest:
+    id: str
+    source: ResumeFrom
+    step: int | None = None  # with source STEP
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """The RLHFJob's spec, checked and with its pool's caps applied."""
+
+    key: JobKey
+    uid: str
+    generation: int
+    metric: str  # name of the Primary metric
+    replicas: int
+    gpus_per_replica: int
+    rule: PolicySpec
+    modifiers: tuple[PolicySpec, ...] = ()
+    direction: Direction = Direction.MAXIMIZE
+    mode: Mode = Mode.ENFORCE
+    max_step_lag: int = 0  # steps the kept checkpoint may lie before the best eval
+    run_state: RunState = RunState.RUN
+    resume: ResumeRequest | None = None
+    deleting: bool = False
+    problem: tuple[str, str] | None = None  # (reason, message): why this job cannot be accepted as it is
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    name: str
+    node: str | None
+    gpus: int
+    terminal: bool  # Succeeded or Failed
+    ready: bool = False
+    deleting_since: float | None = None  # s
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadView:
+    """The child workload as last seen. ``settled``: suspended and, by its own status, with no active pods."""
+
+    uid: str
+    suspended: bool
+    settled: bool = False
+    finished: str | None = None  # None | "Complete" | "Failed"
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapeView:
+    outcome: ScrapeOutcome
+    message: str = ""
+    at: float = 0.0  # s
+    metrics_seen: tuple[str, ...] = ()  # names in the `metric` label, sorted
+    points: tuple[EvalPoint, ...] = ()  # of the Primary metric, in the trainer's own orientation, any order
+    evals_total: int | None = None
+    proxy: float | None = None
+    kl: float | None = None
+    step: int | None = None
+    total_steps: int | None = None
+    checkpoint_step: int | None = None
+    resumed_step: int | None = None  # step the present process resumed from; 0: started afresh
+    request_served: int | None = None
+    evaluator: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AccessView:
+    """An access Job of this RLHFJob. ``result`` fields are those of its termination message."""
+
+    request_id: str
+    operation: Operation
+    finished: bool
+    ok: bool = False
+    reason: str = ""
+    message: str = ""
+    step: int | None = None
+    path: str = ""
+    digest: str = ""
+    source_digest: str = ""
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    workload: WorkloadView | None = None
+    pods: tuple[PodView, ...] = ()
+    scrape: ScrapeView | None = None
+    access: tuple[AccessView, ...] = ()
+    run_written: bool = False  # ConfigMap `<name>-run` says what the record wants it to say
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    type: str
+    status: bool
+    reason: str
+    message: str
+    since: float  # s, last change of status
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    step: int
+    score: float  # the trainer's own orientation
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A checkpoint the operator has put in safety: secured (beside rotation) or retained (out of reach)."""
+
+    best_step: int  # the best eval it stands for
+    step: int  # its own step, at most max_step_lag earlier
+    path: str
+    digest: str  # "sha256:…" over names and contents
+    at: float
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """An access Job under way, or to be tried again at ``not_before``."""
+
+    operation: Operation
+    best_step: int
+    tries: int = 0
+    not_before: float = 0.0
+
+    @property
+    def request_id(self) -> str:
+        return f"{self.operation}-{self.best_step}-{self.tries}"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRecord:
+    """The stop rule's memory: ``base`` is its state before the oldest eval kept, ``state`` after the newest."""
+
+    name: str
+    version: int
+    params_hash: str
+    base: tuple[object, ...]
+    state: tuple[object, ...]
+    verdict: Verdict | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A stop, as decided: by whom (rule name or ``User``), on what numbers, and how far it has come."""
+
+    by: str
+    mode: Mode
+    proposal: Proposal
+    message: str
+    at: float
+    retained_at: float | None = None
+    suspended_at: float | None = None
+    pods_gone_at: float | None = None
+    handed_to: JobKey | None = None
+    handed_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionRecord:
+    number: int  # the attempt this admission starts
+    nodes: tuple[str, ...]
+    at: float
+    source: JobKey | None = None
+    running_since: float | None = None  # all members' pods running
+
+
+@dataclass(frozen=True, slots=True)
+class RunFile:
+    """Content of ConfigMap ``<name>-run``."""
+
+    attempt: int = 0
+    resume_path: str = ""
+    resume_step: int | None = None
+    request_id: int = 0
+    evaluate: bool = False
+    checkpoint: bool = False
+    stop: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One job's durable memory (status of the RLHFJob)."""
+
+    attempt: int = 0
+    evals: tuple[EvalPoint, ...] = ()  # newest last, at most EVALS_KEPT, the trainer's own orientation
+    evals_seen: int = 0
+    evals_missed: int = 0
+    rule: RuleRecord | None = None
+    best: Best | None = None
+    access: InFlight | None = None
+    secured: Kept | None = None
+    retained: tuple[Kept, ...] = ()
+    decision: Decision | None = None
+    admission: AdmissionRecord | None = None
+    preempting: str | None = None  # reason, while on the way back into the queue
+    restored: Kept | None = None  # checkpoint the next start resumes from
+    run: RunFile = field(default_factory=RunFile)
+    resume_id: str = ""  # last resume request carried out
+    attained: float = 0.0  # GPU-seconds of finished service
+    conditions: tuple[Condition, ...] = ()
+    finished: str | None = None  # None | "Complete" | "Failed"
+
+    def condition(self, type_: str) -> Condition | None:
+        return next((c for c in self.conditions if c.type == type_), None)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateWorkload:
+    """Create the child from the template, suspended."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRun:
+    run: RunFile
+
+
+@dataclass(frozen=True, slots=True)
+class StartWorkload:
+    """Inject the pool's placement and unsuspend; ``nodes`` has one entry per member."""
+
+    attempt: int
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendWorkload:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartAccess:
+    request_id: str
+    operation: Operation
+    step: int  # the step wanted
+    max_step_lag: int = 0
+    release: tuple[int, ...] = ()  # secure: former pins (steps) to let go once the new one is verified
+    source: Kept | None = None  # retain: the secured one; restore: the retained one
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetAccess:
+    """Delete a finished access Job whose result is recorded, or one that is no longer wanted."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetFinalizer:
+    present: bool
+
+
+Action = CreateWorkload | WriteRun | StartWorkload | SuspendWorkload | StartAccess | ForgetAccess | SetFinalizer
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A Kubernetes Event to post on the RLHFJob after the status is written."""
+
+    reason: str
+    message: str
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Carry out: write ``record`` to status if it changed, then ``actions`` in order, then ``events``.
+
+    ``queue`` is how the job stands before its pool (None: it does not compete for GPUs).
+    ``requeue_after`` (s): plan again then though nothing happened.
+    """
+
+    record: JobRecord
+    actions: tuple[Action, ...] = ()
+    events: tuple[Event, ...] = ()
+    queue: JobState | None = None
+    proposal: Proposal | None = None
+    requeue_after: float | None = None

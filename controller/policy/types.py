@@ -1,0 +1,218 @@
+"""The vocabulary of the brain: plain frozen values, standard library only.
+
+Units: times are seconds since the epoch (simulator: since its start), GPU amounts are whole GPUs, scores
+are in the metric's own unit and already oriented so that higher is better wherever a rule sees them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+JobKey = str  # "namespace/name"
+
+
+class Attempt(NamedTuple):
+    """One process life of a trainer: the operator's attempt number, then the process's start time.
+
+    A pod that its Job restarted keeps the number and gets a later start, so tuples order lives correctly.
+    """
+
+    number: int
+    started: int
+
+    @staticmethod
+    def parse(text: str) -> Attempt:
+        """``"3-1732186000"`` -> ``Attempt(3, 1732186000)``; a bare number gets start 0.
+
+        Raises:
+            ValueError: the text is not of that form.
+        """
+        number, _, started = text.partition("-")
+        if not number.isascii() or not number.isdigit() or (started and not (started.isascii() and started.isdigit())):
+            raise ValueError(f"attempt {text!r}: expected '<number>-<start seconds>', as in '1-1732186000'")
+        return Attempt(int(number), int(started or 0))
+
+    def __str__(self) -> str:
+        return f"{self.number}-{self.started}"
+
+
+class EvalPoint(NamedTuple):
+    """One evaluation of one metric, identified by its step and attempt."""
+
+    step: int
+    score: float
+    attempt: Attempt = Attempt(0, 0)
+    stderr: float | None = None
+    samples: int | None = None
+
+
+class Verb(StrEnum):
+    """What a stop rule asks for after an eval.
+
+    CONTINUE: nothing to do. STOP: the run is past its best; the best checkpoint is to be retained and the
+    GPUs freed. A rule only proposes: the pool's plan is where a proposal becomes a release.
+    """
+
+    CONTINUE = "Continue"
+    STOP = "Stop"
+
+
+class Verdict(NamedTuple):
+    """A stop rule's answer to one eval, with the numbers it saw.
+
+    ``reason`` is a CamelCase code, ``statistic`` and ``threshold`` are what was compared (unit: the rule's).
+    """
+
+    verb: Verb
+    reason: str
+    statistic: float
+    threshold: float
+
+
+class Mode(StrEnum):
+    """How far the operator may go. Order of reach: Off < Shadow < Enforce."""
+
+    ENFORCE = "Enforce"
+    SHADOW = "Shadow"
+    OFF = "Off"
+
+
+MODE_REACH: Mapping[Mode, int] = {Mode.OFF: 0, Mode.SHADOW: 1, Mode.ENFORCE: 2}
+
+
+def cap_mode(mode: Mode, cap: Mode) -> Mode:
+    """The lesser of what a job asks for and what its pool allows."""
+    return min(mode, cap, key=MODE_REACH.__getitem__)
+
+
+class JobState(StrEnum):
+    """Where a job stands in its pool's queue."""
+
+    QUEUED = "Queued"  # suspended, waiting for admission
+    ADMITTED = "Admitted"  # holds GPUs, or is about to: admission written, pods not all seen yet
+    STOPPING = "Stopping"  # release granted; still holds its GPUs until its pods are gone
+    PREEMPTING = "Preempting"  # on its way back into the queue; still holds its GPUs
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A verdict on its way to the pool: which eval asked for the stop, and on what evidence."""
+
+    step: int
+    best_step: int
+    reason: str
+    statistic: float
+    threshold: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job as its pool sees it. Labels of hidden truth (does it hack?) never appear here."""
+
+    key: JobKey
+    submitted: float  # s
+    sequence: int  # breaks ties between jobs submitted at the same time; lower came first
+    replicas: int
+    gpus_per_replica: int
+    priority: int = 0
+    state: JobState = JobState.QUEUED
+    bound: tuple[tuple[str, int], ...] = ()  # (node, GPUs) of each non-terminal pod that has a node
+    unbound: int = 0  # admitted members whose pod has no node yet
+    nodes: tuple[str, ...] = ()  # planned node of each member, as written at admission
+    attained: float = 0.0  # GPU-seconds of service so far
+    remaining: float | None = None  # s, estimate of the running time left; None: unknown
+    proposal: Proposal | None = None
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the whole gang."""
+        return self.replicas * self.gpus_per_replica
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node of a pool: ``foreign`` GPUs are requested by non-terminal pods of no job in the snapshot."""
+
+    name: str
+    gpus: int
+    foreign: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """GPUs on the way from one job to another, kept from everybody else until ``expires`` (s)."""
+
+    source: JobKey
+    target: JobKey
+    nodes: tuple[str, ...]  # one entry per member of the target's gang
+    expires: float
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySpec:
+    """A policy or rule chosen by name, with its parameters by field name."""
+
+    name: str
+    params: Mapping[str, float | int | str | bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSnapshot:
+    """Everything the pool's plan may look at."""
+
+    pool: str
+    policy: PolicySpec
+    nodes: tuple[NodeView, ...]
+    jobs: tuple[JobView, ...]
+    holds: tuple[Hold, ...] = ()
+    hold_seconds: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The one place where a verdict becomes a release: this job is to be stopped."""
+
+    key: JobKey
+    proposal: Proposal
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A job to start; ``nodes`` has one entry per member. ``source``: whose freed GPUs it gets, if held."""
+
+    key: JobKey
+    nodes: tuple[str, ...]
+    source: JobKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """A running job to put back into the queue at its next checkpoint."""
+
+    key: JobKey
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why a queued job was not admitted: a CamelCase code and a sentence with the numbers."""
+
+    key: JobKey
+    position: int  # 1 = next
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPlan:
+    """What is to happen in a pool now. ``wake_at`` (s): when to plan again though nothing happened."""
+
+    grants: tuple[Grant, ...] = ()
+    admissions: tuple[Admission, ...] = ()
+    preemptions: tuple[Preemption, ...] = ()
+    holds: tuple[Hold, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    wake_at: float | None = None
