@@ -83,6 +83,7 @@ class PodView:
     gpus: int
     terminal: bool  # Succeeded or Failed
     ready: bool = False
+    succeeded: bool = False
     deleting_since: float | None = None  # s
 
 
@@ -134,11 +135,14 @@ class AccessView:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
+    """The world as the shell last saw it."""
+
     workload: WorkloadView | None = None
     pods: tuple[PodView, ...] = ()
     scrape: ScrapeView | None = None
     access: tuple[AccessView, ...] = ()
-    run_written: bool = False  # ConfigMap `<name>-run` says what the record wants it to say
+    run_written: RunFile | None = None  # what ConfigMap `<name>-run` says now
+    finalizer: bool = False  # ours is on the RLHFJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +171,7 @@ class Kept:
     digest: str  # "sha256:…" over names and contents
     at: float
     bytes: int = 0
+    score: float = 0.0  # of the best eval it stands for, the trainer's own orientation
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +190,10 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class RuleRecord:
-    """The stop rule's memory: ``base`` is its state before the oldest eval kept, ``state`` after the newest."""
+    """The stop rule's memory: ``base`` is its state before the oldest eval kept, ``state`` after the newest.
+
+    States are nested tuples of JSON scalars.
+    """
 
     name: str
     version: int
@@ -240,7 +248,8 @@ class JobRecord:
     attempt: int = 0
     evals: tuple[EvalPoint, ...] = ()  # newest last, at most EVALS_KEPT, the trainer's own orientation
     evals_seen: int = 0
-    evals_missed: int = 0
+    evals_missed: int = 0  # evals that left the trainer's window before they were scraped
+    evals_in_attempt: int = 0  # accepted from the newest attempt
     rule: RuleRecord | None = None
     best: Best | None = None
     access: InFlight | None = None
@@ -305,7 +314,9 @@ class SetFinalizer:
     present: bool
 
 
-Action = CreateWorkload | WriteRun | StartWorkload | SuspendWorkload | StartAccess | ForgetAccess | SetFinalizer
+Action = (
+    CreateWorkload | WriteRun | StartWorkload | SuspendWorkload | StartAccess | ForgetAccess | SetFinalizer
+)
 
 
 @dataclass(frozen=True, slots=True)

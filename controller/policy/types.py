@@ -31,7 +31,11 @@ class Attempt(NamedTuple):
             ValueError: the text is not of that form.
         """
         number, _, started = text.partition("-")
-        if not number.isascii() or not number.isdigit() or (started and not (started.isascii() and started.isdigit())):
+        if (
+            not number.isascii()
+            or not number.isdigit()
+            or (started and not (started.isascii() and started.isdigit()))
+        ):
             raise ValueError(f"attempt {text!r}: expected '<number>-<start seconds>', as in '1-1732186000'")
         return Attempt(int(number), int(started or 0))
 

@@ -1,0 +1,72 @@
+"""Stop rules, chosen by name: the only door to them for operator, simulator and API.
+
+A new rule is one file with its params dataclass and one entry in `RULES` (docs/new-stop-rule.md). Schema,
+CRD, conversion and CLI follow from the entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from controller.policy import params as _params
+from controller.policy.params import ParamError, fingerprint
+from controller.policy.stopping.base import RuleType, State, StopRule
+from controller.policy.stopping.kdeclines import KDeclines, KDeclinesParams
+from controller.policy.stopping.warmup import WarmUp, WarmUpParams
+from controller.policy.types import PolicySpec
+
+__all__ = [
+    "MODIFIERS",
+    "RULES",
+    "ParamError",
+    "RuleType",
+    "State",
+    "StopRule",
+    "make_rule",
+    "rule_fingerprint",
+]
+
+RULES: Mapping[str, RuleType] = {
+    rule.name: rule
+    for rule in (
+        RuleType(
+            "kDeclines", KDeclinesParams, KDeclines, "k consecutive evals, each lower than the one before"
+        ),
+    )
+}
+
+MODIFIERS: Mapping[str, RuleType] = {
+    modifier.name: modifier
+    for modifier in (RuleType.of(WarmUp, WarmUpParams, "no stop before a number of evals"),)
+}
+
+
+def make_rule(spec: PolicySpec, modifiers: Sequence[PolicySpec] = ()) -> StopRule:
+    """The rule a spec names, wrapped by its modifiers in their order: the first is the innermost.
+
+    Raises:
+        ParamError: unknown rule, modifier or parameter, or a value out of bounds; the message names it.
+    """
+    rule_type = _look_up(RULES, spec.name, "stopRule")
+    rule = rule_type.make(_params.build(rule_type.params, spec.params, spec.name))
+    for modifier in modifiers:
+        modifier_type = _look_up(MODIFIERS, modifier.name, "modifiers")
+        rule = modifier_type.make(_params.build(modifier_type.params, modifier.params, modifier.name), rule)
+    return rule
+
+
+def rule_fingerprint(spec: PolicySpec, modifiers: Sequence[PolicySpec] = ()) -> str:
+    """Identifies rule, modifiers, their versions and every effective parameter.
+
+    A state is only valid under the fingerprint it was made under.
+    """
+    make_rule(spec, modifiers)  # refuses what is wrong
+    chosen = [(RULES[spec.name], spec), *((MODIFIERS[m.name], m) for m in modifiers)]
+    return fingerprint([[t.name, t.version, _params.build(t.params, s.params, t.name)] for t, s in chosen])
+
+
+def _look_up(registry: Mapping[str, RuleType], name: str, field: str) -> RuleType:
+    try:
+        return registry[name]
+    except KeyError:
+        raise ParamError(field, name, "one of " + ", ".join(registry)) from None

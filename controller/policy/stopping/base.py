@@ -1,0 +1,56 @@
+"""What a stop rule is: a pure fold over evals, with its memory in the caller's hands.
+
+A rule never keeps state on itself. ``initial()`` gives the empty state, ``observe(state, point)`` the next
+state and a verdict; states are tuples of JSON scalars, so that they fit into a resource's status and a
+decision log, and so that a restarted operator goes on where it was.
+
+What every rule can rely on (the caller, `EvalStream` in history.py, sees to it): scores are finite and
+oriented higher-is-better, steps strictly increase. What every rule must keep to: one observation costs
+O(window) at most, the state stays under 400 bytes of JSON, and the same points give the same verdicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from controller.policy.types import EvalPoint, Verdict
+
+State = tuple[Any, ...]
+
+
+class StopRule(Protocol):
+    """One way to tell from a run's evals that it is past its best."""
+
+    name: ClassVar[str]  # as users write it: lowerCamelCase
+    version: ClassVar[int]  # raised when the same evals would give other verdicts
+    params: Any  # the rule's frozen params dataclass
+
+    def initial(self) -> State:
+        """The state before any eval."""
+        ...
+
+    def observe(self, state: State, point: EvalPoint) -> tuple[State, Verdict]:
+        """Take in one eval; return the next state and what the rule asks for."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RuleType:
+    """A registered rule or modifier: its params dataclass and how to make it.
+
+    A rule's ``make`` takes the params; a modifier's takes the params and the rule it wraps.
+    ``doc`` is the first line users read about it.
+    """
+
+    name: str
+    version: int
+    params: type[Any]
+    make: Callable[..., StopRule]
+    doc: str
+
+    @staticmethod
+    def of(make: Any, params: type[Any], doc: str) -> RuleType:
+        """An entry for a rule or modifier class, which carries its own name and version."""
+        return RuleType(make.name, make.version, params, make, doc)

@@ -1,0 +1,58 @@
+"""EvalStop's own rule: k consecutive evals, each lower than the one before.
+
+It is Prechelt's UP_k criterion (Prechelt 1998, "Early stopping, but when?") on a score instead of an error.
+On flat noise it fires with probability that depends on k and the number of evals only, not on the noise:
+each run of k+1 evals falls strictly with probability 1/(k+1)!. Choose k by the number of evals, or use a
+``min_delta`` above the noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from controller.policy.params import check, param
+from controller.policy.stopping.base import State
+from controller.policy.types import EvalPoint, Verb, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class KDeclinesParams:
+    k: int = param(3, unit="evals", doc="consecutive declines that stop the run", ge=1, le=100)
+    min_delta: float = param(
+        0.0,
+        unit="score",
+        doc="a fall of this much or less is no decline and resets the streak",
+        ge=0.0,
+        le=1e9,
+    )
+
+
+class KDeclines:
+    """Stop after ``k`` consecutive declines; a tie, or a fall within ``min_delta``, resets the streak.
+
+    State: (previous score or None, streak).
+    """
+
+    name: ClassVar[str] = "kDeclines"
+    version: ClassVar[int] = 1
+
+    def __init__(self, params: KDeclinesParams) -> None:
+        check(params, self.name)
+        self.params = params
+        self._k = params.k
+        self._min_delta = params.min_delta
+
+    def initial(self) -> State:
+        return (None, 0)
+
+    def observe(self, state: State, point: EvalPoint) -> tuple[State, Verdict]:
+        previous, streak = state
+        score = point.score
+        declined = previous is not None and previous - score > self._min_delta
+        streak = streak + 1 if declined else 0
+        if streak >= self._k:
+            verdict = Verdict(Verb.STOP, "ConsecutiveDeclines", streak, self._k)
+        else:
+            verdict = Verdict(Verb.CONTINUE, "Declining" if declined else "NotDeclining", streak, self._k)
+        return (score, streak), verdict
