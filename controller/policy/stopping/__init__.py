@@ -29,9 +29,7 @@ __all__ = [
 RULES: Mapping[str, RuleType] = {
     rule.name: rule
     for rule in (
-        RuleType(
-            "kDeclines", KDeclinesParams, KDeclines, "k consecutive evals, each lower than the one before"
-        ),
+        RuleType.of(KDeclines, KDeclinesParams, "k consecutive evals, each lower than the one before"),
     )
 }
 
