@@ -1,0 +1,56 @@
+"""Queue policies, chosen by name: the only door to them for operator, simulator and API.
+
+A new policy is one file with its params dataclass and one entry in `POLICIES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controller.policy.params import ParamError, build
+from controller.policy.queueing.base import EventKind, QueueDecision, QueueEvent, QueuePolicy, Room
+from controller.policy.queueing.evalstop import EvalStop
+from controller.policy.queueing.fifo import Fifo, FifoParams
+from controller.policy.types import PolicySpec
+
+__all__ = [
+    "POLICIES",
+    "EvalStop",
+    "EventKind",
+    "PolicyType",
+    "QueueDecision",
+    "QueueEvent",
+    "QueuePolicy",
+    "Room",
+    "make_policy",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyType:
+    """A registered queue policy: its params dataclass and how to make it."""
+
+    name: str
+    params: type[Any]
+    make: Callable[..., QueuePolicy]
+    doc: str
+
+
+POLICIES: Mapping[str, PolicyType] = {
+    policy.name: policy
+    for policy in (PolicyType(Fifo.name, FifoParams, Fifo, "in the order of submission, within priorities"),)
+}
+
+
+def make_policy(spec: PolicySpec) -> QueuePolicy:
+    """The queue policy a spec names, without EvalStop around it.
+
+    Raises:
+        ParamError: unknown policy or parameter, or a value out of bounds; the message names it.
+    """
+    if spec.name not in POLICIES:
+        raise ParamError("queuePolicy", spec.name, "one of " + ", ".join(POLICIES))
+    policy = POLICIES[spec.name]
+    return policy.make(build(policy.params, spec.params, spec.name))

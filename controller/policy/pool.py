@@ -1,0 +1,168 @@
+"""The pool's plan: who is released, who starts where, who waits and why. Pure, total, deterministic.
+
+Every GPU of a node is in exactly one of these accounts: free, foreign (pods of no job here), bound (pods of
+jobs here, whatever their state, until they are gone or terminal), or reserved (members of admitted gangs
+whose pods have no node yet). A job whose stop has begun keeps its GPUs in `bound` until its pods are gone:
+released means gone.
+
+Holds announce, before a node is free, to whom its GPUs will go. The winner is chosen again, by the same
+policy, when they are free; a hold never decides an admission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from controller.policy.placement import NodeRoom, fit
+from controller.policy.queueing import EvalStop, make_policy
+from controller.policy.types import (
+    Admission,
+    Grant,
+    Hold,
+    JobKey,
+    JobState,
+    JobView,
+    NodeView,
+    PoolPlan,
+    PoolSnapshot,
+    Preemption,
+    Waiting,
+)
+
+
+def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
+    """What is to happen in this pool at ``now`` (s).
+
+    Raises:
+        ParamError: the pool's queue policy or one of its parameters does not exist or is out of bounds.
+    """
+    policy = EvalStop(make_policy(snapshot.policy))
+    free = free_gpus(snapshot)
+    unfit = {j.key: why for j in snapshot.jobs if (why := _unfit(j, snapshot.nodes, snapshot.pool))}
+    policy.rebuild(j for j in snapshot.jobs if j.key not in unfit)
+
+    room = NodeRoom(free, held={})
+    decision = policy.decide(now, room)
+    admitted = tuple(
+        Admission(j.key, room.placed[j.key], _source(room.placed[j.key], snapshot)) for j in decision.admit
+    )
+    leaving = [j for j in snapshot.jobs if j.state is JobState.STOPPING] + decision.release
+    taken = {a.key for a in admitted}
+    rest = [j for j in policy.queue() if j.key not in taken]
+    holds = _holds(snapshot, leaving, rest, room.free, now)
+    wakes = [w for w in (decision.wake_at, *(h.expires for h in holds)) if w is not None]
+    return PoolPlan(
+        grants=tuple(Grant(j.key, j.proposal) for j in decision.release if j.proposal is not None),
+        admissions=admitted,
+        preemptions=tuple(Preemption(j.key, why) for j, why in decision.preempt),
+        holds=holds,
+        waiting=_waiting(rest, room.free, unfit),
+        wake_at=min(wakes, default=None),
+    )
+
+
+def free_gpus(snapshot: PoolSnapshot) -> dict[str, int]:
+    """Free GPUs per node: allocatable less foreign, bound and reserved; never below zero.
+
+    An admitted gang's members without a node are charged where their admission planned them, or, if that
+    node is no longer here, wherever they fit.
+    """
+    free = {n.name: n.gpus - n.foreign for n in snapshot.nodes}
+    for job in snapshot.jobs:
+        for node, gpus in job.bound:
+            if node in free:
+                free[node] -= gpus
+    for job in snapshot.jobs:
+        if job.state is JobState.ADMITTED and job.unbound and job.gpus_per_replica:
+            for node in _reserved(job, free):
+                free[node] -= job.gpus_per_replica
+    return {name: max(0, gpus) for name, gpus in free.items()}
+
+
+def _reserved(job: JobView, free: Mapping[str, int]) -> list[str]:
+    """One node per unbound member: the planned ones that no bound member took, then any that fit."""
+    open_ = list(job.nodes)
+    for node, _ in job.bound:
+        if node in open_:
+            open_.remove(node)
+    nodes = [n for n in open_ if n in free][: job.unbound]
+    missing = job.unbound - len(nodes)
+    if missing:
+        nodes += fit({n: max(0, g) for n, g in free.items()}, missing, job.gpus_per_replica) or ()
+    return nodes
+
+
+def _source(nodes: tuple[str, ...], snapshot: PoolSnapshot) -> JobKey | None:
+    """The stopped job whose freed GPUs these are: the oldest hold on one of the nodes whose source is gone."""
+    stopping = {j.key for j in snapshot.jobs if j.state is JobState.STOPPING}
+    gone = (h for h in snapshot.holds if h.source not in stopping and set(h.nodes) & set(nodes))
+    return next((h.source for h in sorted(gone, key=lambda h: (h.expires, h.source))), None)
+
+
+def _holds(
+    snapshot: PoolSnapshot,
+    leaving: Iterable[JobView],
+    rest: list[JobView],
+    free: Mapping[str, int],
+    now: float,
+) -> tuple[Hold, ...]:
+    """Whom each leaving job's GPUs will go to: the same policy on the room as it will be then."""
+    known = {(h.source, h.target): h for h in snapshot.holds}
+    policy = make_policy(snapshot.policy)
+    policy.rebuild(rest)
+    room = NodeRoom(free, held={})
+    holds: list[Hold] = []
+    promised: set[JobKey] = set()
+    for job in leaving:
+        room.give(job)
+        for winner in policy.decide(now, room).admit:
+            if winner.key in promised:
+                continue
+            promised.add(winner.key)
+            nodes = room.placed[winner.key]
+            old = known.get((job.key, winner.key))
+            expires = old.expires if old is not None else now + snapshot.hold_seconds
+            if expires > now:
+                holds.append(Hold(job.key, winner.key, nodes, expires))
+        policy.rebuild(j for j in rest if j.key not in promised)
+    return tuple(holds)
+
+
+def _unfit(job: JobView, nodes: tuple[NodeView, ...], pool: str) -> str | None:
+    """Why this gang could not run even in an empty pool; None if it could."""
+    if job.state is not JobState.QUEUED or not job.gpus:
+        return None
+    largest = max((n.gpus for n in nodes), default=0)
+    if job.gpus_per_replica > largest:
+        return (
+            f"spec.gang.gpusPerReplica: {job.gpus_per_replica} is more than the {largest} GPUs of the largest node "
+            f"of pool {pool!r}; at most {largest} is right"
+        )
+    members = sum(n.gpus // job.gpus_per_replica for n in nodes)
+    if job.replicas > members:
+        return (
+            f"spec.gang.replicas: {job.replicas} replicas of {job.gpus_per_replica} GPUs are more than pool {pool!r} "
+            f"can hold ({sum(n.gpus for n in nodes)} GPUs on {len(nodes)} nodes); at most {members} is right"
+        )
+    return None
+
+
+def _waiting(
+    rest: list[JobView], free: Mapping[str, int], unfit: Mapping[JobKey, str]
+) -> tuple[Waiting, ...]:
+    waiting = []
+    for position, job in enumerate(rest, start=1):
+        if fit(free, job.replicas, job.gpus_per_replica) is not None:
+            head = rest[0]
+            waiting.append(
+                Waiting(job.key, position, "BehindHead", f"it would fit, but {head.key} comes first")
+            )
+        else:
+            total, largest = sum(free.values()), max(free.values(), default=0)
+            message = (
+                f"needs {job.replicas} x {job.gpus_per_replica} GPUs at once; {total} are free, "
+                f"at most {largest} on one node"
+            )
+            waiting.append(Waiting(job.key, position, "WaitingForGPUs", message))
+    waiting += [Waiting(key, 0, "TooLarge", why) for key, why in sorted(unfit.items())]
+    return tuple(waiting)
