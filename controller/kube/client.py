@@ -1,0 +1,161 @@
+"""A small API client over ``kubernetes.aio``: plain dicts in and out, one exception tree, counted calls.
+
+Every patch names its content type: the library's defaults differ by kind and are wrong for lists.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+import aiohttp
+from kubernetes.aio.client import ApiClient
+
+from controller import names
+from controller.kube.connect import Connection
+from controller.kube.errors import Unavailable, from_response
+from controller.kube.resources import Resource
+
+Object = dict[str, Any]
+CallHook = Callable[[str, str, str], None]  # (verb, resource, outcome), after each call
+
+MERGE_PATCH = "application/merge-patch+json"
+PAGE = 500  # objects a LIST asks for at a time
+
+
+class Api:
+    """Calls to one API server. Close it when done (or use it as an async context manager).
+
+    Every method raises a subclass of ``ApiError``; ``Unavailable`` means the effect is unknown, so callers
+    must be able to repeat the call: creates use deterministic names, patches carry a resourceVersion or are
+    idempotent.
+    """
+
+    def __init__(self, connection: Connection, timeout: float = 30.0, hook: CallHook | None = None) -> None:
+        self._client = ApiClient(connection.configuration)
+        self._client.user_agent = "evalstop-operator"
+        self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(5.0, timeout))
+        self._hook = hook or (lambda verb, resource, outcome: None)
+
+    async def __aenter__(self) -> Api:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._client.close()  # type: ignore[no-untyped-call]
+
+    # -- reading ---------------------------------------------------------------------------------------
+
+    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
+        return await self._call("get", "GET", resource, resource.path(namespace, name))
+
+    async def list(
+        self, resource: Resource, namespace: str | None = None, *, labels: str = "", fields: str = ""
+    ) -> tuple[list[Object], str]:
+        """All objects and the resourceVersion at which they were all true, read page by page.
+
+        Items of a LIST carry no kind of their own; it is put back. ``Gone`` (a page token that expired)
+        is left to the caller, who starts anew.
+        """
+        query = {"limit": str(PAGE), "labelSelector": labels, "fieldSelector": fields}
+        items: list[Object] = []
+        while True:
+            page = await self._call("list", "GET", resource, resource.path(namespace), query)
+            for item in page.get("items") or []:
+                items.append({"apiVersion": resource.api_version, "kind": resource.kind, **item})
+            token = page["metadata"].get("continue")
+            if not token:
+                return items, page["metadata"]["resourceVersion"]
+            query["continue"] = token
+
+    # -- writing ---------------------------------------------------------------------------------------
+
+    async def create(self, resource: Resource, body: Object, *, dry_run: bool = False) -> Object:
+        namespace = body["metadata"].get("namespace")
+        query = {"fieldManager": names.FIELD_MANAGER}
+        if dry_run:
+            query["dryRun"] = "All"
+        verb = "dry-run" if dry_run else "create"
+        return await self._call(verb, "POST", resource, resource.path(namespace), query, body)
+
+    async def merge_patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Mapping[str, Any],
+        namespace: str | None = None,
+        *,
+        subresource: str = "",
+        version: str | None = None,
+        uid: str | None = None,
+    ) -> Object:
+        """Patch an object. With ``version``: only if it is still at that resourceVersion, else ``Conflict``;
+        with ``uid``: only if it is still that object and not a namesake."""
+        body = dict(patch)
+        metadata = dict(body.get("metadata") or {})
+        if version is not None:
+            metadata["resourceVersion"] = version
+        if uid is not None:
+            metadata["uid"] = uid
+        if metadata:
+            body["metadata"] = metadata
+        query = {"fieldManager": names.FIELD_MANAGER}
+        path = resource.path(namespace, name, subresource)
+        verb = f"patch-{subresource}" if subresource else "patch"
+        return await self._call(verb, "PATCH", resource, path, query, body, MERGE_PATCH)
+
+    async def delete(self, resource: Resource, name: str, namespace: str | None, uid: str) -> None:
+        """Delete exactly the object of that uid, its dependents in the background."""
+        body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+        options: Object = {**body, "preconditions": {"uid": uid}}
+        await self._call("delete", "DELETE", resource, resource.path(namespace, name), None, options)
+
+    # -- the one call ----------------------------------------------------------------------------------
+
+    async def _call(
+        self,
+        verb: str,
+        method: str,
+        resource: Resource,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Object | None = None,
+        content_type: str = "application/json",
+    ) -> Object:
+        outcome = "cancelled"
+        try:
+            status, data, headers = await self._request(method, path, query, body, content_type)
+            outcome = str(status)
+            if 200 <= status <= 299:
+                answer: Object = json.loads(data)
+                return answer
+            raise from_response(status, data, headers)
+        except TimeoutError as error:
+            outcome = "timeout"
+            raise Unavailable(
+                0, "Timeout", f"{method} {path}: no answer within {self._timeout.total:g} s"
+            ) from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            outcome = "broken"
+            raise Unavailable(
+                0, "ConnectionBroken", f"{method} {path}: {type(error).__name__}: {error}"
+            ) from error
+        finally:
+            self._hook(verb, resource.plural, outcome)
+
+    async def _request(
+        self, method: str, path: str, query: Mapping[str, str] | None, body: Object | None, content_type: str
+    ) -> tuple[int, bytes, Mapping[str, str]]:
+        """Bytes over the wire; tests wrap this to inject faults."""
+        given = {key: value for key, value in (query or {}).items() if value}
+        headers = {"Accept": "application/json", "Content-Type": content_type}
+        await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+        headers.update(self._client.default_headers)
+        url = self._client.configuration.host + path + (f"?{urlencode(given)}" if given else "")
+        response = await self._client.call_api(method, url, headers, body, _request_timeout=self._timeout)
+        data: bytes = await response.read()  # type: ignore[no-untyped-call]
+        return response.status, data, response.headers

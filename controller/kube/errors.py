@@ -1,0 +1,73 @@
+"""What an API call can end in, as exception classes a caller can tell apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+class ApiError(Exception):
+    """A refused or failed API call.
+
+    ``status``: HTTP status, 0 when no answer came. ``reason``: the API's CamelCase reason ("AlreadyExists").
+    ``retry_after``: seconds the server asked to wait, if it did.
+    """
+
+    def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
+        super().__init__(f"{reason} ({status}): {message}" if status else f"{reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after = retry_after
+
+
+class NotFound(ApiError):
+    """404: the object, or its kind, is not there."""
+
+
+class Conflict(ApiError):
+    """409: the object changed since it was read (resourceVersion or uid precondition)."""
+
+
+class AlreadyExists(ApiError):
+    """409 on create: an object of that name is there."""
+
+
+class Refused(ApiError):
+    """The server understood and said no (400, 403, 422): the same call again gets the same answer."""
+
+
+class Gone(ApiError):
+    """410: the resourceVersion or continue token asked for is too old."""
+
+
+class Unavailable(ApiError):
+    """No usable answer (429, 5xx, timeout, broken connection): whether the call took effect is unknown."""
+
+
+_CLASSES: Mapping[int, type[ApiError]] = {400: Refused, 403: Refused, 404: NotFound, 410: Gone, 422: Refused}
+
+
+def from_response(status: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
+    """The exception for a non-2xx answer; reads the message out of a ``Status`` object when there is one."""
+    reason, message = "", ""
+    try:
+        answer: Any = json.loads(body)
+        if isinstance(answer, dict):
+            reason, message = str(answer.get("reason") or ""), str(answer.get("message") or "")
+    except ValueError:
+        message = body[:300].decode("utf-8", "replace")
+    if status == 409:
+        kind: type[ApiError] = AlreadyExists if reason == "AlreadyExists" else Conflict
+    elif status == 429 or status >= 500:
+        kind = Unavailable
+    else:
+        kind = _CLASSES.get(status, ApiError)
+    wait = headers.get("Retry-After", "")
+    return kind(
+        status,
+        reason or f"HTTP{status}",
+        message or "the server gave no message",
+        float(wait) if wait.isascii() and wait.isdigit() else None,
+    )

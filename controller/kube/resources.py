@@ -1,0 +1,64 @@
+"""The kinds the operator reads or writes, and their addresses on the API server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controller import names
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One kind. ``selector`` is the label selector under which the operator lists and watches it."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+    selector: str = ""
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def qualified(self) -> str:
+        """``jobs.batch``, ``pods``: the name kubectl and RBAC use."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str = "") -> str:
+        """URL path of a collection or an object; ``namespace=None`` on a namespaced kind: all namespaces.
+
+        Raises:
+            ValueError: an object of a namespaced kind without its namespace.
+        """
+        if name is not None and self.namespaced and not namespace:
+            raise ValueError(f"{self.plural} {name!r}: a namespaced object needs its namespace")
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        parts = [root]
+        if self.namespaced and namespace:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        if name is not None:
+            parts.append(name)
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)
+
+    def __str__(self) -> str:
+        return self.qualified
+
+
+RLHFJOBS = Resource(names.GROUP, names.VERSION, "rlhfjobs", "RLHFJob")
+GPUPOOLS = Resource(names.GROUP, names.VERSION, "gpupools", "GPUPool", namespaced=False)
+JOBS = Resource("batch", "v1", "jobs", "Job", selector=names.LABEL_JOB)
+PODS = Resource("", "v1", "pods", "Pod", selector=names.LABEL_JOB)
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap", selector=names.LABEL_JOB)
+CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+EVENTS = Resource("", "v1", "events", "Event")
+
+# What the operator keeps a copy of, in the order in which it is first listed: nodes and pods before the
+# jobs that would be judged by them.
+WATCHED: tuple[Resource, ...] = (NODES, PODS, JOBS, CONFIGMAPS, GPUPOOLS, RLHFJOBS)

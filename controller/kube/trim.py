@@ -1,0 +1,93 @@
+"""What the operator remembers of each object: only the fields it reads, so that memory stays small."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from controller import names
+from controller.kube.resources import CONFIGMAPS, JOBS, NODES, PODS, Resource
+
+Object = dict[str, Any]
+
+_METADATA = (
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "labels",
+    "ownerReferences",
+    "finalizers",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+)
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def trim(resource: Resource, obj: Mapping[str, Any]) -> Object:
+    """A copy that holds what the operator reads of this kind. ``obj`` is not changed and not shared
+    at the top level; nested values are shared, and nobody changes them."""
+    metadata = obj.get("metadata") or {}
+    kept = {key: metadata[key] for key in _METADATA if key in metadata}
+    annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != _LAST_APPLIED}
+    if annotations:
+        kept["annotations"] = annotations
+    result: Object = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": kept}
+    result.update(_BODIES.get(resource, _spec_and_status)(obj))
+    return result
+
+
+def _spec_and_status(obj: Mapping[str, Any]) -> Object:
+    return {key: obj[key] for key in ("spec", "status") if key in obj}
+
+
+def _pick(source: Mapping[str, Any], *keys: str) -> Object:
+    return {key: source[key] for key in keys if key in source}
+
+
+def _pod(obj: Mapping[str, Any]) -> Object:
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    wanted = ("nodeName", "restartPolicy", "overhead", "resources", "terminationGracePeriodSeconds")
+    kept: Object = _pick(spec, *wanted)
+    for group in ("containers", "initContainers"):
+        if group in spec:
+            kept[group] = [_pick(c, "name", "ports", "resources", "restartPolicy") for c in spec[group]]
+    fields = ("phase", "podIP", "reason", "message", "startTime", "conditions", "containerStatuses")
+    return {"spec": kept, "status": _pick(status, *fields)}
+
+
+def _node(obj: Mapping[str, Any]) -> Object:
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    conditions = status.get("conditions") or []
+    ready = [_pick(c, "type", "status", "reason") for c in conditions if c.get("type") == "Ready"]
+    gpus = {
+        key: value for key, value in (status.get("allocatable") or {}).items() if key == names.GPU_RESOURCE
+    }
+    return {
+        "spec": _pick(spec, "unschedulable", "taints"),
+        "status": {"allocatable": gpus, "conditions": ready},
+    }
+
+
+def _configmap(obj: Mapping[str, Any]) -> Object:
+    return {"data": _pick(obj.get("data") or {}, names.RUN_KEY)}
+
+
+_BODIES: Mapping[Resource, Callable[[Mapping[str, Any]], Object]] = {
+    PODS: _pod,
+    NODES: _node,
+    CONFIGMAPS: _configmap,
+    JOBS: _spec_and_status,
+}
+
+
+def same(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether two trimmed objects differ in nothing but their resourceVersion (a heartbeat, say)."""
+    if {k: v for k, v in old.items() if k != "metadata"} != {k: v for k, v in new.items() if k != "metadata"}:
+        return False
+    a, b = old.get("metadata") or {}, new.get("metadata") or {}
+    return {k: v for k, v in a.items() if k != "resourceVersion"} == {
+        k: v for k, v in b.items() if k != "resourceVersion"
+    }
