@@ -62,21 +62,20 @@ class RuleInUse:
 def absorb(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
     """The record with the scrape's new evals in it; the same record when there are none."""
     record = _same_rule(record, use)
-    fresh = sorted((p for p in scrape.points if math.isfinite(p.score)), key=lambda p: (p.attempt, p.step))
-    overlap = _newest(record) is None or any(_known(p, record) for p in fresh)
-    for point in fresh:
-        newest = _newest(record)
+    if not scrape.points:
+        return record
+    newest_attempt = max(p.attempt for p in scrape.points)
+    record = _count_missed(record, scrape, newest_attempt)
+    for point in sorted(scrape.points, key=lambda p: (p.attempt, p.step)):
+        if not math.isfinite(point.score):
+            continue
+        newest = record.evals[-1] if record.evals else None
         if newest is not None and point.attempt > newest.attempt:
-            current = max(p.attempt for p in fresh)
-            resumed = scrape.resumed_step if point.attempt == current else None
+            resumed = scrape.resumed_step if point.attempt == newest_attempt else None
             record = rewind(record, use, resumed if resumed is not None else point.step - 1)
-            record = replace(record, evals_in_attempt=0)
-            overlap = True  # evals of a new attempt missed before this scrape are counted below
-        newest = _newest(record)
+            newest = record.evals[-1] if record.evals else None
         if newest is None or (point.attempt >= newest.attempt and point.step > newest.step):
             record = _append(record, use, point)
-    if fresh and scrape.evals_total is not None:
-        record = _count_missed(record, scrape, overlap)
     return record
 
 
@@ -130,7 +129,6 @@ def _append(record: JobRecord, use: RuleInUse, point: EvalPoint) -> JobRecord:
         record,
         evals=evals,
         evals_seen=record.evals_seen + 1,
-        evals_in_attempt=record.evals_in_attempt + 1,
         rule=replace(record.rule, base=base, state=state, verdict=verdict),
         best=best,
     )
@@ -147,22 +145,19 @@ def _best_after_rewind(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint,
     return best
 
 
-def _count_missed(record: JobRecord, scrape: ScrapeView, overlap: bool) -> JobRecord:
-    """Evals that left the trainer's window unseen: its own count says how many there were."""
-    newest = max((p.attempt for p in scrape.points), default=Attempt(0, 0))
-    visible = sum(1 for p in scrape.points if p.attempt == newest)
-    scrolled = (scrape.evals_total or 0) - visible
-    missed = scrolled + visible - record.evals_in_attempt if scrolled > 0 else 0
-    if missed <= 0 or (overlap and record.evals_in_attempt >= visible and missed <= 0):
+def _count_missed(record: JobRecord, scrape: ScrapeView, attempt: Attempt) -> JobRecord:
+    """Evals that left the trainer's window before a scrape saw them: its own count says how many there were.
+
+    A gap changes the count only: the streak goes on over it.
+    """
+    if scrape.evals_total is None:
         return record
-    return replace(
-        record, evals_missed=record.evals_missed + missed, evals_in_attempt=scrape.evals_total or 0
-    )
-
-
-def _newest(record: JobRecord) -> EvalPoint | None:
-    return record.evals[-1] if record.evals else None
-
-
-def _known(point: EvalPoint, record: JobRecord) -> bool:
-    return any(p.step == point.step and p.attempt == point.attempt for p in record.evals)
+    newest = record.evals[-1] if record.evals else None
+    same_life = newest is None or newest.attempt == attempt
+    seen = record.evals_in_attempt if same_life and record.evals_in_attempt <= scrape.evals_total else 0
+    after = newest.step if newest is not None and same_life else -1
+    visible = sum(1 for p in scrape.points if p.attempt == attempt and p.step > after)
+    missed = max(0, scrape.evals_total - seen - visible)
+    if missed == 0 and record.evals_in_attempt == scrape.evals_total:
+        return record
+    return replace(record, evals_missed=record.evals_missed + missed, evals_in_attempt=scrape.evals_total)

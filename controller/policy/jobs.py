@@ -73,6 +73,7 @@ class Desired:
     run_state: RunState = RunState.RUN
     resume: ResumeRequest | None = None
     deleting: bool = False
+    workload_ref: str = ""  # "batch/v1 Job name" when the workload is referred to; "": made from the template
     problem: tuple[str, str] | None = None  # (reason, message): why this job cannot be accepted as it is
 
 
@@ -180,12 +181,13 @@ class InFlight:
 
     operation: Operation
     best_step: int
+    serial: int = 0  # numbers all access Jobs of this RLHFJob, so that no old answer is taken for a new one
     tries: int = 0
     not_before: float = 0.0
 
     @property
     def request_id(self) -> str:
-        return f"{self.operation}-{self.best_step}-{self.tries}"
+        return f"{self.operation}-{self.best_step}-{self.serial}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,10 +251,11 @@ class JobRecord:
     evals: tuple[EvalPoint, ...] = ()  # newest last, at most EVALS_KEPT, the trainer's own orientation
     evals_seen: int = 0
     evals_missed: int = 0  # evals that left the trainer's window before they were scraped
-    evals_in_attempt: int = 0  # accepted from the newest attempt
+    evals_in_attempt: int = 0  # the trainer's own count in its newest life, when last scraped
     rule: RuleRecord | None = None
     best: Best | None = None
     access: InFlight | None = None
+    access_serial: int = 0
     secured: Kept | None = None
     retained: tuple[Kept, ...] = ()
     decision: Decision | None = None

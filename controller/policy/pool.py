@@ -93,7 +93,7 @@ def _reserved(job: JobView, free: Mapping[str, int]) -> list[str]:
 
 
 def _source(nodes: tuple[str, ...], snapshot: PoolSnapshot) -> JobKey | None:
-    """The stopped job whose freed GPUs these are: the oldest hold on one of the nodes whose source is gone."""
+    """The stopped job whose freed GPUs these are: by the oldest hold on these nodes whose source is gone."""
     stopping = {j.key for j in snapshot.jobs if j.state is JobState.STOPPING}
     gone = (h for h in snapshot.holds if h.source not in stopping and set(h.nodes) & set(nodes))
     return next((h.source for h in sorted(gone, key=lambda h: (h.expires, h.source))), None)
@@ -135,14 +135,15 @@ def _unfit(job: JobView, nodes: tuple[NodeView, ...], pool: str) -> str | None:
     largest = max((n.gpus for n in nodes), default=0)
     if job.gpus_per_replica > largest:
         return (
-            f"spec.gang.gpusPerReplica: {job.gpus_per_replica} is more than the {largest} GPUs of the largest node "
-            f"of pool {pool!r}; at most {largest} is right"
+            f"spec.gang.gpusPerReplica: {job.gpus_per_replica} is more than the {largest} GPUs of the "
+            f"largest node of pool {pool!r}; at most {largest} is right"
         )
     members = sum(n.gpus // job.gpus_per_replica for n in nodes)
     if job.replicas > members:
         return (
-            f"spec.gang.replicas: {job.replicas} replicas of {job.gpus_per_replica} GPUs are more than pool {pool!r} "
-            f"can hold ({sum(n.gpus for n in nodes)} GPUs on {len(nodes)} nodes); at most {members} is right"
+            f"spec.gang.replicas: {job.replicas} replicas of {job.gpus_per_replica} GPUs are more than pool "
+            f"{pool!r} can hold ({sum(n.gpus for n in nodes)} GPUs on {len(nodes)} nodes); "
+            f"at most {members} is right"
         )
     return None
 

@@ -1,0 +1,103 @@
+"""The decision log: every plan's input and output, one canonical JSON line each, replayable byte for byte.
+
+    {"decision":{…output…},"input":{…},"kind":"job"|"pool","now":1732186000.25,"v":1}
+
+The version is raised whenever the same input would be written differently; a line of another version is
+refused by name, not misread.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from controller.policy import lifecycle, pool
+from controller.policy.codec import decode, dumps, encode
+from controller.policy.jobs import Desired, JobRecord, Observed, Plan
+from controller.policy.types import PoolPlan, PoolSnapshot
+
+VERSION = 1
+
+
+class LogError(ValueError):
+    """A line cannot be read: damaged, cut off, or of another version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """One line replayed: what was decided then, and what the present code decides on the same input."""
+
+    line: int
+    kind: str
+    subject: str  # namespace/name of the job, or the pool's name
+    now: float
+    recorded: str
+    replayed: str
+
+    @property
+    def same(self) -> bool:
+        return self.recorded == self.replayed
+
+
+def job_line(desired: Desired, observed: Observed, record: JobRecord, now: float, planned: Plan) -> str:
+    """The log line of one `lifecycle.plan`, without its newline."""
+    given = {"desired": encode(desired), "observed": encode(observed), "record": encode(record)}
+    return _line("job", given, now, planned)
+
+
+def pool_line(snapshot: PoolSnapshot, now: float, planned: PoolPlan) -> str:
+    """The log line of one `pool.plan`, without its newline."""
+    return _line("pool", encode(snapshot), now, planned)
+
+
+def replay(lines: Iterable[str]) -> Iterator[Replayed]:
+    """Decide every line's input anew.
+
+    Raises:
+        LogError: a line cannot be read; the message has its number and why.
+    """
+    for number, text in enumerate(lines, start=1):
+        if text.strip():
+            yield _replay_line(number, text)
+
+
+def _line(kind: str, given: Any, now: float, planned: Plan | PoolPlan) -> str:
+    return dumps({"v": VERSION, "kind": kind, "now": now, "input": given, "decision": encode(planned)})
+
+
+def _replay_line(number: int, text: str) -> Replayed:
+    try:
+        entry = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise LogError(
+            f"line {number}: not JSON ({error.msg} at column {error.colno}); was it cut off?"
+        ) from None
+    if not isinstance(entry, dict) or entry.get("v") != VERSION:
+        version = entry.get("v") if isinstance(entry, dict) else None
+        raise LogError(f"line {number}: version {version!r}, this evalstop reads version {VERSION}")
+    try:
+        decide = _KINDS[entry["kind"]]
+        subject, planned = decide(entry["input"], entry["now"])
+        recorded = dumps(entry["decision"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise LogError(f"line {number}: {type(error).__name__}: {error}") from error
+    return Replayed(number, entry["kind"], subject, entry["now"], recorded, dumps(encode(planned)))
+
+
+def _decide_job(given: Any, now: float) -> tuple[str, Plan]:
+    desired = decode(Desired, given["desired"])
+    observed, record = decode(Observed, given["observed"]), decode(JobRecord, given["record"])
+    return desired.key, lifecycle.plan(desired, observed, record, now)
+
+
+def _decide_pool(given: Any, now: float) -> tuple[str, PoolPlan]:
+    snapshot = decode(PoolSnapshot, given)
+    return snapshot.pool, pool.plan(snapshot, now)
+
+
+_KINDS: dict[str, Callable[[Any, float], tuple[str, Plan | PoolPlan]]] = {
+    "job": _decide_job,
+    "pool": _decide_pool,
+}

@@ -1,0 +1,369 @@
+"""One job's plan: a pure function of its wish, what is seen of it, its record, and the time.
+
+    plan(desired, observed, record, now) -> Plan(record, actions, events, queue, proposal, requeue_after)
+
+A stop rule's verdict is only a proposal here; the pool's plan (pool.py) turns it into a release, which comes
+back through `granted`. Every irreversible act has the shape: intent in the record, idempotent act, effect
+observed, completion in the record. So this function may be called at any moment, by an operator that
+remembers nothing, and goes on where things are.
+
+A stop: granted -> best checkpoint retained and verified -> suspended -> pods gone -> released.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from controller.policy import conditions as c
+from controller.policy import safekeeping
+from controller.policy.conditions import Conditions
+from controller.policy.draft import Draft
+from controller.policy.history import RuleInUse, absorb
+from controller.policy.jobs import (
+    AdmissionRecord,
+    CreateWorkload,
+    Decision,
+    Desired,
+    JobRecord,
+    Observed,
+    Plan,
+    RunFile,
+    RunState,
+    ScrapeOutcome,
+    SetFinalizer,
+    StartWorkload,
+    SuspendWorkload,
+    WriteRun,
+)
+from controller.policy.params import ParamError
+from controller.policy.resuming import resume
+from controller.policy.service import attained
+from controller.policy.stopping_run import carry_out_stop, judge, user_stop
+from controller.policy.types import (
+    Admission,
+    Grant,
+    JobKey,
+    JobState,
+    JobView,
+    Mode,
+    Preemption,
+    Proposal,
+    Waiting,
+)
+
+
+def plan(desired: Desired, observed: Observed, record: JobRecord, now: float) -> Plan:
+    """What is to be done for one job now. Total: it never raises, whatever the cluster looks like."""
+    draft = Draft(desired, observed, record, now)
+    use = _accept(draft)
+    answered = safekeeping.answer(draft)
+    if answered is not None:
+        safekeeping.take_answer(draft, answered)
+    if desired.deleting:
+        return _delete(draft)
+    if observed.workload is not None and observed.workload.finished is not None:
+        return _finish(draft, use)
+    if _stop_under_way(draft):
+        return _stop_or_resume(draft, use)
+    if use is None and draft.record.admission is None:
+        return draft.plan(None)
+    if observed.workload is None:
+        return _create(draft)
+    if desired.run_state is RunState.STOPPED and user_stop(draft):
+        return _stop_or_resume(draft, use)
+    if draft.record.preempting is not None:
+        return _preempt(draft)
+    if draft.record.admission is None:
+        return _wait(draft)
+    return _run(draft, use)
+
+
+def granted(record: JobRecord, desired: Desired, grant: Grant, now: float) -> JobRecord:
+    """The record once the pool has released the job: the stop's intent, to be written before any act."""
+    proposal = grant.proposal
+    message = (
+        f"{desired.rule.name}: {proposal.reason}, {proposal.statistic:g} against {proposal.threshold:g} "
+        f"at step {proposal.step}; best eval at step {proposal.best_step}"
+    )
+    return replace(
+        record, decision=Decision(desired.rule.name, Mode.ENFORCE, proposal, message, now), preempting=None
+    )
+
+
+def admitted(record: JobRecord, admission: Admission, now: float) -> JobRecord:
+    """The record once the pool has granted GPUs: the next attempt, to be written before the start."""
+    number = record.attempt + 1
+    return replace(
+        record,
+        attempt=number,
+        admission=AdmissionRecord(number, admission.nodes, now, admission.source),
+        preempting=None,
+    )
+
+
+def preempted(record: JobRecord, preemption: Preemption, now: float) -> JobRecord:
+    """The record once the pool wants the job's GPUs for another."""
+    return replace(record, preempting=preemption.reason)
+
+
+def handed(record: JobRecord, target: JobKey, now: float) -> JobRecord:
+    """The stopped job's record once its GPUs were given to ``target``; the first hand-over is kept."""
+    if record.decision is None or record.decision.handed_to is not None:
+        return record
+    return replace(record, decision=replace(record.decision, handed_to=target, handed_at=now))
+
+
+def waiting(record: JobRecord, desired: Desired, why: Waiting, now: float) -> JobRecord:
+    """The record with the pool's reason in condition Admitted; the same record if nothing is new.
+
+    The queue position is not in it: positions change all the time and are served on demand.
+    """
+    known = record.condition(c.ADMITTED)
+    if known is not None and not known.status and (known.reason, known.message) == (why.reason, why.message):
+        return record
+    conditions = Conditions(record.conditions, desired.generation, now)
+    conditions.set(c.ADMITTED, False, why.reason, why.message)
+    return replace(record, conditions=conditions.result())
+
+
+def job_view(
+    desired: Desired, observed: Observed, record: JobRecord, planned: Plan, *, submitted: float, priority: int
+) -> JobView | None:
+    """How the job stands before its pool; None if it does not compete for GPUs.
+
+    ``submitted``: s, of the RLHFJob's creation. ``priority``: with the pool's ceiling applied.
+    """
+    if planned.queue is None:
+        return None
+    live = [p for p in observed.pods if not p.terminal]
+    bound = tuple((p.node, p.gpus) for p in live if p.node is not None)
+    succeeded = sum(1 for p in observed.pods if p.succeeded)
+    admission = record.admission
+    return JobView(
+        key=desired.key,
+        submitted=submitted,
+        sequence=0,
+        replicas=desired.replicas,
+        gpus_per_replica=desired.gpus_per_replica,
+        priority=priority,
+        state=planned.queue,
+        bound=bound,
+        unbound=max(0, desired.replicas - len(bound) - succeeded)
+        if planned.queue is JobState.ADMITTED
+        else 0,
+        nodes=admission.nodes if admission is not None else (),
+        attained=record.attained,
+        proposal=planned.proposal,
+    )
+
+
+def _accept(draft: Draft) -> RuleInUse | None:
+    """The job's rule, if the spec can be carried out; says so in condition Accepted."""
+    problem = draft.desired.problem
+    use = None
+    if problem is None:
+        try:
+            use = RuleInUse.of(draft.desired)
+        except ParamError as error:
+            problem = ("InvalidStopRule", f"spec.stopRule: {error}")
+    if problem is None:
+        draft.conditions.set(c.ACCEPTED, True, "Valid", "the spec can be carried out")
+    else:
+        draft.conditions.set(c.ACCEPTED, False, *problem, warning=True)
+    return use
+
+
+def _stop_under_way(draft: Draft) -> bool:
+    decision = draft.record.decision
+    return decision is not None and decision.mode is Mode.ENFORCE
+
+
+def _stop_or_resume(draft: Draft, use: RuleInUse | None) -> Plan:
+    decision = draft.record.decision
+    assert decision is not None
+    if decision.pods_gone_at is None:
+        return carry_out_stop(draft)
+    if use is not None and resume(draft, use):
+        return draft.plan(JobState.QUEUED)
+    return draft.plan(None)
+
+
+def _create(draft: Draft) -> Plan:
+    """No workload: make it from the template, or say that the one referred to is not there."""
+    if draft.desired.workload_ref:
+        message = f"spec.workload.ref: there is no {draft.desired.workload_ref} in this namespace"
+        draft.conditions.set(c.ACCEPTED, False, "WorkloadNotFound", message, warning=True)
+    else:
+        draft.act(CreateWorkload())
+    return draft.plan(JobState.ADMITTED if draft.record.admission is not None else None)
+
+
+def _wait(draft: Draft) -> Plan:
+    """Queued: suspended, no GPUs. Why it waits is the pool's to say (`waiting`)."""
+    workload, known = draft.observed.workload, draft.record.condition(c.ADMITTED)
+    assert workload is not None
+    if known is None or known.status:
+        draft.conditions.set(c.ADMITTED, False, "Queued", "waits for its pool's GPUs")
+    draft.conditions.set(c.RUNNING, False, "NotAdmitted", "no GPUs are granted yet")
+    if not workload.suspended:
+        # Somebody else started it. GPUs are granted by the pool alone.
+        draft.act(SuspendWorkload("NotAdmitted"))
+    return draft.plan(JobState.QUEUED)
+
+
+def _run(draft: Draft, use: RuleInUse | None) -> Plan:
+    """Admitted: start it, or watch it run."""
+    record, workload = draft.record, draft.observed.workload
+    assert record.admission is not None
+    assert workload is not None
+    draft.conditions.set(
+        c.ADMITTED, True, "Admitted", f"GPUs granted on {', '.join(record.admission.nodes) or 'any node'}"
+    )
+    draft.conditions.drop(c.RELEASED)
+    if workload.suspended:
+        _start(draft)
+        return draft.plan(JobState.ADMITTED)
+    _watch_start(draft)
+    proposal = _watch(draft, use) if use is not None else None
+    return draft.plan(JobState.ADMITTED, proposal)
+
+
+def _start(draft: Draft) -> None:
+    """Write `<name>-run` for this attempt, then unsuspend once the last attempt's pods are out of the way."""
+    record, workload = draft.record, draft.observed.workload
+    assert record.admission is not None
+    assert workload is not None
+    restored = record.restored
+    wanted = RunFile(
+        attempt=record.admission.number,
+        resume_path=restored.path if restored is not None else "",
+        resume_step=restored.step if restored is not None else None,
+        request_id=record.run.request_id,
+    )
+    draft.update(run=wanted)
+    draft.conditions.set(c.RUNNING, False, "Starting", f"attempt {wanted.attempt} is being started")
+    if draft.observed.run_written != wanted:
+        draft.act(WriteRun(wanted))
+        draft.wake_in(1.0)
+    elif workload.settled and draft.pods_left == 0:
+        draft.act(StartWorkload(wanted.attempt, record.admission.nodes))
+
+
+def _watch_start(draft: Draft) -> None:
+    record, ready = draft.record, sum(1 for p in draft.observed.pods if p.ready and not p.terminal)
+    assert record.admission is not None
+    if ready >= draft.desired.replicas:
+        if record.admission.running_since is None:
+            draft.update(admission=replace(record.admission, running_since=draft.now))
+        draft.conditions.set(
+            c.RUNNING, True, "Running", f"attempt {record.admission.number}: all members are ready"
+        )
+    elif not draft.conditions.is_true(c.RUNNING):
+        draft.conditions.set(
+            c.RUNNING, False, "Starting", f"{ready} of {draft.desired.replicas} members are ready"
+        )
+
+
+def _watch(draft: Draft, use: RuleInUse) -> Proposal | None:
+    """Take in new evals, keep the best in safety, judge."""
+    if draft.desired.mode is Mode.OFF:
+        for type_ in (c.METRICS, c.DECLINING, c.SECURED):
+            draft.conditions.drop(type_)
+        return None
+    _take_scrape(draft, use)
+    if draft.desired.mode is Mode.ENFORCE:
+        safekeeping.secure_best(draft)
+    return judge(draft, use)
+
+
+def _take_scrape(draft: Draft, use: RuleInUse) -> None:
+    scrape = draft.observed.scrape
+    if scrape is None:
+        return
+    if scrape.outcome is not ScrapeOutcome.OK:
+        draft.conditions.set(c.METRICS, False, str(scrape.outcome), scrape.message)
+        return
+    metric = draft.desired.metric
+    if metric not in scrape.metrics_seen:
+        names = ", ".join(scrape.metrics_seen) or "none yet"
+        reason = "MetricMissing" if scrape.metrics_seen else "NoEvalsYet"
+        draft.conditions.set(
+            c.METRICS, False, reason, f"spec.metrics: no eval of {metric!r} is exported; names seen: {names}"
+        )
+        return
+    draft.record = absorb(draft.record, use, scrape)
+    draft.conditions.set(c.METRICS, True, "Scraped", f"evals of {metric!r} are being read")
+
+
+def _preempt(draft: Draft) -> Plan:
+    """Back into the queue: suspend, wait until the pods are gone. The trainer resumes from its latest."""
+    workload, admission = draft.observed.workload, draft.record.admission
+    assert workload is not None
+    draft.conditions.set(c.ADMITTED, False, "Preempting", draft.record.preempting or "")
+    if not workload.suspended:
+        draft.act(SuspendWorkload("Preempted"))
+    elif workload.settled and draft.pods_left == 0:
+        draft.update(
+            preempting=None,
+            admission=None,
+            restored=None,
+            attained=attained(draft.desired, draft.record, draft.now),
+        )
+        draft.conditions.set(c.ADMITTED, False, "Queued", "preempted; waits for its pool's GPUs")
+        draft.conditions.set(
+            c.RUNNING, False, "Preempted", "resumes from its latest checkpoint when admitted"
+        )
+        return draft.plan(JobState.QUEUED)
+    return draft.plan(JobState.PREEMPTING if admission is not None else JobState.QUEUED)
+
+
+def _finish(draft: Draft, use: RuleInUse | None) -> Plan:
+    """The workload ended by itself. Its last evals are taken in while a pod still shows them."""
+    workload = draft.observed.workload
+    assert workload is not None
+    if use is not None and draft.record.admission is not None and draft.desired.mode is not Mode.OFF:
+        _take_scrape(draft, use)
+    complete = workload.finished == "Complete"
+    if draft.record.finished is None:
+        draft.update(
+            finished=workload.finished,
+            attained=attained(draft.desired, draft.record, draft.now),
+            preempting=None,
+        )
+        # A best that is already secured stays secured; nothing more is to be looked for.
+        draft.update(access=None)
+    draft.conditions.set(
+        c.COMPLETED if complete else c.FAILED,
+        True,
+        workload.finished or "",
+        workload.message or "the workload ended",
+        warning=not complete,
+    )
+    draft.conditions.set(c.RUNNING, False, "Finished", "the workload ended")
+    if draft.record.decision is not None and draft.record.decision.mode is Mode.ENFORCE:
+        draft.conditions.set(
+            c.TERMINATION, False, "FinishedFirst", "the run ended before its stop was carried out"
+        )
+        if draft.record.decision.suspended_at is None:
+            draft.update(decision=None)
+    if draft.observed.finalizer:
+        draft.act(SetFinalizer(False))
+    if draft.pods_left:
+        return draft.plan(JobState.STOPPING)
+    draft.update(admission=None)
+    draft.conditions.set(c.RELEASED, True, "PodsGone", "all pods are gone or terminal")
+    return draft.plan(None)
+
+
+def _delete(draft: Draft) -> Plan:
+    """Being deleted: finish a retention that has begun, then let go. The workload goes with its owner."""
+    decision = draft.record.decision
+    unfinished = _stop_under_way(draft) and decision is not None and decision.retained_at is None
+    if unfinished and draft.record.secured is not None and draft.observed.workload is not None:
+        waited = draft.record.access
+        if waited is None or waited.tries < 5:
+            return carry_out_stop(draft, retain_only=True)
+        draft.event("RetentionGivenUp", "deleted before its best checkpoint could be retained", warning=True)
+    if draft.observed.finalizer:
+        draft.act(SetFinalizer(False))
+    return draft.plan(JobState.STOPPING if draft.pods_left else None)

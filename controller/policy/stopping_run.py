@@ -1,0 +1,158 @@
+"""From a verdict to freed GPUs, for one job: judge, then carry a granted stop out step by step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from controller.policy import conditions as c
+from controller.policy import safekeeping
+from controller.policy.draft import Draft
+from controller.policy.history import RuleInUse
+from controller.policy.jobs import Decision, Plan, SetFinalizer, SuspendWorkload
+from controller.policy.service import attained
+from controller.policy.types import JobState, Mode, Proposal, Verb
+
+STUCK_AFTER = 120.0  # s a pod may be terminating before it is reported by name
+
+
+def judge(draft: Draft, use: RuleInUse) -> Proposal | None:
+    """The rule's standing verdict as a proposal, if the job may be stopped now.
+
+    Without the best checkpoint in safety there is no proposal: the condition says so, and the next pass
+    looks again. In Shadow the first verdict is recorded as a decision that nobody carries out.
+    """
+    record = draft.record
+    verdict = record.rule.verdict if record.rule is not None else None
+    if verdict is None or record.best is None or not record.evals:
+        return None
+    newest = record.evals[-1]
+    seen = f"{verdict.statistic:g} of {verdict.threshold:g}"
+    numbers = f"{seen} at step {newest.step}, best at step {record.best.step}"
+    if verdict.verb is not Verb.STOP:
+        draft.conditions.set(c.DECLINING, False, verdict.reason, f"{use.name}: {numbers}")
+        if record.decision is None:
+            draft.conditions.drop(c.TERMINATION)
+        return None
+    draft.conditions.set(c.DECLINING, True, verdict.reason, f"{use.name}: {numbers}", warning=True)
+    proposal = Proposal(newest.step, record.best.step, verdict.reason, verdict.statistic, verdict.threshold)
+    if draft.desired.mode is Mode.SHADOW:
+        if record.decision is None:
+            draft.update(
+                decision=Decision(use.name, Mode.SHADOW, proposal, f"{use.name}: {numbers}", draft.now)
+            )
+        draft.conditions.set(
+            c.TERMINATION, False, "Shadow", "would be stopped; mode is Shadow, nothing is touched"
+        )
+        return None
+    if record.secured is None or record.secured.best_step != record.best.step:
+        draft.conditions.set(
+            c.TERMINATION,
+            False,
+            "NoVerifiableCheckpoint",
+            f"to be stopped, but no checkpoint of step {record.best.step} or up to "
+            f"{draft.desired.max_step_lag} steps earlier is in safety yet; the run goes on",
+            warning=True,
+        )
+        return None
+    return proposal
+
+
+def user_stop(draft: Draft) -> bool:
+    """`runState: Stopped`: decide the stop here, for the user's wish needs nobody's grant.
+
+    False if the job holds no GPUs: then it only stays out of the queue.
+    """
+    record = draft.record
+    workload = draft.observed.workload
+    assert workload is not None
+    step = record.evals[-1].step if record.evals else 0
+    best = record.best.step if record.best is not None else step
+    proposal = Proposal(step, best, "UserRequest", 0.0, 0.0)
+    decision = Decision("User", Mode.ENFORCE, proposal, "spec.runState is Stopped", draft.now)
+    if record.admission is None and workload.suspended and draft.pods_left == 0:
+        decision = replace(decision, suspended_at=draft.now, pods_gone_at=draft.now)
+        draft.conditions.set(c.ADMITTED, False, "UserRequest", "spec.runState is Stopped")
+    draft.update(decision=decision, preempting=None)
+    return True
+
+
+def carry_out_stop(draft: Draft, *, retain_only: bool = False) -> Plan:
+    """The next step of a granted stop: retain and verify, suspend, wait until the pods are gone.
+
+    ``retain_only``: the RLHFJob is being deleted; its workload goes anyway, the best checkpoint must not.
+    """
+    decision = draft.record.decision
+    assert decision is not None
+    draft.conditions.set(c.TERMINATION, True, decision.proposal.reason, decision.message)
+    workload = draft.observed.workload
+    if decision.retained_at is None and not _skip_retention(draft, decision):
+        return _retain(draft, decision)
+    if draft.observed.finalizer:
+        draft.act(SetFinalizer(False))
+    if retain_only:
+        return draft.plan(JobState.STOPPING)
+    if workload is not None and not workload.suspended:
+        draft.act(SuspendWorkload(decision.proposal.reason))
+        return draft.plan(JobState.STOPPING)
+    if decision.suspended_at is None:
+        decision = replace(decision, suspended_at=draft.now)
+        draft.update(decision=decision)
+    if draft.pods_left:
+        _report_stuck(draft)
+        return draft.plan(JobState.STOPPING)
+    _release(draft, decision)
+    return draft.plan(None)
+
+
+def _skip_retention(draft: Draft, decision: Decision) -> bool:
+    """A user's stop does not wait for a checkpoint that does not exist; an automatic one does."""
+    return decision.by == "User" and draft.record.secured is None
+
+
+def _retain(draft: Draft, decision: Decision) -> Plan:
+    secured = draft.record.secured
+    if secured is None:
+        # Cannot be: a grant rests on a secured checkpoint. Whatever happened, the run goes on.
+        draft.update(decision=None)
+        draft.conditions.set(
+            c.TERMINATION, False, "NoVerifiableCheckpoint", "no checkpoint is in safety", warning=True
+        )
+        return draft.plan(JobState.ADMITTED)
+    retained = next(
+        (k for k in draft.record.retained if k.best_step == secured.best_step and k.at >= decision.at), None
+    )
+    if retained is not None:
+        draft.update(decision=replace(decision, retained_at=retained.at))
+        draft.wake_in(0.0)
+        return draft.plan(JobState.STOPPING)
+    if not draft.observed.finalizer:
+        draft.act(SetFinalizer(True))
+    safekeeping.retain_secured(draft, secured)
+    return draft.plan(JobState.STOPPING)
+
+
+def _report_stuck(draft: Draft) -> None:
+    left = [p for p in draft.observed.pods if not p.terminal]
+    since = [(draft.now - p.deleting_since, p.name) for p in left if p.deleting_since is not None]
+    stuck = sorted((age, name) for age, name in since if age > STUCK_AFTER)
+    if stuck:
+        names = ", ".join(f"{name} ({age:.0f} s)" for age, name in stuck[:5])
+        draft.conditions.set(c.RELEASED, False, "PodsStuck", f"still terminating: {names}", warning=True)
+    else:
+        draft.conditions.set(c.RELEASED, False, "PodsTerminating", f"{len(left)} pods still hold their GPUs")
+        draft.wake_in(STUCK_AFTER)
+
+
+def _release(draft: Draft, decision: Decision) -> None:
+    draft.update(
+        decision=replace(decision, pods_gone_at=decision.pods_gone_at or draft.now),
+        attained=attained(draft.desired, draft.record, draft.now),
+        admission=None,
+        restored=None,
+    )
+    draft.conditions.set(c.RELEASED, True, "PodsGone", "all pods are gone or terminal; the GPUs are free")
+    draft.conditions.set(c.RUNNING, False, "Stopped", decision.message)
+    draft.conditions.set(c.ADMITTED, False, "Stopped", decision.message)
+    draft.conditions.set(
+        c.DECLINING, draft.conditions.is_true(c.DECLINING), decision.proposal.reason, decision.message
+    )
