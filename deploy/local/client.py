@@ -1,0 +1,74 @@
+"""A few requests to the API server with nothing but the standard library.
+
+Enough for a launcher to wait and to ask; programs use a real Kubernetes client.
+"""
+
+import http.client
+import json
+import ssl
+import urllib.parse
+from pathlib import Path
+from typing import Any
+
+from deploy.local.pki import Pair
+
+
+class Unreachable(RuntimeError):
+    """No answer, or one that is not a success; `status` is the HTTP status or None."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Client:
+    """Requests to one server; `ca` None trusts any certificate (loopback health checks only)."""
+
+    def __init__(self, url: str, ca: Path | None, identity: Pair | None) -> None:
+        parts = urllib.parse.urlsplit(url)
+        self.url, self.host, self.port = url, parts.hostname or "", parts.port or 443
+        self.context = ssl.create_default_context(cafile=ca)
+        if ca is None:
+            self.context.check_hostname = False
+            self.context.verify_mode = ssl.CERT_NONE
+        if identity is not None:
+            self.context.load_cert_chain(identity.certificate, identity.key)
+
+    def get(self, path: str, timeout_s: float = 10.0) -> Any:
+        """The answer to GET: parsed JSON, else text. Errors: Unreachable."""
+        return self.request("GET", path, None, timeout_s)
+
+    def post(self, path: str, body: Any, timeout_s: float = 10.0) -> Any:
+        """The answer to a POST of JSON. Errors: Unreachable."""
+        return self.request("POST", path, body, timeout_s)
+
+    def delete(self, path: str, timeout_s: float = 10.0) -> Any:
+        """The answer to DELETE. Errors: Unreachable."""
+        return self.request("DELETE", path, None, timeout_s)
+
+    def request(self, method: str, path: str, body: Any, timeout_s: float) -> Any:
+        connection = http.client.HTTPSConnection(
+            self.host, self.port, timeout=timeout_s, context=self.context
+        )
+        try:
+            payload = None if body is None else json.dumps(body)
+            connection.request(method, path, payload, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        except (OSError, http.client.HTTPException) as error:
+            raise Unreachable(f"{method} {self.url}{path}: {error}") from error
+        finally:
+            connection.close()
+        parsed = json.loads(text) if answer.headers.get_content_type() == "application/json" else text
+        if answer.status >= 300:
+            said = parsed.get("message", text) if isinstance(parsed, dict) else text
+            raise Unreachable(f"{method} {self.url}{path}: {answer.status} {said}".strip(), answer.status)
+        return parsed
+
+    def succeeds(self, path: str) -> bool:
+        """Whether GET works at this moment."""
+        try:
+            self.get(path)
+        except Unreachable:
+            return False
+        return True

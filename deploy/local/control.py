@@ -1,0 +1,180 @@
+"""How a launcher talks to the keeper of a run folder."""
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from deploy.local.keeper import LOCK, SOCKET, STATE
+from deploy.local.processes import Process, end, wait_gone
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+_DOWN_TIMEOUT_S = 120.0  # more than all graces together: after it the keeper is taken for hung
+
+
+class ControlError(RuntimeError):
+    """The keeper is not there, or refused a request; the message says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """A process for the keeper to start.
+
+    `env` is the whole environment; `grace` is the seconds between SIGTERM and SIGKILL.
+    """
+
+    name: str
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: str
+    log: str
+    grace: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """What the keeper last wrote about one process."""
+
+    name: str
+    process: Process
+    exit_code: int | None  # negative: the signal that ended it
+    grace: float
+
+    @property
+    def running(self) -> bool:
+        return self.exit_code is None and self.process.alive
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """The run folder's record: the keeper and its processes in the order in which they started."""
+
+    keeper: Process
+    processes: Mapping[str, Kept]
+
+    @property
+    def kept_up(self) -> bool:
+        return self.keeper.alive
+
+
+class Control:
+    """One run folder, seen from outside the keeper."""
+
+    def __init__(self, run: Path) -> None:
+        self.run = run
+
+    def launch(self, pass_fds: Sequence[int] = ()) -> subprocess.Popen[bytes]:
+        """Start the keeper, which leaves when the returned object's `stdin` closes (until `detach`).
+
+        `pass_fds`: open files that the keeper holds as long as it lives (reserved ports).
+        Errors: ControlError if the folder has a keeper, or it does not come up within ten seconds.
+        """
+        self.run.mkdir(parents=True, exist_ok=True, mode=0o700)
+        log = self.run / "keeper.log"
+        with open(log, "ab") as output:
+            keeper = subprocess.Popen(
+                [sys.executable, "-S", "-m", "deploy.local.keeper", str(self.run)],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                cwd=self.run,
+                env={**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"},
+                start_new_session=True,  # a Ctrl-C meant for the launcher must not reach it
+                pass_fds=pass_fds,
+            )
+        deadline = time.monotonic() + 10
+        while True:
+            state = self.state()
+            if state is not None and state.keeper.pid == keeper.pid:
+                return keeper
+            if keeper.poll() is not None or time.monotonic() > deadline:
+                keeper.kill()
+                keeper.wait()
+                raise ControlError(f"the keeper did not come up: {_tail(log)} ({log})")
+            time.sleep(0.01)
+
+    def state(self) -> State | None:
+        """What the keeper wrote last; None if there never was one. Errors: ControlError if unreadable."""
+        path = self.run / STATE
+        try:
+            raw = json.loads(path.read_text())
+            keeper = Process(int(raw["keeper"]["pid"]), str(raw["keeper"]["started"]))
+            kept = {
+                name: Kept(name, Process(int(p["pid"]), str(p["started"])), p["exitCode"], float(p["grace"]))
+                for name, p in raw["processes"].items()
+            }
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ControlError(f"{path} is not what the keeper writes ({error})") from error
+        return State(keeper, kept)
+
+    def kept_up(self) -> bool:
+        """Whether a keeper lives: it holds the lock as long as it does."""
+        try:
+            with open(self.run / LOCK) as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
+
+    def ask(self, do: str, timeout_s: float = 60.0, **arguments: Any) -> None:
+        """Send one request and wait until it is carried out. Errors: ControlError."""
+        request = json.dumps({"do": do, **arguments}).encode() + b"\n"
+        folder = None
+        try:
+            folder = os.open(self.run, os.O_RDONLY)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                connection.settimeout(timeout_s)
+                # A socket's path may have 107 bytes; through the folder's descriptor it has few.
+                short = f"/proc/self/fd/{folder}/{SOCKET}" if sys.platform == "linux" else self.run / SOCKET
+                connection.connect(str(short))
+                connection.sendall(request)
+                answer = json.loads(connection.makefile("rb").readline() or b'{"ok": false}')
+        except (OSError, ValueError) as error:
+            raise ControlError(f"no keeper answers in {self.run} ({error})") from error
+        finally:
+            if folder is not None:
+                os.close(folder)
+        if not answer["ok"]:
+            raise ControlError(f"{do}: {answer.get('error', 'the keeper left without an answer')}")
+
+    def start(self, spec: Spec) -> None:
+        """Have the keeper start a process. Errors: ControlError if it runs already or cannot be started."""
+        self.ask("start", spec=dataclasses.asdict(spec))
+
+    def down(self) -> list[str]:
+        """End everything that this folder's records name, in order; names of what a dead keeper had left.
+
+        Safe to call at any time, also twice and after crashes.
+        """
+        state = self.state()
+        if state is None:
+            return []
+        if state.keeper.alive:
+            with contextlib.suppress(ControlError):
+                self.ask("down")
+            wait_gone(state.keeper, _DOWN_TIMEOUT_S)
+            end(state.keeper, grace_s=0.0, group=False)
+            state = self.state() or state
+        left = [kept for kept in state.processes.values() if kept.running]
+        for kept in reversed(left):
+            end(kept.process, kept.grace)
+        return [kept.name for kept in left]
+
+
+def _tail(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        lines = path.read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+    return "it said nothing"

@@ -1,0 +1,117 @@
+"""A pytest plugin: tests on a real control plane run, or the run says that they did not.
+
+Tests that use the `plane` or `tools` fixture, directly or through another, get the marker `cluster`.
+Those that were skipped, deselected or not reached are told in the summary with the reason, and under
+CI=true they fail the session.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from deploy.local.acquire import Found, obtain
+from deploy.local.errors import ToolsMissing
+
+FIXTURES = {"plane", "tools"}
+
+
+def under_ci() -> bool:
+    """Whether the environment says that this is continuous integration."""
+    return os.environ.get("CI", "").strip().lower() in ("true", "1", "yes")
+
+
+class ClusterReport:
+    """Counts the tests marked `cluster`: which ran, and why the others did not."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.waiting: dict[str, str] = {}  # node id -> why it did not run
+        self.ran: set[str] = set()
+        self.tools: dict[str, Found] | None = None
+        self.missing: str | None = None  # what `obtain` said
+
+    # Which tests they are
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        for item in items:
+            if FIXTURES & set(getattr(item, "fixturenames", ())) and not item.get_closest_marker("cluster"):
+                item.add_marker(pytest.mark.cluster)
+            if item.get_closest_marker("cluster"):
+                self.waiting[item.nodeid] = "not reached"
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        for item in items:
+            if item.nodeid in self.waiting:
+                self.waiting[item.nodeid] = "deselected"
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Get the binaries before the first test: building them takes longer than any test may."""
+        if self.config.option.collectonly or not any(
+            item.get_closest_marker("cluster") for item in session.items
+        ):
+            return
+        capture = self.config.pluginmanager.getplugin("capturemanager")
+        try:
+            with capture.global_and_fixture_disabled():
+                from deploy.local.console import Console
+
+                with Console() as report:
+                    self.tools = obtain(report)
+        except ToolsMissing as error:
+            self.missing = str(error)
+
+    # What became of them
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.nodeid not in self.waiting:
+            return
+        if report.skipped and not hasattr(report, "wasxfail"):
+            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+            self.waiting[report.nodeid] = reason.removeprefix("Skipped: ").splitlines()[0]
+        elif report.when == "call":
+            self.ran.add(report.nodeid)
+        elif report.failed:
+            self.waiting[report.nodeid] = f"error in {report.when}"
+
+    def not_run(self) -> dict[str, str]:
+        """Node id and reason of each control-plane test that did not run."""
+        return {node: why for node, why in self.waiting.items() if node not in self.ran}
+
+    def nothing_ran(self) -> bool:
+        """Whether the whole suite was asked for, and not one control-plane test was even found."""
+        whole = self.config.args_source is pytest.Config.ArgsSource.TESTPATHS
+        return whole and not self.waiting
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        incomplete = self.not_run() or self.nothing_ran()
+        passed = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+        if under_ci() and incomplete and passed and not self.config.option.collectonly:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.config.option.collectonly:
+            return
+        left = self.not_run()
+        if not left and not self.nothing_ran():
+            if self.ran:
+                terminalreporter.write_line(f"control-plane tests: all {len(self.ran)} ran")
+            return
+        bad = {"red": True, "bold": True} if under_ci() else {"yellow": True}
+        if self.missing:
+            terminalreporter.write_line(self.missing, **bad)
+        terminalreporter.write_line(
+            f"control-plane tests: {len(self.ran)} ran, {len(left)} DID NOT RUN"
+            + (", which fails this run because CI is set" if under_ci() else ""),
+            **bad,
+        )
+        for reason, count in Counter(left.values()).most_common():
+            terminalreporter.write_line(f"  {count} x {reason}", **bad)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(ClusterReport(config), "cluster-report")

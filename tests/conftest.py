@@ -1,0 +1,73 @@
+"""Fixtures for tests on a real control plane: one plane per session, a namespace per test."""
+
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kubernetes import client, config
+
+from deploy.local.acquire import Found
+from deploy.local.plane import Plane
+
+pytest_plugins = ["cluster_report"]
+
+
+@pytest.fixture(scope="session")
+def tools(request: pytest.FixtureRequest) -> dict[str, Found]:
+    """The control plane's binaries; without them the test does not run, and the summary says so."""
+    report = request.config.pluginmanager.getplugin("cluster-report")
+    assert report is not None
+    if report.tools is None:
+        pytest.skip("no control-plane binaries (what was tried stands above)")
+    found: dict[str, Found] = report.tools
+    return found
+
+
+@pytest.fixture(scope="session")
+def plane(tools: dict[str, Found], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    """A full control plane, started by the first test that asks for it, ended with the session."""
+    with Plane(tmp_path_factory.mktemp("plane")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def api(plane: Plane) -> Iterator[client.ApiClient]:
+    """An administrator's API client: `client.CoreV1Api(api)`."""
+    connection: client.ApiClient = config.new_client_from_config(  # type: ignore[no-untyped-call]
+        config_file=str(plane.kubeconfig)
+    )
+    with connection:
+        yield connection
+
+
+@pytest.fixture
+def namespace(plane: Plane, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A fresh namespace in which pods can be created; it is deleted, without waiting, after the test."""
+    readable = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower())[:40].strip("-")
+    name = f"{readable}-{secrets.token_hex(3)}"
+    admin = plane.client()
+    admin.post("/api/v1/namespaces", {"metadata": {"name": name}})
+    deadline = time.monotonic() + 20
+    while not admin.succeeds(f"/api/v1/namespaces/{name}/serviceaccounts/default"):
+        assert time.monotonic() < deadline, f"namespace {name} got no service account within 20 s"
+        time.sleep(0.02)
+    yield name
+    admin.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def kubectl(plane: Plane) -> Callable[..., str]:
+    """`kubectl("get", "pods", "-n", ns)` as administrator: its output, PlaneError if it fails.
+
+    Keywords: `stdin` (text), `kubeconfig` (Path of another identity), `timeout_s`.
+    """
+    return plane.kubectl
+
+
+@pytest.fixture
+def repository() -> Path:
+    """The repository's root folder."""
+    return Path(__file__).resolve().parents[1]
