@@ -1,0 +1,203 @@
+"""Between the API's objects and the brain's values. Nothing is decided here.
+
+`desired` reads a spec, `record` and `status` (controller/api/record.py) a job's memory. A spec that cannot be
+carried out is no exception but a `Desired` with a problem: reason code, and a message that names field, value
+and what would be right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from controller.api import values
+from controller.api.gpupool import GPUPool
+from controller.api.record import StatusError, record, size, status
+from controller.api.rlhfjob import RLHFJob, RLHFJobSpec
+from controller.policy.jobs import Desired, ResumeRequest, RunState
+from controller.policy.params import ParamError
+from controller.policy.queueing import make_policy
+from controller.policy.stopping import make_rule
+from controller.policy.types import Hold, Mode, PolicySpec, cap_mode
+
+__all__ = [
+    "StatusError",
+    "desired",
+    "holds",
+    "parse_job",
+    "parse_pool",
+    "policy",
+    "record",
+    "size",
+    "status",
+    "stored_holds",
+]
+
+Problem = tuple[str, str]
+
+_NO_RULE = PolicySpec("")
+
+
+def parse_job(obj: Mapping[str, Any]) -> RLHFJob | Problem:
+    """The RLHFJob as a model, or why it is none: (``InvalidSpec``, message)."""
+    try:
+        return RLHFJob.model_validate({k: v for k, v in obj.items() if k != "status"})
+    except ValidationError as error:
+        return ("InvalidSpec", _explain(error))
+
+
+def parse_pool(obj: Mapping[str, Any]) -> GPUPool | Problem:
+    """The GPUPool as a model, or why it is none: (``InvalidSpec``, message)."""
+    try:
+        pool = GPUPool.model_validate({k: v for k, v in obj.items() if k != "status"})
+        make_policy(policy(pool))
+        return pool
+    except ValidationError as error:
+        return ("InvalidSpec", _explain(error))
+    except ParamError as error:
+        return ("InvalidSpec", f"spec.queuePolicy.{error}")
+
+
+def policy(pool: GPUPool) -> PolicySpec:
+    """The pool's queue policy in the brain's words."""
+    return pool.spec.queue_policy.chosen()
+
+
+def desired(obj: Mapping[str, Any], pool: GPUPool | None) -> Desired:
+    """What an RLHFJob asks for, within what its pool allows.
+
+    Args:
+        obj: the RLHFJob as the API server gives it. pool: the one it names; None: there is none.
+
+    Never raises for what users wrote: see `Desired.problem`.
+    """
+    metadata: Mapping[str, Any] = obj.get("metadata") or {}
+    identity: dict[str, Any] = {
+        "key": f"{metadata.get('namespace', '')}/{metadata.get('name', '')}",
+        "uid": metadata.get("uid", ""),
+        "generation": metadata.get("generation", 0),
+        "deleting": metadata.get("deletionTimestamp") is not None,
+    }
+    job = parse_job(obj)
+    if not isinstance(job, RLHFJob):
+        return Desired(
+            **identity, metric="", replicas=0, gpus_per_replica=0, rule=_NO_RULE, mode=Mode.OFF, problem=job
+        )
+    spec = job.spec
+    problem = None
+    rule, modifiers = _NO_RULE, ()
+    try:
+        rule, modifiers = spec.stop_rule.chosen(), tuple(m.chosen() for m in spec.modifiers)
+        make_rule(rule, modifiers)
+    except ParamError as error:
+        problem = ("InvalidStopRule", f"spec: {error}")
+    problem = problem or _retention_problem(spec) or _pool_problem(job, pool)
+    return Desired(
+        **identity,
+        metric=spec.primary.name,
+        direction=spec.primary.direction,
+        replicas=spec.gang.replicas,
+        gpus_per_replica=spec.gang.gpus_per_replica,
+        rule=rule,
+        modifiers=modifiers,
+        mode=spec.mode if pool is None else cap_mode(spec.mode, pool.spec.mode_cap),
+        max_step_lag=spec.checkpoints.max_step_lag,
+        run_state=RunState(spec.run_state),
+        resume=None
+        if spec.resume is None
+        else ResumeRequest(spec.resume.id, spec.resume.from_, spec.resume.step),
+        problem=problem,
+    )
+
+
+def holds(pool_status: Mapping[str, Any] | None) -> tuple[Hold, ...]:
+    """The holds in a GPUPool's status.
+
+    Raises:
+        StatusError: one does not read back.
+    """
+    try:
+        return tuple(
+            Hold(h["source"], h["target"], tuple(h["nodes"]), values.seconds(h["expires"]))
+            for h in (pool_status or {}).get("holds") or ()
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise StatusError(f"status.holds: {error}") from error
+
+
+def stored_holds(found: tuple[Hold, ...]) -> list[dict[str, Any]]:
+    """The inverse of `holds`."""
+    return [
+        {
+            "source": h.source,
+            "target": h.target,
+            "nodes": list(h.nodes),
+            "expires": values.timestamp(h.expires),
+        }
+        for h in found
+    ]
+
+
+def _pool_problem(job: RLHFJob, pool: GPUPool | None) -> Problem | None:
+    spec, namespace = job.spec, job.metadata.namespace
+    if pool is None:
+        return ("PoolNotFound", f"spec.pool: there is no GPUPool {spec.pool!r}")
+    ceiling = pool.ceiling(namespace)
+    if ceiling is None:
+        allowed = ", ".join(entry.name for entry in pool.spec.allowed_namespaces[:8])
+        return (
+            "NamespaceNotAllowed",
+            f"spec.pool: GPUPool {spec.pool!r} does not allow namespace {namespace!r}, only: {allowed}",
+        )
+    if spec.priority > ceiling:
+        return (
+            "PriorityTooHigh",
+            f"spec.priority: {spec.priority} is above the ceiling of GPUPool {spec.pool!r} for namespace "
+            f"{namespace!r}, at most {ceiling}",
+        )
+    return None
+
+
+def _retention_problem(spec: RLHFJobSpec) -> Problem | None:
+    """Trainer pods that mount the retention claim could overwrite what is kept in it."""
+    claim = spec.checkpoints.retention.volume_claim
+    if claim is None or spec.workload.template is None:
+        return None
+    if claim.claim_name in _claims(spec.workload.template.model_dump()):
+        return (
+            "RetentionReachable",
+            f"spec.checkpoints.retention.volumeClaim.claimName: {claim.claim_name!r} is mounted by pods of "
+            "spec.workload.template: keep checkpoints on a claim that trainers do not mount",
+        )
+    return None
+
+
+def _claims(node: Any) -> set[str]:
+    """Names of the claims that any pod template in a manifest mounts, whatever the kind."""
+    if isinstance(node, Mapping):
+        found = set().union(*(_claims(v) for v in node.values())) if node else set()
+        source = node.get("persistentVolumeClaim")
+        if isinstance(source, Mapping) and isinstance(source.get("claimName"), str):
+            found.add(source["claimName"])
+        return found
+    if isinstance(node, list | tuple):
+        return set().union(*(_claims(v) for v in node)) if node else set()
+    return set()
+
+
+def _explain(error: ValidationError) -> str:
+    """The first thing that is wrong, and how many there are: field, value, what would be right."""
+    problems = error.errors(include_url=False, include_context=False)
+    first = problems[0]
+    path = ".".join(str(part) for part in first["loc"])
+    value = "" if first["type"] in ("missing", "value_error") else f" is {_short(first.get('input'))}:"
+    message = first["msg"].removeprefix("Value error, ")
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return f"{path}:{value} {message}{more}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:59] + "…"

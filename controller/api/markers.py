@@ -1,0 +1,60 @@
+"""What Kubernetes wants to know about a field and pydantic has no word for, as ``json_schema_extra`` dicts.
+
+Merge several with ``|``; two lists of CEL rules on one field are joined by `cel(...)` taking many rules.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Extra = dict[str, Any]
+
+
+def rule(expression: str, message: str, *, computed: bool = False, path: str = "") -> Extra:
+    """One CEL rule. ``message`` says what would be right; ``computed``: it is itself a CEL expression.
+
+    ``path`` (as ``.spec.pool``): the field the API server names, where the rule stands on a parent.
+    """
+    found: Extra = {"rule": expression, "messageExpression" if computed else "message": message}
+    if path:
+        found["fieldPath"] = path
+    return found
+
+
+def cel(*rules: Extra) -> Extra:
+    return {"x-kubernetes-validations": list(rules)}
+
+
+def exactly_one_of(where: str, members: tuple[str, ...]) -> Extra:
+    """An object that is a union: one of its optional members is set, the others are not.
+
+    ``where`` is what the message calls the object.
+    """
+    count = " + ".join(f"(has(self.{m}) ? 1 : 0)" for m in members)
+    names = ", ".join(members)
+    return rule(
+        f"({count}) == 1",
+        f"'{where} has ' + string({count}) + ' members, exactly one is needed of: {names}'",
+        computed=True,
+    )
+
+
+def no_parent_steps(where: str) -> Extra:
+    """A path or URI that climbs out of its root by ``..`` is refused."""
+    return rule(
+        r"!self.matches('(^|/)[.][.](/|$)')",
+        f"'{where} ' + self + ' has a step \"..\": name the folder itself'",
+        computed=True,
+    )
+
+
+def list_map(*keys: str) -> Extra:
+    """A list whose items are told apart by keys: two writers of different items do not collide."""
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
+
+
+ATOMIC: Extra = {"x-kubernetes-list-type": "atomic"}
+PRESERVE_UNKNOWN: Extra = {"x-kubernetes-preserve-unknown-fields": True}
+INT32: Extra = {"format": "int32"}
+INT64: Extra = {"format": "int64"}
+TIME: Extra = {"format": "date-time"}

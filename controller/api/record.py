@@ -1,0 +1,314 @@
+"""JobRecord to status and back, exactly: ``record(status(r)) == r``. No decision is made here.
+
+What equals its default is left out. Only messages for people are ever shortened, and only when the status
+would otherwise not stay below `STATUS_MAX`; a status that was shortened once is not shortened again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from pydantic.alias_generators import to_camel
+
+from controller.api import values
+from controller.api.status import MESSAGE_MAX, RULE_STATE_MAX
+from controller.policy.conditions import summary
+from controller.policy.jobs import Condition, Decision, Desired, JobRecord, RuleRecord
+from controller.policy.types import Attempt, EvalPoint, Proposal, Verb, Verdict
+
+STATUS_MAX = 6000  # bytes of compact JSON
+MESSAGE_FLOOR = 32  # characters that are left of a message in any case
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+# Names that differ from the camelCase of the brain's, and the floats that are times.
+_NAMES = {
+    "at": "time",
+    "retained_at": "retainedTime",
+    "suspended_at": "suspendedTime",
+    "pods_gone_at": "podsGoneTime",
+    "handed_at": "handedTime",
+    "attained": "attainedGPUSeconds",
+}
+_TIMES = frozenset({"at", "retained_at", "suspended_at", "pods_gone_at", "handed_at", "not_before", "running_since"})
+_BY_HAND = frozenset({"evals", "conditions", "rule", "decision"})
+
+
+class StatusError(ValueError):
+    """A stored status does not read as a record; the message names the field."""
+
+
+def status(record: JobRecord, desired: Desired, now: float) -> Json:
+    """The status to store for a record.
+
+    ``desired`` gives the generation looked at and the GPUs wanted; ``now`` (s) is not stored, so that a pass
+    in which nothing happened gives the same status.
+
+    Raises:
+        ValueError: a rule's state is longer than what a status may hold.
+    """
+    del now
+    out: Json = {}
+    if record.conditions:
+        out["conditions"] = [_condition(c) for c in record.conditions]
+    out["observedGeneration"] = desired.generation
+    out["summary"] = summary(record.conditions)
+    out["printed"] = _printed(record, desired)
+    if evals := _evals(record.evals):
+        out["evals"] = evals
+    if record.rule is not None:
+        out["rule"] = _rule(record.rule)
+    if record.decision is not None:
+        out["decision"] = _decision(record.decision)
+    out |= _flat(record)
+    return _shorten(out)
+
+
+def record(status: Mapping[str, Any] | None) -> JobRecord:
+    """The record a stored status stands for; of an empty one, the empty record.
+
+    Raises:
+        StatusError: a field is missing or does not read back.
+    """
+    if not status:
+        return JobRecord()
+    try:
+        given = _unflat(JobRecord, status)
+        given["evals"] = _read_evals(status.get("evals") or ())
+        given["conditions"] = tuple(_read_condition(c) for c in status.get("conditions") or ())
+        if status.get("rule"):
+            given["rule"] = _read_rule(status["rule"])
+        if status.get("decision"):
+            given["decision"] = _read_decision(status["decision"])
+        return JobRecord(**given)
+    except StatusError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        what = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
+        raise StatusError(f"status: {what}") from error
+
+
+# --- plain dataclasses: field by field ---------------------------------------------------------------
+
+
+@cache
+def _fields(cls: type) -> tuple[tuple[str, str, Any, Any], ...]:
+    """(name, name in the status, type, default) of each field that goes by the general way."""
+    hints = get_type_hints(cls)
+    return tuple(
+        (f.name, _NAMES.get(f.name, to_camel(f.name)), hints[f.name], _default(f))
+        for f in dataclasses.fields(cls)
+        if not (cls is JobRecord and f.name in _BY_HAND) and f.name != "proposal"
+    )
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def _flat(value: Any) -> Json:
+    out: Json = {}
+    for name, key, _, default in _fields(type(value)):
+        given = getattr(value, name)
+        if given == default and not (isinstance(given, float) and math.copysign(1, given) < 0):
+            continue
+        text = _plain(name, given)
+        if text is not None:
+            out[key] = text
+    return out
+
+
+def _plain(name: str, value: Any) -> Any:
+    if name in _TIMES and value is not None:
+        return values.timestamp(value)
+    if isinstance(value, float):
+        return values.number(value)
+    if isinstance(value, StrEnum):
+        return str(value)
+    if isinstance(value, tuple):
+        return [_plain(name, v) for v in value]
+    if dataclasses.is_dataclass(value):
+        return _flat(value)
+    return value
+
+
+def _unflat(cls: type, stored: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _parse(name, hint, stored[key], key)
+        for name, key, hint, default in _fields(cls)
+        if key in stored or default is dataclasses.MISSING
+    }
+
+
+def _parse(name: str, hint: Any, value: Any, path: str) -> Any:
+    if isinstance(hint, UnionType):
+        (hint,) = (h for h in get_args(hint) if h is not NoneType)
+    if name in _TIMES:
+        return values.seconds(value)
+    args = get_args(hint)
+    if args:  # tuple[X, ...]
+        return tuple(_parse(name, args[0], v, path) for v in value)
+    if dataclasses.is_dataclass(hint):
+        return hint(**_unflat(hint, value))
+    if hint is float or issubclass(hint, StrEnum):
+        return hint(value)
+    if type(value) is not hint:
+        raise StatusError(f"status: {path}: {value!r} is not of type {hint.__name__}")
+    return value
+
+
+# --- what has its own form ---------------------------------------------------------------------------
+
+
+def _evals(points: Sequence[EvalPoint]) -> list[Json]:
+    """Attempt and sample count are written where they change. Scores that are no finite number are not kept."""
+    out: list[Json] = []
+    attempt: Attempt | None = None
+    samples: int | None = None
+    for point in points:
+        if not math.isfinite(point.score):
+            continue
+        entry: Json = {"step": point.step, "score": values.number(point.score)}
+        if point.stderr is not None and math.isfinite(point.stderr):
+            entry["stderr"] = values.number(point.stderr)
+        if point.samples != samples:
+            entry["samples"] = point.samples or 0
+            samples = point.samples
+        if point.attempt != attempt:
+            entry["attempt"] = str(point.attempt)
+            attempt = point.attempt
+        out.append(entry)
+    return out
+
+
+def _read_evals(stored: Sequence[Mapping[str, Any]]) -> tuple[EvalPoint, ...]:
+    points: list[EvalPoint] = []
+    attempt, samples = Attempt(0, 0), None
+    for entry in stored:
+        if "attempt" in entry:
+            attempt = Attempt.parse(entry["attempt"])
+        if "samples" in entry:
+            samples = entry["samples"] or None
+        stderr = float(entry["stderr"]) if "stderr" in entry else None
+        points.append(EvalPoint(entry["step"], float(entry["score"]), attempt, stderr, samples))
+    return tuple(points)
+
+
+def _condition(c: Condition) -> Json:
+    return {
+        "type": c.type,
+        "status": "True" if c.status else "False",
+        "reason": c.reason,
+        "message": c.message[:MESSAGE_MAX],
+        "lastTransitionTime": values.timestamp(c.since),
+        "observedGeneration": c.generation,
+    }
+
+
+def _read_condition(c: Mapping[str, Any]) -> Condition:
+    return Condition(
+        c["type"],
+        c["status"] == "True",
+        c["reason"],
+        c["message"],
+        values.seconds(c["lastTransitionTime"]),
+        c.get("observedGeneration", 0),
+    )
+
+
+def _compared(statistic: float, threshold: float) -> Json:
+    pairs = (("statistic", values.number(statistic)), ("threshold", values.number(threshold)))
+    return {key: text for key, text in pairs if text is not None}
+
+
+def _read_compared(stored: Mapping[str, Any]) -> tuple[float, float]:
+    return float(stored.get("statistic", "nan")), float(stored.get("threshold", "nan"))
+
+
+def _rule(rule: RuleRecord) -> Json:
+    state = values.state_text(base=rule.base, state=rule.state)
+    if len(state) > RULE_STATE_MAX:
+        raise ValueError(
+            f"state of rule {rule.name} is {len(state)} characters of JSON, a status holds {RULE_STATE_MAX}"
+        )
+    out: Json = {"name": rule.name, "version": rule.version, "paramsHash": rule.params_hash, "state": state}
+    if rule.verdict is not None:
+        v = rule.verdict
+        out["verdict"] = {"verb": str(v.verb), "reason": v.reason, **_compared(v.statistic, v.threshold)}
+    return out
+
+
+def _read_rule(stored: Mapping[str, Any]) -> RuleRecord:
+    states = values.state_values(stored["state"])
+    verdict = None
+    if v := stored.get("verdict"):
+        verdict = Verdict(Verb(v["verb"]), v["reason"], *_read_compared(v))
+    return RuleRecord(
+        stored["name"], stored["version"], stored["paramsHash"], states["base"], states["state"], verdict
+    )
+
+
+def _decision(decision: Decision) -> Json:
+    p = decision.proposal
+    evidence = {"step": p.step, "bestStep": p.best_step, "reason": p.reason}
+    out = _flat(decision) | evidence | _compared(p.statistic, p.threshold)
+    out["message"] = decision.message[:MESSAGE_MAX]
+    return out
+
+
+def _read_decision(stored: Mapping[str, Any]) -> Decision:
+    proposal = Proposal(stored["step"], stored["bestStep"], stored["reason"], *_read_compared(stored))
+    return Decision(proposal=proposal, **_unflat(Decision, stored))
+
+
+# --- for people --------------------------------------------------------------------------------------
+
+
+def _printed(record: JobRecord, desired: Desired) -> Json:
+    wanted = desired.replicas * desired.gpus_per_replica
+    gone = record.decision is not None and record.decision.pods_gone_at is not None
+    held = wanted if record.admission is not None and not gone and record.finished is None else 0
+    out: Json = {"gpus": f"{held}/{wanted}"}
+    if record.evals:
+        out["eval"] = f"{record.evals[-1].score:.4g}"
+    if record.best is not None:
+        out["best"] = f"{record.best.score:.4g}"
+    if record.rule is not None and record.rule.verdict is not None:
+        out["streak"] = f"{record.rule.verdict.statistic:.4g}/{record.rule.verdict.threshold:.4g}"
+    return out
+
+
+def size(status: Json) -> int:
+    """Bytes of a status as the API server stores it: compact JSON in UTF-8."""
+    return len(json.dumps(status, separators=(",", ":"), ensure_ascii=False).encode())
+
+
+def _shorten(status: Json) -> Json:
+    """Cut the messages to the greatest common length at which the whole fits."""
+    if size(status) <= STATUS_MAX:
+        return status
+    carriers = [*status.get("conditions", ()), *([status["decision"]] if "decision" in status else ())]
+    texts = [c["message"] for c in carriers]
+    low, high = MESSAGE_FLOOR, MESSAGE_MAX
+    while low < high:
+        middle = (low + high + 1) // 2
+        _cut(carriers, texts, middle)
+        low, high = (middle, high) if size(status) <= STATUS_MAX else (low, middle - 1)
+    _cut(carriers, texts, low)
+    return status
+
+
+def _cut(carriers: Sequence[Json], texts: Sequence[str], most: int) -> None:
+    for carrier, text in zip(carriers, texts, strict=True):
+        carrier["message"] = text if len(text) <= most else text[: most - 1] + "…"
+

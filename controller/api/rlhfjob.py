@@ -1,0 +1,398 @@
+"""RLHFJob: one RLHF training run, how its quality is judged, and where its best checkpoint is kept.
+
+The models are the source of the CRD's schema (crds/, by `controller.api.generate`): types, defaults, bounds
+and CEL rules stand here once. pydantic checks what the server's schema checks, as far as building the brain's
+`Desired` needs it; the rest is the server's.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from controller import names
+from controller.api import markers, rules
+from controller.api.base import (
+    CLAIM_PATH_PATTERN,
+    DNS_LABEL_PATTERN,
+    URI_PATTERN,
+    Count,
+    DnsLabel,
+    DnsSubdomain,
+    Spec,
+    Step,
+    extra,
+)
+from controller.api.status import RLHFJobStatus
+from controller.policy.jobs import Direction, ResumeFrom, RunState
+from controller.policy.stopping import MODIFIERS, RULES
+from controller.policy.types import Mode
+
+NAME_MAX = 40
+DEFAULT_INTERVAL_SECONDS = 15
+
+
+class Role(StrEnum):
+    """What a metric is to the decision. Primary: the score that is judged. Guardrail: must not get worse.
+    Proxy: what the run optimises (the reward model)."""
+
+    PRIMARY = "Primary"
+    GUARDRAIL = "Guardrail"
+    PROXY = "Proxy"
+
+
+class Layout(StrEnum):
+    """Whose habits the checkpoint folder follows."""
+
+    PLAIN = "Plain"
+    HUGGING_FACE = "HuggingFace"
+    VERL = "Verl"
+    OPEN_RLHF = "OpenRLHF"
+    NEMO_RL = "NeMoRL"
+
+
+class Keep(StrEnum):
+    BEST = "Best"
+    BEST_AND_LATEST = "BestAndLatest"
+
+
+class Gang(Spec):
+    """Pods that run together or not at all."""
+
+    replicas: Annotated[int, Field(strict=True, ge=1, le=1024, json_schema_extra=markers.INT32)] = Field(
+        default=1, description="Pods of the gang. Equals completions and parallelism of the Job."
+    )
+    gpus_per_replica: Annotated[int, Field(strict=True, ge=1, le=1024, json_schema_extra=markers.INT32)] = (
+        Field(description=f"{names.GPU_RESOURCE} that each pod requests.", alias="gpusPerReplica")
+    )
+
+
+class Template(BaseModel):
+    """A complete manifest of the child workload, status and namespace left out. Its fields are checked by the
+    API server in a dry run, not by this schema."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, json_schema_extra=markers.PRESERVE_UNKNOWN)
+
+    apiVersion: str = Field(
+        default="batch/v1", max_length=253, min_length=1, description="API version of the child workload."
+    )
+    kind: str = Field(default="Job", max_length=63, min_length=1, description="Kind of the child workload.")
+
+
+class WorkloadRef(Spec):
+    """A workload that exists already, in the namespace of the RLHFJob. It carries label, volume and suspend
+    itself (docs/contracts.md)."""
+
+    api_version: str = Field(max_length=253, min_length=1, description="Its API version, as in batch/v1.")
+    kind: str = Field(max_length=63, min_length=1, description="Its kind, as in Job.")
+    name: DnsSubdomain = Field(description="Its name.")
+
+
+class Workload(Spec):
+    """What trains: a workload to create, or one that exists."""
+
+    model_config = extra(markers.cel(markers.exactly_one_of("workload", ("template", "ref"))))
+
+    template: Template | None = Field(default=None, description="Workload that the operator creates and owns.")
+    ref: WorkloadRef | None = Field(default=None, description="Workload that exists already.")
+
+    @model_validator(mode="after")
+    def _one(self) -> Workload:
+        count = (self.template is not None) + (self.ref is not None)
+        if count != 1:
+            raise ValueError(f"{count} members, exactly one is needed of: template, ref")
+        return self
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """(apiVersion, kind) of the child."""
+        if self.template is not None:
+            return (self.template.apiVersion, self.template.kind)
+        assert self.ref is not None
+        return (self.ref.api_version, self.ref.kind)
+
+
+class Metric(Spec):
+    """A metric the trainer publishes, by the value of its ``metric`` label."""
+
+    name: str = Field(
+        min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$", description="Value of the metric label."
+    )
+    direction: Direction = Field(default=Direction.MAXIMIZE, description="Which way is better.")
+    role: Role = Field(default=Role.PRIMARY, description="What it is to the decision.")
+
+
+StopRule = rules.union_of("StopRule", "stopRule", RULES)
+Modifier = rules.union_of("Modifier", "modifier", MODIFIERS)
+
+
+class VolumeClaim(Spec):
+    """A folder in a PersistentVolumeClaim of the RLHFJob's namespace."""
+
+    claim_name: DnsSubdomain = Field(description="The claim.")
+    path: Annotated[
+        str,
+        Field(
+            max_length=512,
+            pattern=CLAIM_PATH_PATTERN,
+            json_schema_extra=markers.cel(markers.no_parent_steps("path")),
+        ),
+    ] = Field(default="/", description="The folder, from the root of the volume (not of a container).")
+
+
+class ObjectStore(Spec):
+    """A prefix in an object store, reached with the workload's own credentials."""
+
+    uri: Annotated[
+        str,
+        Field(
+            max_length=512,
+            pattern=URI_PATTERN,
+            json_schema_extra=markers.cel(markers.no_parent_steps("uri")),
+        ),
+    ] = Field(description="Scheme, bucket and prefix, as in s3://bucket/prefix; no credentials in it.")
+
+
+class Place(Spec):
+    """Where checkpoints lie."""
+
+    model_config = extra(markers.cel(markers.exactly_one_of("place", ("volumeClaim", "objectStore"))))
+
+    volume_claim: VolumeClaim | None = Field(default=None, description="A folder on a volume.")
+    object_store: ObjectStore | None = Field(default=None, description="A prefix in an object store.")
+
+    @model_validator(mode="after")
+    def _one(self) -> Place:
+        count = (self.volume_claim is not None) + (self.object_store is not None)
+        if count != 1:
+            raise ValueError(f"{count} members, exactly one is needed of: volumeClaim, objectStore")
+        return self
+
+
+SAME_CLAIM = (
+    "retention must be another volume claim than location: trainer pods mount location and could overwrite "
+    "what is kept"
+)
+NESTED_URI = "retention must lie outside location, and location outside retention: the trainer writes there"
+_BOTH_CLAIMS = "has(self.location.volumeClaim) && has(self.retention.volumeClaim)"
+_BOTH_STORES = "has(self.location.objectStore) && has(self.retention.objectStore)"
+_LOCATION, _RETENTION = "self.location.objectStore.uri + '/'", "self.retention.objectStore.uri + '/'"
+
+
+class Checkpoints(Spec):
+    """Where the trainer writes checkpoints, and where the best one is kept out of its reach."""
+
+    model_config = extra(
+        markers.cel(
+            markers.rule(
+                f"!({_BOTH_CLAIMS}) || "
+                "self.location.volumeClaim.claimName != self.retention.volumeClaim.claimName",
+                f"'{SAME_CLAIM}; both are ' + self.retention.volumeClaim.claimName",
+                computed=True,
+                path=".retention",
+            ),
+            markers.rule(
+                f"!({_BOTH_STORES}) || (!({_LOCATION}).startsWith({_RETENTION}) && "
+                f"!({_RETENTION}).startsWith({_LOCATION}))",
+                f"'{NESTED_URI}; location is ' + self.location.objectStore.uri + "
+                "', retention ' + self.retention.objectStore.uri",
+                computed=True,
+                path=".retention",
+            ),
+        )
+    )
+
+    location: Place = Field(description="Where the trainer writes its checkpoints.")
+    layout: Layout = Field(description="Whose habits the checkpoint folder follows.")
+    retention: Place = Field(
+        description="Where the operator keeps the best checkpoint; no trainer pod mounts it or writes there."
+    )
+    keep: Keep = Field(default=Keep.BEST, description="Which checkpoints are retained when the run is stopped.")
+    max_step_lag: Step = Field(
+        default=0,
+        description="How many steps before the best eval the kept checkpoint may lie. 0: only its own step.",
+    )
+
+    @model_validator(mode="after")
+    def _apart(self) -> Checkpoints:
+        a, b = self.location, self.retention
+        if a.volume_claim and b.volume_claim and a.volume_claim.claim_name == b.volume_claim.claim_name:
+            raise ValueError(f"{SAME_CLAIM}; both are {b.volume_claim.claim_name}")
+        if a.object_store and b.object_store:
+            x, y = a.object_store.uri + "/", b.object_store.uri + "/"
+            if x.startswith(y) or y.startswith(x):
+                raise ValueError(f"{NESTED_URI}; location is {x[:-1]}, retention {y[:-1]}")
+        return self
+
+
+class Scrape(Spec):
+    """How the trainer's metrics are read. The host is always the pod's own address."""
+
+    port: Annotated[int, Field(strict=True, ge=1, le=65535, json_schema_extra=markers.INT32)] | None = Field(
+        default=None, description=f"Port of the pod. Default: the container port named {names.METRICS_PORT_NAME}."
+    )
+    path: str = Field(
+        default="/metrics", max_length=256, pattern=r"^/[^\s#]*$", description="Path and query of the address."
+    )
+    interval_seconds: Annotated[int, Field(strict=True, ge=5, le=3600, json_schema_extra=markers.INT32)] = (
+        Field(
+            default=DEFAULT_INTERVAL_SECONDS, alias="intervalSeconds", description="Seconds between two reads."
+        )
+    )
+
+
+class Resume(Spec):
+    """A wish to run on from a checkpoint; carried out once per id, with runState Run."""
+
+    model_config = extra(
+        markers.cel(
+            markers.rule(
+                "(self.from == 'Step') == has(self.step)",
+                "'resume.step is needed with from: Step and only with it, from is ' + self.from",
+                computed=True,
+            )
+        )
+    )
+
+    id: str = Field(
+        min_length=1,
+        max_length=63,
+        pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
+        description="Any text; another id is another request.",
+    )
+    from_: ResumeFrom = Field(default=ResumeFrom.BEST, alias="from", description="Which checkpoint to run on from.")
+    step: Step | None = Field(default=None, description="The checkpoint's step, with from: Step.")
+
+    @model_validator(mode="after")
+    def _step_fits(self) -> Resume:
+        if (self.from_ is ResumeFrom.STEP) != (self.step is not None):
+            raise ValueError(f"step is needed with from: Step and only with it, from is {self.from_}")
+        return self
+
+
+_PRIMARIES = "self.filter(m, m.role == 'Primary').size()"
+
+
+class RLHFJobSpec(Spec):
+    """One RLHF training run."""
+
+    model_config = extra(markers.cel(*rules.warm_up_rules(RULES, MODIFIERS)))
+
+    pool: DnsLabel = Field(description="GPUPool whose GPUs it waits for.")
+    priority: Annotated[
+        int, Field(strict=True, ge=-1_000_000, le=1_000_000, json_schema_extra=markers.INT32)
+    ] = Field(default=0, description="Higher goes first. The pool sets a ceiling for each namespace.")
+    gang: Gang = Field(description="Pods that run together, and their GPUs.")
+    workload: Workload = Field(description="What trains.")
+    metrics: Annotated[
+        tuple[Metric, ...],
+        Field(
+            min_length=1,
+            max_length=8,
+            json_schema_extra=markers.list_map("name")
+            | markers.cel(
+                markers.rule(
+                    f"{_PRIMARIES} == 1",
+                    f"'metrics need exactly one of role Primary, found ' + string({_PRIMARIES})",
+                    computed=True,
+                )
+            ),
+        ),
+    ] = Field(description="Metrics of the run; exactly one is Primary.")
+    stop_rule: StopRule = Field(description="When the run is past its best.")  # type: ignore[valid-type]
+    modifiers: Annotated[
+        tuple[Modifier, ...],  # type: ignore[valid-type]
+        Field(max_length=8, json_schema_extra=markers.ATOMIC),
+    ] = Field(default=(), description="Wrap the stop rule, in their order: the first is the innermost.")
+    mode: Mode = Field(
+        default=Mode.ENFORCE,
+        description="Enforce: stop the run. Shadow: record what would be done, touch nothing. Off: do not judge.",
+    )
+    checkpoints: Checkpoints = Field(description="Where checkpoints lie and are kept.")
+    scrape: Scrape = Field(
+        default_factory=Scrape, description="How metrics are read.", json_schema_extra={"default": {}}
+    )
+    run_state: RunState = Field(
+        default=RunState.RUN, description="Stopped: keep the best checkpoint and free the GPUs now."
+    )
+    resume: Resume | None = Field(default=None, description="Run on from a kept checkpoint.")
+
+    @model_validator(mode="after")
+    def _metrics_fit(self) -> RLHFJobSpec:
+        primaries = [m.name for m in self.metrics if m.role is Role.PRIMARY]
+        if len(primaries) != 1:
+            raise ValueError(f"metrics: exactly one of role Primary is needed, found {len(primaries)}")
+        if len({m.name for m in self.metrics}) != len(self.metrics):
+            raise ValueError(f"metrics: names must differ, found {[m.name for m in self.metrics]}")
+        return self
+
+    @property
+    def primary(self) -> Metric:
+        """The metric that is judged."""
+        return next(m for m in self.metrics if m.role is Role.PRIMARY)
+
+
+class JobMetadata(BaseModel):
+    """The parts of metadata the operator reads."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    name: str = Field(max_length=NAME_MAX, pattern=DNS_LABEL_PATTERN)
+    namespace: str = ""
+    uid: str = ""
+    generation: Count = 0
+
+
+def _fixed(field: str, since: str, cure: str) -> markers.Extra:
+    """A transition rule: ``field`` (below spec) keeps its value once ``since`` holds of the old object."""
+    return markers.rule(
+        f"!({since}) || self.spec.{field} == oldSelf.spec.{field}", f"spec.{field} {cure}", path=f".spec.{field}"
+    )
+
+
+_CONDITIONS = "has(oldSelf.status) && has(oldSelf.status.conditions) && oldSelf.status.conditions"
+_ACCEPTED = f"{_CONDITIONS}.exists(c, (c.type == 'Accepted' && c.status == 'True') || c.type == 'Admitted')"
+_HOLDS_GPUS = "has(oldSelf.status) && has(oldSelf.status.admission)"
+_JUDGED = "has(oldSelf.status) && has(oldSelf.status.evals) && oldSelf.status.evals.size() > 0"
+_MADE = "cannot change once the job is accepted: its workload exists; make another RLHFJob"
+
+ROOT_RULES = (
+    markers.rule(
+        f"self.metadata.name.size() <= {NAME_MAX} && self.metadata.name.matches('{DNS_LABEL_PATTERN}')",
+        "'metadata.name: ' + self.metadata.name + ' has ' + string(self.metadata.name.size()) + ' characters, "
+        f"expected at most {NAME_MAX} of a-z, 0-9 and -: pods and access Jobs have names made from it'",
+        computed=True,
+    ),
+    _fixed("gang", _ACCEPTED, _MADE),
+    _fixed("workload", _ACCEPTED, _MADE),
+    _fixed("checkpoints.location", _ACCEPTED, "cannot change once the job is accepted: what is secured lies there"),
+    _fixed("checkpoints.layout", _ACCEPTED, "cannot change once the job is accepted: what is secured has it"),
+    _fixed(
+        "checkpoints.retention", _ACCEPTED, "cannot change once the job is accepted: what is retained lies there"
+    ),
+    _fixed("pool", _HOLDS_GPUS, "cannot change while the job holds GPUs: set runState to Stopped first"),
+    markers.rule(
+        f"!({_JUDGED}) || self.spec.metrics.exists(m, m.role == 'Primary' && oldSelf.spec.metrics.exists(o, "
+        "o.role == 'Primary' && o.name == m.name && o.direction == m.direction))",
+        "name and direction of the Primary metric cannot change once evals were read: they are its scores",
+        path=".spec.metrics",
+    ),
+)
+
+
+class RLHFJob(BaseModel):
+    """An RLHF training run that EvalStop watches, stops past its best, and whose best checkpoint it keeps."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, json_schema_extra=markers.cel(*ROOT_RULES))
+
+    apiVersion: Literal["evalstop.dev/v1alpha1"]
+    kind: Literal["RLHFJob"]
+    metadata: JobMetadata
+    spec: RLHFJobSpec
+    status: RLHFJobStatus | None = None
+
+    def place(self) -> dict[str, Any]:
+        """Namespace and name, for messages and look-ups."""
+        return {"namespace": self.metadata.namespace, "name": self.metadata.name}

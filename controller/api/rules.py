@@ -1,0 +1,178 @@
+"""Unions of registered rules: one optional member per stop rule, modifier or queue policy.
+
+Models and schema come from the rules' own parameter dataclasses (`controller.policy.params`): a new rule
+file needs no edit here. How parameters look to users: ``min_delta`` is ``minDelta``, a float is a decimal
+string, a bool is ``Enabled`` or ``Disabled`` (a third way may come), text is an enum of its choices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Protocol, cast
+
+from pydantic import ConfigDict, Field, create_model, model_validator
+from pydantic.alias_generators import to_camel
+
+from controller.api import markers
+from controller.api.base import DecimalString, Spec
+from controller.policy.params import ParamError, ParamInfo, describe
+from controller.policy.types import PolicySpec
+
+ENABLED, DISABLED = "Enabled", "Disabled"
+
+
+class Registered(Protocol):
+    """What the registries of rules and of queue policies have in common."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def params(self) -> type[Any]: ...
+    @property
+    def doc(self) -> str: ...
+
+
+class Union(Spec):
+    """A choice of exactly one member; `chosen` gives it in the brain's words."""
+
+    @model_validator(mode="after")
+    def _one_member(self) -> Union:
+        names = [to_camel(n) for n in type(self).model_fields]
+        if len(self.model_fields_set) != 1 or getattr(self, next(iter(self.model_fields_set))) is None:
+            raise ValueError(
+                f"{len(self.model_fields_set)} members, exactly one is needed of: {', '.join(names)}"
+            )
+        return self
+
+    def chosen(self) -> PolicySpec:
+        """The member that is set, its parameters by their Python names and types.
+
+        Raises:
+            ParamError: a decimal that is no finite number.
+        """
+        (field,) = self.model_fields_set
+        name = type(self).model_fields[field].alias or field
+        member = getattr(self, field)
+        infos = _INFOS[type(member)]
+        return PolicySpec(name, {i.name: _value(i, getattr(member, i.name), name) for i in infos})
+
+
+_INFOS: dict[type[Any], tuple[ParamInfo, ...]] = {}
+
+
+def union_of(title: str, where: str, registry: Mapping[str, Registered]) -> type[Union]:
+    """A pydantic model with one optional member per entry of a registry.
+
+    Args:
+        title: name of the model. where: what messages call the field.
+    """
+    members: dict[str, Any] = {}
+    for name, entry in registry.items():
+        model = _params_model(title, entry)
+        field = "member_" + "".join("_" + c.lower() if c.isupper() else c for c in name)
+        members[field] = (model | None, Field(default=None, alias=name, description=entry.doc + "."))
+    base = type(
+        f"{title}Base",
+        (Union,),
+        {
+            "__module__": __name__,
+            "__doc__": Union.__doc__,
+            "model_config": ConfigDict(
+                json_schema_extra=markers.cel(markers.exactly_one_of(where, tuple(registry)))
+            ),
+        },
+    )
+    return cast("type[Union]", create_model(title, __base__=base, __doc__=f"Exactly one {where}.", **members))
+
+
+def warm_up_rules(
+    rules: Mapping[str, Registered], modifiers: Mapping[str, Registered]
+) -> tuple[markers.Extra, ...]:
+    """CEL for what no single member can see: a warm-up shorter than the rule's ``k``.
+
+    The early form of the check that the warm-up makes itself when a rule is built (a test holds them equal),
+    for every rule that has a ``k``.
+    """
+    return tuple(
+        markers.rule(
+            f"!has(self.stopRule.{r}) || !has(self.modifiers) || "
+            f"self.modifiers.all(m, !has(m.{w}) || m.{w}.minEvals >= self.stopRule.{r}.k)",
+            f"'modifiers: {w}.minEvals must be at least stopRule.{r}.k = ' + string(self.stopRule.{r}.k) + "
+            "': fewer evals can never stop'",
+            computed=True,
+            path=".modifiers",
+        )
+        for r, rule_type in rules.items()
+        if _has(rule_type, "k")
+        for w, modifier_type in modifiers.items()
+        if _has(modifier_type, "min_evals")
+    )
+
+
+def _has(entry: Registered, name: str) -> bool:
+    return any(info.name == name for info in describe(entry.params))
+
+
+def _params_model(title: str, entry: Registered) -> type[Spec]:
+    infos = describe(entry.params)
+    model = create_model(
+        f"{title}{entry.name[0].upper()}{entry.name[1:]}",
+        __base__=Spec,
+        __doc__=f"{entry.doc[0].upper()}{entry.doc[1:]}.",
+        **{info.name: _field(info) for info in infos},
+    )
+    _INFOS[model] = infos
+    return model
+
+
+def _field(info: ParamInfo) -> Any:
+    description = f"{info.doc[0].upper()}{info.doc[1:]}. Unit: {info.unit}."
+    bounds = info.bounds
+    if info.kind is bool:
+        return (
+            Literal["Enabled", "Disabled"],
+            Field(default=ENABLED if info.default else DISABLED, description=description.split(" Unit:")[0]),
+        )
+    if info.kind is str:
+        choices = bounds.choices
+        if not choices:
+            raise TypeError(f"parameter {info.name}: text needs choices, the API has no free text in rules")
+        return (Literal[choices], Field(default=info.default, description=description))
+    if info.kind is int:
+        # Strict limits of whole numbers are inclusive ones, one further in: the server's message reads better.
+        low = bounds.ge if bounds.ge is not None else None if bounds.gt is None else math.floor(bounds.gt) + 1
+        high = bounds.le if bounds.le is not None else None if bounds.lt is None else math.ceil(bounds.lt) - 1
+        if low is None or high is None:
+            raise TypeError(f"parameter {info.name}: whole numbers need a lower and an upper bound")
+        limits: dict[str, Any] = {"ge": math.ceil(low), "le": math.floor(high)}
+        wide = max(abs(low), abs(high)) > 2**31 - 1
+        return (
+            Annotated[int, Field(strict=True, json_schema_extra=markers.INT64 if wide else markers.INT32)],
+            Field(default=info.default, description=description, **limits),
+        )
+    if info.kind is float:
+        return (DecimalString, Field(default=repr(info.default), description=description, **_decimal(info)))
+    raise TypeError(f"parameter {info.name}: the API has no form for {info.kind.__name__}")
+
+
+def _decimal(info: ParamInfo) -> dict[str, Any]:
+    bounds = info.bounds
+    signs = ((">=", bounds.ge), (">", bounds.gt), ("<=", bounds.le), ("<", bounds.lt))
+    tests = [f"double(self) {sign} {float(limit)!r}" for sign, limit in signs if limit is not None]
+    if not tests:
+        return {}
+    name = to_camel(info.name)
+    message = f"'{name} is ' + self + ', expected a value {bounds} ({info.unit})'"
+    return {"json_schema_extra": markers.cel(markers.rule(" && ".join(tests), message, computed=True))}
+
+
+def _value(info: ParamInfo, value: Any, owner: str) -> Any:
+    if info.kind is bool:
+        return value == ENABLED
+    if info.kind is float:
+        number = float(value)
+        if not math.isfinite(number):
+            raise ParamError(f"{owner}.{to_camel(info.name)}", value, "a decimal that fits into a double")
+        return number
+    return value

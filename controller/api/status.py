@@ -1,0 +1,198 @@
+"""Status of an RLHFJob: the operator's durable memory of it, and what people look at.
+
+Written by the operator only, through the status subresource, by `controller.api.record`. Numbers that are
+not whole are decimal strings that read back as the very same double. Lists are atomic: one writer.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from controller.api import markers
+from controller.api.base import Count, JobKeyText, NumberText, Status, Step, Timestamp, Word
+from controller.names import EVALS_KEPT
+
+RULE_STATE_MAX = 900  # characters of JSON; with name, version and hash the rule's memory stays under 1 kB
+MESSAGE_MAX = 512
+
+
+def _text(most: int, description: str) -> Any:
+    return Field(default=None, max_length=most, description=description)
+
+
+class ConditionStatus(Status):
+    """One aspect of the job's state, as in every Kubernetes API."""
+
+    type: Word = Field(description="Name of the aspect.")
+    status: Annotated[str, Field(max_length=7, json_schema_extra={"enum": ["True", "False", "Unknown"]})] = (
+        Field(description="Whether it holds.")
+    )
+    observed_generation: Count | None = Field(default=None, description="Generation of the spec it was found for.")
+    last_transition_time: Timestamp = Field(description="When status last changed.")
+    reason: Word = Field(description="Why, as a CamelCase code.")
+    message: Annotated[str, Field(max_length=MESSAGE_MAX)] = Field(description="Why, for people.")
+
+
+CONDITIONS = Annotated[
+    tuple[ConditionStatus, ...], Field(max_length=16, json_schema_extra=markers.list_map("type"))
+]
+
+
+class Eval(Status):
+    """One eval of the Primary metric, in the trainer's own orientation."""
+
+    step: Step = Field(description="Training step that was evaluated.")
+    score: NumberText = Field(description="Score.")
+    stderr: NumberText | None = Field(default=None, description="Standard error of the score.")
+    samples: int | None = Field(
+        default=None,
+        json_schema_extra=markers.INT64,
+        description="Samples evaluated; absent: as in the eval before, 0: unknown.",
+    )
+    attempt: Word | None = Field(
+        default=None,
+        description="Attempt and start of the trainer's process (s since the epoch); absent: as in the eval before.",
+    )
+
+
+class Best(Status):
+    """The best eval so far."""
+
+    step: Step = Field(description="Its step.")
+    score: NumberText = Field(description="Its score.")
+
+
+class Verdict(Status):
+    """What the rule said to the newest eval."""
+
+    verb: Word = Field(description="Continue or Stop.")
+    reason: Word = Field(description="Why, as a CamelCase code.")
+    statistic: NumberText | None = Field(default=None, description="What was compared; absent: not a number.")
+    threshold: NumberText | None = Field(default=None, description="With what; absent: not a number.")
+
+
+class Rule(Status):
+    """The stop rule's memory."""
+
+    name: Word = Field(description="Name of the rule.")
+    version: Count = Field(description="Version of the rule: another one may judge otherwise.")
+    params_hash: Word = Field(description="Identifies rule, modifiers and all their parameters.")
+    state: Annotated[str, Field(max_length=RULE_STATE_MAX)] = Field(
+        description="JSON: base (before the oldest eval kept here) and state (after the newest)."
+    )
+    verdict: Verdict | None = Field(default=None, description="What it said to the newest eval.")
+
+
+class Checkpoint(Status):
+    """A checkpoint that the operator has put in safety."""
+
+    best_step: Step = Field(description="Step of the best eval it stands for.")
+    step: Step = Field(description="Its own step.")
+    score: NumberText | None = Field(default=None, description="Score of the best eval it stands for.")
+    path: Annotated[str, Field(max_length=1024)] = Field(description="Where it is.")
+    digest: Annotated[str, Field(max_length=80)] = Field(description="Digest of names, sizes and contents.")
+    bytes: int | None = Field(default=None, json_schema_extra=markers.INT64, description="Its size.")
+    time: Timestamp = Field(description="When it was verified.")
+
+
+class Access(Status):
+    """A request to the checkpoint store that is under way."""
+
+    operation: Word = Field(description="secure, retain or restore.")
+    best_step: Step = Field(description="Step of the best eval it is about.")
+    serial: Count | None = Field(default=None, description="Number of the access Job.")
+    tries: Count | None = Field(default=None, description="How often it was tried and failed.")
+    not_before: Timestamp | None = Field(default=None, description="When it is tried next.")
+
+
+class Decision(Status):
+    """A stop: by whom, on what evidence, and how far it has come."""
+
+    by: Word = Field(description="Name of the rule, or User.")
+    mode: Word = Field(description="Enforce, or Shadow: only recorded.")
+    reason: Word = Field(description="Why, as a CamelCase code.")
+    message: Annotated[str, Field(max_length=MESSAGE_MAX)] = Field(description="Why, for people.")
+    step: Step = Field(description="Step of the eval that asked for it.")
+    best_step: Step = Field(description="Step of the best eval at that time.")
+    statistic: NumberText | None = Field(default=None, description="What was compared; absent: not a number.")
+    threshold: NumberText | None = Field(default=None, description="With what; absent: not a number.")
+    time: Timestamp = Field(description="When it was decided.")
+    retained_time: Timestamp | None = Field(default=None, description="When the best was out of the trainer's reach.")
+    suspended_time: Timestamp | None = Field(default=None, description="When the workload was suspended.")
+    pods_gone_time: Timestamp | None = Field(default=None, description="When its pods were gone or terminal.")
+    handed_to: JobKeyText | None = Field(default=None, description="Who got the GPUs (namespace/name).")
+    handed_time: Timestamp | None = Field(default=None, description="When that job's pods were running.")
+
+
+class Admission(Status):
+    """GPUs were granted."""
+
+    number: Count = Field(description="The attempt that this admission starts.")
+    nodes: Annotated[
+        tuple[Annotated[str, Field(max_length=253)], ...],
+        Field(max_length=1024, json_schema_extra=markers.ATOMIC),
+    ] = Field(description="Planned node of each pod.")
+    time: Timestamp = Field(description="When.")
+    source: JobKeyText | None = Field(default=None, description="Whose GPUs they were (namespace/name).")
+    running_since: Timestamp | None = Field(default=None, description="Since when all pods have been running.")
+
+
+class Run(Status):
+    """What the trainer is told through the ConfigMap <name>-run."""
+
+    attempt: Count | None = Field(default=None, description="Number of the attempt.")
+    resume_path: str | None = _text(1024, "Checkpoint to resume from.")
+    resume_step: Step | None = Field(default=None, description="Its step.")
+    request_id: Count | None = Field(default=None, description="Number of the newest request.")
+    evaluate: bool | None = Field(default=None, description="It asks for an eval.")
+    checkpoint: bool | None = Field(default=None, description="It asks for a checkpoint.")
+    stop: bool | None = Field(default=None, description="It asks the trainer to end.")
+
+
+class Printed(Status):
+    """Short texts for kubectl's columns, made from the rest of the status; nothing reads them back."""
+
+    eval: Word | None = Field(default=None, description="Newest score, rounded.")
+    best: Word | None = Field(default=None, description="Best score, rounded.")
+    streak: Word | None = Field(default=None, description="The rule's statistic and threshold, as in 2/3.")
+    gpus: Word | None = Field(default=None, description="GPUs held and wanted, as in 4/4.")
+
+
+class RLHFJobStatus(Status):
+    """What the operator knows, decided and did."""
+
+    conditions: CONDITIONS = Field(default=(), description="Aspects of the job's state.")
+    observed_generation: Count | None = Field(default=None, description="Generation of the spec last looked at.")
+    summary: Word | None = Field(default=None, description="The condition that matters most now, in one word.")
+    printed: Printed | None = Field(default=None, description="Short texts for kubectl's columns.")
+    attempt: Count | None = Field(default=None, description="How often it was started.")
+    evals: Annotated[
+        tuple[Eval, ...], Field(max_length=EVALS_KEPT, json_schema_extra=markers.ATOMIC)
+    ] = Field(default=(), description=f"The last {EVALS_KEPT} evals of the Primary metric, newest last.")
+    evals_seen: Count | None = Field(default=None, description="Evals the rule has seen.")
+    evals_missed: Count | None = Field(default=None, description="Evals that were gone before they were read.")
+    evals_in_attempt: Count | None = Field(
+        default=None, description="Evals that the trainer's newest process counted when last read."
+    )
+    best: Best | None = Field(default=None, description="The best eval.")
+    rule: Rule | None = Field(default=None, description="The stop rule's memory.")
+    access: Access | None = Field(default=None, description="Request to the checkpoint store under way.")
+    access_serial: Count | None = Field(default=None, description="Number of the newest access Job.")
+    secured: Checkpoint | None = Field(
+        default=None, description="Kept from rotation by a hard link (object store: a copy) while the run goes on."
+    )
+    retained: Annotated[
+        tuple[Checkpoint, ...], Field(max_length=4, json_schema_extra=markers.ATOMIC)
+    ] = Field(default=(), description="Copied out of the trainer's reach and verified, newest last.")
+    restored: Checkpoint | None = Field(default=None, description="What the next start resumes from.")
+    decision: Decision | None = Field(default=None, description="The newest decision to stop.")
+    admission: Admission | None = Field(default=None, description="GPUs as granted.")
+    preempting: Word | None = Field(default=None, description="Why it is on its way back into the queue.")
+    run: Run | None = Field(default=None, description="What the trainer is told.")
+    resume_id: Word | None = Field(default=None, description="Newest resume request carried out.")
+    attained_gpu_seconds: NumberText | None = Field(
+        default=None, alias="attainedGPUSeconds", description="GPU-seconds of finished service."
+    )
+    finished: Word | None = Field(default=None, description="Complete or Failed, once the workload has ended.")

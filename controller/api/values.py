@@ -1,0 +1,76 @@
+"""Scalars of the status: doubles and times as text that reads back exactly, states as strict JSON."""
+
+from __future__ import annotations
+
+import calendar
+import json
+import math
+import re
+import time
+from typing import Any
+
+_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(\.\d+)?Z")
+
+
+def number(value: float) -> str | None:
+    """The shortest decimal that reads back as this very double; whole ones without a point. NaN: None."""
+    if math.isnan(value):
+        return None
+    if value.is_integer() and 0 < abs(value) < 1e15:
+        return str(int(value))
+    return repr(value)
+
+
+def timestamp(seconds: float) -> str:
+    """RFC 3339 in UTC, with as many digits after the second as it takes to be exact.
+
+    Raises:
+        ValueError: before 1970, after 9999, or not a number.
+    """
+    if not 0 <= seconds < 253402300800:
+        raise ValueError(f"time {seconds!r}: expected seconds since the epoch, within the years 1970 to 9999")
+    digits = next((d for d in range(18) if float(f"{seconds:.{d}f}") == seconds), 30)
+    whole, _, fraction = f"{seconds:.{digits}f}".partition(".")
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(int(whole)))
+    return f"{stamp}.{fraction}Z" if fraction else f"{stamp}Z"
+
+
+def seconds(stamp: str) -> float:
+    """The inverse of `timestamp`.
+
+    Raises:
+        ValueError: not of the form 2026-11-21T09:30:00.25Z.
+    """
+    found = _TIME.fullmatch(stamp)
+    if found is None:
+        raise ValueError(f"time {stamp!r}: expected the form 2026-11-21T09:30:00.25Z")
+    whole = calendar.timegm((*map(int, found.groups()[:6]), 0, 0, 0))
+    return float(f"{whole}{found[7] or ''}")
+
+
+def state_text(**states: tuple[object, ...]) -> str:
+    """Nested tuples of JSON scalars as one line of strict JSON; doubles JSON has no word for are objects."""
+    return json.dumps({k: _encode(v) for k, v in states.items()}, separators=(",", ":"), allow_nan=False)
+
+
+def state_values(text: str) -> dict[str, tuple[Any, ...]]:
+    """The inverse of `state_text`."""
+    return {k: _decode(v) for k, v in json.loads(text).items()}
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_encode(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"double": repr(value)}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"rule state holds {type(value).__name__} {value!r}: only tuples of JSON scalars are kept")
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_decode(v) for v in value)
+    if isinstance(value, dict):
+        return float(value["double"])
+    return value
