@@ -1,0 +1,190 @@
+"""The one scrape loop that all jobs share.
+
+A task per job would cost memory and, worse, could die alone and unseen. Here one coroutine takes what is due
+from a heap and starts at most ``concurrency`` scrapes at a time, of one host at most ``per_host``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from controller.metrics.schedule import Schedule, Turn
+from controller.metrics.scrape import Target
+from controller.policy.jobs import ScrapeOutcome, ScrapeView
+from controller.policy.types import JobKey
+
+logger = logging.getLogger(__name__)
+
+Scrape = Callable[[Target], Awaitable[ScrapeView]]
+Deliver = Callable[[JobKey, ScrapeView], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopStats:
+    """Where the loop stands. ``lag`` (s): how late the last scrape began; ``max_lag``: worst of 256."""
+
+    targets: int
+    in_flight: int
+    waiting: int  # due, but held back by a concurrency cap
+    started: int
+    lag: float
+    max_lag: float
+    beat: float  # s, monotonic: when the loop last went round
+
+
+class ScrapeLoop:
+    """Scrapes every target at its interval and delivers each result, until its task is cancelled.
+
+    Targets come and go at any time by ``put``, ``discard`` or ``sync``, from the loop's own thread. A result
+    is delivered only if its key still has the target that was scraped: a replaced pod speaks no more.
+
+    Args:
+        scrape: reads one target; ``Scraper.scrape``.
+        deliver: called with each result in the loop's thread; it should only note it down. An exception in it
+            is logged and ends nothing.
+        concurrency: scrapes at the same time, over all. per_host: of the same IP.
+        monotonic: clock for due times, s.
+    """
+
+    def __init__(
+        self,
+        scrape: Scrape,
+        deliver: Deliver,
+        *,
+        concurrency: int = 64,
+        per_host: int = 2,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if concurrency < 1 or per_host < 1:
+            raise ValueError(f"concurrency {concurrency} and per_host {per_host} must be at least 1")
+        self._scrape = scrape
+        self._deliver = deliver
+        self._concurrency = concurrency
+        self._per_host = per_host
+        self._now = monotonic
+        self._schedule = Schedule()
+        self._targets: dict[JobKey, Target] = {}
+        self._held: dict[str, deque[Turn]] = {}  # by host, popped but over per_host
+        self._hosts: Counter[str] = Counter()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self._lags: deque[float] = deque(maxlen=256)
+        self._started = 0
+        self._beat = monotonic()
+
+    def put(self, key: JobKey, target: Target) -> None:
+        """Scrape this target from now on; another pod in a key's place is scraped at once."""
+        known = self._targets.get(key)
+        if known == target:
+            return
+        self._targets[key] = target
+        self._schedule.put(key, target.interval, self._now())
+        if known is not None and (known.ip, known.port) != (target.ip, target.port):
+            self._schedule.hasten(key, self._now())
+        self._wake.set()
+
+    def discard(self, key: JobKey) -> None:
+        """Scrape this key no more; unknown ones are fine. A scrape under way ends undelivered."""
+        if self._targets.pop(key, None) is not None:
+            self._schedule.discard(key)
+
+    def sync(self, targets: Mapping[JobKey, Target]) -> None:
+        """Make the targets exactly these."""
+        for key in self._targets.keys() - targets.keys():
+            self.discard(key)
+        for key, target in targets.items():
+            self.put(key, target)
+
+    def hasten(self, key: JobKey) -> None:
+        """Scrape this key next, out of turn; unknown ones are fine."""
+        self._schedule.hasten(key, self._now())
+        self._wake.set()
+
+    @property
+    def stats(self) -> LoopStats:
+        return LoopStats(
+            targets=len(self._targets),
+            in_flight=len(self._tasks),
+            waiting=sum(map(len, self._held.values())),
+            started=self._started,
+            lag=self._lags[-1] if self._lags else 0.0,
+            max_lag=max(self._lags, default=0.0),
+            beat=self._beat,
+        )
+
+    async def run(self) -> None:
+        """Go on until cancelled; scrapes under way are then cancelled, too."""
+        try:
+            while True:
+                self._beat = self._now()
+                self._wake.clear()
+                while len(self._tasks) < self._concurrency and (turn := self._schedule.pop(self._now())):
+                    self._admit(turn)
+                await self._sleep()
+        finally:
+            tasks = list(self._tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _sleep(self) -> None:
+        """Until something is due and may start, a scrape ended, or targets changed; at most 1 s."""
+        wait = 1.0
+        if len(self._tasks) < self._concurrency:
+            due = self._schedule.next_due()
+            wait = min(wait, max(due - self._now(), 0.0)) if due is not None else wait
+        try:
+            async with asyncio.timeout(wait):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    def _admit(self, turn: Turn) -> None:
+        host = self._targets[turn.key].ip
+        if self._hosts[host] >= self._per_host:
+            self._held.setdefault(host, deque()).append(turn)
+        else:
+            self._start(turn)
+
+    def _start(self, turn: Turn) -> None:
+        target = self._targets[turn.key]
+        self._hosts[target.ip] += 1
+        self._started += 1
+        self._lags.append(max(self._now() - turn.due, 0.0))
+        task = asyncio.create_task(self._one(turn, target), name=f"scrape {turn.key}")
+        self._tasks.add(task)
+        task.add_done_callback(lambda done: self._ended(done, target.ip))
+
+    async def _one(self, turn: Turn, target: Target) -> None:
+        ok = False
+        try:
+            view = await self._scrape(target)
+            current = self._schedule.holds(turn) and self._targets.get(turn.key) == target
+            # The failure of a target that was replaced meanwhile is not held against the new one.
+            ok = view.outcome is ScrapeOutcome.OK or not current
+            if current:
+                self._deliver(turn.key, view)
+        except Exception:
+            logger.exception("scrape of %s failed in a way it should not", turn.key)
+        finally:
+            self._schedule.done(turn, ok, self._now())
+
+    def _ended(self, task: asyncio.Task[None], host: str) -> None:
+        self._tasks.discard(task)
+        self._hosts[host] -= 1
+        queue = self._held.get(host, deque())
+        while queue:
+            turn = queue.popleft()
+            if self._schedule.holds(turn):
+                self._start(turn)
+                break
+        if not queue:
+            self._held.pop(host, None)
+        if not self._hosts[host]:
+            del self._hosts[host]
+        self._wake.set()

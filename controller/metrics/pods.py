@@ -1,0 +1,86 @@
+"""Which pod speaks for a job, and on which port. Pure functions on Kubernetes objects as dictionaries.
+
+Only completion index 0 speaks for its job, and only a pod that the job's own child workload controls is
+listened to: a label alone could be set by anybody who may create pods in the namespace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from controller import names
+
+KubeObject = Mapping[str, Any]
+
+_INDEX = "batch.kubernetes.io/job-completion-index"
+_TERMINAL = ("Succeeded", "Failed")
+
+
+def controller_uid(obj: KubeObject) -> str | None:
+    """The uid of the object's controlling owner; None: nobody controls it."""
+    owners = obj.get("metadata", {}).get("ownerReferences") or ()
+    return next((owner.get("uid") for owner in owners if owner.get("controller") is True), None)
+
+
+def completion_index(pod: KubeObject) -> int:
+    """The pod's index in its indexed Job (label, else annotation); 0 where its Job is not indexed."""
+    metadata = pod.get("metadata", {})
+    for source in (metadata.get("labels"), metadata.get("annotations")):
+        text = str((source or {}).get(_INDEX, ""))
+        if text.isascii() and text.isdigit():
+            return int(text)
+    return 0
+
+
+def pick_pod(
+    pods: Iterable[KubeObject], workload: KubeObject | None, job_uid: str | None
+) -> KubeObject | None:
+    """The pod to scrape for an RLHFJob: index 0, with an IP, owned pod -> workload -> RLHFJob by uid.
+
+    Args:
+        pods: candidates; what does not belong to the job is passed over.
+        workload: the child as last seen.
+        job_uid: uid of the RLHFJob; None where ``spec.workload.ref`` names the workload, which then is not
+            owned by the RLHFJob but chosen by its author.
+
+    Returns:
+        The newest such pod, one that is not being deleted first. None: nothing to scrape now.
+    """
+    if workload is None or (job_uid is not None and controller_uid(workload) != job_uid):
+        return None
+    workload_uid = workload.get("metadata", {}).get("uid")
+    namespace = workload.get("metadata", {}).get("namespace")
+
+    def speaks(pod: KubeObject) -> bool:
+        status = pod.get("status") or {}
+        return (
+            workload_uid is not None
+            and controller_uid(pod) == workload_uid
+            and pod.get("metadata", {}).get("namespace") == namespace
+            and completion_index(pod) == 0
+            and bool(status.get("podIP"))
+            and status.get("phase") not in _TERMINAL
+        )
+
+    def freshness(pod: KubeObject) -> tuple[bool, str, str]:
+        metadata = pod["metadata"]
+        return (
+            metadata.get("deletionTimestamp") is None,
+            str(metadata.get("creationTimestamp", "")),
+            str(metadata.get("name", "")),
+        )
+
+    return max(filter(speaks, pods), key=freshness, default=None)
+
+
+def metrics_port(pod: KubeObject, port: int | None = None) -> int | None:
+    """``spec.scrape.port`` if set, else the container port named ``metrics``; None: neither."""
+    if port is not None:
+        return port
+    spec = pod.get("spec") or {}
+    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+        for candidate in container.get("ports") or ():
+            if candidate.get("name") == names.METRICS_PORT_NAME:
+                return int(candidate["containerPort"])
+    return None

@@ -1,0 +1,246 @@
+"""The guarded GET against real servers that are slow, huge, hostile, or none at all."""
+
+import asyncio
+import re
+import socket
+import time
+import tracemalloc
+
+import pytest
+from bad_trainers import BOMB, CHUNKED, ENDLESS, MILLION_SAMPLES, PAGE, Manner, answer, raw, serving, silent
+
+from controller.metrics import AddressPolicy, Scraper, Target
+from controller.policy.jobs import ScrapeOutcome, ScrapeView
+
+OPEN = AddressPolicy.parse("Loopback")
+TIMEOUT = 0.4  # s, for the whole scrape
+
+
+async def scrape(port: int, *, ip: str = "127.0.0.1", addresses: AddressPolicy = OPEN) -> ScrapeView:
+    async with Scraper(addresses, timeout=TIMEOUT, connect_timeout=0.2, wall=lambda: 7.0) as scraper:
+        return await scraper.scrape(Target(ip, port, "gold"))
+
+
+def scrape_of(manner: Manner) -> tuple[ScrapeView, int]:
+    async def main() -> tuple[ScrapeView, int]:
+        async with serving(manner) as port:
+            return await scrape(port), port
+
+    return asyncio.run(main())
+
+
+GOOD = [
+    pytest.param(answer(), id="plain text"),
+    pytest.param(answer(kind="application/octet-stream"), id="odd content type"),
+    pytest.param(answer(kind="text/plain; version=0.0.4; charset=utf-8"), id="declared version"),
+    pytest.param(answer(headers="Content-Encoding: identity\r\n"), id="identity encoding"),
+    pytest.param(
+        raw(
+            CHUNKED, b"%x\r\n%s\r\n" % (20, PAGE[:20]), b"%x\r\n%s\r\n0\r\n\r\n" % (len(PAGE) - 20, PAGE[20:])
+        ),
+        id="chunked",
+    ),
+    pytest.param(raw(b"HTTP/1.0 200 OK\r\n\r\n" + PAGE), id="ended by closing"),
+    pytest.param(raw(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 200 OK\r\n\r\n" + PAGE), id="continue first"),
+    pytest.param(answer(headers="Set-Cookie: a=b\r\n"), id="cookie"),
+]
+
+
+@pytest.mark.parametrize("manner", GOOD)
+def test_a_page_is_read_and_stamped(manner: Manner) -> None:
+    view, _ = scrape_of(manner)
+    assert (view.outcome, view.message) == (ScrapeOutcome.OK, "")
+    assert [(p.step, p.score) for p in view.points] == [(10, 0.5)]
+    assert (view.step, view.at) == (12, 7.0)
+
+
+HTML = b"<!doctype html><title>dashboard</title>\n"
+EXPECTED = "expected status 200 and Prometheus text"
+BAD = [
+    pytest.param(silent, "Timeout", "no complete answer within 0.4 s; expected", id="silent"),
+    pytest.param(
+        raw(b"HTTP/1.1 200 OK\r\n", forever=b"X", pause=0.05), "Timeout", "0.4 s", id="one byte at a time"
+    ),
+    pytest.param(raw(CHUNKED, forever=b"1\r\n#\r\n", pause=0.05), "Timeout", "0.4 s", id="slow body"),
+    pytest.param(
+        raw(forever=b"HTTP/1.1 100 Continue\r\n\r\n", pause=0.01), "Timeout", "0.4 s", id="endless continue"
+    ),
+    pytest.param(raw(CHUNKED, forever=ENDLESS), "TooLarge", "reading stopped after", id="infinite chunked"),
+    pytest.param(
+        raw(b"HTTP/1.0 200 OK\r\n\r\n", forever=PAGE * 500), "TooLarge", "at most 1048576", id="infinite"
+    ),
+    pytest.param(answer(MILLION_SAMPLES), "TooLarge", "56000000 bytes announced", id="a million samples"),
+    pytest.param(answer(b"rlhf_kl 1\n" * 90_000), "TooLarge", "more than 4096 lines", id="many samples"),
+    pytest.param(answer(b"x" * (5 << 20)), "TooLarge", "5242880 bytes announced", id="one 5 MB line"),
+    pytest.param(
+        answer(BOMB, headers="Content-Encoding: gzip\r\n"),
+        "NotPrometheus",
+        "answered compressed (gzip)",
+        id="gzip bomb",
+    ),
+    pytest.param(answer(BOMB), "NotPrometheus", "not UTF-8", id="gzip without a word"),
+    pytest.param(
+        answer(status="301 Moved", headers="Location: http://169.254.169.254/\r\n"),
+        "NotPrometheus",
+        "redirect (301) to http://169.254.169.254/, never followed",
+        id="redirect",
+    ),
+    pytest.param(
+        answer(status="307 Moved"), "NotPrometheus", "redirect (307) to nowhere", id="redirect to nowhere"
+    ),
+    pytest.param(answer(HTML, kind="text/html"), "NotPrometheus", "answered text/html", id="html"),
+    pytest.param(answer(HTML), "NotPrometheus", "the page starts with '<!doctype html>", id="html as text"),
+    pytest.param(answer(b"\x7fELF\0\xff\xfe"), "NotPrometheus", "not UTF-8", id="binary"),
+    pytest.param(
+        answer(b"", status="204 No Content"),
+        "NotPrometheus",
+        f"answered 204 No Content; {EXPECTED}",
+        id="204",
+    ),
+    pytest.param(
+        answer(status="500 Internal Server Error"),
+        "NotPrometheus",
+        f"answered 500 Internal Server Error; {EXPECTED}",
+        id="500",
+    ),
+    pytest.param(answer(status="404 Not Found"), "NotPrometheus", "answered 404 Not Found", id="404"),
+    pytest.param(raw(b"SSH-2.0-OpenSSH_9.9\r\n"), "NotPrometheus", "not whole, valid HTTP", id="not http"),
+    pytest.param(
+        raw(b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 5000 + b"\r\n"), "NotPrometheus", "HTTP", id="many headers"
+    ),
+    pytest.param(
+        raw(b"HTTP/1.1 200 OK\r\nA: " + b"b" * 20_000 + b"\r\n\r\n"),
+        "NotPrometheus",
+        "HTTP",
+        id="long header",
+    ),
+    pytest.param(
+        raw(b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n" + PAGE),
+        "NotPrometheus",
+        "not whole",
+        id="cut short",
+    ),
+    pytest.param(raw(CHUNKED + b"5\r\n# abc"), "NotPrometheus", "not whole", id="cut in a chunk"),
+    pytest.param(
+        raw(b"HTTP/1.0 200 OK\r\n\r\n" + PAGE[:-4]),
+        "NotPrometheus",
+        "the page is cut off",
+        id="cut without a length",
+    ),
+    pytest.param(raw(), "Unreachable", "closed without an answer", id="hangs up"),
+]
+
+
+@pytest.mark.parametrize(("manner", "outcome", "words"), BAD)
+def test_what_cannot_be_used_has_an_outcome_and_a_message(manner: Manner, outcome: str, words: str) -> None:
+    begin = time.monotonic()
+    view, port = scrape_of(manner)
+    assert time.monotonic() - begin < TIMEOUT + 1.5
+    assert view.outcome == outcome
+    assert view.message.startswith(f"http://127.0.0.1:{port}/metrics: ")
+    assert words in view.message
+    assert "expected" in view.message or "at most" in view.message
+    assert len(view.message) <= 400
+    assert view.message.isprintable()
+    assert (view.points, view.at) == ((), 7.0)
+
+
+def test_nobody_there() -> None:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        view = asyncio.run(scrape(sock.getsockname()[1]))
+    assert view.outcome is ScrapeOutcome.UNREACHABLE
+    assert re.search(r"not reachable \(Connection refused\); expected the trainer to listen", view.message)
+
+
+def test_a_full_backlog_is_a_timeout_of_the_connection() -> None:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.listen(0)
+        address = sock.getsockname()
+        waiting = [socket.socket() for _ in range(4)]
+        for client in waiting:
+            client.setblocking(False)
+            client.connect_ex(address)
+        view = asyncio.run(scrape(address[1]))
+        for client in waiting:
+            client.close()
+    assert view.outcome is ScrapeOutcome.TIMEOUT
+    assert "no connection within 0.2 s" in view.message
+
+
+def test_a_refused_address_is_not_even_connected_to() -> None:
+    async def main() -> tuple[ScrapeView, int]:
+        connections = 0
+
+        async def count(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal connections
+            connections += 1
+
+        async with serving(count) as port:
+            view = await scrape(port, addresses=AddressPolicy())
+            await asyncio.sleep(0.05)
+            return view, connections
+
+    view, connections = asyncio.run(main())
+    assert (view.outcome, connections) == (ScrapeOutcome.REFUSED_ADDRESS, 0)
+    assert "EVALSTOP_SCRAPE_ADDRESSES" in view.message
+
+
+def test_proxy_variables_are_not_obeyed_and_redirects_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> tuple[ScrapeView, ScrapeView, list[bytes]]:
+        stolen: list[bytes] = []
+
+        async def thief(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            stolen.append(await reader.readuntil(b"\r\n\r\n"))
+
+        async with serving(thief) as elsewhere:
+            for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+                monkeypatch.setenv(name, f"http://127.0.0.1:{elsewhere}")
+            away = answer(status="302 Found", headers=f"Location: http://127.0.0.1:{elsewhere}/metrics\r\n")
+            async with serving(answer()) as good, serving(away) as bad:
+                return await scrape(good), await scrape(bad), stolen
+
+    good, bad, stolen = asyncio.run(main())
+    assert (good.outcome, bad.outcome, stolen) == (ScrapeOutcome.OK, ScrapeOutcome.NOT_PROMETHEUS, [])
+
+
+def test_the_request_offers_no_compression_and_no_secret() -> None:
+    async def main() -> bytes:
+        request = b""
+
+        async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal request
+            request = await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.0 200 OK\r\nSet-Cookie: a=b\r\n\r\n" + PAGE)
+
+        async with serving(listen) as port, Scraper(OPEN) as scraper:
+            for _ in range(2):  # a cookie of the first answer would come back with the second request
+                await scraper.scrape(Target("127.0.0.1", port, "gold", "/a b?c"))
+        return request
+
+    request = asyncio.run(main())
+    head, *headers = request.decode().lower().strip().split("\r\n")
+    assert head == "get /a%20b%3fc http/1.1"
+    assert "accept-encoding: identity" in headers
+    assert not [h for h in headers if h.startswith(("cookie", "authorization"))]
+
+
+def test_an_endless_page_costs_no_more_memory_than_the_cap() -> None:
+    tracemalloc.start()
+    try:
+        scrape_of(raw(CHUNKED, forever=ENDLESS))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 << 20
+
+
+@pytest.mark.parametrize(("port", "path"), [(0, "/metrics"), (65536, "/metrics"), (80, "metrics"), (80, "")])
+def test_a_target_that_is_no_address_is_refused_at_once(port: int, path: str) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        Target("10.0.0.1", port, "gold", path)
+
+
+def test_an_ipv6_target_is_written_in_brackets() -> None:
+    assert str(Target("fd12::1", 9400, "gold").url) == "http://[fd12::1]:9400/metrics"
