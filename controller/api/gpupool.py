@@ -110,9 +110,8 @@ class GPUPool(BaseModel):
         json_schema_extra=markers.cel(
             markers.rule(
                 "self.metadata.name.size() <= 63 && !self.metadata.name.contains('.')",
-                "'metadata.name: ' + self.metadata.name + ' must be at most 63 characters without a dot: "
-                "it becomes the value of a node taint'",
-                computed=True,
+                "metadata.name: %s must be at most 63 characters without a dot: it becomes the value of a node taint",
+                "self.metadata.name",
             )
         ),
     )

@@ -10,12 +10,19 @@ from typing import Any
 Extra = dict[str, Any]
 
 
-def rule(expression: str, message: str, *, computed: bool = False, path: str = "") -> Extra:
-    """One CEL rule. ``message`` says what would be right; ``computed``: it is itself a CEL expression.
+def rule(expression: str, message: str, *values: str, path: str = "") -> Extra:
+    """One CEL rule. ``message`` says what would be right; its %s and %d stand for the CEL ``values``.
 
-    ``path`` (as ``.spec.pool``): the field the API server names, where the rule stands on a parent.
+    ``format`` it is, because the server takes the length of ``string(number)`` for unbounded and then refuses
+    the rule as too dear. ``path`` (as ``.spec.pool``): the field the API server names, where the rule stands on
+    a parent.
     """
-    found: Extra = {"rule": expression, "messageExpression" if computed else "message": message}
+    found: Extra = {"rule": expression}
+    if values:
+        quoted = message.replace("\\", "\\\\").replace("'", "\\'")
+        found["messageExpression"] = f"'{quoted}'.format([{', '.join(f'dyn({v})' for v in values)}])"
+    else:
+        found["message"] = message
     if path:
         found["fieldPath"] = path
     return found
@@ -31,20 +38,17 @@ def exactly_one_of(where: str, members: tuple[str, ...]) -> Extra:
     ``where`` is what the message calls the object.
     """
     count = " + ".join(f"(has(self.{m}) ? 1 : 0)" for m in members)
-    names = ", ".join(members)
     return rule(
         f"({count}) == 1",
-        f"'{where} has ' + string({count}) + ' members, exactly one is needed of: {names}'",
-        computed=True,
+        f"{where} has %d members, exactly one is needed of: {', '.join(members)}",
+        count,
     )
 
 
 def no_parent_steps(where: str) -> Extra:
     """A path or URI that climbs out of its root by ``..`` is refused."""
     return rule(
-        r"!self.matches('(^|/)[.][.](/|$)')",
-        f"'{where} ' + self + ' has a step \"..\": name the folder itself'",
-        computed=True,
+        r"!self.matches('(^|/)[.][.](/|$)')", f'{where} %s has a step "..": name the folder itself', "self"
     )
 
 

@@ -189,16 +189,16 @@ class Checkpoints(Spec):
             markers.rule(
                 f"!({_BOTH_CLAIMS}) || "
                 "self.location.volumeClaim.claimName != self.retention.volumeClaim.claimName",
-                f"'{SAME_CLAIM}; both are ' + self.retention.volumeClaim.claimName",
-                computed=True,
+                f"{SAME_CLAIM}; both are %s",
+                "self.retention.volumeClaim.claimName",
                 path=".retention",
             ),
             markers.rule(
                 f"!({_BOTH_STORES}) || (!({_LOCATION}).startsWith({_RETENTION}) && "
                 f"!({_RETENTION}).startsWith({_LOCATION}))",
-                f"'{NESTED_URI}; location is ' + self.location.objectStore.uri + "
-                "', retention ' + self.retention.objectStore.uri",
-                computed=True,
+                f"{NESTED_URI}; location is %s, retention %s",
+                "self.location.objectStore.uri",
+                "self.retention.objectStore.uri",
                 path=".retention",
             ),
         )
@@ -250,8 +250,8 @@ class Resume(Spec):
         markers.cel(
             markers.rule(
                 "(self.from == 'Step') == has(self.step)",
-                "'resume.step is needed with from: Step and only with it, from is ' + self.from",
-                computed=True,
+                "resume.step is needed with from: Step and only with it, from is %s",
+                "self.from",
             )
         )
     )
@@ -295,8 +295,8 @@ class RLHFJobSpec(Spec):
             | markers.cel(
                 markers.rule(
                     f"{_PRIMARIES} == 1",
-                    f"'metrics need exactly one of role Primary, found ' + string({_PRIMARIES})",
-                    computed=True,
+                    "metrics need exactly one of role Primary, found %d",
+                    _PRIMARIES,
                 )
             ),
         ),
@@ -361,9 +361,10 @@ _MADE = "cannot change once the job is accepted: its workload exists; make anoth
 ROOT_RULES = (
     markers.rule(
         f"self.metadata.name.size() <= {NAME_MAX} && self.metadata.name.matches('{DNS_LABEL_PATTERN}')",
-        "'metadata.name: ' + self.metadata.name + ' has ' + string(self.metadata.name.size()) + ' characters, "
-        f"expected at most {NAME_MAX} of a-z, 0-9 and -: pods and access Jobs have names made from it'",
-        computed=True,
+        f"metadata.name: %s has %d characters, expected at most {NAME_MAX} of a-z, 0-9 and -, no dot: pods and "
+        "access Jobs have names made from it",
+        "self.metadata.name",
+        "self.metadata.name.size()",
     ),
     _fixed("gang", _ACCEPTED, _MADE),
     _fixed("workload", _ACCEPTED, _MADE),

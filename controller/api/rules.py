@@ -98,9 +98,8 @@ def warm_up_rules(
         markers.rule(
             f"!has(self.stopRule.{r}) || !has(self.modifiers) || "
             f"self.modifiers.all(m, !has(m.{w}) || m.{w}.minEvals >= self.stopRule.{r}.k)",
-            f"'modifiers: {w}.minEvals must be at least stopRule.{r}.k = ' + string(self.stopRule.{r}.k) + "
-            "': fewer evals can never stop'",
-            computed=True,
+            f"{w}.minEvals must be at least stopRule.{r}.k = %d: fewer evals can never stop",
+            f"self.stopRule.{r}.k",
             path=".modifiers",
         )
         for r, rule_type in rules.items()
@@ -163,8 +162,8 @@ def _decimal(info: ParamInfo) -> dict[str, Any]:
     if not tests:
         return {}
     name = to_camel(info.name)
-    message = f"'{name} is ' + self + ', expected a value {bounds} ({info.unit})'"
-    return {"json_schema_extra": markers.cel(markers.rule(" && ".join(tests), message, computed=True))}
+    message = f"{name} is %s, expected a value {bounds} ({info.unit})"
+    return {"json_schema_extra": markers.cel(markers.rule(" && ".join(tests), message, "self"))}
 
 
 def _value(info: ParamInfo, value: Any, owner: str) -> Any:
