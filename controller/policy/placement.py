@@ -6,7 +6,7 @@ the node with the fewest free GPUs that still hold it, ties by name, so that lar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from controller.policy.types import JobKey, JobView
 
@@ -30,32 +30,22 @@ def fit(free: Mapping[str, int], replicas: int, gpus_per_replica: int) -> tuple[
 class NodeRoom:
     """A `Room` over named nodes; remembers where each gang taken in this pass goes."""
 
-    def __init__(self, free: Mapping[str, int], held: Mapping[JobKey, tuple[str, ...]]) -> None:
-        """``free``: GPUs per node that nobody uses or holds. ``held``: nodes kept for a job, by member."""
+    def __init__(self, free: Mapping[str, int]) -> None:
+        """``free``: GPUs per node that nobody uses."""
         self.free = dict(free)
         self.placed: dict[JobKey, tuple[str, ...]] = {}
-        self._held = dict(held)
 
     def take(self, job: JobView) -> bool:
-        held = self._held.get(job.key)
-        free = self.free if held is None else _with(self.free, held, job.gpus_per_replica)
-        nodes = fit(free, job.replicas, job.gpus_per_replica)
+        nodes = fit(self.free, job.replicas, job.gpus_per_replica)
         if nodes is None:
             return False
-        self._held.pop(job.key, None)
-        self.free = free
         for node in nodes:
             self.free[node] -= job.gpus_per_replica
         self.placed[job.key] = nodes
         return True
 
     def give(self, job: JobView) -> None:
-        for node, gpus in job.bound:
-            self.free[node] = self.free.get(node, 0) + gpus
-
-
-def _with(free: Mapping[str, int], nodes: Iterable[str], gpus: int) -> dict[str, int]:
-    more = dict(free)
-    for node in nodes:
-        more[node] = more.get(node, 0) + gpus
-    return more
+        held = job.bound or [(node, job.gpus_per_replica) for node in job.nodes]
+        for node, gpus in held:
+            if node in self.free:
+                self.free[node] += gpus

@@ -11,7 +11,7 @@ policy, when they are free; a hold never decides an admission.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from controller.policy.placement import NodeRoom, fit
 from controller.policy.queueing import EvalStop, make_policy
@@ -41,7 +41,7 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
     unfit = {j.key: why for j in snapshot.jobs if (why := _unfit(j, snapshot.nodes, snapshot.pool))}
     policy.rebuild(j for j in snapshot.jobs if j.key not in unfit)
 
-    room = NodeRoom(free, held={})
+    room = NodeRoom(free)
     decision = policy.decide(now, room)
     admitted = tuple(
         Admission(j.key, room.placed[j.key], _source(room.placed[j.key], snapshot)) for j in decision.admit
@@ -49,7 +49,7 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
     leaving = [j for j in snapshot.jobs if j.state is JobState.STOPPING] + decision.release
     taken = {a.key for a in admitted}
     rest = [j for j in policy.queue() if j.key not in taken]
-    holds = _holds(snapshot, leaving, rest, room.free, now)
+    holds = _holds(snapshot, leaving, admitted, rest, room.free, now)
     wakes = [w for w in (decision.wake_at, *(h.expires for h in holds)) if w is not None]
     return PoolPlan(
         grants=tuple(Grant(j.key, j.proposal) for j in decision.release if j.proposal is not None),
@@ -65,7 +65,8 @@ def free_gpus(snapshot: PoolSnapshot) -> dict[str, int]:
     """Free GPUs per node: allocatable less foreign, bound and reserved; never below zero.
 
     An admitted gang's members without a node are charged where their admission planned them, or, if that
-    node is no longer here, wherever they fit.
+    node is no longer here, wherever they fit. So are the GPUs of a stopping gang whose pods are gone but
+    whose release is not recorded yet: the record comes first, then the next job.
     """
     free = {n.name: n.gpus - n.foreign for n in snapshot.nodes}
     for job in snapshot.jobs:
@@ -73,14 +74,19 @@ def free_gpus(snapshot: PoolSnapshot) -> dict[str, int]:
             if node in free:
                 free[node] -= gpus
     for job in snapshot.jobs:
-        if job.state is JobState.ADMITTED and job.unbound and job.gpus_per_replica:
-            for node in _reserved(job, free):
-                free[node] -= job.gpus_per_replica
+        for node in _reserved(job, free):
+            free[node] -= job.gpus_per_replica
     return {name: max(0, gpus) for name, gpus in free.items()}
 
 
 def _reserved(job: JobView, free: Mapping[str, int]) -> list[str]:
     """One node per unbound member: the planned ones that no bound member took, then any that fit."""
+    if job.gpus_per_replica == 0:
+        return []
+    if job.state in (JobState.STOPPING, JobState.PREEMPTING):
+        return [] if job.bound else [n for n in job.nodes if n in free]
+    if job.state is not JobState.ADMITTED:
+        return []
     open_ = list(job.nodes)
     for node, _ in job.bound:
         if node in open_:
@@ -94,38 +100,49 @@ def _reserved(job: JobView, free: Mapping[str, int]) -> list[str]:
 
 def _source(nodes: tuple[str, ...], snapshot: PoolSnapshot) -> JobKey | None:
     """The stopped job whose freed GPUs these are: by the oldest hold on these nodes whose source is gone."""
-    stopping = {j.key for j in snapshot.jobs if j.state is JobState.STOPPING}
-    gone = (h for h in snapshot.holds if h.source not in stopping and set(h.nodes) & set(nodes))
+    still_there = {(j.key, node) for j in snapshot.jobs for node, _ in j.bound}
+    gone = (h for h in snapshot.holds if any((h.source, n) not in still_there for n in h.nodes if n in nodes))
     return next((h.source for h in sorted(gone, key=lambda h: (h.expires, h.source))), None)
 
 
 def _holds(
     snapshot: PoolSnapshot,
-    leaving: Iterable[JobView],
+    leaving: list[JobView],
+    admitted: tuple[Admission, ...],
     rest: list[JobView],
     free: Mapping[str, int],
     now: float,
 ) -> tuple[Hold, ...]:
-    """Whom each leaving job's GPUs will go to: the same policy on the room as it will be then."""
-    known = {(h.source, h.target): h for h in snapshot.holds}
+    """Whom freed GPUs go to: promised while their job leaves, kept until the winner's pods have nodes."""
+    known = {(h.source, h.target): h.expires for h in snapshot.holds}
+    wanted = _promises(snapshot, leaving, rest, free, now)
+    wanted += [(a.source, a.key, a.nodes) for a in admitted if a.source is not None]
+    settled = {source for source, _, _ in wanted} | {j.key for j in leaving}
+    views = {j.key: j for j in snapshot.jobs}
+    for hold in snapshot.holds:
+        target = views.get(hold.target)
+        waits = target is not None and (target.state is JobState.QUEUED or target.unbound > 0)
+        if waits and hold.source not in settled:
+            wanted.append((hold.source, hold.target, hold.nodes))
+    holds = (Hold(s, t, n, known.get((s, t), now + snapshot.hold_seconds)) for s, t, n in wanted)
+    return tuple(h for h in holds if h.expires > now)
+
+
+def _promises(
+    snapshot: PoolSnapshot, leaving: list[JobView], rest: list[JobView], free: Mapping[str, int], now: float
+) -> list[tuple[JobKey, JobKey, tuple[str, ...]]]:
+    """(source, target, nodes): the same policy on the room as it will be when each leaving job is gone."""
     policy = make_policy(snapshot.policy)
-    policy.rebuild(rest)
-    room = NodeRoom(free, held={})
-    holds: list[Hold] = []
+    room = NodeRoom(free)
+    promises: list[tuple[JobKey, JobKey, tuple[str, ...]]] = []
     promised: set[JobKey] = set()
     for job in leaving:
         room.give(job)
-        for winner in policy.decide(now, room).admit:
-            if winner.key in promised:
-                continue
-            promised.add(winner.key)
-            nodes = room.placed[winner.key]
-            old = known.get((job.key, winner.key))
-            expires = old.expires if old is not None else now + snapshot.hold_seconds
-            if expires > now:
-                holds.append(Hold(job.key, winner.key, nodes, expires))
         policy.rebuild(j for j in rest if j.key not in promised)
-    return tuple(holds)
+        for winner in policy.decide(now, room).admit:
+            promised.add(winner.key)
+            promises.append((job.key, winner.key, room.placed[winner.key]))
+    return promises
 
 
 def _unfit(job: JobView, nodes: tuple[NodeView, ...], pool: str) -> str | None:

@@ -1,0 +1,228 @@
+"""A cluster in miniature, for the brain's own tests: carries plans out and can lose its memory at any point.
+
+It claims nothing about Kubernetes (tests/operator and tests/cluster do that): it holds the brain to its own
+contract, that a plan made from the record and the visible world alone always goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from controller.policy import lifecycle, pool
+from controller.policy.jobs import (
+    AccessView,
+    CreateWorkload,
+    Desired,
+    ForgetAccess,
+    JobRecord,
+    Observed,
+    Operation,
+    Plan,
+    PodView,
+    ScrapeOutcome,
+    ScrapeView,
+    SetFinalizer,
+    StartAccess,
+    StartWorkload,
+    SuspendWorkload,
+    WorkloadView,
+    WriteRun,
+)
+from controller.policy.types import Attempt, EvalPoint, NodeView, PolicySpec, PoolSnapshot
+
+
+@dataclass
+class Job:
+    desired: Desired
+    record: JobRecord = field(default_factory=JobRecord)
+    observed: Observed = field(default_factory=Observed)
+    submitted: float = 0.0
+    checkpoints: set[int] = field(default_factory=set)  # in the trainer's own folder
+    pins: set[int] = field(default_factory=set)
+    kept: set[int] = field(default_factory=set)
+    plan: Plan | None = None
+    started: list[int] = field(default_factory=list)  # attempts
+    nodes: tuple[str, ...] = ()
+    slow_pods: bool = False
+
+
+class World:
+    def __init__(self, nodes: dict[str, int], policy: PolicySpec | None = None) -> None:
+        self.nodes = nodes
+        self.policy = policy or PolicySpec("fifo")
+        self.jobs: dict[str, Job] = {}
+        self.holds: tuple = ()
+        self.now = 1000.0
+        self.writes = 0
+
+    def submit(self, key: str, replicas: int = 1, gpus: int = 1, **spec) -> Job:
+        desired = Desired(
+            key=key,
+            uid=f"uid-{key}",
+            generation=1,
+            metric="gold",
+            replicas=replicas,
+            gpus_per_replica=gpus,
+            rule=spec.pop("rule", PolicySpec("kDeclines", {"k": 3})),
+            **spec,
+        )
+        self.jobs[key] = Job(desired, submitted=self.now)
+        return self.jobs[key]
+
+    def scores(
+        self, key: str, *scores: float, checkpoints: bool = True, attempt: Attempt | None = None
+    ) -> None:
+        """The trainer's next evals, at steps 10, 20, …, each with its checkpoint."""
+        job = self.jobs[key]
+        old = job.observed.scrape
+        points = list(old.points if old is not None else ())
+        life = attempt or Attempt(job.record.attempt, 1)
+        for score in scores:
+            step = points[-1].step + 10 if points else 10
+            points.append(EvalPoint(step, score, life))
+            if checkpoints:
+                job.checkpoints.add(step)
+        newest = points[-1].step
+        self.scrape(key, points=tuple(points[-32:]), checkpoint_step=newest if checkpoints else 0)
+
+    def scrape(self, key: str, **fields) -> None:
+        view = ScrapeView(ScrapeOutcome.OK, at=self.now, metrics_seen=("gold",), **fields)
+        self.jobs[key].observed = replace(self.jobs[key].observed, scrape=view)
+
+    def step(self, key: str, *, acts: int | None = None, seconds: float = 1.0) -> Plan:
+        """One pass over one job; only the first ``acts`` actions happen before the operator dies."""
+        self.now += seconds
+        job = self.jobs[key]
+        planned = lifecycle.plan(job.desired, job.observed, job.record, self.now)
+        if planned.record != job.record:
+            self.writes += 1
+        job.record, job.plan = planned.record, planned
+        for action in planned.actions[:acts]:
+            self._carry_out(job, action)
+        return planned
+
+    def pool_pass(self) -> pool.PoolPlan:
+        views = []
+        for job in self.jobs.values():
+            if job.plan is None:
+                continue
+            view = lifecycle.job_view(
+                job.desired, job.observed, job.record, job.plan, submitted=job.submitted, priority=0
+            )
+            views += [view] if view else []
+        nodes = tuple(NodeView(n, g) for n, g in self.nodes.items())
+        snapshot = PoolSnapshot("p", self.policy, nodes, tuple(views), self.holds)
+        planned = pool.plan(snapshot, self.now)
+        for grant in planned.grants:
+            job = self.jobs[grant.key]
+            job.record = lifecycle.granted(job.record, job.desired, grant, self.now)
+        for admission in planned.admissions:
+            job = self.jobs[admission.key]
+            job.record = lifecycle.admitted(job.record, admission, self.now)
+            if admission.source:
+                source = self.jobs[admission.source]
+                source.record = lifecycle.handed(source.record, admission.key, self.now)
+        for preemption in planned.preemptions:
+            job = self.jobs[preemption.key]
+            job.record = lifecycle.preempted(job.record, preemption, self.now)
+        self.holds = planned.holds
+        return planned
+
+    def settle(self, rounds: int = 60) -> None:
+        """Passes over everything until nothing changes."""
+        for _ in range(rounds):
+            before = [(j.record, j.observed) for j in self.jobs.values()]
+            for key in self.jobs:
+                self.step(key, seconds=0.0)
+                self._cluster(self.jobs[key])
+            self.pool_pass()
+            if before == [(j.record, j.observed) for j in self.jobs.values()]:
+                pending = [j.record.access.not_before for j in self.jobs.values() if j.record.access]
+                if not any(t > self.now for t in pending):
+                    return
+            self.now += 10.0
+        raise AssertionError("the world does not settle")
+
+    def _carry_out(self, job: Job, action: object) -> None:
+        seen = job.observed
+        if isinstance(action, CreateWorkload):
+            if seen.workload is None:
+                seen = replace(seen, workload=WorkloadView("w", suspended=True, settled=True))
+        elif isinstance(action, WriteRun):
+            seen = replace(seen, run_written=action.run)
+        elif isinstance(action, StartWorkload):
+            assert not any(not p.terminal for p in seen.pods), "started beside the old pods"
+            job.started.append(action.attempt)
+            job.nodes = action.nodes
+            seen = replace(seen, workload=WorkloadView("w", suspended=False))
+        elif isinstance(action, SuspendWorkload):
+            seen = replace(seen, workload=WorkloadView("w", suspended=True))
+        elif isinstance(action, StartAccess):
+            seen = replace(seen, access=(*seen.access, self._access(job, action)))
+        elif isinstance(action, ForgetAccess):
+            seen = replace(seen, access=tuple(a for a in seen.access if a.request_id != action.request_id))
+        elif isinstance(action, SetFinalizer):
+            seen = replace(seen, finalizer=action.present)
+        job.observed = seen
+
+    def _access(self, job: Job, ask: StartAccess) -> AccessView:
+        def answer(step: int, where: str) -> AccessView:
+            digest = f"sha256:{job.desired.uid}-{step}"
+            return AccessView(
+                ask.request_id, ask.operation, True, True, "", "", step, f"{where}/{step}", digest, digest, 1
+            )
+
+        def no(reason: str) -> AccessView:
+            return AccessView(
+                ask.request_id, ask.operation, True, False, reason, f"{reason}: step {ask.step}"
+            )
+
+        if ask.operation is Operation.SECURE:
+            fits = [s for s in job.checkpoints if ask.step - ask.max_step_lag <= s <= ask.step]
+            if not fits:
+                return no("CheckpointMissing")
+            job.pins = (job.pins | {max(fits)}) - (set(ask.release) - {max(fits)})
+            return answer(max(fits), "/pins")
+        if ask.operation is Operation.RETAIN:
+            if ask.source is None or ask.source.step not in job.pins:
+                return no("CheckpointMissing")
+            job.kept.add(ask.source.step)
+            return answer(ask.source.step, "/kept")
+        if ask.source is not None and ask.source.step not in job.kept:
+            return no("CheckpointMissing")
+        return answer(ask.step, "/restored")
+
+    def _cluster(self, job: Job) -> None:
+        """What controllers and kubelets do between passes."""
+        seen, workload = job.observed, job.observed.workload
+        if workload is None:
+            return
+        if workload.suspended:
+            if seen.pods and not job.slow_pods:
+                seen = replace(seen, pods=())
+            if not seen.pods:
+                seen = replace(seen, workload=replace(workload, settled=True))
+        elif workload.finished is None and not seen.pods:
+            nodes = job.nodes or ("",) * job.desired.replicas
+            pods = tuple(
+                PodView(f"pod-{i}", node, job.desired.gpus_per_replica, terminal=False, ready=True)
+                for i, node in enumerate(nodes)
+            )
+            seen = replace(seen, pods=pods)
+        job.observed = seen
+        assert self._within_capacity(), "GPUs oversubscribed"
+
+    def _within_capacity(self) -> bool:
+        used: dict[str, int] = {}
+        for job in self.jobs.values():
+            for pod in job.observed.pods:
+                if not pod.terminal and pod.node:
+                    used[pod.node] = used.get(pod.node, 0) + pod.gpus
+        return all(gpus <= self.nodes.get(node, 0) for node, gpus in used.items())
+
+    def finish(self, key: str) -> None:
+        job = self.jobs[key]
+        pods = tuple(replace(p, terminal=True, ready=False, succeeded=True) for p in job.observed.pods)
+        job.observed = replace(
+            job.observed, workload=WorkloadView("w", False, finished="Complete"), pods=pods
+        )
