@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from policy_world import World
 
 from controller.policy import conditions as c
 from controller.policy.jobs import (
@@ -21,7 +22,6 @@ from controller.policy.jobs import (
     SuspendWorkload,
 )
 from controller.policy.types import Attempt, EvalPoint, Mode, PolicySpec
-from policy_world import World
 
 RISE_AND_FALL = (0.1, 0.3, 0.5, 0.45, 0.4, 0.35)
 
