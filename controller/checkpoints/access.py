@@ -1,0 +1,73 @@
+"""The program of an access Job: ``python -m controller.checkpoints.access``.
+
+It reads one request from the environment, does it, and writes one line of JSON as its termination message.
+It exits 0 whether the answer is yes or no: both are results. Anything else is a crash of the program itself.
+SIGTERM ends it between two chunks; what was half-done is cleared away and was never visible.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Mapping
+
+from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished, interrupt
+from controller.checkpoints.layouts import LAYOUTS
+from controller.checkpoints.request import REQUEST_ENV, Request, Result, failure
+from controller.checkpoints.retaining import restore, retain
+from controller.checkpoints.securing import secure
+from controller.checkpoints.store import open_store
+
+MESSAGE_PATH_ENV = "EVALSTOP_TERMINATION_MESSAGE"
+MESSAGE_PATH = "/dev/termination-log"
+
+
+def carry_out(request: Request) -> Result:
+    """Do one piece of store work.
+
+    Raises:
+        AccessError: with the reason and a message for people.
+    """
+    layout = LAYOUTS.get(request.layout)
+    if layout is None:
+        known = ", ".join(LAYOUTS)
+        raise AccessError(Reason.BAD_REQUEST, f"layout: {request.layout!r}, expected one of {known}")
+    location = open_store(request.location)
+    retention = open_store(request.destination) if request.destination else None
+    try:
+        if request.operation == "secure":
+            return secure(location, layout, request)
+        if request.operation == "retain":
+            assert retention is not None
+            return retain(location, retention, layout, request)
+        return restore(location, retention, layout, request)
+    except Vanished as error:
+        raise AccessError(Reason.MISSING, str(error)) from error
+    except Damaged as error:
+        raise AccessError(Reason.INCOMPLETE, str(error)) from error
+
+
+def answer(environment: Mapping[str, str]) -> str:
+    """The termination message for the request in an environment."""
+    try:
+        text = environment.get(REQUEST_ENV)
+        if text is None:
+            raise AccessError(Reason.BAD_REQUEST, f"{REQUEST_ENV} is not set; expected a request as JSON")
+        return carry_out(Request.parse(text)).to_json()
+    except AccessError as error:
+        return failure(error)
+
+
+def main() -> int:
+    signal.signal(signal.SIGTERM, lambda *_: interrupt())
+    message = answer(os.environ)
+    print(message, flush=True)
+    path = os.environ.get(MESSAGE_PATH_ENV, MESSAGE_PATH)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(message)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

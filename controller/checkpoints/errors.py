@@ -1,0 +1,76 @@
+"""Why store work could not be done, in codes the operator acts on, and the flag that ends it early."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """Codes of a failed access (docs/checkpoints.md says what each means for the run)."""
+
+    MISSING = "CheckpointMissing"
+    INCOMPLETE = "CheckpointIncomplete"
+    DIGEST_MISMATCH = "DigestMismatch"
+    STORE_UNREACHABLE = "StoreUnreachable"
+    OUT_OF_SPACE = "OutOfSpace"
+    BAD_REQUEST = "BadRequest"
+    INTERRUPTED = "Interrupted"  # told to leave (SIGTERM) before the end; nothing half-done was published
+    FAILED = "AccessFailed"  # the access Job ended without a readable result
+
+
+class AccessError(Exception):
+    """Store work that failed. ``available``: steps of complete checkpoints seen, ascending."""
+
+    def __init__(self, reason: Reason, message: str, available: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.available = tuple(available)
+
+
+class Vanished(Exception):
+    """A file or folder went away while it was being read: the trainer's rotation was faster."""
+
+
+class Damaged(Exception):
+    """Something in a checkpoint makes it unusable; the message says what."""
+
+
+_interrupted = threading.Event()
+
+
+def interrupt() -> None:
+    """Ask all store work of this process to end at its next chunk (safe in a signal handler)."""
+    _interrupted.set()
+
+
+def check_interrupted() -> None:
+    """Raises: AccessError (INTERRUPTED) once `interrupt` was called."""
+    if _interrupted.is_set():
+        raise AccessError(Reason.INTERRUPTED, "told to leave before the end; nothing half-done was published")
+
+
+@contextmanager
+def store_errors(where: str, foreign: bool = False) -> Iterator[None]:
+    """Turn the I/O failures raised inside the block into `AccessError`.
+
+    Full disks and quotas become OUT_OF_SPACE, every other I/O failure STORE_UNREACHABLE; both name
+    ``where``. ``foreign``: so does any other exception, for client libraries that raise types of their own.
+    """
+    try:
+        yield
+    except (AccessError, Vanished, Damaged):
+        raise
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise AccessError(Reason.OUT_OF_SPACE, f"{where}: no space left ({error})") from error
+        raise AccessError(Reason.STORE_UNREACHABLE, f"{where}: {error}") from error
+    except Exception as error:
+        if not foreign:
+            raise
+        text = f"{type(error).__name__}: {error}"
+        raise AccessError(Reason.STORE_UNREACHABLE, f"{where}: {text[:500]}") from error

@@ -1,0 +1,271 @@
+"""Retain and restore: whole copies between the trainer's location and the folder it cannot reach.
+
+A copy has inodes of its own, is made durable, and is then read back: its digest must equal that of the
+source, and the source's must equal the one recorded when it was secured. A hard-linked pin shares its data
+with the trainer's file, so a trainer that wrote into it after the fact is found out here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from controller.checkpoints.digest import FileDigest, Manifest, chunks, hash_files, tree_digest
+from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished
+from controller.checkpoints.layouts import Candidate, Folder, Layout, judge
+from controller.checkpoints.request import Request, Result, Source
+from controller.checkpoints.securing import Kept, available_steps, pins_folder
+from controller.checkpoints.store import Store, relative
+
+RESUME_FOLDER = "resume"  # beside the pins, where no trainer's rotation looks
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a copy goes: published as ``folder``, the checkpoint in its sub-folder ``inner`` ("": itself).
+
+    ``extra``: small files written beside the content, not part of its digest.
+    """
+
+    store: Store
+    folder: str
+    inner: str = ""
+    extra: Mapping[str, bytes] = field(default_factory=dict)
+
+    def within(self, folder: str) -> str:
+        """The checkpoint's own folder inside a staged or published one."""
+        return f"{folder}/{self.inner}" if self.inner else folder
+
+    def manifest(self, folder: str) -> Manifest:
+        """What a staged or published copy holds, read from the device."""
+        content = Folder(self.store, (("", self.within(folder)),))
+        return _hashes(self.store, content, self.extra)
+
+    def published(self, digest: str) -> Kept | None:
+        """A published copy of that digest, read again to be sure."""
+        for folder in self.store.published(self.folder):
+            try:
+                manifest = self.manifest(folder)
+                if tree_digest(manifest) == digest:
+                    return Kept(self.within(folder), manifest, digest)
+            except (Vanished, Damaged):
+                continue
+        return None
+
+    def write_extra(self, folder: str, content: Folder) -> None:
+        tops = {name.partition("/")[0] for name in content.files()}
+        for name, data in self.extra.items():
+            if name.partition("/")[0] in tops:  # a job without critic gets no _critic/latest
+                with self.store.create(f"{self.within(folder)}/{name}") as file:
+                    file.write(data)
+
+    def clear(self) -> None:
+        """Remove what is published there."""
+        for folder in self.store.published(self.folder):
+            self.store.remove(folder)
+
+
+def retain(location: Store, retention: Store, layout: Layout, request: Request) -> Result:
+    """Copy the secured checkpoint to ``<destination>/<step>`` and verify it.
+
+    Repeating it is safe: a copy of that digest that is there already is read again and answered. What is
+    retained is never overwritten or removed.
+
+    Raises:
+        AccessError: MISSING (the pin is gone), DIGEST_MISMATCH (it is not what was secured, or the copy
+            did not come out right), INCOMPLETE, OUT_OF_SPACE, STORE_UNREACHABLE, INTERRUPTED.
+    """
+    source = request.source
+    assert source is not None  # Request.parse saw to it
+    folder = relative(location.root, source.path)
+    if not folder.startswith(f"{pins_folder(request.owner)}/"):
+        raise AccessError(
+            Reason.BAD_REQUEST, f"source.path: {source.path!r}, expected one of this job's pins"
+        )
+    kept, method = _copied(location, folder, Place(retention, str(source.step)), layout, source)
+    latest = _retain_latest(location, retention, layout, source.step) if request.keep_latest else {}
+    return _result(retention, kept, source, method, latest)
+
+
+def restore(location: Store, retention: Store | None, layout: Layout, request: Request) -> Result:
+    """Put a checkpoint where the workload can read it: ``<location>/.evalstop/<owner>/resume/<own name>``.
+
+    With a source it is a retained one, copied and verified; without, the step is looked for among the
+    job's pins and the trainer's own checkpoints and given a second name there. Whatever was restored before
+    is removed; the workload is suspended meanwhile, so nobody reads it.
+
+    Raises:
+        AccessError: as `retain`.
+    """
+    target = f"{pins_folder(request.owner)}/{RESUME_FOLDER}"
+    place = Place(location, target, layout.own_name(request.step), layout.resume_files(request.step))
+    source = request.source
+    if source is None:
+        kept, method = _relink(_find(location, layout, request), place, layout, request.step)
+        source = Source(location.path(kept.folder), kept.digest, request.step)
+    else:
+        assert retention is not None  # Request.parse saw to it
+        kept, method = _copied(retention, relative(retention.root, source.path), place, layout, source)
+    return _result(location, kept, source, method)
+
+
+def _copied(origin: Store, folder: str, place: Place, layout: Layout, source: Source) -> tuple[Kept, str]:
+    """A verified copy of ``folder``, published; the one that is there already, if its digest is right."""
+    already = place.published(source.digest)
+    if already is not None:
+        return already, ""
+    if place.inner:
+        place.clear()
+        place.store.remove(place.folder)  # and what a killed worker left of it
+    try:
+        content = Folder(origin, (("", folder),))
+        return _copy(origin, content, place, layout, source), "copy"
+    except Vanished as gone:
+        raise AccessError(Reason.MISSING, f"checkpoint of step {source.step} is gone: {gone}") from gone
+
+
+def _copy(origin: Store, content: Folder, place: Place, layout: Layout, source: Source) -> Kept:
+    store = place.store
+    _check_space(store, content)
+    with store.staging(place.folder) as stage:
+        inside = place.within(stage.folder)
+        names = sorted(content.files())
+        read = {name: _copy_file(origin, content.where(name), store, f"{inside}/{name}") for name in names}
+        found = tree_digest(read)
+        if found != source.digest:
+            raise AccessError(
+                Reason.DIGEST_MISMATCH,
+                f"checkpoint of step {source.step} at {source.path} has digest {found}, but "
+                f"{source.digest} was recorded: it was changed since",
+            )
+        manifest = place.manifest(stage.folder)
+        written = tree_digest(manifest)
+        if written != source.digest:
+            raise AccessError(
+                Reason.DIGEST_MISMATCH,
+                f"the copy of step {source.step} reads back as {written} instead of {source.digest}: "
+                f"{store.root} did not keep what was written",
+            )
+        staged = Folder(store, (("", inside),))
+        problem = layout.problem(staged, source.step)
+        if problem:
+            raise AccessError(Reason.INCOMPLETE, f"checkpoint of step {source.step}: {problem}")
+        place.write_extra(stage.folder, staged)
+        return Kept(place.within(stage.publish(written)), manifest, written)
+
+
+def _copy_file(origin: Store, source: str, store: Store, target: str) -> FileDigest:
+    content, size = hashlib.sha256(), 0
+    with origin.open(source) as old, store.create(target) as new:
+        for piece in chunks(old):
+            content.update(piece)
+            size += len(piece)
+            view = memoryview(piece)
+            while view:  # an unbuffered file may take a part only
+                view = view[new.write(view) :]
+    return FileDigest(size, content.hexdigest())
+
+
+def _check_space(store: Store, content: Folder) -> None:
+    needed, free = sum(content.files().values()), store.free()
+    if free is not None and needed > free:
+        raise AccessError(
+            Reason.OUT_OF_SPACE, f"{store.root}: the checkpoint needs {needed} bytes, {free} are free"
+        )
+
+
+def _hashes(store: Store, content: Folder, extra: Mapping[str, bytes] | None = None) -> Manifest:
+    inside = [name for name in content.files() if name not in (extra or {})]
+    return hash_files(inside, lambda name: store.hash(content.where(name), fresh=True))
+
+
+def _retain_latest(location: Store, retention: Store, layout: Layout, after: int) -> dict[str, object]:
+    """The newest complete checkpoint beside the best one. Its failure is told, it does not undo the best."""
+    for candidate in layout.candidates(location):
+        if candidate.step <= after:
+            break
+        if judge(layout, location, candidate) is not None:
+            continue
+        try:
+            content = candidate.content(location)
+            digest = tree_digest(_hashes(location, content))
+            source = Source(location.path(candidate.parts[0][1]), digest, candidate.step)
+            place = Place(retention, str(candidate.step))
+            kept = place.published(digest) or _copy(location, content, place, layout, source)
+        except (AccessError, Vanished, Damaged) as error:
+            if isinstance(error, AccessError) and error.reason is Reason.INTERRUPTED:
+                raise
+            return {"step": candidate.step, "problem": str(error)[:300]}
+        return {"step": candidate.step, "path": retention.path(kept.folder), "digest": kept.digest}
+    return {}
+
+
+def _find(store: Store, layout: Layout, request: Request) -> Folder:
+    """A complete checkpoint of exactly the step asked for, in the location."""
+    told: list[str] = []
+    for folder in store.published(f"{pins_folder(request.owner)}/{request.step}"):
+        content = Folder(store, (("", folder),))
+        problem = layout.problem(content, request.step)
+        if problem is None:
+            return content
+        told.append(problem)
+    candidates = layout.candidates(store) if store.exists() else []
+    for candidate in candidates:
+        if candidate.step == request.step:
+            problem = judge(layout, store, candidate)
+            if problem is None:
+                return candidate.content(store)
+            told.append(problem)
+    raise _not_found(store, layout, request.step, candidates, told)
+
+
+def _not_found(
+    store: Store, layout: Layout, step: int, candidates: list[Candidate], told: list[str]
+) -> AccessError:
+    available = available_steps(store, layout, candidates)
+    there = ", ".join(map(str, available)) if available else "none"
+    reason = Reason.INCOMPLETE if told else Reason.MISSING
+    why = f"; {'; '.join(told)}" if told else ""
+    return AccessError(
+        reason,
+        f"no complete checkpoint of step {step} in {store.root}; complete ones: {there}{why}",
+        available,
+    )
+
+
+def _relink(content: Folder, place: Place, layout: Layout, step: int) -> tuple[Kept, str]:
+    """The checkpoint under a second name that rotation does not know; no data is copied on a volume."""
+    store = place.store
+    with store.staging(place.folder) as stage:
+        inside = place.within(stage.folder)
+        methods = {
+            store.duplicate(content.where(name), f"{inside}/{name}") for name in sorted(content.files())
+        }
+        staged = Folder(store, (("", inside),))
+        manifest = _hashes(store, staged)
+        problem = layout.problem(staged, step) or layout.mismatch(staged, manifest)
+        if problem:
+            raise AccessError(Reason.INCOMPLETE, f"checkpoint of step {step}: {problem}")
+        digest = tree_digest(manifest)
+        already = place.published(digest)
+        if already is not None:
+            return already, ""
+        place.clear()
+        place.write_extra(stage.folder, staged)
+        return Kept(place.within(stage.publish(digest)), manifest, digest), "+".join(sorted(methods))
+
+
+def _result(
+    store: Store, kept: Kept, source: Source, method: str, latest: Mapping[str, object] | None = None
+) -> Result:
+    return Result(
+        step=source.step,
+        path=store.path(kept.folder),
+        digest=kept.digest,
+        source_digest=source.digest,
+        bytes=kept.bytes,
+        files=len(kept.manifest),
+        method=method,
+        latest=latest or {},
+    )

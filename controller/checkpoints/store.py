@@ -1,0 +1,131 @@
+"""One small interface over the two kinds of place a checkpoint can lie in: volumes and object stores.
+
+All names are relative to the store's root, '/'-separated, without '.' and '..'. What is published is
+complete: work goes to a staging folder that no reader takes for a checkpoint, and `Stage.publish` makes it
+visible in one step (volume: a rename; object store: a marker object written last).
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import BinaryIO, Protocol
+
+from controller.checkpoints.digest import FileDigest
+from controller.checkpoints.errors import AccessError, Reason
+
+
+class Stage(Protocol):
+    """A staging folder, gone again if the block that holds it ends without `publish`."""
+
+    folder: str  # relative to the store's root
+
+    def publish(self, digest: str) -> str:
+        """Make it visible under the folder it was opened for; returns the final relative folder.
+
+        What is published there already is never overwritten: other content gets a name of its own beside.
+        """
+        ...
+
+
+class Store(Protocol):
+    """A place for checkpoints, rooted at a job's location or at its retention folder.
+
+    Reading raises `Vanished` for what is not there (any more) and `Damaged` for what may not be followed.
+    """
+
+    root: str  # absolute path or URI, as given
+
+    def exists(self) -> bool:
+        """Is the root itself there? (An object store's prefix counts as there.)"""
+        ...
+
+    def folders(self, folder: str = "") -> list[str]:
+        """Names of the direct sub-folders, sorted; symbolic links are not among them."""
+        ...
+
+    def files(self, folder: str) -> dict[str, int]:
+        """Sizes in bytes of all files below a folder, by their name relative to it."""
+        ...
+
+    def read(self, name: str, limit: int = 1 << 20) -> bytes:
+        """A small file whole. Raises `Damaged` if it is larger than ``limit`` bytes."""
+        ...
+
+    def read_range(self, name: str, start: int, length: int) -> bytes:
+        """Up to ``length`` bytes from ``start``; a negative ``start`` counts from the end."""
+        ...
+
+    def open(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """A file to be read in order."""
+        ...
+
+    def hash(self, name: str, fresh: bool = False) -> FileDigest:
+        """The content of a file; ``fresh``: as the device has it, not this machine's memory of it."""
+        ...
+
+    def duplicate(self, source: str, target: str) -> str:
+        """Give a file a second name the cheapest safe way; returns ``"link"`` or ``"copy"``."""
+        ...
+
+    def create(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """A new file to write in order; at the block's end it is durable, on an error it is gone."""
+        ...
+
+    def published(self, folder: str) -> list[str]:
+        """Published folders for a name that `staging` was opened for, sorted."""
+        ...
+
+    def staging(self, folder: str) -> AbstractContextManager[Stage]:
+        """A staging folder for ``folder``; remains of workers that died are cleared away first."""
+        ...
+
+    def remove(self, folder: str) -> None:
+        """Delete a folder with all it holds; nothing there is fine."""
+        ...
+
+    def free(self) -> int | None:
+        """Bytes left for this process; None where the store does not say."""
+        ...
+
+    def path(self, name: str) -> str:
+        """The absolute path or URI of a name."""
+        ...
+
+
+def clean(name: str) -> str:
+    """The name, if it stays inside the root.
+
+    Raises:
+        AccessError: BAD_REQUEST, the name is absolute or steps out of its folder.
+    """
+    parts = name.split("/") if name else []
+    if any(part in ("", ".", "..") for part in parts) or "\x00" in name:
+        raise AccessError(Reason.BAD_REQUEST, f"path {name!r} leaves its folder; expected a relative path")
+    return name
+
+
+def relative(root: str, path: str) -> str:
+    """``path`` relative to ``root`` (both absolute paths, or both URIs).
+
+    Raises:
+        AccessError: BAD_REQUEST, it does not lie below.
+    """
+    prefix = root.rstrip("/") + "/"
+    if not path.startswith(prefix):
+        raise AccessError(Reason.BAD_REQUEST, f"path {path!r} does not lie below {root!r}")
+    return clean(path[len(prefix) :].rstrip("/"))
+
+
+def open_store(root: str) -> Store:
+    """The store for an absolute path or a URI such as ``s3://bucket/prefix``.
+
+    Raises:
+        AccessError: BAD_REQUEST, neither of the two or a scheme that is not supported.
+    """
+    if "://" in root:
+        from controller.checkpoints.objects import ObjectStore  # imports fsspec: only where it is needed
+
+        return ObjectStore.at(root)
+    from controller.checkpoints.volume import Volume
+
+    return Volume(root)

@@ -1,0 +1,291 @@
+"""Checkpoints on a mounted volume: hard links to secure, copies with new inodes to retain.
+
+A trainer writes to the same volume at the same time, so nothing here trusts a name twice: what goes away
+raises `Vanished`, symbolic links are followed only inside the root, anything but a regular file is refused.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
+
+from controller.checkpoints.digest import FileDigest, chunks, hash_stream
+from controller.checkpoints.errors import (
+    AccessError,
+    Damaged,
+    Reason,
+    Vanished,
+    check_interrupted,
+    store_errors,
+)
+from controller.checkpoints.store import clean
+
+TEMPORARY = ".tmp-"
+STALE_SECONDS = 6 * 3600.0  # where locks do not work: far beyond the longest deadline of an access Job
+
+# A file that cannot be linked can often still be copied: other device, no links on this file system, too
+# many links, or the kernel's rule that one may only link what one owns (fs.protected_hardlinks).
+NO_LINK = {errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS}
+
+
+class Volume:
+    """A folder of a mounted file system. Paths in errors are the ones the container sees."""
+
+    def __init__(self, root: str) -> None:
+        if not os.path.isabs(root) or ".." in root.split("/"):
+            raise AccessError(Reason.BAD_REQUEST, f"folder {root!r}: expected an absolute path without '..'")
+        self.root = root.rstrip("/") or "/"
+        self._real = os.path.realpath(self.root)
+
+    def exists(self) -> bool:
+        with store_errors(self.root):
+            try:
+                return stat.S_ISDIR(os.stat(self._real).st_mode)
+            except FileNotFoundError:
+                return False
+
+    def path(self, name: str) -> str:
+        name = clean(name)
+        return f"{self.root.rstrip('/')}/{name}" if name else self.root
+
+    # -- reading ---------------------------------------------------------------------------------------
+
+    def folders(self, folder: str = "") -> list[str]:
+        with self._reading(folder) as path, os.scandir(path) as entries:
+            return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
+
+    def files(self, folder: str) -> dict[str, int]:
+        with self._reading(folder) as path:
+            return dict(self._walk(path, ""))
+
+    def read(self, name: str, limit: int = 1 << 20) -> bytes:
+        with self.open(name) as file:
+            data = file.read(limit + 1)
+        if len(data) > limit:
+            raise Damaged(f"{name} is larger than the {limit} bytes it may have")
+        return data
+
+    def read_range(self, name: str, start: int, length: int) -> bytes:
+        with self.open(name) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size + start) if start < 0 else start)
+            return file.read(length)
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[BinaryIO]:
+        with self._reading(name) as path:
+            # O_NONBLOCK: opening a pipe that a trainer left there must not hang.
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            with os.fdopen(descriptor, "rb") as file:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise Damaged(f"{name} is not a regular file")
+                yield file
+
+    def hash(self, name: str, fresh: bool = False) -> FileDigest:
+        with self.open(name) as file:
+            if fresh:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            return hash_stream(file)
+
+    # -- writing ---------------------------------------------------------------------------------------
+
+    def duplicate(self, source: str, target: str) -> str:
+        check_interrupted()
+        with self._reading(source) as path, self._writing(target) as new:
+            try:
+                # The file itself, never a link: a link's target may be exchanged under our pin.
+                os.link(os.path.realpath(path), new, follow_symlinks=False)
+                _sync(new)  # trainers seldom do, and a pin must survive the node
+                return "link"
+            except FileNotFoundError as error:  # the target's folder was just made: it is the source
+                raise Vanished(f"{path} is not there any more") from error
+            except OSError as error:
+                if error.errno not in NO_LINK:
+                    raise
+        with self.open(source) as old, self.create(target) as copy:
+            for piece in chunks(old):
+                copy.write(piece)
+        return "copy"
+
+    @contextmanager
+    def create(self, name: str) -> Iterator[BinaryIO]:
+        with self._writing(name) as path:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            try:
+                with os.fdopen(descriptor, "wb", buffering=0) as file:
+                    yield file
+                    os.fsync(descriptor)
+            except BaseException:
+                os.unlink(path)
+                raise
+
+    def published(self, folder: str) -> list[str]:
+        parent, _, last = clean(folder).rpartition("/")
+        try:
+            names = self.folders(parent)
+        except Vanished:
+            return []
+        beside = [name for name in names if name == last or name.startswith(f"{last}-")]
+        return [f"{parent}/{name}" if parent else name for name in beside]
+
+    @contextmanager
+    def staging(self, folder: str) -> Iterator[VolumeStage]:
+        parent, _, last = clean(folder).rpartition("/")
+        with store_errors(self.path(parent)):
+            self._make(parent)
+            self._clear_stale(parent)
+            name = f"{TEMPORARY}{last}-{secrets.token_hex(4)}"
+            relative = f"{parent}/{name}" if parent else name
+            os.mkdir(self.path(relative))
+            lock = _lock(self.path(relative))
+        stage = VolumeStage(self, folder, relative)
+        try:
+            yield stage
+        finally:
+            # After publish the name is gone; without it the half-made folder must not stay.
+            shutil.rmtree(self.path(relative), ignore_errors=True)
+            if lock is not None:
+                os.close(lock)
+
+    def remove(self, folder: str) -> None:
+        path = self.path(folder)
+        with store_errors(path):
+            self._inside(os.path.dirname(path))
+            trash = f"{os.path.dirname(path)}/{TEMPORARY}gone-{secrets.token_hex(4)}"
+            try:
+                os.rename(path, trash)  # so that a half-deleted pin never looks like a whole one
+            except FileNotFoundError:
+                return
+            shutil.rmtree(trash)
+
+    def free(self) -> int | None:
+        path = self._real
+        while not os.path.isdir(path) and path != "/":
+            path = os.path.dirname(path)
+        with store_errors(self.root):
+            return shutil.disk_usage(path).free
+
+    # -- inside ----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[str]:
+        path = self.path(name)
+        with store_errors(path):
+            try:
+                self._inside(path)
+                yield path
+            except (FileNotFoundError, NotADirectoryError) as error:
+                raise Vanished(f"{path} is not there") from error
+            except OSError as error:
+                if error.errno == errno.ESTALE:  # the same on a network file system
+                    raise Vanished(f"{path} is not there any more") from error
+                raise
+
+    @contextmanager
+    def _writing(self, name: str) -> Iterator[str]:
+        path = self.path(name)
+        with store_errors(path):
+            self._make(clean(name).rpartition("/")[0])
+            yield path
+
+    def _make(self, folder: str) -> None:
+        path = self.path(folder)
+        os.makedirs(path, exist_ok=True)
+        self._inside(path)
+
+    def _inside(self, path: str) -> None:
+        real = os.path.realpath(path)
+        if real != self._real and not real.startswith(self._real.rstrip("/") + "/"):
+            raise Damaged(f"{path} leads out of {self.root} (to {real}); symbolic links may not leave it")
+
+    def _walk(self, path: str, prefix: str) -> Iterator[tuple[str, int]]:
+        with os.scandir(path) as entries:
+            for entry in sorted(entries, key=lambda e: e.name):
+                name = prefix + entry.name
+                if entry.is_symlink():
+                    self._inside(entry.path)
+                    if not stat.S_ISREG(os.stat(entry.path).st_mode):
+                        raise Damaged(f"{name} is a symbolic link to something other than a file")
+                    yield name, os.stat(entry.path).st_size
+                elif entry.is_dir(follow_symlinks=False):
+                    yield from self._walk(entry.path, f"{name}/")
+                elif entry.is_file(follow_symlinks=False):
+                    yield name, entry.stat(follow_symlinks=False).st_size
+                else:
+                    raise Damaged(f"{name} is neither a file nor a folder")
+
+    def _clear_stale(self, parent: str) -> None:
+        """Remove staging folders whose makers are dead: their lock is free, or they are very old."""
+        for name in self.folders(parent):
+            if not name.startswith(TEMPORARY):
+                continue
+            path = f"{self.path(parent)}/{name}"
+            try:
+                lock = _lock(path)
+                old = time.time() - os.stat(path).st_mtime > STALE_SECONDS
+            except FileNotFoundError:
+                continue
+            if lock is not None or old:
+                shutil.rmtree(path, ignore_errors=True)
+            if lock is not None:
+                os.close(lock)
+
+
+class VolumeStage:
+    def __init__(self, volume: Volume, target: str, folder: str) -> None:
+        self.folder = folder
+        self._volume, self._target = volume, target
+
+    def publish(self, digest: str) -> str:
+        volume, target = self._volume, self._target
+        source = volume.path(self.folder)
+        with store_errors(source):
+            for folder, _, _ in os.walk(source):
+                _sync(folder)
+            for attempt in (target, f"{target}-{digest.rpartition(':')[2][:8]}"):
+                try:
+                    os.rename(source, volume.path(attempt))
+                except OSError as error:
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                        raise
+                    continue
+                _sync(os.path.dirname(source))
+                return attempt
+        raise AccessError(
+            Reason.STORE_UNREACHABLE, f"{volume.path(attempt)} is taken by other content; remove it by hand"
+        )
+
+
+def _lock(path: str) -> int | None:
+    """A descriptor that holds the folder's lock till closed; None: held by another, or no locks here."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _sync(path: str) -> None:
+    """Make a file's data or a folder's entries durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (
+            errno.EINVAL,
+            errno.EBADF,
+            errno.EACCES,
+        ):  # not every file system syncs folders
+            raise
+    finally:
+        os.close(descriptor)
