@@ -31,6 +31,8 @@ _HEADERS = {
 class Target:
     """What to scrape, and how often: the pod's ``status.podIP``, every ``interval`` s, one Primary metric.
 
+    ``path`` may carry a query.
+
     Raises:
         ValueError: port or path cannot be part of an address.
     """
@@ -49,7 +51,8 @@ class Target:
 
     @property
     def url(self) -> URL:
-        return URL.build(scheme="http", host=self.ip, port=self.port, path=self.path)
+        path, _, query = self.path.partition("?")
+        return URL.build(scheme="http", host=self.ip, port=self.port, path=path, query_string=query)
 
 
 class Scraper:

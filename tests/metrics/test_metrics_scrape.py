@@ -13,18 +13,19 @@ from controller.metrics import AddressPolicy, Scraper, Target
 from controller.policy.jobs import ScrapeOutcome, ScrapeView
 
 OPEN = AddressPolicy.parse("Loopback")
-TIMEOUT = 0.4  # s, for the whole scrape
+TIMEOUT = 0.4  # s, for a whole scrape that is to time out
+PATIENCE = 20.0  # s, for the others: this machine may be busy
 
 
-async def scrape(port: int, *, ip: str = "127.0.0.1", addresses: AddressPolicy = OPEN) -> ScrapeView:
-    async with Scraper(addresses, timeout=TIMEOUT, connect_timeout=0.2, wall=lambda: 7.0) as scraper:
-        return await scraper.scrape(Target(ip, port, "gold"))
+async def scrape(port: int, addresses: AddressPolicy = OPEN, limit: float = PATIENCE) -> ScrapeView:
+    async with Scraper(addresses, timeout=limit, connect_timeout=limit / 2, wall=lambda: 7.0) as scraper:
+        return await scraper.scrape(Target("127.0.0.1", port, "gold"))
 
 
-def scrape_of(manner: Manner) -> tuple[ScrapeView, int]:
+def scrape_of(manner: Manner, timeout: float = PATIENCE) -> tuple[ScrapeView, int]:
     async def main() -> tuple[ScrapeView, int]:
         async with serving(manner) as port:
-            return await scrape(port), port
+            return await scrape(port, limit=timeout), port
 
     return asyncio.run(main())
 
@@ -134,8 +135,8 @@ BAD = [
 @pytest.mark.parametrize(("manner", "outcome", "words"), BAD)
 def test_what_cannot_be_used_has_an_outcome_and_a_message(manner: Manner, outcome: str, words: str) -> None:
     begin = time.monotonic()
-    view, port = scrape_of(manner)
-    assert time.monotonic() - begin < TIMEOUT + 1.5
+    view, port = scrape_of(manner, TIMEOUT if outcome == "Timeout" else PATIENCE)
+    assert time.monotonic() - begin < PATIENCE / 2
     assert view.outcome == outcome
     assert view.message.startswith(f"http://127.0.0.1:{port}/metrics: ")
     assert words in view.message
@@ -162,7 +163,7 @@ def test_a_full_backlog_is_a_timeout_of_the_connection() -> None:
         for client in waiting:
             client.setblocking(False)
             client.connect_ex(address)
-        view = asyncio.run(scrape(address[1]))
+        view = asyncio.run(scrape(address[1], limit=TIMEOUT))
         for client in waiting:
             client.close()
     assert view.outcome is ScrapeOutcome.TIMEOUT
@@ -216,12 +217,12 @@ def test_the_request_offers_no_compression_and_no_secret() -> None:
 
         async with serving(listen) as port, Scraper(OPEN) as scraper:
             for _ in range(2):  # a cookie of the first answer would come back with the second request
-                await scraper.scrape(Target("127.0.0.1", port, "gold", "/a b?c"))
+                await scraper.scrape(Target("127.0.0.1", port, "gold", "/a b?c=d"))
         return request
 
     request = asyncio.run(main())
     head, *headers = request.decode().lower().strip().split("\r\n")
-    assert head == "get /a%20b%3fc http/1.1"
+    assert head == "get /a%20b?c=d http/1.1"
     assert "accept-encoding: identity" in headers
     assert not [h for h in headers if h.startswith(("cookie", "authorization"))]
 

@@ -1,0 +1,5 @@
+"""`python -m controller.cli`: the `evalstop` command where its script is not installed."""
+
+from controller.cli.main import main
+
+main()

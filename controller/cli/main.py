@@ -1,0 +1,24 @@
+"""The `evalstop` command: one file per subcommand, listed here."""
+
+import typer
+
+from controller.cli import replay, version
+
+app = typer.Typer(
+    name="evalstop",
+    help="EvalStop on Kubernetes: stops RLHF runs that are past their best, and explains why.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("replay")(replay.replay)
+app.command("version")(version.version)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

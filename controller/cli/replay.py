@@ -1,0 +1,88 @@
+"""`evalstop replay LOG`: decide everything in a decision log anew, and compare byte for byte.
+
+Exit codes: 0 every decision came out the same, 1 some did not, 2 the log cannot be read.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from controller.policy import declog
+
+DIFFERENT, UNREADABLE = 1, 2
+
+Log = Annotated[
+    Path,
+    typer.Argument(
+        help="Decision log as the operator wrote it (JSON lines).", exists=True, dir_okay=False, readable=True
+    ),
+]
+
+
+def replay(log: Log) -> None:
+    """Decide everything in a decision LOG anew; report the first decision that comes out otherwise."""
+    kinds: Counter[str] = Counter()
+    different = 0
+    first: declog.Replayed | None = None
+    try:
+        with log.open(encoding="utf-8") as lines:
+            for entry in declog.replay(lines):
+                kinds[entry.kind] += 1
+                if not entry.same:
+                    different += 1
+                    first = first or entry
+    except (declog.LogError, UnicodeDecodeError, OSError) as error:
+        typer.echo(f"{log}: {error}", err=True)
+        typer.echo(f"stopped there, after {_counted(kinds)}, {different} different", err=True)
+        raise typer.Exit(UNREADABLE) from None
+    if first is not None:
+        when = datetime.fromtimestamp(first.now, UTC).isoformat(timespec="milliseconds")
+        typer.echo(f"first difference: line {first.line}, {first.kind} {first.subject}, {when}")
+        for where, recorded, replayed in differences(json.loads(first.recorded), json.loads(first.replayed)):
+            typer.echo(f"  {where}\n    recorded {recorded}\n    replayed {replayed}")
+    typer.echo(f"{log}: {_counted(kinds)} replayed, {different or 'none'} different")
+    if different:
+        raise typer.Exit(DIFFERENT)
+
+
+def _counted(kinds: Counter[str]) -> str:
+    plural = "decision" if kinds.total() == 1 else "decisions"
+    parts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    return f"{kinds.total()} {plural}" + (f" ({parts})" if parts else "")
+
+
+_ABSENT = object()
+
+
+def differences(recorded: Any, replayed: Any, path: str = "$", limit: int = 5) -> list[tuple[str, str, str]]:
+    """The first places where two JSON values differ: (JSON path, recorded, replayed), long values cut."""
+    walk = itertools.islice(_walk(recorded, replayed, path), limit)
+    return [(where, _shown(a), _shown(b)) for where, a, b in walk]
+
+
+def _walk(a: Any, b: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(a, dict) and isinstance(b, dict):
+        for key in sorted(a.keys() | b.keys()):
+            yield from _walk(a.get(key, _ABSENT), b.get(key, _ABSENT), f"{path}.{key}")
+    elif isinstance(a, list) and isinstance(b, list):
+        for i in range(max(len(a), len(b))):
+            left = a[i] if i < len(a) else _ABSENT
+            right = b[i] if i < len(b) else _ABSENT
+            yield from _walk(left, right, f"{path}[{i}]")
+    elif a is _ABSENT or b is _ABSENT or json.dumps(a) != json.dumps(b):
+        yield path, a, b
+
+
+def _shown(value: Any, limit: int = 160) -> str:
+    if value is _ABSENT:
+        return "(absent)"
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
