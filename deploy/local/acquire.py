@@ -1,28 +1,36 @@
 """Where the control plane's binaries come from.
 
-Each one is looked for separately, in this order: the folder `KUBEBUILDER_ASSETS` names, the cache,
-the official release download, a build from Go modules. Whichever way is taken is reported, and if
-none works, one error says what was tried for which binary.
+Each one is looked for separately, in this order: the folder that `KUBEBUILDER_ASSETS` names, the
+cache, the official release download, a build from Go modules. The way that was taken is reported
+per binary, and if none works, one error says what was tried for which.
 """
 
+import contextlib
 import dataclasses
+import fcntl
+import json
 import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
-from deploy.local import versions
+from deploy.local import build, versions
+from deploy.local.download import Releases, download
+from deploy.local.errors import ToolsMissing
+from deploy.local.report import Report, silent
+from deploy.local.versions import BINARIES, ETCD_NAME, KUBECTL
 
 ASSETS = "KUBEBUILDER_ASSETS"
-
-
-class Report(Protocol):
-    """Takes one line for people; with `progress` the line replaces the one before."""
-
-    def __call__(self, line: str, progress: bool = False) -> None: ...
-
-
-def silent(line: str, progress: bool = False) -> None:
-    """A report that goes nowhere."""
+DOWNLOAD = "EVALSTOP_DOWNLOAD"
+BUILD = "EVALSTOP_BUILD"
+KUBERNETES_RELEASES = "EVALSTOP_KUBERNETES_RELEASES"
+ETCD_RELEASES = "EVALSTOP_ETCD_RELEASES"
+_ORIGINS = "origins.json"
+_TEMPORARY = "unfinished-"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +41,228 @@ class Found:
     way: str
 
 
-def obtain(report: Report = silent) -> dict[str, Found]:
-    folder = Path(os.environ.get(ASSETS) or versions.cache_root() / "dev")
-    return {n: Found(folder / n, "x") for n in versions.BINARIES}
+@dataclasses.dataclass(frozen=True)
+class Sources:
+    """Where to look. `None` leaves a way out.
+
+    Attributes:
+        assets: an explicit folder of binaries.
+        cache: where binaries are kept between runs.
+        releases: where official releases are downloaded from.
+        toolchain: how Go is found or installed, to build with.
+    """
+
+    assets: Path | None
+    cache: Path
+    releases: Releases | None
+    toolchain: build.Toolchain | None
+
+    @classmethod
+    def from_environment(cls) -> "Sources":
+        """As the environment says. Errors: ValueError naming the variable.
+
+        `KUBEBUILDER_ASSETS` (folder), `EVALSTOP_CACHE` (folder), `EVALSTOP_DOWNLOAD=never`,
+        `EVALSTOP_BUILD=never`, `EVALSTOP_KUBERNETES_RELEASES` and `EVALSTOP_ETCD_RELEASES` (base
+        addresses of mirrors).
+        """
+        usual = Releases()
+        releases = Releases(
+            kubernetes=os.environ.get(KUBERNETES_RELEASES) or usual.kubernetes,
+            etcd=os.environ.get(ETCD_RELEASES) or usual.etcd,
+        )
+        assets = os.environ.get(ASSETS)
+        return cls(
+            assets=Path(assets).expanduser().absolute() if assets else None,
+            cache=versions.cache_folder(),
+            releases=releases if _wanted(DOWNLOAD) else None,
+            toolchain=build.Toolchain(versions.cache_root()) if _wanted(BUILD) else None,
+        )
+
+
+def obtain(
+    report: Report = silent, sources: Sources | None = None, names: Sequence[str] = BINARIES
+) -> dict[str, Found]:
+    """All binaries, and by which way each came. Errors: ToolsMissing with what was tried for which."""
+    try:
+        search = _Search(report, sources or Sources.from_environment(), names)
+    except ValueError as error:
+        raise ToolsMissing(str(error)) from error
+    search.in_assets()
+    search.in_cache()
+    if search.missing():
+        with search.locked():
+            search.in_cache()  # another process may have been faster
+            search.by_download()
+            search.by_build()
+    if search.missing():
+        raise ToolsMissing(search.failure())
+    for way, group in _by_value({name: found.way for name, found in search.found.items()}).items():
+        report(f"{', '.join(group)}: {way}")
+    return search.found
+
+
+class _Search:
+    """One run through the ways: what was found, and why the rest was not."""
+
+    def __init__(self, report: Report, sources: Sources, names: Sequence[str]) -> None:
+        self.report = report
+        self.sources = sources
+        self.names = names
+        self.found: dict[str, Found] = {}
+        self.tried: dict[str, dict[str, str]] = defaultdict(dict)  # way -> binary -> why not
+
+    def missing(self) -> list[str]:
+        return [name for name in self.names if name not in self.found]
+
+    def in_assets(self) -> None:
+        way, folder = ASSETS, self.sources.assets
+        for name in self.missing():
+            if folder is None:
+                self.tried[way][name] = "not set"
+            elif not folder.is_dir():
+                self.tried[way][name] = f"{folder} is not a folder"
+            elif not (folder / name).exists():
+                self.tried[way][name] = f"not in {folder}"
+            elif not _executable(folder / name):
+                self.tried[way][name] = f"{folder / name} is not executable"
+            else:
+                told, pinned = version_of(name, folder / name), pinned_version(name)
+                note = "" if told == pinned else f" (version {told or 'unknown'}, pinned is {pinned})"
+                self.found[name] = Found(folder / name, f"{ASSETS}={folder}{note}")
+
+    def in_cache(self) -> None:
+        folder = self.sources.cache
+        origins = _origins(folder)
+        for name in self.missing():
+            if _executable(folder / name):
+                origin = f" ({origins[name]})" if name in origins else ""
+                self.found[name] = Found(folder / name, f"cache {folder}{origin}")
+            else:
+                self.tried["cache"][name] = f"not in {folder}"
+
+    def by_download(self) -> None:
+        names, releases = self.missing(), self.sources.releases
+        if not names:
+            return
+        if releases is None:
+            self.tried["download"].update(dict.fromkeys(names, f"switched off ({DOWNLOAD}=never)"))
+            return
+        with self.unfinished() as folder:
+            outcome = download(releases, names, folder, self.report)
+            for name, url in outcome.fetched.items():
+                self.keep(folder / name, name, f"downloaded from {url}")
+        self.tried["download"].update(outcome.failed)
+
+    def by_build(self) -> None:
+        names, toolchain = self.missing(), self.sources.toolchain
+        if not names:
+            return
+        if toolchain is None:
+            self.tried["build"].update(dict.fromkeys(names, f"switched off ({BUILD}=never)"))
+            return
+        with self.unfinished() as folder:
+            try:
+                origin = build.build(toolchain, folder, self.report)
+            except build.BuildError as error:
+                self.tried["build"].update(dict.fromkeys(names, str(error)))
+                return
+            (folder / build.PROGRAM).replace(self.sources.cache / build.PROGRAM)
+            for name in names:
+                (folder / name).symlink_to(build.PROGRAM)  # the program looks at the name it is called by
+                self.keep(folder / name, name, origin)
+
+    def keep(self, path: Path, name: str, origin: str) -> None:
+        """Move a complete binary into the cache at once, so that no other process ever sees half of it."""
+        cache = self.sources.cache
+        path.replace(cache / name)
+        temporary = cache / f"{_ORIGINS}.new"
+        temporary.write_text(json.dumps({**_origins(cache), name: origin}, indent=1) + "\n")
+        temporary.replace(cache / _ORIGINS)
+        self.found[name] = Found(cache / name, origin)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """One process at a time fills a cache; the others wait and then find it filled."""
+        cache = self.sources.cache
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+            lock = open(cache / ".lock", "a")  # noqa: SIM115 - closed below
+        except OSError as error:
+            self.tried["cache"].update(dict.fromkeys(self.missing(), f"cannot be written: {error}"))
+            raise ToolsMissing(self.failure()) from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.report(f"another process is filling {cache}: waiting for it")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            for stale in cache.glob(f"{_TEMPORARY}*"):  # of one that was killed: we hold the lock
+                shutil.rmtree(stale, ignore_errors=True)
+            yield
+
+    @contextlib.contextmanager
+    def unfinished(self) -> Iterator[Path]:
+        """A folder for what is not complete yet, on the cache's own file system."""
+        with tempfile.TemporaryDirectory(dir=self.sources.cache, prefix=_TEMPORARY) as folder:
+            yield Path(folder)
+
+    def failure(self) -> str:
+        names = self.missing()
+        lines = [
+            f"no way led to {', '.join(names)} (Kubernetes {versions.KUBERNETES}, etcd {versions.ETCD}, "
+            f"{versions.goos()}/{versions.goarch()}). Tried:"
+        ]
+        for way, reasons in self.tried.items():
+            relevant = {name: reason for name, reason in reasons.items() if name in names}
+            for reason, group in _by_value(relevant).items():
+                who = "" if len(group) == len(names) else f"{', '.join(group)}: "
+                lines.append(f"  {way}: {who}{reason}")
+        lines.append(
+            f"Any of these helps: {ASSETS} set to a folder that holds them; Go {build.wanted_go()} or newer "
+            "on PATH with a module proxy in reach; a package index in reach, for the Go toolchain; "
+            f"{KUBERNETES_RELEASES} and {ETCD_RELEASES} set to a mirror of the releases."
+        )
+        return "\n".join(lines)
+
+
+def version_of(name: str, path: Path) -> str | None:
+    """What version a binary says it is, such as `1.36.3`; None if it does not say."""
+    arguments = ["version", "--client"] if name == KUBECTL else ["--version"]
+    try:
+        done = subprocess.run([path, *arguments], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    told = re.search(r"\bv?(\d+\.\d+\.\d+)", done.stdout)
+    return told.group(1) if told else None
+
+
+def pinned_version(name: str) -> str:
+    """The version that this repository was written for."""
+    return versions.ETCD if name == ETCD_NAME else versions.KUBERNETES
+
+
+def _wanted(variable: str) -> bool:
+    value = os.environ.get(variable) or "auto"
+    if value not in ("auto", "never"):
+        raise ValueError(f"{variable} is {value!r}; it must be 'auto' or 'never'")
+    return value == "auto"
+
+
+def _executable(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+def _origins(folder: Path) -> dict[str, str]:
+    try:
+        raw = json.loads((folder / _ORIGINS).read_text())
+        return {str(name): str(origin) for name, origin in raw.items()}
+    except (OSError, ValueError, AttributeError):
+        return {}  # only words for people: never a reason to refuse a binary
+
+
+def _by_value(mapping: Mapping[str, str]) -> dict[str, list[str]]:
+    """`{"a": "x", "b": "x"}` as `{"x": ["a", "b"]}`."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for key, value in mapping.items():
+        groups[value].append(key)
+    return groups

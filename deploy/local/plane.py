@@ -23,12 +23,13 @@ from types import TracebackType
 from typing import Any
 
 from deploy.local import components, kubeconfig, pki, processes
-from deploy.local.acquire import Found, Report, obtain, silent
+from deploy.local.acquire import Found, obtain
 from deploy.local.client import Client, Unreachable
 from deploy.local.components import FIRST_SERVICE_IP, GRACE, HOST, Options
 from deploy.local.control import Control, ControlError, Spec, State
 from deploy.local.errors import PlaneError
 from deploy.local.ports import Ports
+from deploy.local.report import Report, silent
 from deploy.local.versions import APISERVER, CONTROLLERS, ETCD_NAME, KUBECTL, KUBERNETES, SCHEDULER
 
 DEFAULT_WORK = Path("build/local")

