@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from controller.policy import params as _params
 from controller.policy.params import ParamError, fingerprint
 from controller.policy.stopping.base import RuleType, State, StopRule
+from controller.policy.stopping.drawdown import Drawdown, DrawdownParams
 from controller.policy.stopping.kdeclines import KDeclines, KDeclinesParams
 from controller.policy.stopping.warmup import WarmUp, WarmUpParams
 from controller.policy.types import PolicySpec
@@ -30,6 +31,7 @@ RULES: Mapping[str, RuleType] = {
     rule.name: rule
     for rule in (
         RuleType.of(KDeclines, KDeclinesParams, "k consecutive evals, each lower than the one before"),
+        RuleType.of(Drawdown, DrawdownParams, "the smoothed score fell too far below its peak"),
     )
 }
 
