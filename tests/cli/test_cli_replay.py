@@ -48,7 +48,6 @@ def log_lines() -> list[str]:
             WorkloadView("w", suspended=False),
             pods=(PodView("p", "n0", 2, terminal=False, ready=True),),
             scrape=ScrapeView(ScrapeOutcome.OK, at=1000.5 + i, metrics_seen=("gold",), points=points),
-            run_written=True,
         )
     jobs = tuple(JobView(f"team/j{i}", 1.0 * i, i, 1, 2) for i in range(2))
     snapshot = PoolSnapshot("a100", PolicySpec("fifo"), (NodeView("n0", 2),), jobs)
