@@ -93,6 +93,7 @@ def desired(obj: Mapping[str, Any], pool: GPUPool | None) -> Desired:
         make_rule(rule, modifiers)
     except ParamError as error:
         problem = ("InvalidStopRule", f"spec: {error}")
+    ref = spec.workload.ref
     problem = problem or _retention_problem(spec) or _pool_problem(job, pool)
     return Desired(
         **identity,
@@ -108,6 +109,7 @@ def desired(obj: Mapping[str, Any], pool: GPUPool | None) -> Desired:
         resume=None
         if spec.resume is None
         else ResumeRequest(spec.resume.id, spec.resume.from_, spec.resume.step),
+        workload_ref="" if ref is None else f"{ref.api_version} {ref.kind} {ref.name}",
         problem=problem,
     )
 
