@@ -133,7 +133,8 @@ def job_view(
 
     ``submitted``: s, of the RLHFJob's creation. ``priority``: with the pool's ceiling applied.
     """
-    if planned.queue is None:
+    state = _standing(record, planned)
+    if state is None:
         return None
     live = [p for p in observed.pods if not p.terminal]
     bound = tuple((p.node, p.gpus) for p in live if p.node is not None)
@@ -146,7 +147,7 @@ def job_view(
         replicas=desired.replicas,
         gpus_per_replica=desired.gpus_per_replica,
         priority=priority,
-        state=planned.queue,
+        state=state,
         bound=bound,
         unbound=max(0, desired.replicas - len(bound) - succeeded)
         if planned.queue is JobState.ADMITTED
@@ -155,6 +156,16 @@ def job_view(
         attained=record.attained,
         proposal=planned.proposal,
     )
+
+
+def _standing(record: JobRecord, planned: Plan) -> JobState | None:
+    """How the job stands by its record: what the pool wrote into it since the plan was made counts already."""
+    decision = record.decision
+    if decision is not None and decision.mode is Mode.ENFORCE and decision.pods_gone_at is None:
+        return JobState.STOPPING
+    if record.admission is None or planned.queue is JobState.STOPPING:
+        return planned.queue
+    return JobState.PREEMPTING if record.preempting is not None else JobState.ADMITTED
 
 
 def _accept(draft: Draft) -> RuleInUse | None:

@@ -26,7 +26,7 @@ class DrawdownParams:
 class Drawdown:
     """Stop when the trailing mean is more than ``max_drop`` below its highest value so far.
 
-    Silent until ``window`` evals were seen. State: (last ``window`` scores, peak of the trailing mean or None).
+    Silent until ``window`` evals were seen. State: (last ``window`` scores, peak of their mean or None).
     """
 
     name: ClassVar[str] = "drawdown"
