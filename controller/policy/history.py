@@ -12,11 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from controller.names import EVALS_KEPT
 from controller.policy.jobs import Best, Desired, Direction, JobRecord, RuleRecord, ScrapeView
 from controller.policy.stopping import StopRule, make_rule, rule_fingerprint
 from controller.policy.types import Attempt, EvalPoint, Verdict
-
-EVALS_KEPT = 32
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,7 +159,7 @@ def job_view(
 
 
 def _standing(record: JobRecord, planned: Plan) -> JobState | None:
-    """How the job stands by its record: what the pool wrote into it since the plan was made counts already."""
+    """How the job stands by its record: what the pool wrote into it since the plan was made counts."""
     decision = record.decision
     if decision is not None and decision.mode is Mode.ENFORCE and decision.pods_gone_at is None:
         return JobState.STOPPING

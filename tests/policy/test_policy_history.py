@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.policy.history import EVALS_KEPT, RuleInUse, absorb, rewind
+from controller.names import EVALS_KEPT
+from controller.policy.history import RuleInUse, absorb, rewind
 from controller.policy.jobs import Best, Desired, Direction, JobRecord, Kept, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint, PolicySpec
 
