@@ -1,0 +1,56 @@
+"""Workloads that train: built from templates, started, suspended, and read into the brain's words.
+
+What differs between kinds is one row of `kinds.KINDS`; everything else here is pure functions on plain
+dicts as the API server sends them.
+"""
+
+from controller.workloads.child import (
+    Problem,
+    ProblemError,
+    build_child,
+    owner_reference,
+    ref_problem,
+    run_configmap,
+    template_problem,
+)
+from controller.workloads.dryrun import server_problem
+from controller.workloads.kinds import JOB, KINDS, Kind, find, kind_of, supported
+from controller.workloads.pods import controller_of, gpus, owned, owned_pods, pod_view
+from controller.workloads.running import (
+    pool_toleration,
+    queue_problem,
+    start_patch,
+    start_problem,
+    strip_queue_patch,
+    suspend_patch,
+    view,
+)
+
+__all__ = [
+    "JOB",
+    "KINDS",
+    "Kind",
+    "Problem",
+    "ProblemError",
+    "build_child",
+    "controller_of",
+    "find",
+    "gpus",
+    "kind_of",
+    "owned",
+    "owned_pods",
+    "owner_reference",
+    "pod_view",
+    "pool_toleration",
+    "queue_problem",
+    "ref_problem",
+    "run_configmap",
+    "server_problem",
+    "start_patch",
+    "start_problem",
+    "strip_queue_patch",
+    "supported",
+    "suspend_patch",
+    "template_problem",
+    "view",
+]

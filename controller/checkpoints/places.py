@@ -1,0 +1,129 @@
+"""Where a place in an RLHFJob's spec is for the pod that works on it: volumes, mounts, and the root path.
+
+The location is mounted exactly where the trainer has it, so that a path means the same to both and can be
+handed to the trainer to resume from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Object = Mapping[str, Any]
+
+RETENTION_MOUNT = "/retained"
+ONE_POD = "ReadWriteOncePod"
+ONE_NODE = "ReadWriteOnce"
+
+
+class PlaceProblem(Exception):
+    """A place that cannot be worked on: a CamelCase reason and a sentence with field, value and remedy."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A resolved place. ``root`` is an absolute path in the container, or a URI."""
+
+    root: str
+    volumes: tuple[Object, ...] = ()
+    mounts: tuple[Object, ...] = ()
+    one_node: bool = False  # only pods on one node may mount it at a time
+    credentials: bool = False  # reached with the trainer's credentials
+
+
+def resolve(
+    field: str, place: object, pod_template: Object, claims: Mapping[str, Object], mount: str | None = None
+) -> Place:
+    """The place that ``spec.checkpoints.location`` or ``.retention`` names.
+
+    Args:
+        field: its name in the spec, for messages.
+        place: its value: ``{"volumeClaim": …}`` or ``{"objectStore": …}``.
+        pod_template: of the workload.
+        claims: PersistentVolumeClaims of the namespace by name.
+        mount: where to mount a claim; None: where the trainer mounts it.
+
+    Raises:
+        PlaceProblem: claim missing, claim for one pod only, claim not mounted by the trainer, path outside
+            what the trainer sees, or neither of the two kinds.
+    """
+    if not isinstance(place, Mapping):
+        raise PlaceProblem("PlaceMissing", f"{field}: not set, expected volumeClaim or objectStore")
+    store, claim = place.get("objectStore"), place.get("volumeClaim")
+    if store:
+        return Place(str(store["uri"]).rstrip("/"), credentials=True)
+    if not claim:
+        raise PlaceProblem("PlaceMissing", f"{field}: empty, expected volumeClaim or objectStore")
+    name, path = str(claim["claimName"]), _normal(str(claim.get("path") or "/"))
+    one_node = _check_claim(f"{field}.volumeClaim.claimName", name, claims)
+    volume_name = "retention" if mount else "location"
+    volume = {"name": volume_name, "persistentVolumeClaim": {"claimName": name}}
+    if mount is not None:
+        root = f"{mount}{path}".rstrip("/")
+        return Place(root, (volume,), ({"name": volume_name, "mountPath": mount},), one_node)
+    trainers = _trainer_mount(field, name, path, pod_template)
+    at = {"name": volume_name, "mountPath": trainers["mountPath"]}
+    inside = path
+    if trainers.get("subPath"):
+        at["subPath"] = trainers["subPath"]
+        inside = path[len(_normal(trainers["subPath"])) :]
+    root = f"{str(trainers['mountPath']).rstrip('/')}{inside}".rstrip("/") or "/"
+    return Place(root, (volume,), (at,), one_node)
+
+
+def _check_claim(field: str, name: str, claims: Mapping[str, Object]) -> bool:
+    """Whether only one node may mount the claim at a time."""
+    claim = claims.get(name)
+    if claim is None:
+        raise PlaceProblem("ClaimMissing", f"{field}: {name!r}, but the namespace has no such claim")
+    modes = set((claim.get("spec") or {}).get("accessModes") or ())
+    if ONE_POD in modes:
+        raise PlaceProblem(
+            "ClaimForOnePod",
+            f"{field}: {name!r} has access mode {ONE_POD}, so nothing but the trainer's pod can reach its "
+            f"checkpoints; expected {ONE_NODE} or ReadWriteMany",
+        )
+    return ONE_NODE in modes and "ReadWriteMany" not in modes
+
+
+def _trainer_mount(field: str, claim: str, path: str, pod_template: Object) -> Object:
+    """The mount through which a container of the trainer sees the folder."""
+    spec = pod_template.get("spec") or {}
+    volumes = {
+        volume["name"]
+        for volume in spec.get("volumes") or ()
+        if (volume.get("persistentVolumeClaim") or {}).get("claimName") == claim
+    }
+    mounts = [
+        mount
+        for container in spec.get("containers") or ()
+        for mount in container.get("volumeMounts") or ()
+        if mount.get("name") in volumes
+    ]
+    if not mounts:
+        raise PlaceProblem(
+            "LocationNotMounted",
+            f"{field}.volumeClaim.claimName: {claim!r} is mounted by no container of the workload; expected "
+            "the claim the trainer writes its checkpoints to",
+        )
+    for mount in mounts:
+        below = _normal(str(mount.get("subPath") or "/")).rstrip("/")
+        if not mount.get("subPathExpr") and (path == below or path.startswith(f"{below}/")):
+            return dict(mount)
+    seen = ", ".join(str(m.get("subPathExpr") or m.get("subPath")) for m in mounts)
+    raise PlaceProblem(
+        "LocationNotMounted",
+        f"{field}.volumeClaim.path: {path!r} is not inside what the trainer mounts of {claim!r} "
+        f"(subPath {seen})",
+    )
+
+
+def _normal(path: str) -> str:
+    """``/a/b`` for ``a//b/``; ``/`` for the root of the volume."""
+    return "/" + "/".join(part for part in path.split("/") if part not in ("", "."))

@@ -1,0 +1,132 @@
+"""What became of an access Job, read from the Job and its pod."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from controller import names
+from controller.checkpoints.digest import DIGEST_PATTERN
+from controller.checkpoints.errors import Reason
+from controller.checkpoints.request import MESSAGE_LIMIT
+from controller.policy.jobs import AccessView, Operation
+
+Object = Mapping[str, Any]
+
+TEXT_LIMIT = 1024  # characters of a message that is passed on
+
+
+def read_result(job: Object, pods: Iterable[Object], request_id: str) -> AccessView:
+    """An access Job in the brain's words.
+
+    Args:
+        job: the Job.
+        pods: its own pods (by owner uid, not by label).
+        request_id: whose it is.
+
+    The pod's termination message counts as soon as the pod has ended, which is before the Job says so. A
+    Job that ended without a readable one (deadline, eviction, no image) is a failure with reason
+    ``AccessFailed`` that tells why. The message is a tenant's word: it is checked, never trusted further
+    than that tenant's own checkpoint.
+    """
+    labels = job["metadata"].get("labels") or {}
+    operation = Operation(labels.get(names.LABEL_OPERATION, Operation.SECURE))
+    waiting = ""
+    for pod in sorted(pods, key=lambda p: str(p["metadata"].get("name"))):
+        message = _termination_message(pod)
+        if message is not None:
+            return _read(request_id, operation, message)
+        waiting = waiting or _waiting(pod)
+    ended = _ended(job)
+    if ended is None:
+        return AccessView(request_id, operation, finished=False, message=waiting)
+    text = "; ".join(part for part in (ended, waiting) if part)
+    return _failed(request_id, operation, f"the access Job ended without an answer: {text}")
+
+
+def _read(request_id: str, operation: Operation, message: str) -> AccessView:
+    if len(message.encode()) > MESSAGE_LIMIT:
+        return _failed(request_id, operation, "the answer is longer than a termination message can be")
+    try:
+        answer = json.loads(message)
+    except ValueError:
+        return _failed(request_id, operation, f"the answer is not JSON: {message[-300:]!r}")
+    if not isinstance(answer, dict) or not isinstance(answer.get("ok"), bool):
+        return _failed(request_id, operation, f"the answer is not of the agreed form: {message[:300]!r}")
+    if not answer["ok"]:
+        reason = answer.get("reason")
+        known = reason if reason in set(Reason) else Reason.FAILED
+        return _failed(request_id, operation, str(answer.get("message") or reason), str(known))
+    step, path, digest = answer.get("step"), answer.get("path"), answer.get("digest")
+    source_digest, size = answer.get("sourceDigest"), answer.get("bytes")
+    if (
+        not _whole(step)
+        or not _whole(size)
+        or not (isinstance(path, str) and 0 < len(path) <= 1024)
+        or not all(isinstance(d, str) and DIGEST_PATTERN.match(d) for d in (digest, source_digest))
+    ):
+        return _failed(
+            request_id, operation, f"the answer lacks step, path, digest or bytes: {message[:300]!r}"
+        )
+    return AccessView(
+        request_id,
+        operation,
+        finished=True,
+        ok=True,
+        message=_cut(str(answer.get("note") or "")),
+        step=step,
+        path=str(path),
+        digest=str(digest),
+        source_digest=str(source_digest),
+        bytes=int(size or 0),
+    )
+
+
+def _failed(request_id: str, operation: Operation, message: str, reason: str = Reason.FAILED) -> AccessView:
+    return AccessView(
+        request_id, operation, finished=True, ok=False, reason=str(reason), message=_cut(message)
+    )
+
+
+def _termination_message(pod: Object) -> str | None:
+    """The message of the pod's container once it ended; None while it runs, or if it said nothing."""
+    for status in (pod.get("status") or {}).get("containerStatuses") or ():
+        ended = (status.get("state") or {}).get("terminated")
+        if ended and ended.get("message"):
+            # With FallbackToLogsOnError a crash leaves its log here, which is no JSON.
+            return str(ended["message"]).strip()
+    return None
+
+
+def _waiting(pod: Object) -> str:
+    """Why the pod does not run, in the cluster's words."""
+    status = pod.get("status") or {}
+    for container in status.get("containerStatuses") or ():
+        state = container.get("state") or {}
+        for what in ("waiting", "terminated"):
+            found = state.get(what) or {}
+            if found.get("reason") and found["reason"] not in ("ContainerCreating", "PodInitializing"):
+                code = f", exit code {found['exitCode']}" if "exitCode" in found else ""
+                return _cut(f"{found['reason']}{code} {found.get('message') or ''}".strip())
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return _cut(f"{condition.get('reason')}: {condition.get('message') or ''}")
+    parts = [str(status[key]) for key in ("reason", "message") if status.get(key)]
+    return _cut(": ".join(parts))
+
+
+def _ended(job: Object) -> str | None:
+    for condition in (job.get("status") or {}).get("conditions") or ():
+        if condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True":
+            parts = (condition.get("type"), condition.get("reason"), condition.get("message"))
+            return ": ".join(str(part) for part in parts if part)
+    return None
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= TEXT_LIMIT else text[: TEXT_LIMIT - 1] + "…"

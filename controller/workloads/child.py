@@ -1,0 +1,283 @@
+"""The child workload: built from the template, checked, and what is wrong with it in words."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from controller import names
+from controller.workloads.kinds import Kind, Object, dotted, find, get, supported
+from controller.workloads.pods import gpus
+
+TEMPLATE = "spec.workload.template"
+
+
+class Problem(NamedTuple):
+    """Why a workload cannot be used: a CamelCase reason, and a sentence naming field, value and remedy."""
+
+    reason: str
+    message: str
+
+
+class ProblemError(ValueError):
+    """A `Problem` as an exception, for callers that have no use for a partial answer."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+def run_configmap(name: str) -> str:
+    """Name of the ConfigMap through which the operator talks to the trainer."""
+    return f"{name}{names.RUN_CONFIGMAP_SUFFIX}"
+
+
+def build_child(rlhfjob: Object, configmap: str | None = None) -> dict[str, Any]:
+    """The child workload of an RLHFJob: its template, suspended, owned, labelled, with the run volume.
+
+    Args:
+        rlhfjob: the resource, with ``metadata.uid`` and ``spec.workload.template``.
+        configmap: name of its run ConfigMap; by default `run_configmap` of its name.
+
+    Returns:
+        A new manifest; nothing the user wrote in the template is lost or shared with it.
+
+    Raises:
+        ProblemError: `template_problem` has something to say.
+    """
+    problem = template_problem(rlhfjob)
+    if problem is not None:
+        raise ProblemError(problem)
+    metadata = rlhfjob["metadata"]
+    child: dict[str, Any] = copy.deepcopy(dict(rlhfjob["spec"]["workload"]["template"]))
+    child.setdefault("apiVersion", "batch/v1")
+    child.setdefault("kind", "Job")
+    child.pop("status", None)
+    kind = find(child["apiVersion"], child["kind"])
+    assert kind is not None  # template_problem saw to it
+    _mark(child, metadata)
+    _set(child, kind.suspend, True)
+    template = _dict_at(child, kind.pod_template)
+    pod_labels = _dict_at(template, ("metadata", "labels"))
+    pod_labels.update(_labels(metadata["name"]))
+    _inject(_dict_at(template, ("spec",)), configmap or run_configmap(metadata["name"]))
+    return child
+
+
+def template_problem(rlhfjob: Object) -> Problem | None:
+    """What the operator itself can tell to be wrong with a template; a dry run tells the rest."""
+    spec = rlhfjob.get("spec") or {}
+    template = get(spec, ("workload", "template")) or {}
+    api_version, kind_name = template.get("apiVersion", "batch/v1"), template.get("kind", "Job")
+    kind = find(api_version, kind_name)
+    if kind is None:
+        return Problem(
+            "UnsupportedKind", f"{TEMPLATE}: kind {api_version} {kind_name}, expected one of {supported()}"
+        )
+    return (
+        _gang_problem(kind, template, spec.get("gang") or {}, TEMPLATE)
+        or _pod_problem(kind, template, spec, TEMPLATE)
+        or _reserved_problem(kind, template, TEMPLATE)
+    )
+
+
+def ref_problem(rlhfjob: Object, workload: Object | None) -> Problem | None:
+    """What is wrong with a workload that is referred to: it must carry labels and run volume itself."""
+    spec, metadata = rlhfjob.get("spec") or {}, rlhfjob["metadata"]
+    ref = get(spec, ("workload", "ref")) or {}
+    kind = find(ref.get("apiVersion", ""), ref.get("kind", ""))
+    if kind is None:
+        what = f"{ref.get('apiVersion')} {ref.get('kind')}"
+        return Problem("UnsupportedKind", f"spec.workload.ref: kind {what}, expected one of {supported()}")
+    where = f"{kind.kind} {ref.get('name')}"
+    if workload is None:
+        return Problem(
+            "WorkloadMissing", f"spec.workload.ref: there is no {where} in {metadata['namespace']}"
+        )
+    label = ((workload.get("metadata") or {}).get("labels") or {}).get(names.LABEL_JOB)
+    if label != metadata["name"]:
+        return Problem(
+            "WorkloadNotLabelled",
+            f"{where}: metadata.labels[{names.LABEL_JOB}] is {label!r}, expected {metadata['name']!r}",
+        )
+    pod_labels = get(workload, (*kind.pod_template, "metadata", "labels")) or {}
+    if pod_labels.get(names.LABEL_JOB) != metadata["name"]:
+        path = dotted((*kind.pod_template, "metadata", "labels"))
+        return Problem(
+            "WorkloadNotLabelled",
+            f"{where}: {path}[{names.LABEL_JOB}] is {pod_labels.get(names.LABEL_JOB)!r}, expected "
+            f"{metadata['name']!r}: pods are found by it",
+        )
+    pod = get(workload, (*kind.pod_template, "spec")) or {}
+    configmap = run_configmap(metadata["name"])
+    if not _has_run_volume(pod, configmap):
+        return Problem(
+            "RunVolumeMissing",
+            f"{where}: no container mounts a volume of ConfigMap {configmap!r}; expected it at "
+            f"{names.RUN_DIR} (the trainer is told there what to resume from)",
+        )
+    return _gang_problem(kind, workload, spec.get("gang") or {}, where) or _pod_problem(
+        kind, workload, spec, where
+    )
+
+
+def _gang_problem(kind: Kind, workload: Object, gang: Object, where: str) -> Problem | None:
+    for path, expected in kind.required:
+        value = get(workload, path)
+        if value != expected:
+            return Problem("GangMismatch", f"{where}.{dotted(path)}: {value!r}, expected {expected!r}")
+    replicas = int(gang.get("replicas", 1))
+    for path in kind.replicas:
+        value = get(workload, path)
+        if value != replicas:
+            shown = "not set" if value is None else value
+            return Problem(
+                "GangMismatch",
+                f"{where}.{dotted(path)}: {shown}, expected {replicas} as in spec.gang.replicas "
+                "(all pods of a gang run at once)",
+            )
+    per_pod = gpus(get(workload, (*kind.pod_template, "spec")) or {})
+    expected_gpus = int(gang.get("gpusPerReplica", 1))
+    if per_pod != expected_gpus:
+        field = (
+            f"{where}.{dotted(kind.pod_template)}.spec.containers[*].resources.limits[{names.GPU_RESOURCE}]"
+        )
+        return Problem(
+            "GangMismatch",
+            f"{field}: {per_pod} in all, expected {expected_gpus} as in spec.gang.gpusPerReplica",
+        )
+    return None
+
+
+def _pod_problem(kind: Kind, workload: Object, spec: Object, where: str) -> Problem | None:
+    pod = get(workload, (*kind.pod_template, "spec")) or {}
+    containers = pod.get("containers") or []
+    pod_path = f"{where}.{dotted(kind.pod_template)}.spec"
+    if not containers:
+        return Problem("NoContainers", f"{pod_path}.containers: empty, expected the trainer's container")
+    if get(spec, ("scrape", "port")) is not None:
+        return None
+    # Native sidecars may be the ones that publish metrics.
+    servers = [
+        *containers,
+        *(c for c in pod.get("initContainers") or () if c.get("restartPolicy") == "Always"),
+    ]
+    ports = [port for container in servers for port in container.get("ports") or ()]
+    if any(port.get("name") == names.METRICS_PORT_NAME for port in ports):
+        return None
+    seen = ", ".join(sorted(str(port.get("name") or port.get("containerPort")) for port in ports)) or "none"
+    return Problem(
+        "NoMetricsPort",
+        f"{pod_path}.containers[*].ports: {seen}, expected one named {names.METRICS_PORT_NAME!r}, or its "
+        "number in spec.scrape.port",
+    )
+
+
+def _reserved_problem(kind: Kind, workload: Object, where: str) -> Problem | None:
+    """What the template has in the very places that the operator fills."""
+    pod = get(workload, (*kind.pod_template, "spec")) or {}
+    pod_path = f"{where}.{dotted(kind.pod_template)}.spec"
+    for i, volume in enumerate(pod.get("volumes") or ()):
+        if volume.get("name") == names.RUN_VOLUME:
+            return Problem(
+                "ReservedName",
+                f"{pod_path}.volumes[{i}].name: {names.RUN_VOLUME!r} is the operator's, choose another",
+            )
+    for group in ("initContainers", "containers"):
+        for i, container in enumerate(pod.get(group) or ()):
+            for j, mount in enumerate(container.get("volumeMounts") or ()):
+                if str(mount.get("mountPath", "")).rstrip("/") == names.RUN_DIR:
+                    return Problem(
+                        "ReservedName",
+                        f"{pod_path}.{group}[{i}].volumeMounts[{j}].mountPath: {names.RUN_DIR} is where the "
+                        "operator mounts the run file, choose another",
+                    )
+            for j, variable in enumerate(container.get("env") or ()):
+                if variable.get("name") == names.RUN_DIR_ENV and variable.get("value") != names.RUN_DIR:
+                    return Problem(
+                        "ReservedName",
+                        f"{pod_path}.{group}[{i}].env[{j}]: {names.RUN_DIR_ENV} is set by the operator, "
+                        "leave it out",
+                    )
+    return None
+
+
+def _has_run_volume(pod: Object, configmap: str) -> bool:
+    sources = {
+        volume.get("name")
+        for volume in pod.get("volumes") or ()
+        if (volume.get("configMap") or {}).get("name") == configmap
+    }
+    return any(
+        mount.get("name") in sources
+        for container in pod.get("containers") or ()
+        for mount in container.get("volumeMounts") or ()
+    )
+
+
+def _mark(child: dict[str, Any], owner: Object) -> None:
+    metadata = _dict_at(child, ("metadata",))
+    metadata.pop("generateName", None)
+    metadata["name"], metadata["namespace"] = owner["name"], owner["namespace"]
+    _dict_at(metadata, ("labels",)).update(_labels(owner["name"]))
+    _dict_at(metadata, ("annotations",))[names.ANNOTATION_JOB_UID] = owner["uid"]
+    metadata["ownerReferences"] = [owner_reference(owner)]
+
+
+def owner_reference(owner: Object) -> dict[str, Any]:
+    """An RLHFJob as the controller of what it owns."""
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "RLHFJob",
+        "name": owner["name"],
+        "uid": owner["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _labels(name: str) -> dict[str, str]:
+    return {
+        names.LABEL_JOB: name,
+        names.LABEL_COMPONENT: "workload",
+        names.LABEL_MANAGED_BY: names.MANAGED_BY,
+    }
+
+
+def _inject(pod: dict[str, Any], configmap: str) -> None:
+    # Not optional: a trainer that started without it would not know what to resume from.
+    volume = {"name": names.RUN_VOLUME, "configMap": {"name": configmap}}
+    pod["volumes"] = [*(pod.get("volumes") or []), volume]
+    mount = {"name": names.RUN_VOLUME, "mountPath": names.RUN_DIR, "readOnly": True}
+    variable = {"name": names.RUN_DIR_ENV, "value": names.RUN_DIR}
+    for group in ("initContainers", "containers"):
+        for container in pod.get(group) or ():
+            container["volumeMounts"] = [*(container.get("volumeMounts") or []), mount]
+            if all(known.get("name") != names.RUN_DIR_ENV for known in container.get("env") or ()):
+                container["env"] = [*(container.get("env") or []), variable]
+
+
+def _dict_at(obj: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    """The dict at a path, made where it is missing."""
+    for name in path:
+        value = obj.get(name)
+        if not isinstance(value, dict):
+            value = obj[name] = dict(value) if isinstance(value, Mapping) else {}
+        obj = value
+    return obj
+
+
+def _set(obj: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    _dict_at(obj, path[:-1])[path[-1]] = value
+
+
+__all__ = [
+    "Problem",
+    "ProblemError",
+    "build_child",
+    "owner_reference",
+    "ref_problem",
+    "run_configmap",
+    "template_problem",
+]

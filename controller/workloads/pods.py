@@ -1,0 +1,111 @@
+"""Pods as the brain sees them, and whose they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from controller import names
+from controller.policy.jobs import PodView
+
+Object = Mapping[str, Any]
+
+OWNER_DEPTH = (
+    5  # links followed up from a pod; the longest known chain has three (Pod, Job, JobSet, TrainJob)
+)
+
+_WHOLE = re.compile(r"\d+\Z")
+
+
+def gpus(spec: Object, resource: str = names.GPU_RESOURCE) -> int:
+    """GPUs that a pod with this spec holds, as the scheduler counts them.
+
+    Containers and sidecars add up; an init container needs its own beside the sidecars started before it,
+    for a time, so the largest such sum counts if it exceeds the steady one.
+    """
+    steady = sum(_requested(c, resource) for c in spec.get("containers") or ())
+    sidecars = largest = 0
+    for container in spec.get("initContainers") or ():
+        amount = _requested(container, resource)
+        if container.get("restartPolicy") == "Always":
+            sidecars += amount
+            largest = max(largest, sidecars)
+        else:
+            largest = max(largest, sidecars + amount)
+    return max(steady + sidecars, largest)
+
+
+def pod_view(pod: Object) -> PodView:
+    """A pod in the brain's words. ``deleting_since`` is when its deletion was asked for, in s."""
+    metadata, status = pod.get("metadata") or {}, pod.get("status") or {}
+    spec = pod.get("spec") or {}
+    ready = any(
+        c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or ()
+    )
+    return PodView(
+        name=str(metadata.get("name", "")),
+        node=spec.get("nodeName") or None,
+        gpus=gpus(spec),
+        terminal=status.get("phase") in ("Succeeded", "Failed"),
+        ready=ready,
+        deleting_since=_deleting_since(metadata),
+    )
+
+
+def controller_of(obj: Object) -> Object | None:
+    """The owner reference marked as controller."""
+    owners = (obj.get("metadata") or {}).get("ownerReferences") or ()
+    return next((owner for owner in owners if owner.get("controller")), None)
+
+
+def owned(obj: Object, owner_uid: str, known: Iterable[Object] = ()) -> bool:
+    """Whether the chain of controllers of ``obj`` leads to the object of that uid.
+
+    ``known`` are the objects in between, where there are any (a JobSet's Jobs, say). Names and labels are
+    not trusted: anybody may set them.
+    """
+    by_uid = {str(item["metadata"]["uid"]): item for item in known}
+    current: Object | None = obj
+    for _ in range(OWNER_DEPTH):
+        owner = controller_of(current) if current is not None else None
+        if owner is None:
+            return False
+        if owner.get("uid") == owner_uid:
+            return True
+        current = by_uid.get(str(owner.get("uid")))
+    return False
+
+
+def owned_pods(pods: Iterable[Object], owner_uid: str, known: Iterable[Object] = ()) -> list[Object]:
+    """Those of ``pods`` that are the owner's."""
+    between = list(known)
+    return [pod for pod in pods if owned(pod, owner_uid, between)]
+
+
+def parse_time(text: object) -> float | None:
+    """Seconds since the epoch of an RFC 3339 time; None if it is none."""
+    try:
+        return datetime.fromisoformat(str(text)).timestamp() if text else None
+    except ValueError:
+        return None
+
+
+def _requested(container: Object, resource: str) -> int:
+    resources = container.get("resources") or {}
+    # Extended resources: request and limit must be equal, and the limit alone sets both.
+    for group in ("limits", "requests"):
+        value = str((resources.get(group) or {}).get(resource, "")).strip()
+        if _WHOLE.match(value):
+            return int(value)
+        if value.endswith("k") and _WHOLE.match(value[:-1]):
+            return int(value[:-1]) * 1000
+    return 0
+
+
+def _deleting_since(metadata: Object) -> float | None:
+    ends = parse_time(metadata.get("deletionTimestamp"))
+    if ends is None:
+        return None
+    return ends - float(metadata.get("deletionGracePeriodSeconds") or 0)

@@ -1,0 +1,178 @@
+"""Starting and suspending a child workload: the patches, and what its status says of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from controller import names
+from controller.policy.jobs import WorkloadView
+from controller.workloads.kinds import Object, get, kind_of, nested
+
+# What `start_patch` put into the pod template, so that the next admission can take it out again.
+ANNOTATION_PLACEMENT = f"{names.GROUP}/placement"
+
+POOL_TAINT = f"{names.GROUP}/pool"
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+
+
+def view(workload: Object) -> WorkloadView:
+    """A workload in the brain's words.
+
+    Raises:
+        ValueError: its kind is not supported.
+    """
+    kind = kind_of(workload)
+    suspended = get(workload, kind.suspend) is True
+    finished, message = _finished(workload)
+    settled = (
+        suspended
+        and _condition(workload, (kind.suspended,)) is not None
+        and not any(get(workload, path) for path in kind.active)
+    )
+    return WorkloadView(
+        uid=str(workload["metadata"]["uid"]),
+        suspended=suspended,
+        settled=settled,
+        finished=finished,
+        message=message,
+    )
+
+
+def start_problem(workload: Object) -> str | None:
+    """Why the pod template cannot be changed now, so that a start has to wait; None: it can.
+
+    Kubernetes 1.36 lets a suspended Job's node selector, tolerations and annotations change if it never
+    started or is reported Suspended, and no pod is active; older ones also while it has no start time.
+    """
+    kind = kind_of(workload)
+    if get(workload, kind.suspend) is not True:
+        return "it is not suspended"
+    if get(workload, ("status", "active")):
+        return f"{get(workload, ('status', 'active'))} pods are still active"
+    started = get(workload, ("status", "startTime")) is not None
+    if started and _condition(workload, (kind.suspended,)) is None:
+        return "its controller has not reported it suspended yet"
+    return None
+
+
+def start_patch(
+    workload: Object,
+    attempt: int,
+    node_selector: Mapping[str, str],
+    tolerations: Sequence[Object] = (),
+) -> dict[str, Any]:
+    """One merge patch that places and starts a suspended workload.
+
+    Args:
+        workload: as last seen; the patch carries its uid, so that a namesake made meanwhile is not started.
+        attempt: the number written into the pods' admission annotation.
+        node_selector: the pool's. What an earlier admission put there is taken out first.
+        tolerations: of the pool, by default that of its taint.
+
+    Applying it again changes nothing.
+    """
+    kind = kind_of(workload)
+    metadata = workload["metadata"]
+    template = get(workload, kind.pod_template) or {}
+    spec = template.get("spec") or {}
+    former = _placement(metadata)
+    added = [dict(t) for t in tolerations] or [pool_toleration()]
+    selector: dict[str, Any] = {
+        key: None for key in former.get("nodeSelector", {}) if key not in node_selector
+    }
+    selector.update(node_selector)
+    outdated = [t for t in former.get("tolerations", []) if t not in added]
+    own = [t for t in spec.get("tolerations") or [] if t not in outdated and t not in added]
+    # The user's own selector keys are no part of the placement: they stay when the pool's go.
+    placed = {
+        key: value
+        for key, value in node_selector.items()
+        if key not in (spec.get("nodeSelector") or {}) or key in former.get("nodeSelector", {})
+    }
+    placement = json.dumps({"nodeSelector": placed, "tolerations": added}, sort_keys=True)
+    change = nested(
+        kind.pod_template,
+        {
+            "metadata": {"annotations": {names.ANNOTATION_ADMISSION: str(attempt)}},
+            "spec": {"nodeSelector": selector, "tolerations": [*own, *added]},
+        },
+    )
+    change["metadata"] = {
+        "uid": metadata["uid"],
+        "annotations": {ANNOTATION_PLACEMENT: placement, names.ANNOTATION_ATTEMPT: str(attempt)},
+    }
+    return _merged(change, nested(kind.suspend, False))
+
+
+def suspend_patch(workload: Object) -> dict[str, Any]:
+    """A merge patch that suspends exactly this workload. Its pods get SIGTERM and their grace period."""
+    return _merged(
+        {"metadata": {"uid": workload["metadata"]["uid"]}}, nested(kind_of(workload).suspend, True)
+    )
+
+
+def pool_toleration(pool: str | None = None) -> dict[str, str]:
+    """What lets a pod onto a pool's nodes; without a name: onto any pool's."""
+    if pool is None:
+        return {"key": POOL_TAINT, "operator": "Exists", "effect": "NoSchedule"}
+    return {"key": POOL_TAINT, "operator": "Equal", "value": pool, "effect": "NoSchedule"}
+
+
+def queue_problem(workload: Object, template: Object) -> str | None:
+    """Whether admission put a workload under a queue that its template does not name; what to do about it."""
+    queue = ((workload.get("metadata") or {}).get("labels") or {}).get(QUEUE_LABEL)
+    wanted = ((template.get("metadata") or {}).get("labels") or {}).get(QUEUE_LABEL)
+    if not queue or queue == wanted:
+        return None
+    return (
+        f"metadata.labels[{QUEUE_LABEL}]: admission set it to {queue!r} because the namespace has a "
+        "LocalQueue of that name, so Kueue would suspend the workload again; remove that LocalQueue, use "
+        f"another namespace, or add RLHFJob.{names.VERSION}.{names.GROUP} to integrations.externalFrameworks "
+        "in Kueue's configuration"
+    )
+
+
+def strip_queue_patch(workload: Object, template: Object) -> dict[str, Any] | None:
+    """A merge patch that takes off a queue label the template does not have; None: there is none to take.
+
+    Some webhooks refuse it (Kueue's does while a LocalQueue named ``default`` is in the namespace): then
+    `queue_problem` is what to tell the user.
+    """
+    if queue_problem(workload, template) is None:
+        return None
+    return {"metadata": {"uid": workload["metadata"]["uid"], "labels": {QUEUE_LABEL: None}}}
+
+
+def _finished(workload: Object) -> tuple[str | None, str]:
+    kind = kind_of(workload)
+    for outcome, types in (("Complete", kind.complete), ("Failed", kind.failed)):
+        condition = _condition(workload, types)
+        if condition is not None:
+            parts = (condition.get("reason"), condition.get("message"))
+            return outcome, ": ".join(str(part) for part in parts if part)
+    return None, ""
+
+
+def _condition(workload: Object, types: Sequence[str]) -> Object | None:
+    conditions = get(workload, ("status", "conditions")) or ()
+    return next((c for c in conditions if c.get("type") in types and c.get("status") == "True"), None)
+
+
+def _placement(metadata: Object) -> dict[str, Any]:
+    text = (metadata.get("annotations") or {}).get(ANNOTATION_PLACEMENT)
+    try:
+        value = json.loads(text) if text else {}
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _merged(a: dict[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
+    for key, value in b.items():
+        if isinstance(value, Mapping) and isinstance(a.get(key), dict):
+            _merged(a[key], value)
+        else:
+            a[key] = value
+    return a
