@@ -1,0 +1,4 @@
+"""A development node agent: it stands in for kubelet and runs containers as plain local processes.
+
+No isolation, no Services to pods, no resource limits: docs/local-nodes.md says what holds and what does not.
+"""

@@ -1,0 +1,34 @@
+"""What the parts of one node share, and the settings they were started with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+
+from deploy.local.agent.claims import Attachments
+from deploy.local.agent.devices import Gpus
+from deploy.local.agent.events import Recorder
+from deploy.local.agent.images import Environment
+from deploy.local.agent.kube import Api
+from deploy.local.agent.sources import Objects
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node: its identity at the API server, its place on this machine, what it offers."""
+
+    name: str
+    ip: str  # 127.x.y.1; its pods get 127.x.y.2 to 127.x.y.254
+    folder: Path  # pods, their volumes and logs
+    api: Api
+    objects: Objects
+    events: Recorder
+    gpus: Gpus
+    attachments: Attachments  # shared by all nodes of the agent
+    mounting: str  # root, user or none, as `enter.py probe` says
+    allocatable: Mapping[str, Fraction]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    images: Mapping[str, Environment] = field(default_factory=dict)  # besides images.TABLE
+    restart_backoff: float = 10.0  # s before the second restart; doubles to 300

@@ -1,0 +1,70 @@
+"""Which local environment stands in for which container image: the explicit table, and nothing outside it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from controller.names import OPERATOR_IMAGE, TRAINER_IMAGE
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What an image's configuration would say: start command, working directory, environment variables."""
+
+    entrypoint: tuple[str, ...] = ()
+    cmd: tuple[str, ...] = ()
+    working_dir: str = "/"
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def python_environment(python: str = sys.executable, cmd: tuple[str, ...] = ("python",)) -> Environment:
+    """This repository as an image would hold it: `python` is `python`, its packages are importable."""
+    folder = os.path.dirname(os.path.abspath(python))
+    return Environment(
+        cmd=cmd,
+        env={
+            "PATH": f"{folder}:{_SYSTEM_PATH}",
+            "PYTHONPATH": str(REPOSITORY),
+            "PYTHONUNBUFFERED": "1",
+            "LANG": "C.UTF-8",
+            "HOME": "/root" if os.geteuid() == 0 else os.path.expanduser("~"),
+        },
+    )
+
+
+#: Image name, without registry tag or digest -> environment. The two images of the shipped manifests.
+TABLE: Mapping[str, Environment] = {
+    OPERATOR_IMAGE: python_environment(cmd=("python", "-m", "controller.operator")),
+    TRAINER_IMAGE: python_environment(cmd=("python", "-m", "examples.trainer")),
+}
+
+
+class UnmappedImage(LookupError):
+    """No local environment stands in for this image; the message names the image and the table."""
+
+
+def base_name(image: str) -> str:
+    """An image reference without tag and digest: ``host:5000/a/b:v1@sha256:…`` -> ``host:5000/a/b``."""
+    name = image.partition("@")[0]
+    folder, slash, last = name.rpartition("/")
+    return folder + slash + last.partition(":")[0]
+
+
+def environment_for(image: str, extra: Mapping[str, Environment] | None = None) -> Environment:
+    """The environment that stands in for `image`; entries of `extra` come first. Raises UnmappedImage."""
+    name = base_name(image)
+    for table in (extra or {}, TABLE):
+        if name in table:
+            return table[name]
+    known = ", ".join(sorted({*TABLE, *(extra or {})}))
+    raise UnmappedImage(
+        f"image {image!r} is not in the table of deploy/local/agent/images.py; "
+        f"this development node runs local processes only, in the environments of: {known}"
+    )

@@ -1,0 +1,71 @@
+"""From a container's spec to the command that is run: image, environment, mounts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+from deploy.local.agent import devices, quantity
+from deploy.local.agent.context import Node
+from deploy.local.agent.env import ConfigError, command_line, environment
+from deploy.local.agent.fit import GPU_RESOURCE
+from deploy.local.agent.images import environment_for
+from deploy.local.agent.kube import ApiError, Object, core
+from deploy.local.agent.mounts import Rewriter, container_mounts, missing_folder
+from deploy.local.agent.process import Command
+from deploy.local.agent.volumes import PodVolumes
+
+_FORBIDDEN_TRIES = 10  # the authorizer learns a moment later than we that the pod is ours
+
+
+async def prepare(
+    node: Node, pod: Object, container: Object, volumes: PodVolumes, termination_log: Path, hosts: Path | None
+) -> Command:
+    """Everything resolved. Raises UnmappedImage, ConfigError or VolumeError."""
+    image = environment_for(container["image"], node.images)
+    hostname = pod["spec"].get("hostname") or pod["metadata"]["name"][:63].rstrip("-.")
+    base = {**image.env, "HOSTNAME": hostname, **_kubernetes(node), **_gpus(node, pod, container)}
+
+    async def read(resource: str, name: str) -> Object | None:
+        return await _read(node, resource, pod["metadata"]["namespace"], name)
+
+    variables = await environment(pod, container, base, read, dict(node.allocatable))
+    argv = command_line(container, image.entrypoint, image.cmd, variables)
+    cwd = "/" + (container.get("workingDir") or image.working_dir).strip("/")
+    mounts = container_mounts(container, volumes, variables, termination_log, hosts)
+    if node.mounting == "none":
+        rewrite = Rewriter(mounts)
+        argv, variables, cwd = [rewrite.text(part) for part in argv], rewrite.environment(variables), rewrite.text(cwd)
+    else:
+        mounts += missing_folder(cwd, mounts)
+    return Command(argv, variables, cwd, hostname, mounts, node.mounting)
+
+
+def _kubernetes(node: Node) -> Mapping[str, str]:
+    """Where programs find the API server: its loopback address, since there is no Service to reach it by."""
+    host, port = node.api.host, str(node.api.port)
+    return {
+        "KUBERNETES_SERVICE_HOST": host,
+        "KUBERNETES_SERVICE_PORT": port,
+        "KUBERNETES_SERVICE_PORT_HTTPS": port,
+    }
+
+
+def _gpus(node: Node, pod: Object, container: Object) -> Mapping[str, str]:
+    limits = (container.get("resources") or {}).get("limits") or {}
+    wanted = int(quantity.parse(limits.get(GPU_RESOURCE, 0)))
+    return devices.variables(node.gpus.assign(pod["metadata"]["uid"], container["name"], wanted))
+
+
+async def _read(node: Node, resource: str, namespace: str, name: str) -> Object | None:
+    for remaining in reversed(range(_FORBIDDEN_TRIES)):
+        try:
+            return await node.api.get(core(resource, namespace, name))
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            if error.status != 403 or not remaining:
+                raise ConfigError(str(error)) from error
+            await asyncio.sleep(0.1)
+    return None
