@@ -85,7 +85,7 @@ def _down(given: argparse.Namespace, console: Console) -> int:
 def _status(given: argparse.Namespace, console: Console) -> int:
     plane = Plane(given.work)
     status = plane.status()
-    for part in status.components:
+    for part in status.processes:
         memory = f"{part.memory_bytes / 2**20:.0f} MiB" if part.memory_bytes else ""
         print(f"{part.name:26}{part.state:10}{f'pid {part.pid}' if part.pid else '':14}{memory:>10}")
     if status.up:

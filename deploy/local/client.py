@@ -67,8 +67,11 @@ class Client:
 
     def succeeds(self, path: str) -> bool:
         """Whether GET works at this moment."""
+        return self.says(path, "")
+
+    def says(self, path: str, text: str) -> bool:
+        """Whether GET works at this moment, and its answer holds `text`."""
         try:
-            self.get(path)
+            return text in str(self.get(path))
         except Unreachable:
             return False
-        return True

@@ -11,17 +11,19 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
 _LINUX = sys.platform == "linux"
+_BOOT = Path("/proc/sys/kernel/random/boot_id").read_text().split("-")[0] if _LINUX else ""
 _libc = ctypes.CDLL(None, use_errno=True) if _LINUX else None
 
 
 class Process(NamedTuple):
-    """One process: its pid and when it started (clock ticks since boot on Linux, `ps` text elsewhere)."""
+    """One process: its pid and when it started (boot and clock ticks on Linux, `ps` text elsewhere)."""
 
     pid: int
     started: str
@@ -41,7 +43,7 @@ def start_time(pid: int) -> str | None:
         except (FileNotFoundError, ProcessLookupError):
             return None
         fields = stat[stat.rindex(b")") + 2 :].split()  # the command's name may hold spaces and brackets
-        return None if fields[0] in (b"Z", b"X") else fields[19].decode()
+        return None if fields[0] in (b"Z", b"X") else f"{_BOOT}-{fields[19].decode()}"
     done = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True)
     return done.stdout.strip() or None
 

@@ -96,4 +96,4 @@ def test_etcd_serves_nobody_without_its_own_certificates(plane: Plane) -> None:
 
 
 def etcd_pid(plane: Plane) -> int:
-    return next(part.pid for part in plane.status().components if part.name == "etcd" and part.pid)
+    return next(part.pid for part in plane.status().processes if part.name == "etcd" and part.pid)
