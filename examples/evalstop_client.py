@@ -1,0 +1,439 @@
+"""Instrument an RLHF trainer for EvalStop: copy this one file, or import it. docs/trainer-contract.md.
+
+Needs `prometheus_client` and the standard library. A trainer says what it measured; the operator scrapes it:
+
+    client = EvalStopClient()                       # $EVALSTOP_RUN_DIR and $POD_IP are set in the pod
+    client.serve()                                  # /metrics on port 9400, in a daemon thread
+    client.report_eval("gold_reward", step=400, score=1.83, stderr=0.03, samples=1024)
+
+Thread-safe. Everything a scrape shows is copied under one lock, so a sample is never half of one report and
+half of the next. In pods of a gang other than the first (completion index not 0) all reports are no-ops:
+one pod speaks for the job.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.registry import Collector
+
+EVAL_SCORE = "rlhf_eval_score"
+EVAL_STDERR = "rlhf_eval_score_stderr"
+EVAL_SAMPLES = "rlhf_eval_samples"
+EVALS_TOTAL = "rlhf_evals_total"
+PROXY_REWARD = "rlhf_proxy_reward"
+KL = "rlhf_kl"
+STEP = "rlhf_step"
+TOTAL_STEPS = "rlhf_total_steps"
+CHECKPOINT_STEP = "rlhf_checkpoint_step"
+RESUMED_STEP = "rlhf_resumed_step"
+REQUEST_SERVED = "rlhf_request_served"
+EVALUATOR_INFO = "rlhf_evaluator_info"
+
+EVALS_KEPT = 32  # evals per metric that stay exposed, so that missed scrapes lose none
+DEFAULT_PORT = 9400
+RUN_DIR_ENV = "EVALSTOP_RUN_DIR"
+RUN_KEY = "run.json"
+_RUN_FILE_LIMIT = 64 * 1024  # bytes; the operator's file has about 150
+_PROCESS_STARTED = int(time.time())
+
+log = logging.getLogger("evalstop")
+
+
+class Resume(NamedTuple):
+    """Where the operator wants this run to go on: a checkpoint's path and, if it is known, its step."""
+
+    path: str
+    step: int | None
+
+
+class Requests(NamedTuple):
+    """What the operator asks for now. A flag is True until `EvalStopClient.served` names this id."""
+
+    id: int
+    evaluate: bool = False
+    checkpoint: bool = False
+    stop: bool = False
+
+
+class _Run(NamedTuple):
+    """Content of run.json."""
+
+    attempt: int
+    resume: Resume | None
+    request: Requests
+
+
+_NO_RUN = _Run(0, None, Requests(0))
+
+
+class _Eval(NamedTuple):
+    step: int
+    attempt: str
+    score: float
+    stderr: float | None
+    samples: int | None
+
+
+def _integer(value: object, field: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{field}: expected an integer >= 0, got {value!r}")
+    return value
+
+
+def _parse_run(text: str) -> _Run:
+    """The run file's content. Raises ValueError that names the field, its value and what would be right."""
+    document = json.loads(text)
+    if not isinstance(document, dict):
+        raise ValueError(f"expected a JSON object, got {type(document).__name__}")
+    attempt = _integer(document.get("attempt"), "attempt")
+    raw, resume = document.get("resume"), None
+    if raw is not None:
+        if not isinstance(raw, dict) or not isinstance(raw.get("path"), str) or not raw["path"]:
+            raise ValueError(f'resume: expected null or {{"path": "…", "step": N}}, got {raw!r}')
+        step = raw.get("step")
+        resume = Resume(raw["path"], None if step is None else _integer(step, "resume.step"))
+    wanted = document.get("request")
+    if wanted is None:
+        return _Run(attempt, resume, Requests(0))
+    if not isinstance(wanted, dict):
+        raise ValueError(f'request: expected {{"id": N, "evaluate": …}}, got {wanted!r}')
+    flags: dict[str, bool] = {}
+    for name in ("evaluate", "checkpoint", "stop"):
+        flags[name] = wanted.get(name, False)
+        if not isinstance(flags[name], bool):
+            raise ValueError(f"request.{name}: expected true or false, got {flags[name]!r}")
+    return _Run(attempt, resume, Requests(_integer(wanted.get("id"), "request.id"), **flags))
+
+
+class EvalStopClient(Collector):
+    """A trainer's side of the trainer contract.
+
+    Args:
+        run_dir: folder of ``run.json``; default ``$EVALSTOP_RUN_DIR``. None: a run without an operator.
+        port: where `serve` listens; 0 takes a free port.
+        host: address `serve` binds; default ``$POD_IP``, else 127.0.0.1.
+        evaluator: version of what computes the scores (prompt set, judge, code). Scores of two versions
+            are not compared.
+        speaks: whether this process reports for the job; default: ``$JOB_COMPLETION_INDEX`` is unset or 0.
+        started: start of this process, seconds since the epoch; tells apart two lives of one pod.
+    """
+
+    def __init__(
+        self,
+        run_dir: str | os.PathLike[str] | None = None,
+        port: int = DEFAULT_PORT,
+        host: str | None = None,
+        *,
+        evaluator: str = "1",
+        speaks: bool | None = None,
+        started: int | None = None,
+    ) -> None:
+        folder = run_dir if run_dir is not None else os.environ.get(RUN_DIR_ENV) or None
+        self._run_file = Path(folder) / RUN_KEY if folder is not None else None
+        self._host = host or os.environ.get("POD_IP") or "127.0.0.1"
+        self._port = port
+        self.speaks = os.environ.get("JOB_COMPLETION_INDEX", "0") == "0" if speaks is None else speaks
+        self._started = _PROCESS_STARTED if started is None else started
+        self._server: _Server | None = None
+        self._registry = CollectorRegistry(auto_describe=False)
+
+        self._lock = threading.Lock()  # guards everything below; held for dictionary work only
+        self._run = _NO_RUN
+        self._run_seen = False
+        self._warned = ""
+        self._evals: dict[str, deque[_Eval]] = {}
+        self._totals: dict[tuple[str, str], int] = {}
+        self._gauges: dict[str, float] = {}
+        self._evaluator = evaluator
+        self._served = 0
+        self._first = _NO_RUN  # what this process was started with; a later file is for the next one
+        self._read_run()
+        self._first = self._run
+        if self._first.resume is None:
+            self._gauges[RESUMED_STEP] = 0
+        elif self._first.resume.step is not None:
+            self._gauges[RESUMED_STEP] = self._first.resume.step
+        self._registry.register(self)
+
+    # what the operator wants
+
+    @property
+    def attempt(self) -> str:
+        """Value of the ``attempt`` label: ``<operator's number>-<process start>``; constant once used."""
+        return f"{self._first.attempt}-{self._started}"
+
+    @property
+    def attempt_number(self) -> int:
+        """The operator's number alone; 0 without an operator."""
+        return self._first.attempt
+
+    @property
+    def resume(self) -> Resume | None:
+        """The checkpoint the operator wants this process to start from, if it names one."""
+        return self._first.resume
+
+    def poll(self) -> Requests:
+        """Read ``run.json`` again; cheap enough for every step.
+
+        A missing, half-written or malformed file changes nothing: the last good content stays in force and
+        the fault is logged once.
+        """
+        self._read_run()
+        with self._lock:
+            request = self._run.request
+            return request if request.id > self._served else Requests(request.id)
+
+    def served(self, request_id: int) -> None:
+        """Publish that every request up to this id has been carried out."""
+        with self._lock:
+            self._served = max(self._served, request_id)
+
+    def _read_run(self) -> None:
+        if self._run_file is None:
+            return
+        try:
+            with self._run_file.open("rb") as file:
+                raw = file.read(_RUN_FILE_LIMIT + 1)
+            if len(raw) > _RUN_FILE_LIMIT:
+                raise ValueError(f"larger than {_RUN_FILE_LIMIT} bytes")
+            run = _parse_run(raw.decode())
+        except (OSError, ValueError) as fault:  # JSON and UTF-8 faults are ValueErrors
+            with self._lock:
+                told = self._warned == str(fault)
+                self._warned = str(fault)
+            if not told:
+                log.warning("%s cannot be used, the last good content stays: %s", self._run_file, fault)
+            return
+        with self._lock:
+            self._warned = ""
+            self._run = run
+            # A file that came late still names this attempt, as long as nothing was said under another one.
+            if not self._run_seen and not self._totals:
+                self._first = self._first._replace(attempt=run.attempt)
+            self._run_seen = True
+
+    # what the trainer says
+
+    def resumed(self, step: int) -> None:
+        """Say at which step this process really starts (0: afresh). Call it before `serve`.
+
+        Not needed if the process obeys `resume`, or starts afresh without one.
+        """
+        _integer(step, "step")
+        if self._server is not None:
+            raise RuntimeError("resumed() after serve(): a scrape may have seen another resumed step")
+        with self._lock:
+            self._gauges[RESUMED_STEP] = step
+
+    def report_eval(
+        self, metric: str, step: int, score: float, stderr: float | None = None, samples: int | None = None
+    ) -> bool:
+        """Report one evaluation on held-out data. Returns False if it was not new and so was ignored.
+
+        Args:
+            metric: its name, as ``spec.metrics[].name`` has it.
+            step: training step of the policy that was evaluated, >= 0, rising within one process life.
+            score: mean over the samples. NaN is allowed and is never taken for a decline.
+            stderr: standard error of the score, in the score's unit.
+            samples: how many samples it is the mean of.
+
+        Raises:
+            ValueError: a field is not of the type or range above.
+        """
+        if not metric:
+            raise ValueError("metric: expected a name, got ''")
+        _integer(step, "step")
+        if samples is not None:
+            _integer(samples, "samples")
+        value = float(score)
+        spread = None if stderr is None else float(stderr)
+        if not self.speaks:
+            return True
+        with self._lock:
+            kept = self._evals.setdefault(metric, deque(maxlen=EVALS_KEPT))
+            last = kept[-1].step if kept else -1
+            if step > last:
+                attempt = self.attempt
+                kept.append(_Eval(step, attempt, value, spread, samples))
+                self._totals[metric, attempt] = self._totals.get((metric, attempt), 0) + 1
+                return True
+        log.warning("eval of %s at step %d ignored: step %d was reported already", metric, step, last)
+        return False
+
+    def set_progress(
+        self,
+        step: int,
+        total_steps: int | None = None,
+        *,
+        proxy: float | None = None,
+        kl: float | None = None,
+    ) -> None:
+        """The step now reached, of how many; reward-model score and KL of the same step, if at hand."""
+        gauges: dict[str, float] = {STEP: _integer(step, "step")}
+        if total_steps is not None:
+            gauges[TOTAL_STEPS] = _integer(total_steps, "total_steps")
+        self._set(gauges, proxy, kl)
+
+    def set_proxy(self, reward: float, kl: float | None = None) -> None:
+        """Current reward-model score, and KL to the initial policy in nats per response."""
+        self._set({}, reward, kl)
+
+    def _set(self, gauges: dict[str, float], proxy: float | None, kl: float | None) -> None:
+        if proxy is not None:
+            gauges[PROXY_REWARD] = float(proxy)
+        if kl is not None:
+            gauges[KL] = float(kl)
+        with self._lock:
+            self._gauges.update(gauges)
+
+    def checkpoint_saved(self, step: int) -> None:
+        """The checkpoint of this step is complete on the volume."""
+        with self._lock:
+            self._gauges[CHECKPOINT_STEP] = _integer(step, "step")
+
+    def set_evaluator(self, version: str) -> None:
+        """What computes the scores has changed from here on (new judge, new prompts)."""
+        with self._lock:
+            self._evaluator = version
+
+    # what a scrape sees
+
+    def collect(self) -> Iterator[Metric]:
+        """All families of one moment (prometheus_client's collector protocol)."""
+        if not self.speaks:
+            return
+        with self._lock:
+            evals = [(metric, tuple(kept)) for metric, kept in self._evals.items()]
+            totals = dict(self._totals)
+            gauges = dict(self._gauges)
+            served, evaluator = self._served, self._evaluator
+
+        labels = ("metric", "step", "attempt")
+        score = GaugeMetricFamily(EVAL_SCORE, "Score of one evaluation on held-out data.", labels=labels)
+        stderr = GaugeMetricFamily(EVAL_STDERR, "Standard error of that score.", labels=labels)
+        samples = GaugeMetricFamily(EVAL_SAMPLES, "Samples that score is the mean of.", labels=labels)
+        for metric, kept in evals:
+            for point in kept:
+                key = (metric, str(point.step), point.attempt)
+                score.add_metric(key, point.score)
+                if point.stderr is not None:
+                    stderr.add_metric(key, point.stderr)
+                if point.samples is not None:
+                    samples.add_metric(key, point.samples)
+        yield from (score, stderr, samples)
+
+        total = CounterMetricFamily(
+            EVALS_TOTAL, "Evaluations reported by this process.", labels=("metric", "attempt")
+        )
+        for (metric, attempt), count in totals.items():
+            total.add_metric((metric, attempt), count)
+        yield total
+
+        for name, text in _GAUGES.items():
+            if name in gauges:
+                yield GaugeMetricFamily(name, text, value=gauges[name])
+        yield GaugeMetricFamily(REQUEST_SERVED, "Id of the last request carried out.", value=served)
+        info = EVALUATOR_INFO.removesuffix("_info")
+        yield InfoMetricFamily(info, "What computes the scores.", value={"version": evaluator})
+
+    def exposition(self) -> bytes:
+        """The body of a scrape: Prometheus text format 0.0.4."""
+        return generate_latest(self._registry)
+
+    def serve(self) -> int:
+        """Answer scrapes on ``/metrics`` from a daemon thread; returns the port. A silent pod binds nothing.
+
+        Raises:
+            OSError: the address cannot be bound; the message names it.
+        """
+        if not self.speaks:
+            return 0
+        if self._server is None:
+            try:
+                self._server = _Server(self._host, self._port, self)
+            except OSError as fault:
+                raise OSError(
+                    fault.errno,
+                    f"metrics cannot be served on {self._host}:{self._port} ({fault.strerror}); "
+                    "expected the pod's own address ($POD_IP) and a free port",
+                ) from fault
+            threading.Thread(target=self._server.serve_forever, name="evalstop-metrics", daemon=True).start()
+        return int(self._server.server_address[1])
+
+    def close(self) -> None:
+        """Stop serving and free the port."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.shutdown()
+            server.server_close()
+
+    def __enter__(self) -> EvalStopClient:
+        self.serve()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+_GAUGES = {
+    STEP: "Training step reached.",
+    TOTAL_STEPS: "Training steps planned.",
+    PROXY_REWARD: "Reward-model score of the current policy.",
+    KL: "KL divergence from the initial policy, nats per response.",
+    CHECKPOINT_STEP: "Step of the last complete checkpoint.",
+    RESUMED_STEP: "Step this process resumed from; 0: started afresh.",
+}
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, host: str, port: int, client: EvalStopClient) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.client = client
+        super().__init__((host, port), _Handler)
+
+    def server_bind(self) -> None:
+        # HTTPServer.server_bind asks DNS for the host's name, which can take seconds in a pod.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = 10  # s, for a peer that connects and says nothing
+    server_version = "evalstop-client"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        if self.path.partition("?")[0] != "/metrics":
+            self.send_error(404, "only /metrics is here")
+            return
+        body = self.server.client.exposition()
+        self.send_response(200)
+        self.send_header("Content-Type", CONTENT_TYPE_PLAIN_0_0_4)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_HEAD = do_GET
+
+    def log_message(self, format: str, *args: object) -> None:
+        log.debug(format, *args)

@@ -1,0 +1,38 @@
+"""``python -m examples.trainer``: exit code 0 when the run is done, 143 when it was told to leave."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+# A run's matrices are tiny: a pool of BLAS threads per pod only takes cores from the other pods.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from examples.evalstop_client import EvalStopClient
+from examples.trainer.checkpoints import CheckpointError
+from examples.trainer.process import TrainerProcess
+from examples.trainer.settings import parse
+from examples.trainer.termination import Termination
+
+EXIT_FAILED = 1
+
+
+def main() -> int:
+    settings = parse()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stdout)
+    termination = Termination()
+    termination.install()
+    client = EvalStopClient(host=settings.host, port=settings.port, speaks=settings.index == 0)
+    try:
+        return TrainerProcess(settings, client, termination).run()
+    except (CheckpointError, OSError) as fault:
+        logging.error("%s", fault)
+        return EXIT_FAILED
+    finally:
+        client.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

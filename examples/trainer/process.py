@@ -1,0 +1,217 @@
+"""One trainer process: train, evaluate, save, report, obey; from its start to its exit code."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from examples.evalstop_client import EvalStopClient
+from examples.trainer.checkpoints import PINS_FOLDER, CheckpointError, CheckpointFolder, load, read
+from examples.trainer.settings import RESUME_AUTO, RESUME_FRESH, Settings
+from examples.trainer.task import Floats
+from examples.trainer.termination import EXIT_TERMINATED, Termination
+from examples.trainer.training import Training
+
+log = logging.getLogger(__name__)
+
+EXIT_DONE = 0
+
+
+class TrainerProcess:
+    """The loop around `Training` that makes it a citizen of the cluster.
+
+    A follower (completion index above 0) computes the same run but writes and reports nothing: it stands for
+    a data-parallel worker.
+    """
+
+    def __init__(self, settings: Settings, client: EvalStopClient, termination: Termination) -> None:
+        self.settings = settings
+        self.client = client
+        self.termination = termination
+        self.training = Training(settings.recipe, [settings.seed])
+        self.leads = settings.index == 0
+        self.folder = (
+            CheckpointFolder(settings.checkpoints, settings.keep)
+            if settings.checkpoints is not None
+            else None
+        )
+        self._saved = -1  # step of the last checkpoint
+        self._evaluated = -1
+
+    def run(self) -> int:
+        """Train to the end or to a request to leave; returns the exit code.
+
+        Raises:
+            CheckpointError: the checkpoint to resume from cannot be used.
+            OSError: metrics cannot be served, or the last checkpoint cannot be written.
+        """
+        training, settings = self.training, self.settings
+        if self.leads and self.folder is not None:
+            self.folder.clean()
+        self._resume()
+        self.client.resumed(training.step)
+        self.client.set_progress(training.step, settings.steps)
+        port = self.client.serve()
+        if self.leads:
+            log.info("metrics at http://%s:%d/metrics, attempt %s", settings.host, port, self.client.attempt)
+        if training.step == 0:
+            self._save_or_warn()
+            self._evaluate()
+        while training.step < settings.steps:
+            began = time.monotonic()
+            progress = training.advance()
+            step = training.step
+            self.client.set_progress(
+                step, settings.steps, proxy=float(progress.proxy[0]), kl=float(progress.kl[0])
+            )
+            # The checkpoint first: when the score is seen, there is something to keep.
+            if step % settings.checkpoint_every == 0:
+                self._save_or_warn()
+            if step % settings.eval_every == 0:
+                self._evaluate()
+            if self._serve_requests():
+                return self._stand_by()
+            if self.termination.wait(settings.step_seconds - (time.monotonic() - began)):
+                return self._leave()
+        self._save()
+        self._evaluate()
+        if self.leads:
+            log.info("done: step %d of %d", training.step, settings.steps)
+            self.termination.wait(settings.linger_seconds)
+        return EXIT_DONE
+
+    def _resume(self) -> None:
+        """Load what this process is to start from, if anything.
+
+        A pod that its Job restarted goes on from its own attempt's latest checkpoint; else what the operator
+        names counts; else the latest of any attempt (a preempted run).
+        """
+        wanted = self.settings.resume
+        if wanted == RESUME_FRESH:
+            return
+        if wanted != RESUME_AUTO:
+            self._load_from(Path(wanted))
+            return
+        named, attempt = self.client.resume, self.client.attempt_number
+        found = (
+            self.folder.latest(attempt if named is not None else None) if self.folder is not None else None
+        )
+        if found is None:
+            if named is not None:
+                self._load_from(self._locate(named.path))
+            return
+        checkpoint, state = found
+        self._load(checkpoint.path, checkpoint.run, checkpoint.step, state)
+
+    def _locate(self, text: str) -> Path:
+        """A resume path as this container sees it: absolute, or relative to the checkpoint folder.
+
+        Restored checkpoints lie under the pins folder of the volume, which another pod may have mounted
+        elsewhere: what follows that folder's name is looked for in ours.
+        """
+        path = Path(text)
+        if self.settings.checkpoints is None or (path.is_absolute() and path.exists()):
+            return path
+        if PINS_FOLDER in path.parts:
+            path = Path(*path.parts[path.parts.index(PINS_FOLDER) :])
+        return self.settings.checkpoints / path
+
+    def _load_from(self, path: Path) -> None:
+        checkpoint = read(path)
+        self._load(path, checkpoint.run, checkpoint.step, load(checkpoint))
+
+    def _load(self, path: Path, run: Mapping[str, Any], step: int, state: Mapping[str, Floats]) -> None:
+        seeds = run.get("seeds")
+        if seeds is not None and seeds != [self.settings.seed]:
+            raise CheckpointError(
+                f"{path}: written by a run with seed {seeds}, this one has --seed {self.settings.seed}; "
+                "use another --checkpoints folder or --resume fresh"
+            )
+        try:
+            self.training.load(state, step)
+        except ValueError as fault:
+            raise CheckpointError(f"{path}: {fault}") from fault
+        if self.leads:
+            log.info("resumed from %s, step %d", path, step)
+
+    def _evaluate(self) -> None:
+        """Evaluate on held-out prompts, unless this step has been, and report it. Leader only."""
+        training = self.training
+        if not self.leads or self._evaluated == training.step:
+            return
+        self._evaluated = training.step
+        result = training.evaluate()
+        gold, stderr = float(result.gold[0]), float(result.stderr[0])
+        proxy, kl = float(result.proxy[0]), float(result.kl[0])
+        self.client.set_proxy(proxy, kl)
+        self.client.report_eval(self.settings.metric, result.step, gold, stderr, result.samples)
+        log.info(
+            "step %d of %d: %s %.4f ± %.4f, proxy %.3f, kl %.2f",
+            result.step,
+            self.settings.steps,
+            self.settings.metric,
+            gold,
+            stderr,
+            proxy,
+            kl,
+        )
+        if self.settings.record is not None:
+            line = {
+                "step": result.step,
+                "proxy": proxy,
+                "gold": gold,
+                "kl": kl,
+                "stderr": stderr,
+                "n": result.samples,
+                "attempt": self.client.attempt,
+                "time": time.time(),
+            }
+            self.settings.record.parent.mkdir(parents=True, exist_ok=True)
+            with self.settings.record.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+
+    def _save(self) -> None:
+        """Save this step's checkpoint unless it is saved already. Leader only."""
+        step = self.training.step
+        if not self.leads or self.folder is None or self._saved == step:
+            return
+        self.folder.save(
+            step, self.training.state(), attempt=self.client.attempt_number, run=self.training.identity()
+        )
+        self._saved = step
+        self.client.checkpoint_saved(step)
+
+    def _save_or_warn(self) -> bool:
+        """A checkpoint that cannot be written (volume full) costs that checkpoint, not the run."""
+        try:
+            self._save()
+        except OSError as fault:
+            log.error("checkpoint of step %d not written: %s", self.training.step, fault)
+            return False
+        return True
+
+    def _serve_requests(self) -> bool:
+        """Carry out what the operator asks for; True if it is to stop training."""
+        requests = self.client.poll()
+        if requests.checkpoint or requests.stop:
+            self._save_or_warn()
+        if requests.evaluate:
+            self._evaluate()
+        self.client.served(requests.id)
+        return requests.stop
+
+    def _stand_by(self) -> int:
+        """Asked to stop: stay to be scraped (the served id, the last evals) until SIGTERM comes."""
+        log.info("stopped on request at step %d, standing by for SIGTERM", self.training.step)
+        self.termination.wait(self.settings.stop_grace_seconds)
+        return EXIT_TERMINATED
+
+    def _leave(self) -> int:
+        if self.settings.checkpoint_on_term:
+            self._save_or_warn()
+        log.info("SIGTERM: left after step %d of %d", self.training.step, self.settings.steps)
+        return EXIT_TERMINATED

@@ -1,0 +1,40 @@
+"""SIGTERM as something to wait for: a pod that is told to leave finishes its step, then leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+from types import FrameType
+
+EXIT_TERMINATED = 128 + signal.SIGTERM  # 143: never mistaken for a completed run
+
+
+class Termination:
+    """Whether SIGTERM or SIGINT has come, and a sleep that ends when it comes.
+
+    The handler writes to a pipe: `threading.Event.set` in a signal handler can deadlock with the very `wait`
+    it interrupts.
+    """
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+        self.requested = False
+
+    def install(self) -> None:
+        """Take over SIGTERM and SIGINT. Main thread only."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._handle)
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep; True as soon as the process was asked to leave."""
+        if not self.requested and seconds > 0:
+            select.select([self._read], [], [], seconds)
+        return self.requested
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.requested = True
+        with contextlib.suppress(BlockingIOError):  # a full pipe says all it has to say
+            os.write(self._write, b"\0")
