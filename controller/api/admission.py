@@ -68,27 +68,28 @@ def _known() -> Json:
     quoted = ", ".join(f"'{k.kind}.{k.group}'" for k in KINDS)
     return {
         "expression": f"variables.gk in [{quoted}]",
-        "messageExpression": f"'spec.workload: kind ' + variables.gk + ' is not known, expected one of {kinds}'",
+        "messageExpression": "'spec.workload: kind ' + variables.gk + "
+        f"' is not known, expected one of: {kinds}'",
         "reason": "Invalid",
     }
 
 
 def _checks(kind: Kind) -> tuple[Json, Json]:
+    workload, namespace = "object.spec.workload", "object.metadata.namespace"
     this = f"variables.gk == '{kind.kind}.{kind.group}'"
-    resource = f"authorizer.group('{kind.group}').resource('{kind.resource}').namespace(object.metadata.namespace)"
+    asked = f"authorizer.group('{kind.group}').resource('{kind.resource}').namespace({namespace})"
     full = f"{kind.resource}.{kind.group}"
-    return (
-        {
-            "expression": f"!({this} && has(object.spec.workload.template)) || {resource}.check('create').allowed()",
-            "messageExpression": f"'spec.workload.template: you may not create {full} in namespace ' + "
-            "object.metadata.namespace + ', and so may not have the operator create them'",
-            "reason": "Forbidden",
-        },
-        {
-            "expression": f"!({this} && has(object.spec.workload.ref)) || "
-            f"{resource}.name(object.spec.workload.ref.name).check('patch').allowed()",
-            "messageExpression": f"'spec.workload.ref: you may not patch {full} ' + object.spec.workload.ref.name + "
-            "' in namespace ' + object.metadata.namespace + ', and so may not have the operator stop and start it'",
-            "reason": "Forbidden",
-        },
-    )
+    create = {
+        "expression": f"!({this} && has({workload}.template)) || {asked}.check('create').allowed()",
+        "messageExpression": f"'spec.workload.template: you may not create {full} in namespace ' + "
+        f"{namespace} + ', and so may not have the operator create them'",
+        "reason": "Forbidden",
+    }
+    patch = {
+        "expression": f"!({this} && has({workload}.ref)) || "
+        f"{asked}.name({workload}.ref.name).check('patch').allowed()",
+        "messageExpression": f"'spec.workload.ref: you may not patch {full} ' + {workload}.ref.name + "
+        f"' in namespace ' + {namespace} + ', and so may not have the operator stop and start it'",
+        "reason": "Forbidden",
+    }
+    return create, patch

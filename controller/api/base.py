@@ -20,7 +20,7 @@ URI_PATTERN = r"^[a-z][a-z0-9+.-]{1,15}://[^\s?#@]+$"
 
 
 class Spec(BaseModel):
-    """What users write: an unknown field is an error, so that a misspelt one is not silently without effect."""
+    """What users write: an unknown field is an error, so that a misspelt one is not without effect unseen."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
 

@@ -21,8 +21,8 @@ Json = dict[str, Any]
 
 _DROPPED = frozenset({"title", "$defs", "discriminator", "additionalProperties"})
 _KEPT = frozenset(
-    "type properties required items enum default description format pattern minimum maximum minLength maxLength "
-    "minItems maxItems".split()
+    {"type", "properties", "required", "items", "enum", "default", "description", "format", "pattern"}
+    | {"minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"}
 )
 
 
@@ -37,7 +37,12 @@ class Column:
     wide: bool = False
 
     def render(self) -> Json:
-        out: Json = {"name": self.name, "type": self.type, "jsonPath": self.path, "description": self.description}
+        out: Json = {
+            "name": self.name,
+            "type": self.type,
+            "jsonPath": self.path,
+            "description": self.description,
+        }
         return out | ({"priority": 1} if self.wide else {})
 
 
@@ -73,7 +78,7 @@ RESOURCES: tuple[Resource, ...] = (
         scope="Namespaced",
         columns=(
             Column("State", ".status.summary", description="The condition that matters most now."),
-            Column("Step", ".status.evals[-1:].step", "integer", "Step of the newest eval."),
+            Column("Step", ".status.printed.step", "integer", "Step of the newest eval."),
             Column("Eval", ".status.printed.eval", description="Newest score."),
             Column("Best", ".status.printed.best", description="Best score."),
             Column("Streak", ".status.printed.streak", description="The rule's statistic and threshold."),
@@ -114,7 +119,10 @@ def crd(resource: Resource) -> Json:
         "kind": "CustomResourceDefinition",
         "metadata": {
             "name": resource.crd_name,
-            "labels": {"app.kubernetes.io/name": names.MANAGED_BY, "app.kubernetes.io/part-of": names.MANAGED_BY},
+            "labels": {
+                "app.kubernetes.io/name": names.MANAGED_BY,
+                "app.kubernetes.io/part-of": names.MANAGED_BY,
+            },
         },
         "spec": {
             "group": names.GROUP,
@@ -143,11 +151,13 @@ def crd(resource: Resource) -> Json:
 
 def root_schema(model: type[BaseModel]) -> Json:
     """The schema of a whole object; what the API server knows by itself (metadata) stays bare."""
-    schema = structural(model)
-    properties = schema["properties"]
+    full = model.model_json_schema(by_alias=True, mode="validation")
     for name in ("apiVersion", "kind"):
-        properties[name] = {"type": "string"}
-    properties["metadata"] = {"type": "object"}
+        full["properties"][name] = {"type": "string", "maxLength": 253}
+    full["properties"]["metadata"] = {"type": "object"}
+    schema = _convert(full, full["$defs"], model.__name__, ())
+    for name in ("apiVersion", "kind"):
+        del schema["properties"][name]["maxLength"]
     schema["required"] = ["spec"]
     return schema
 
@@ -196,7 +206,8 @@ def _convert(node: Json, defs: Mapping[str, Json], where: str, open_refs: tuple[
         out["description"] = " ".join(out["description"].split())
     if "properties" in out:
         out["properties"] = {
-            name: _convert(child, defs, f"{where}.{name}", open_refs) for name, child in out["properties"].items()
+            name: _convert(child, defs, f"{where}.{name}", open_refs)
+            for name, child in out["properties"].items()
         }
     if "items" in out:
         out["items"] = _convert(out["items"], defs, f"{where}[]", open_refs)
@@ -208,6 +219,5 @@ def _bounded(node: Json, where: str) -> None:
     """Every list and string has a maximum, so that CEL rules have a cost and objects a size."""
     if node.get("type") == "array" and "maxItems" not in node:
         raise TypeError(f"{where}: a list needs max_length")
-    if node.get("type") == "string" and "maxLength" not in node and "enum" not in node and where.count("."):
-        if where.rpartition(".")[2] not in ("apiVersion", "kind", "uid", "namespace"):
-            raise TypeError(f"{where}: text needs max_length")
+    if node.get("type") == "string" and "maxLength" not in node and "enum" not in node:
+        raise TypeError(f"{where}: text needs max_length")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -18,7 +18,10 @@ HOLD_SECONDS = 300
 _LABEL_KEY = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 _LABEL_VALUE = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 
-QueuePolicy = rules.union_of("QueuePolicy", "queuePolicy", POLICIES)
+if TYPE_CHECKING:
+    QueuePolicy = rules.Union
+else:
+    QueuePolicy = rules.union_of("QueuePolicy", "queuePolicy", POLICIES)
 
 
 class NodeLabel(Spec):
@@ -48,7 +51,7 @@ class GPUPoolSpec(Spec):
     node_selector: Annotated[
         tuple[NodeLabel, ...], Field(min_length=1, max_length=16, json_schema_extra=markers.list_map("key"))
     ] = Field(description="Labels that the pool's nodes carry, all of them.")
-    queue_policy: QueuePolicy = Field(  # type: ignore[valid-type]
+    queue_policy: QueuePolicy = Field(
         default_factory=lambda: QueuePolicy.model_validate({"fifo": {}}),
         description="Who goes next. EvalStop's releases work with each of them.",
         json_schema_extra={"default": {"fifo": {}}},
@@ -57,7 +60,9 @@ class GPUPoolSpec(Spec):
         tuple[AllowedNamespace, ...],
         Field(min_length=1, max_length=256, json_schema_extra=markers.list_map("name")),
     ] = Field(description="Namespaces whose RLHFJobs may use the pool.")
-    mode_cap: Mode = Field(default=Mode.ENFORCE, description="How far the operator may go with any job of the pool.")
+    mode_cap: Mode = Field(
+        default=Mode.ENFORCE, description="How far the operator may go with any job of the pool."
+    )
     hold_seconds: Annotated[int, Field(strict=True, ge=1, le=86400, json_schema_extra=markers.INT32)] = Field(
         default=HOLD_SECONDS,
         alias="holdSeconds",
@@ -81,14 +86,16 @@ class GPUPoolStatus(Status):
     """What the pool has and who has it."""
 
     conditions: CONDITIONS = Field(default=(), description="Aspects of the pool's state.")
-    observed_generation: Count | None = Field(default=None, description="Generation of the spec last looked at.")
+    observed_generation: Count | None = Field(
+        default=None, description="Generation of the spec last looked at."
+    )
     capacity: Count | None = Field(default=None, description="GPUs of its usable nodes.")
     free: Count | None = Field(default=None, description="GPUs that nobody has requested.")
     running: Count | None = Field(default=None, description="Jobs that hold GPUs.")
     queued: Count | None = Field(default=None, description="Jobs that wait.")
-    holds: Annotated[
-        tuple[HoldStatus, ...], Field(max_length=64, json_schema_extra=markers.ATOMIC)
-    ] = Field(default=(), description="GPUs on their way from one job to another.")
+    holds: Annotated[tuple[HoldStatus, ...], Field(max_length=64, json_schema_extra=markers.ATOMIC)] = Field(
+        default=(), description="GPUs on their way from one job to another."
+    )
 
 
 class PoolMetadata(BaseModel):
@@ -110,7 +117,7 @@ class GPUPool(BaseModel):
         json_schema_extra=markers.cel(
             markers.rule(
                 "self.metadata.name.size() <= 63 && !self.metadata.name.contains('.')",
-                "metadata.name: %s must be at most 63 characters without a dot: it becomes the value of a node taint",
+                "metadata.name: %s must be at most 63 characters without a dot: nodes are tainted with it",
                 "self.metadata.name",
             )
         ),

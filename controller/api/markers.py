@@ -13,9 +13,9 @@ Extra = dict[str, Any]
 def rule(expression: str, message: str, *values: str, path: str = "") -> Extra:
     """One CEL rule. ``message`` says what would be right; its %s and %d stand for the CEL ``values``.
 
-    ``format`` it is, because the server takes the length of ``string(number)`` for unbounded and then refuses
-    the rule as too dear. ``path`` (as ``.spec.pool``): the field the API server names, where the rule stands on
-    a parent.
+    ``format`` it is, because the server takes the length of ``string(number)`` for unbounded and then
+    refuses the rule as too dear. ``path`` (as ``.spec.pool``): the field the API server names, where the rule
+    stands on a parent.
     """
     found: Extra = {"rule": expression}
     if values:

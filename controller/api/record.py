@@ -38,7 +38,9 @@ _NAMES = {
     "handed_at": "handedTime",
     "attained": "attainedGPUSeconds",
 }
-_TIMES = frozenset({"at", "retained_at", "suspended_at", "pods_gone_at", "handed_at", "not_before", "running_since"})
+_TIMES = frozenset(
+    {"at", "retained_at", "suspended_at", "pods_gone_at", "handed_at", "not_before", "running_since"}
+)
 _BY_HAND = frozenset({"evals", "conditions", "rule", "decision"})
 
 
@@ -100,7 +102,7 @@ def record(status: Mapping[str, Any] | None) -> JobRecord:
 
 
 @cache
-def _fields(cls: type) -> tuple[tuple[str, str, Any, Any], ...]:
+def _fields(cls: Any) -> tuple[tuple[str, str, Any, Any], ...]:
     """(name, name in the status, type, default) of each field that goes by the general way."""
     hints = get_type_hints(cls)
     return tuple(
@@ -142,7 +144,7 @@ def _plain(name: str, value: Any) -> Any:
     return value
 
 
-def _unflat(cls: type, stored: Mapping[str, Any]) -> dict[str, Any]:
+def _unflat(cls: Any, stored: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: _parse(name, hint, stored[key], key)
         for name, key, hint, default in _fields(cls)
@@ -159,7 +161,8 @@ def _parse(name: str, hint: Any, value: Any, path: str) -> Any:
     if args:  # tuple[X, ...]
         return tuple(_parse(name, args[0], v, path) for v in value)
     if dataclasses.is_dataclass(hint):
-        return hint(**_unflat(hint, value))
+        made: Any = hint
+        return made(**_unflat(made, value))
     if hint is float or issubclass(hint, StrEnum):
         return hint(value)
     if type(value) is not hint:
@@ -170,37 +173,45 @@ def _parse(name: str, hint: Any, value: Any, path: str) -> Any:
 # --- what has its own form ---------------------------------------------------------------------------
 
 
-def _evals(points: Sequence[EvalPoint]) -> list[Json]:
-    """Attempt and sample count are written where they change. Scores that are no finite number are not kept."""
-    out: list[Json] = []
-    attempt: Attempt | None = None
-    samples: int | None = None
+def _evals(points: Sequence[EvalPoint]) -> list[str]:
+    """One line per eval: step, score, standard error, and, where they change, samples and attempt.
+
+    ``-`` stands for what the trainer did not publish. As objects, 32 evals with long numbers would take half
+    of what a status may. Scores that are no finite number are not kept.
+    """
+    out: list[str] = []
+    attempt, samples = Attempt(0, 0), None
     for point in points:
         if not math.isfinite(point.score):
             continue
-        entry: Json = {"step": point.step, "score": values.number(point.score)}
-        if point.stderr is not None and math.isfinite(point.stderr):
-            entry["stderr"] = values.number(point.stderr)
-        if point.samples != samples:
-            entry["samples"] = point.samples or 0
-            samples = point.samples
+        stderr = point.stderr if point.stderr is not None and math.isfinite(point.stderr) else None
+        words = [
+            str(point.step),
+            values.number(point.score),
+            "-" if stderr is None else values.number(stderr),
+        ]
+        if (point.samples, point.attempt) != (samples, attempt):
+            words.append("-" if point.samples is None else str(point.samples))
         if point.attempt != attempt:
-            entry["attempt"] = str(point.attempt)
-            attempt = point.attempt
-        out.append(entry)
+            words.append(str(point.attempt))
+        attempt, samples = point.attempt, point.samples
+        out.append(" ".join(word for word in words if word is not None))
     return out
 
 
-def _read_evals(stored: Sequence[Mapping[str, Any]]) -> tuple[EvalPoint, ...]:
+def _read_evals(stored: Sequence[str]) -> tuple[EvalPoint, ...]:
     points: list[EvalPoint] = []
     attempt, samples = Attempt(0, 0), None
-    for entry in stored:
-        if "attempt" in entry:
-            attempt = Attempt.parse(entry["attempt"])
-        if "samples" in entry:
-            samples = entry["samples"] or None
-        stderr = float(entry["stderr"]) if "stderr" in entry else None
-        points.append(EvalPoint(entry["step"], float(entry["score"]), attempt, stderr, samples))
+    for line in stored:
+        words = line.split(" ")
+        if not 3 <= len(words) <= 5:
+            raise StatusError(f"status: evals: {line!r}: expected step, score, stderr[, samples[, attempt]]")
+        if len(words) > 3:
+            samples = None if words[3] == "-" else int(words[3])
+        if len(words) > 4:
+            attempt = Attempt.parse(words[4])
+        stderr = None if words[2] == "-" else float(words[2])
+        points.append(EvalPoint(int(words[0]), float(words[1]), attempt, stderr, samples))
     return tuple(points)
 
 
@@ -280,11 +291,13 @@ def _printed(record: JobRecord, desired: Desired) -> Json:
     held = wanted if record.admission is not None and not gone and record.finished is None else 0
     out: Json = {"gpus": f"{held}/{wanted}"}
     if record.evals:
+        out["step"] = record.evals[-1].step
         out["eval"] = f"{record.evals[-1].score:.4g}"
     if record.best is not None:
         out["best"] = f"{record.best.score:.4g}"
-    if record.rule is not None and record.rule.verdict is not None:
-        out["streak"] = f"{record.rule.verdict.statistic:.4g}/{record.rule.verdict.threshold:.4g}"
+    verdict = record.rule.verdict if record.rule is not None else None
+    if verdict is not None and math.isfinite(verdict.statistic) and math.isfinite(verdict.threshold):
+        out["streak"] = f"{verdict.statistic:.4g}/{verdict.threshold:.4g}"
     return out
 
 
@@ -311,4 +324,3 @@ def _shorten(status: Json) -> Json:
 def _cut(carriers: Sequence[Json], texts: Sequence[str], most: int) -> None:
     for carrier, text in zip(carriers, texts, strict=True):
         carrier["message"] = text if len(text) <= most else text[: most - 1] + "…"
-

@@ -8,7 +8,7 @@ and CEL rules stand here once. pydantic checks what the server's schema checks, 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -95,7 +95,9 @@ class Workload(Spec):
 
     model_config = extra(markers.cel(markers.exactly_one_of("workload", ("template", "ref"))))
 
-    template: Template | None = Field(default=None, description="Workload that the operator creates and owns.")
+    template: Template | None = Field(
+        default=None, description="Workload that the operator creates and owns."
+    )
     ref: WorkloadRef | None = Field(default=None, description="Workload that exists already.")
 
     @model_validator(mode="after")
@@ -124,8 +126,11 @@ class Metric(Spec):
     role: Role = Field(default=Role.PRIMARY, description="What it is to the decision.")
 
 
-StopRule = rules.union_of("StopRule", "stopRule", RULES)
-Modifier = rules.union_of("Modifier", "modifier", MODIFIERS)
+if TYPE_CHECKING:
+    StopRule = Modifier = rules.Union
+else:
+    StopRule = rules.union_of("StopRule", "stopRule", RULES)
+    Modifier = rules.union_of("Modifier", "modifier", MODIFIERS)
 
 
 class VolumeClaim(Spec):
@@ -209,7 +214,9 @@ class Checkpoints(Spec):
     retention: Place = Field(
         description="Where the operator keeps the best checkpoint; no trainer pod mounts it or writes there."
     )
-    keep: Keep = Field(default=Keep.BEST, description="Which checkpoints are retained when the run is stopped.")
+    keep: Keep = Field(
+        default=Keep.BEST, description="Which checkpoints are retained when the run is stopped."
+    )
     max_step_lag: Step = Field(
         default=0,
         description="How many steps before the best eval the kept checkpoint may lie. 0: only its own step.",
@@ -231,14 +238,20 @@ class Scrape(Spec):
     """How the trainer's metrics are read. The host is always the pod's own address."""
 
     port: Annotated[int, Field(strict=True, ge=1, le=65535, json_schema_extra=markers.INT32)] | None = Field(
-        default=None, description=f"Port of the pod. Default: the container port named {names.METRICS_PORT_NAME}."
+        default=None,
+        description=f"Port of the pod. Default: the container port named {names.METRICS_PORT_NAME}.",
     )
     path: str = Field(
-        default="/metrics", max_length=256, pattern=r"^/[^\s#]*$", description="Path and query of the address."
+        default="/metrics",
+        max_length=256,
+        pattern=r"^/[^\s#]*$",
+        description="Path and query of the address.",
     )
     interval_seconds: Annotated[int, Field(strict=True, ge=5, le=3600, json_schema_extra=markers.INT32)] = (
         Field(
-            default=DEFAULT_INTERVAL_SECONDS, alias="intervalSeconds", description="Seconds between two reads."
+            default=DEFAULT_INTERVAL_SECONDS,
+            alias="intervalSeconds",
+            description="Seconds between two reads.",
         )
     )
 
@@ -262,7 +275,9 @@ class Resume(Spec):
         pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
         description="Any text; another id is another request.",
     )
-    from_: ResumeFrom = Field(default=ResumeFrom.BEST, alias="from", description="Which checkpoint to run on from.")
+    from_: ResumeFrom = Field(
+        default=ResumeFrom.BEST, alias="from", description="Which checkpoint to run on from."
+    )
     step: Step | None = Field(default=None, description="The checkpoint's step, with from: Step.")
 
     @model_validator(mode="after")
@@ -301,14 +316,14 @@ class RLHFJobSpec(Spec):
             ),
         ),
     ] = Field(description="Metrics of the run; exactly one is Primary.")
-    stop_rule: StopRule = Field(description="When the run is past its best.")  # type: ignore[valid-type]
+    stop_rule: StopRule = Field(description="When the run is past its best.")
     modifiers: Annotated[
-        tuple[Modifier, ...],  # type: ignore[valid-type]
+        tuple[Modifier, ...],
         Field(max_length=8, json_schema_extra=markers.ATOMIC),
     ] = Field(default=(), description="Wrap the stop rule, in their order: the first is the innermost.")
     mode: Mode = Field(
         default=Mode.ENFORCE,
-        description="Enforce: stop the run. Shadow: record what would be done, touch nothing. Off: do not judge.",
+        description="Enforce: stop the run. Shadow: record what would be done, no more. Off: do not judge.",
     )
     checkpoints: Checkpoints = Field(description="Where checkpoints lie and are kept.")
     scrape: Scrape = Field(
@@ -348,7 +363,9 @@ class JobMetadata(BaseModel):
 def _fixed(field: str, since: str, cure: str) -> markers.Extra:
     """A transition rule: ``field`` (below spec) keeps its value once ``since`` holds of the old object."""
     return markers.rule(
-        f"!({since}) || self.spec.{field} == oldSelf.spec.{field}", f"spec.{field} {cure}", path=f".spec.{field}"
+        f"!({since}) || self.spec.{field} == oldSelf.spec.{field}",
+        f"spec.{field} {cure}",
+        path=f".spec.{field}",
     )
 
 
@@ -361,17 +378,23 @@ _MADE = "cannot change once the job is accepted: its workload exists; make anoth
 ROOT_RULES = (
     markers.rule(
         f"self.metadata.name.size() <= {NAME_MAX} && self.metadata.name.matches('{DNS_LABEL_PATTERN}')",
-        f"metadata.name: %s has %d characters, expected at most {NAME_MAX} of a-z, 0-9 and -, no dot: pods and "
-        "access Jobs have names made from it",
+        f"metadata.name: %s has %d characters, expected at most {NAME_MAX} of a-z, 0-9 and -, no dot: "
+        "names of pods and access Jobs are made from it",
         "self.metadata.name",
         "self.metadata.name.size()",
     ),
     _fixed("gang", _ACCEPTED, _MADE),
     _fixed("workload", _ACCEPTED, _MADE),
-    _fixed("checkpoints.location", _ACCEPTED, "cannot change once the job is accepted: what is secured lies there"),
+    _fixed(
+        "checkpoints.location",
+        _ACCEPTED,
+        "cannot change once the job is accepted: what is secured lies there",
+    ),
     _fixed("checkpoints.layout", _ACCEPTED, "cannot change once the job is accepted: what is secured has it"),
     _fixed(
-        "checkpoints.retention", _ACCEPTED, "cannot change once the job is accepted: what is retained lies there"
+        "checkpoints.retention",
+        _ACCEPTED,
+        "cannot change once the job is accepted: what is retained lies there",
     ),
     _fixed("pool", _HOLDS_GPUS, "cannot change while the job holds GPUs: set runState to Stopped first"),
     markers.rule(
@@ -393,7 +416,3 @@ class RLHFJob(BaseModel):
     metadata: JobMetadata
     spec: RLHFJobSpec
     status: RLHFJobStatus | None = None
-
-    def place(self) -> dict[str, Any]:
-        """Namespace and name, for messages and look-ups."""
-        return {"namespace": self.metadata.namespace, "name": self.metadata.name}

@@ -61,7 +61,7 @@ class Union(Spec):
 _INFOS: dict[type[Any], tuple[ParamInfo, ...]] = {}
 
 
-def union_of(title: str, where: str, registry: Mapping[str, Registered]) -> type[Union]:
+def union_of(title: str, where: str, registry: Mapping[str, Registered]) -> Any:
     """A pydantic model with one optional member per entry of a registry.
 
     Args:
@@ -139,7 +139,7 @@ def _field(info: ParamInfo) -> Any:
             raise TypeError(f"parameter {info.name}: text needs choices, the API has no free text in rules")
         return (Literal[choices], Field(default=info.default, description=description))
     if info.kind is int:
-        # Strict limits of whole numbers are inclusive ones, one further in: the server's message reads better.
+        # Strict limits of whole numbers become inclusive ones: the server's message reads better.
         low = bounds.ge if bounds.ge is not None else None if bounds.gt is None else math.floor(bounds.gt) + 1
         high = bounds.le if bounds.le is not None else None if bounds.lt is None else math.ceil(bounds.lt) - 1
         if low is None or high is None:

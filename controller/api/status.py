@@ -29,7 +29,9 @@ class ConditionStatus(Status):
     status: Annotated[str, Field(max_length=7, json_schema_extra={"enum": ["True", "False", "Unknown"]})] = (
         Field(description="Whether it holds.")
     )
-    observed_generation: Count | None = Field(default=None, description="Generation of the spec it was found for.")
+    observed_generation: Count | None = Field(
+        default=None, description="Generation of the spec it was found for."
+    )
     last_transition_time: Timestamp = Field(description="When status last changed.")
     reason: Word = Field(description="Why, as a CamelCase code.")
     message: Annotated[str, Field(max_length=MESSAGE_MAX)] = Field(description="Why, for people.")
@@ -38,23 +40,6 @@ class ConditionStatus(Status):
 CONDITIONS = Annotated[
     tuple[ConditionStatus, ...], Field(max_length=16, json_schema_extra=markers.list_map("type"))
 ]
-
-
-class Eval(Status):
-    """One eval of the Primary metric, in the trainer's own orientation."""
-
-    step: Step = Field(description="Training step that was evaluated.")
-    score: NumberText = Field(description="Score.")
-    stderr: NumberText | None = Field(default=None, description="Standard error of the score.")
-    samples: int | None = Field(
-        default=None,
-        json_schema_extra=markers.INT64,
-        description="Samples evaluated; absent: as in the eval before, 0: unknown.",
-    )
-    attempt: Word | None = Field(
-        default=None,
-        description="Attempt and start of the trainer's process (s since the epoch); absent: as in the eval before.",
-    )
 
 
 class Best(Status):
@@ -119,7 +104,9 @@ class Decision(Status):
     statistic: NumberText | None = Field(default=None, description="What was compared; absent: not a number.")
     threshold: NumberText | None = Field(default=None, description="With what; absent: not a number.")
     time: Timestamp = Field(description="When it was decided.")
-    retained_time: Timestamp | None = Field(default=None, description="When the best was out of the trainer's reach.")
+    retained_time: Timestamp | None = Field(
+        default=None, description="When the best was out of the trainer's reach."
+    )
     suspended_time: Timestamp | None = Field(default=None, description="When the workload was suspended.")
     pods_gone_time: Timestamp | None = Field(default=None, description="When its pods were gone or terminal.")
     handed_to: JobKeyText | None = Field(default=None, description="Who got the GPUs (namespace/name).")
@@ -136,7 +123,9 @@ class Admission(Status):
     ] = Field(description="Planned node of each pod.")
     time: Timestamp = Field(description="When.")
     source: JobKeyText | None = Field(default=None, description="Whose GPUs they were (namespace/name).")
-    running_since: Timestamp | None = Field(default=None, description="Since when all pods have been running.")
+    running_since: Timestamp | None = Field(
+        default=None, description="Since when all pods have been running."
+    )
 
 
 class Run(Status):
@@ -154,6 +143,7 @@ class Run(Status):
 class Printed(Status):
     """Short texts for kubectl's columns, made from the rest of the status; nothing reads them back."""
 
+    step: Step | None = Field(default=None, description="Step of the newest eval.")
     eval: Word | None = Field(default=None, description="Newest score, rounded.")
     best: Word | None = Field(default=None, description="Best score, rounded.")
     streak: Word | None = Field(default=None, description="The rule's statistic and threshold, as in 2/3.")
@@ -164,15 +154,26 @@ class RLHFJobStatus(Status):
     """What the operator knows, decided and did."""
 
     conditions: CONDITIONS = Field(default=(), description="Aspects of the job's state.")
-    observed_generation: Count | None = Field(default=None, description="Generation of the spec last looked at.")
-    summary: Word | None = Field(default=None, description="The condition that matters most now, in one word.")
+    observed_generation: Count | None = Field(
+        default=None, description="Generation of the spec last looked at."
+    )
+    summary: Word | None = Field(
+        default=None, description="The condition that matters most now, in one word."
+    )
     printed: Printed | None = Field(default=None, description="Short texts for kubectl's columns.")
     attempt: Count | None = Field(default=None, description="How often it was started.")
     evals: Annotated[
-        tuple[Eval, ...], Field(max_length=EVALS_KEPT, json_schema_extra=markers.ATOMIC)
-    ] = Field(default=(), description=f"The last {EVALS_KEPT} evals of the Primary metric, newest last.")
+        tuple[Annotated[str, Field(max_length=128)], ...],
+        Field(max_length=EVALS_KEPT, json_schema_extra=markers.ATOMIC),
+    ] = Field(
+        default=(),
+        description=f"The last {EVALS_KEPT} evals of the Primary metric, newest last, each as: step, score, "
+        "standard error, samples, attempt. The last two stand only where they change; - is unknown.",
+    )
     evals_seen: Count | None = Field(default=None, description="Evals the rule has seen.")
-    evals_missed: Count | None = Field(default=None, description="Evals that were gone before they were read.")
+    evals_missed: Count | None = Field(
+        default=None, description="Evals that were gone before they were read."
+    )
     evals_in_attempt: Count | None = Field(
         default=None, description="Evals that the trainer's newest process counted when last read."
     )
@@ -181,11 +182,12 @@ class RLHFJobStatus(Status):
     access: Access | None = Field(default=None, description="Request to the checkpoint store under way.")
     access_serial: Count | None = Field(default=None, description="Number of the newest access Job.")
     secured: Checkpoint | None = Field(
-        default=None, description="Kept from rotation by a hard link (object store: a copy) while the run goes on."
+        default=None,
+        description="Kept from rotation by a hard link (object store: a copy) while the run goes on.",
     )
-    retained: Annotated[
-        tuple[Checkpoint, ...], Field(max_length=4, json_schema_extra=markers.ATOMIC)
-    ] = Field(default=(), description="Copied out of the trainer's reach and verified, newest last.")
+    retained: Annotated[tuple[Checkpoint, ...], Field(max_length=4, json_schema_extra=markers.ATOMIC)] = (
+        Field(default=(), description="Copied out of the trainer's reach and verified, newest last.")
+    )
     restored: Checkpoint | None = Field(default=None, description="What the next start resumes from.")
     decision: Decision | None = Field(default=None, description="The newest decision to stop.")
     admission: Admission | None = Field(default=None, description="GPUs as granted.")
@@ -195,4 +197,6 @@ class RLHFJobStatus(Status):
     attained_gpu_seconds: NumberText | None = Field(
         default=None, alias="attainedGPUSeconds", description="GPU-seconds of finished service."
     )
-    finished: Word | None = Field(default=None, description="Complete or Failed, once the workload has ended.")
+    finished: Word | None = Field(
+        default=None, description="Complete or Failed, once the workload has ended."
+    )

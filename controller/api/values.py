@@ -16,6 +16,7 @@ def number(value: float) -> str | None:
     """The shortest decimal that reads back as this very double; whole ones without a point. NaN: None."""
     if math.isnan(value):
         return None
+    value = float(value)  # rules put whole numbers where a float is meant
     if value.is_integer() and 0 < abs(value) < 1e15:
         return str(int(value))
     return repr(value)
@@ -65,7 +66,9 @@ def _encode(value: Any) -> Any:
         return {"double": repr(value)}
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise TypeError(f"rule state holds {type(value).__name__} {value!r}: only tuples of JSON scalars are kept")
+    raise TypeError(
+        f"rule state holds {type(value).__name__} {value!r}: only tuples of JSON scalars are kept"
+    )
 
 
 def _decode(value: Any) -> Any:

@@ -1,0 +1,257 @@
+"""Status and back: exact for every record the brain can make, small, and within the schema."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Any, get_args, get_type_hints
+
+import pytest
+from api_examples import DESIRED, full_record
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.api import values
+from controller.api.convert import StatusError, record, status
+from controller.api.crd import root_schema
+from controller.api.record import STATUS_MAX, size
+from controller.api.rlhfjob import RLHFJob
+from controller.policy.jobs import Condition, JobRecord, RuleRecord
+from controller.policy.types import Attempt, EvalPoint, Verb, Verdict
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+TIMES = st.floats(min_value=1, max_value=4e9)
+TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), max_size=20)
+SCALARS = st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.floats(allow_nan=False) | TEXT
+STATES = st.lists(SCALARS | st.lists(SCALARS, max_size=3).map(tuple), max_size=4).map(tuple)
+ATTEMPTS = st.builds(Attempt, st.integers(0, 99), st.integers(0, 2 * 10**9))
+POINTS = st.builds(
+    EvalPoint,
+    st.integers(0, 10**12),
+    FINITE,
+    ATTEMPTS | st.just(Attempt(0, 0)),
+    st.none() | FINITE,
+    st.none() | st.integers(0, 10**9),
+)
+VERDICTS = st.builds(
+    Verdict, st.sampled_from(Verb), TEXT, st.floats(allow_nan=False), st.floats(allow_nan=False)
+)
+TIME_FIELDS = {
+    "at", "since", "retained_at", "suspended_at", "pods_gone_at", "handed_at", "not_before", "running_since",
+}  # fmt: skip
+
+
+def values_of(hint: Any, name: str) -> st.SearchStrategy[Any]:
+    """Anything a field of the record may hold, found from its type: new fields are covered by themselves."""
+    if isinstance(hint, UnionType):
+        return st.none() | values_of(next(h for h in get_args(hint) if h is not NoneType), name)
+    if hint is EvalPoint:
+        return POINTS
+    if hint is Verdict:
+        return VERDICTS
+    if dataclasses.is_dataclass(hint):
+        return any_of(hint)
+    if get_args(hint):
+        item = get_args(hint)[0]
+        return STATES if item is object else st.lists(values_of(item, name), max_size=4).map(tuple)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return st.sampled_from(hint)
+    if hint is float:
+        return TIMES if name in TIME_FIELDS else FINITE
+    return {int: st.integers(0, 10**9), str: TEXT, bool: st.booleans()}[hint]
+
+
+def any_of(cls: Any) -> st.SearchStrategy[Any]:
+    hints = get_type_hints(cls)
+    return st.builds(cls, **{f.name: values_of(hints[f.name], f.name) for f in dataclasses.fields(cls)})
+
+
+RECORDS = any_of(JobRecord)
+
+
+@given(RECORDS)
+@settings(max_examples=200, deadline=None)
+def test_a_record_reads_back_exactly_from_what_the_api_server_stores(found: JobRecord) -> None:
+    stored = json.loads(json.dumps(status(found, DESIRED, 0.0), allow_nan=False))
+    assert record(stored) == found
+
+
+@given(RECORDS)
+@settings(max_examples=60, deadline=None)
+def test_a_status_lies_within_the_schema(found: JobRecord) -> None:
+    """What the schema does not know would be pruned by the API server without a word."""
+    schema = root_schema(RLHFJob)["properties"]["status"]
+    unknown = list(_beyond(status(found, DESIRED, 0.0), schema, "status"))
+    assert unknown == []
+
+
+def _beyond(value: Any, schema: dict[str, Any], path: str) -> Any:
+    kinds = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
+    if type(value) is not kinds[schema["type"]]:
+        yield f"{path} is a {type(value).__name__}, the schema says {schema['type']}"
+    elif isinstance(value, dict):
+        missing = set(schema.get("required", ())) - set(value)
+        yield from (f"{path}.{key} is required" for key in missing)
+        for key, child in value.items():
+            if key not in schema["properties"]:
+                yield f"{path}.{key} is not in the schema"
+            else:
+                yield from _beyond(child, schema["properties"][key], f"{path}.{key}")
+    elif isinstance(value, list):
+        for child in value:
+            yield from _beyond(child, schema["items"], f"{path}[]")
+
+
+def test_every_field_of_the_record_makes_a_difference() -> None:
+    """A field that is silently left out would be forgotten by every restart."""
+    full = full_record(condition_count=3, retained=1, message="m")
+    full = dataclasses.replace(full, preempting="ByPriority", restored=full.secured, finished="Complete")
+    before = status(full, DESIRED, 0.0)
+    for f in dataclasses.fields(JobRecord):
+        default = f.default_factory() if f.default is dataclasses.MISSING else f.default  # type: ignore[misc]
+        assert status(dataclasses.replace(full, **{f.name: default}), DESIRED, 0.0) != before, f.name
+
+
+def test_an_empty_status_is_the_empty_record() -> None:
+    assert record({}) == record(None) == JobRecord()
+    assert record(status(JobRecord(), DESIRED, 0.0)) == JobRecord()
+
+
+def test_nothing_happened_means_the_same_status() -> None:
+    found = full_record(condition_count=12, retained=1, message="m")
+    assert status(found, DESIRED, 1.0) == status(found, DESIRED, 2.0)
+
+
+def test_not_a_number_is_never_stored() -> None:
+    nan, inf = float("nan"), float("inf")
+    odd = JobRecord(
+        evals=(EvalPoint(1, nan), EvalPoint(2, inf), EvalPoint(3, 0.5, stderr=nan)),
+        rule=RuleRecord("kDeclines", 1, "h", (-inf,), (None,), Verdict(Verb.CONTINUE, "R", nan, inf)),
+    )
+    text = json.dumps(status(odd, DESIRED, 0.0), allow_nan=False)
+    assert "nan" not in text.lower()
+    back = record(json.loads(text))
+    assert back.evals == (EvalPoint(3, 0.5),)
+    assert back.rule is not None
+    assert back.rule.base == (-inf,)
+    assert back.rule.verdict is not None
+    assert back.rule.verdict.threshold == inf
+
+
+@pytest.mark.parametrize(
+    ("condition_count", "retained", "most", "least_message"),
+    [
+        (9, 1, STATUS_MAX, 80),  # a whole life: run, stopped, handed over
+        (12, 4, 7000, 32),  # with every condition there is and four resumes: beyond what one job meets
+    ],
+)
+def test_a_full_status_stays_small(
+    condition_count: int, retained: int, most: int, least_message: int
+) -> None:
+    found = full_record(condition_count=condition_count, retained=retained, message="m" * 512)
+    stored = status(found, DESIRED, 0.0)
+    assert size(stored) <= most
+    assert len(stored["decision"]["message"]) >= least_message
+
+
+@given(RECORDS, st.integers(0, 512))
+@settings(max_examples=50, deadline=None)
+def test_shortening_happens_once_and_touches_only_messages(found: JobRecord, length: int) -> None:
+    base = full_record(condition_count=12, retained=1, message="ä" * length)
+    found = dataclasses.replace(base, run=found.run, best=found.best)
+    once = record(status(found, DESIRED, 0.0))
+    assert status(once, DESIRED, 0.0) == status(found, DESIRED, 0.0)
+    assert _silent(once) == _silent(found)
+
+
+def _silent(r: JobRecord) -> JobRecord:
+    assert r.decision is not None
+    return dataclasses.replace(
+        r,
+        decision=dataclasses.replace(r.decision, message=""),
+        conditions=tuple(dataclasses.replace(c, message="") for c in r.conditions),
+    )
+
+
+def test_a_rule_state_that_is_too_long_is_refused_by_name() -> None:
+    long = RuleRecord("mine", 1, "h", (), tuple(range(500)))
+    with pytest.raises(ValueError, match=r"state of rule mine is \d+ characters of JSON, a status holds 900"):
+        status(JobRecord(rule=long), DESIRED, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("stored", "said"),
+    [
+        ({"best": {"step": 3}}, "score"),
+        ({"best": {"step": "3", "score": "1"}}, "step: '3' is not of type int"),
+        ({"evals": ["1 x -"]}, "could not convert string to float: 'x'"),
+        ({"evals": ["1 1 - - one"]}, "attempt 'one'"),
+        ({"evals": ["1 1"]}, "evals: '1 1': expected step, score"),
+        ({"access": {"operation": "burn", "bestStep": 1}}, "burn"),
+        ({"rule": {"name": "k", "version": 1, "paramsHash": "h", "state": "{"}}, "status"),
+        (
+            {
+                "conditions": [
+                    {"type": "A", "status": "True", "reason": "R", "message": "", "lastTransitionTime": "x"}
+                ]
+            },
+            "time 'x': expected the form",
+        ),
+        ({"run": 5}, "status"),
+    ],
+)
+def test_a_spoilt_status_is_named(stored: dict[str, Any], said: str) -> None:
+    with pytest.raises(StatusError, match=said):
+        record(stored)
+
+
+def test_fields_of_a_newer_version_are_passed_over() -> None:
+    assert record({"best": {"step": 3, "score": "1", "colour": "red"}, "mood": "good"}).best is not None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "1970-01-01T00:00:00Z"),
+        (1795269600.0, "2026-11-21T14:00:00Z"),
+        (1795269600.25, "2026-11-21T14:00:00.25Z"),
+        (1795269600.123457, "2026-11-21T14:00:00.123457Z"),
+    ],
+)
+def test_times_are_rfc3339(seconds: float, text: str) -> None:
+    assert values.timestamp(seconds) == text
+    assert values.seconds(text) == seconds
+
+
+@given(TIMES)
+def test_times_are_exact(seconds: float) -> None:
+    assert values.seconds(values.timestamp(seconds)) == seconds
+
+
+@given(st.floats(allow_nan=False))
+def test_numbers_are_exact(number: float) -> None:
+    text = values.number(number)
+    assert text is not None
+    assert float(text) == number
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1.0])
+def test_no_time_is_made_up(bad: float) -> None:
+    with pytest.raises(ValueError, match="expected seconds since the epoch"):
+        values.timestamp(bad)
+
+
+def test_columns_are_short() -> None:
+    full = full_record(condition_count=1, retained=0, message="")
+    printed = status(full, DESIRED, 0.0)["printed"]
+    assert printed == {"gpus": "0/32", "step": 123100, "eval": "-0.1235", "best": "-0.1235", "streak": "3/3"}
+    running = dataclasses.replace(full, decision=None)
+    assert status(running, DESIRED, 0.0)["printed"]["gpus"] == "32/32"
+    assert status(JobRecord(), DESIRED, 0.0)["printed"] == {"gpus": "0/32"}
+
+
+def test_a_condition_keeps_its_generation() -> None:
+    found = JobRecord(conditions=(Condition("Accepted", False, "R", "m", 5.0, 3),))
+    assert record(status(found, DESIRED, 0.0)) == found
