@@ -48,8 +48,9 @@ class JitteredBackoffs:
 class WatchShell:
     """Runs kopf in a thread and feeds ``sink`` in ``loop``.
 
-    ``heartbeat`` is the monotonic time of kopf's last sign of life; ``ended`` is set (in ``loop``) when
-    the thread is over, with the exception that ended it, if any, in ``error``.
+    ``started`` is set (in ``loop``) once kopf runs and goes on to list every kind; ``ended`` when the thread
+    is over, with the exception that ended it, if any, in ``error``. ``heartbeat`` is the monotonic time of
+    kopf's last sign of life.
     """
 
     def __init__(
@@ -65,15 +66,11 @@ class WatchShell:
         self._resources = resources
         self._stop = threading.Event()  # made before the thread, or a stop could come too early
         self._ready = threading.Event()
+        self.started = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
         self.ended = asyncio.Event()
         self.error: BaseException | None = None
         self.heartbeat = time.monotonic()
-
-    @property
-    def ready(self) -> bool:
-        """kopf has started; it lists every kind right after this."""
-        return self._ready.is_set()
 
     def start(self) -> None:
         self._thread.start()
@@ -110,9 +107,13 @@ class WatchShell:
             beat.cancel()
 
     async def _beat(self) -> None:
+        told = False
         while True:
             self.heartbeat = time.monotonic()
-            await asyncio.sleep(HEARTBEAT)
+            if self._ready.is_set() and not told:
+                told = True
+                self._loop.call_soon_threadsafe(self.started.set)
+            await asyncio.sleep(HEARTBEAT if told else 0.1)
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()

@@ -1,0 +1,227 @@
+"""What a plan asks to be done, done: each action idempotent, its answer put into the cache at once.
+
+Names are deterministic, so that a create whose answer was lost finds its own object the next time. Patches
+name the uid they mean. No action decides whether it should happen: that was the plan's part.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from controller import names, workloads
+from controller.checkpoints.jobs import AccessRefused, AccessSettings, access_job, is_released, release_patch
+from controller.kube.cache import Cache
+from controller.kube.client import Api
+from controller.kube.errors import AlreadyExists, Conflict, NotFound, Refused, Unavailable
+from controller.kube.resources import CONFIGMAPS, JOBS, RLHFJOBS, Resource
+from controller.operator import log, runfile
+from controller.operator.claims import claims_of
+from controller.operator.ownership import controlled_by, leftover
+from controller.operator.settings import Settings
+from controller.operator.world import Loaded, World
+from controller.operator.writer import Stale
+from controller.policy.jobs import (
+    AccessView,
+    Action,
+    CreateWorkload,
+    ForgetAccess,
+    SetFinalizer,
+    StartAccess,
+    StartWorkload,
+    SuspendWorkload,
+    WriteRun,
+)
+
+Object = Mapping[str, Any]
+
+_logger = log.get("evalstop.actions")
+
+
+class Actions:
+    def __init__(self, api: Api, cache: Cache, world: World, settings: Settings) -> None:
+        self._api, self._cache, self._world = api, cache, world
+        self._access = AccessSettings(
+            image=settings.access_image, deadline_seconds=settings.access_deadline_seconds
+        )
+
+    async def do(self, loaded: Loaded, action: Action) -> None:
+        """Carry one action out.
+
+        Raises:
+            Stale: what the plan was made of has changed; plan again. ApiError: the call failed.
+        """
+        _logger.info("action", action=type(action).__name__)
+        match action:
+            case CreateWorkload():
+                await self._create_workload(loaded)
+            case WriteRun(run):
+                await self._write_run(loaded, runfile.manifest(loaded.obj, run))
+            case StartWorkload(attempt, _):
+                await self._start_workload(loaded, attempt)
+            case SuspendWorkload():
+                await self._suspend_workload(loaded)
+            case StartAccess():
+                await self._start_access(loaded, action)
+            case ForgetAccess(request_id):
+                await self._forget_access(loaded, request_id)
+            case SetFinalizer(present):
+                await self._set_finalizer(loaded, present)
+
+    # -- the workload ------------------------------------------------------------------------------------
+
+    async def _create_workload(self, loaded: Loaded) -> None:
+        child = workloads.build_child(loaded.obj)
+        found = await self._create(JOBS, child)
+        _must_be_ours(JOBS, found, loaded)
+        patch = workloads.strip_queue_patch(found, loaded.obj["spec"]["workload"]["template"])
+        if patch is None:
+            return
+        try:
+            await self._patch(JOBS, found, patch)
+        except Refused:
+            problem = workloads.queue_problem(found, loaded.obj["spec"]["workload"]["template"]) or ""
+            raise Refused(403, "QueueLabelKept", problem) from None
+
+    async def _start_workload(self, loaded: Loaded, attempt: int) -> None:
+        child, pool = loaded.child, loaded.pool
+        if child is None or pool is None:
+            raise Stale(f"{loaded.key}: its workload or pool is gone")
+        if not workloads.view(child).suspended:
+            return
+        why = workloads.start_problem(child)
+        if why is not None:
+            raise Stale(f"{loaded.key}: its workload cannot be started yet, {why}")
+        selector = {label.key: label.value for label in pool.spec.node_selector}
+        tolerations = [workloads.pool_toleration(pool.metadata.name)]
+        patch = workloads.start_patch(child, attempt, selector, tolerations)
+        await self._patch(JOBS, child, patch, exactly=True)
+
+    async def _suspend_workload(self, loaded: Loaded) -> None:
+        child = loaded.child
+        if child is not None and not workloads.view(child).suspended:
+            await self._patch(JOBS, child, workloads.suspend_patch(child))
+
+    # -- the way back to the trainer -----------------------------------------------------------------------
+
+    async def _write_run(self, loaded: Loaded, manifest: dict[str, Any]) -> None:
+        metadata = manifest["metadata"]
+        known: Object | None = self._cache.get(CONFIGMAPS, f"{metadata['namespace']}/{metadata['name']}")
+        found = known if known is not None else await self._create(CONFIGMAPS, manifest)
+        _must_be_ours(CONFIGMAPS, found, loaded)
+        if (found.get("data") or {}).get(names.RUN_KEY) != manifest["data"][names.RUN_KEY]:
+            await self._patch(CONFIGMAPS, found, {"data": manifest["data"]})
+
+    # -- the checkpoint store ------------------------------------------------------------------------------
+
+    async def _start_access(self, loaded: Loaded, action: StartAccess) -> None:
+        """Create suspended, then set going: two steps, each found done if it was."""
+        try:
+            found = self._world.access_job(loaded.obj, action.request_id)
+            if found is None:
+                found = await self._create(JOBS, await self._access_manifest(loaded, action))
+                if (found["metadata"].get("annotations") or {}).get(names.ANNOTATION_JOB_UID) != loaded.uid:
+                    message = f"Job {found['metadata']['name']} exists and belongs to another RLHFJob"
+                    raise AccessRefused("AccessNameTaken", message)
+            if not is_released(found):
+                await self._patch(JOBS, found, release_patch(found))
+        except AccessRefused as error:
+            self._answer_no(loaded, action, error.reason, error.message)
+        except Refused as error:
+            self._answer_no(loaded, action, "AccessRefused", f"the API server says: {error.message}")
+
+    async def _access_manifest(self, loaded: Loaded, action: StartAccess) -> dict[str, Any]:
+        child = loaded.child
+        if child is None:
+            raise Stale(f"{loaded.key}: its workload is gone")
+        # Of the pods the gang may have on several nodes, the first: with ReadWriteOnce they share one anyway.
+        node = next((pod.node for pod in loaded.observed.pods if not pod.terminal and pod.node), None)
+        return access_job(
+            loaded.obj,
+            child["spec"]["template"],
+            action,
+            self._access,
+            claims=await claims_of(self._api, loaded.obj),
+            node=node,
+            anchor=child,
+        )
+
+    def _answer_no(self, loaded: Loaded, action: StartAccess, reason: str, message: str) -> None:
+        """The brain hears of it as of an access Job that failed: a condition says so, and it tries again."""
+        self._world.unstarted(
+            loaded,
+            AccessView(
+                action.request_id, action.operation, finished=True, ok=False, reason=reason, message=message
+            ),
+        )
+
+    async def _forget_access(self, loaded: Loaded, request_id: str) -> None:
+        found = self._world.access_job(loaded.obj, request_id)
+        if found is not None:
+            metadata = found["metadata"]
+            with contextlib.suppress(NotFound, Conflict):  # gone, or a namesake is there by now
+                await self._api.delete(JOBS, metadata["name"], metadata["namespace"], metadata["uid"])
+        self._world.forget_access(loaded, request_id, found["metadata"]["uid"] if found is not None else None)
+
+    # -- the RLHFJob itself ----------------------------------------------------------------------------------
+
+    async def _set_finalizer(self, loaded: Loaded, present: bool) -> None:
+        obj = self._cache.get(RLHFJOBS, loaded.key) or loaded.obj
+        known = list(obj["metadata"].get("finalizers") or ())
+        if (names.FINALIZER in known) == present:
+            return
+        wanted = [*known, names.FINALIZER] if present else [f for f in known if f != names.FINALIZER]
+        # A list is replaced whole: only over the very version that was read, or another's would be lost.
+        await self._patch(RLHFJOBS, obj, {"metadata": {"finalizers": wanted or None}}, exactly=True)
+
+    # -- the two kinds of write ------------------------------------------------------------------------------
+
+    async def _create(self, resource: Resource, manifest: dict[str, Any]) -> Object:
+        """The object as created, or as it is there already under that name."""
+        metadata = manifest["metadata"]
+        try:
+            found = await self._api.create(resource, manifest)
+        except AlreadyExists:
+            try:
+                found = await self._api.get(resource, metadata["name"], metadata["namespace"])
+            except NotFound as error:
+                raise Stale(f"{resource.kind} {metadata['name']} was there and is gone") from error
+        self._cache.put(resource, found)
+        return found
+
+    async def _patch(
+        self, resource: Resource, obj: Object, patch: Mapping[str, Any], *, exactly: bool = False
+    ) -> None:
+        """Patch that very object; with ``exactly`` only in the version that was read."""
+        metadata = obj["metadata"]
+        name, namespace = metadata["name"], metadata.get("namespace")
+        try:
+            answer = await self._api.merge_patch(
+                resource,
+                name,
+                patch,
+                namespace,
+                uid=metadata["uid"],
+                version=metadata["resourceVersion"] if exactly else None,
+            )
+        except NotFound as error:
+            self._cache.drop(resource, obj)
+            raise Stale(f"{resource.kind} {name} is gone") from error
+        except Conflict as error:
+            try:
+                self._cache.put(resource, await self._api.get(resource, name, namespace))
+            except NotFound:
+                self._cache.drop(resource, obj)
+            raise Stale(f"{resource.kind} {name}: {error}") from error
+        self._cache.put(resource, answer)
+
+
+def _must_be_ours(resource: Resource, found: Object, loaded: Loaded) -> None:
+    """Nothing of somebody else's is touched, whatever its name."""
+    if controlled_by(found, loaded.uid):
+        return
+    what = f"{resource.kind} {found['metadata']['name']}"
+    if leftover(found, loaded.obj):
+        raise Unavailable(0, "Leftover", f"{what} of an earlier RLHFJob of this name is still being removed")
+    raise Refused(409, "NameTaken", f"{what} exists and does not belong to this RLHFJob: delete or rename it")

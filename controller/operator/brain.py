@@ -1,0 +1,124 @@
+"""The one place where the operator asks the brain: timed, logged, and not asked twice for the same input."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from controller.api import convert
+from controller.operator import log
+from controller.operator.declogfile import DecisionLog
+from controller.operator.metrics import Metrics
+from controller.operator.world import Loaded, World
+from controller.policy import declog, lifecycle, pool
+from controller.policy.jobs import Plan
+from controller.policy.types import JobKey, JobView, PoolPlan, PoolSnapshot
+
+_logger = log.get("evalstop.brain")
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """A job as loaded, and the plan made of it at ``now`` (s)."""
+
+    loaded: Loaded
+    plan: Plan
+    now: float
+
+    @property
+    def view(self) -> JobView | None:
+        """How the job stands before its pool."""
+        loaded = self.loaded
+        return lifecycle.job_view(
+            loaded.desired,
+            loaded.observed,
+            self.plan.record,
+            self.plan,
+            submitted=_submitted(loaded),
+            priority=_priority(loaded),
+        )
+
+
+class Brain:
+    """Plans jobs and pools.
+
+    A plan of a job is kept until anything it was made of changes: a pool pass looks at all its jobs, of
+    which nearly all are as they were.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        decisions: DecisionLog | None = None,
+    ) -> None:
+        self._world = world
+        self._metrics = metrics
+        self._clock = clock
+        self._decisions = decisions
+        self._kept: dict[JobKey, tuple[int, Thought]] = {}
+        self._unreadable: set[JobKey] = set()
+
+    def think(self, key: JobKey) -> Thought | None:
+        """Plan a job anew; None if there is no such job, or its status does not read as a record."""
+        revision = self._world.revision(key)
+        try:
+            loaded = self._world.load(key)
+        except convert.StatusError as error:
+            if key not in self._unreadable:
+                _logger.error("status is unreadable; the job is left alone", job=key, error=str(error))
+                self._unreadable.add(key)
+            self._kept.pop(key, None)
+            return None
+        self._unreadable.discard(key)
+        if loaded is None:
+            self._kept.pop(key, None)
+            return None
+        now = self._clock()
+        started = time.perf_counter()
+        planned = lifecycle.plan(loaded.desired, loaded.observed, loaded.record, now)
+        self._metrics.plan_seconds.labels("job").observe(time.perf_counter() - started)
+        if self._decisions is not None:
+            self._decisions.append(
+                declog.job_line(loaded.desired, loaded.observed, loaded.record, now, planned)
+            )
+        thought = Thought(loaded, planned, now)
+        self._kept[key] = (revision, thought)
+        return thought
+
+    def recall(self, key: JobKey) -> Thought | None:
+        """The last plan if nothing has changed since, else a new one."""
+        kept = self._kept.get(key)
+        if kept is not None and kept[0] == self._world.revision(key):
+            return kept[1]
+        return self.think(key)
+
+    def unreadable(self, key: JobKey) -> bool:
+        return key in self._unreadable
+
+    def plan_pool(self, snapshot: PoolSnapshot) -> tuple[PoolPlan, float]:
+        """Plan a pool; the plan and the time (s) it was made for."""
+        now = self._clock()
+        started = time.perf_counter()
+        planned = pool.plan(snapshot, now)
+        self._metrics.plan_seconds.labels("pool").observe(time.perf_counter() - started)
+        if self._decisions is not None:
+            self._decisions.append(declog.pool_line(snapshot, now, planned))
+        return planned, now
+
+
+def _submitted(loaded: Loaded) -> float:
+    created = loaded.obj["metadata"].get("creationTimestamp")
+    return datetime.fromisoformat(created).timestamp() if created else 0.0
+
+
+def _priority(loaded: Loaded) -> int:
+    """The spec's, at most the pool's ceiling, which may have been lowered while the job ran."""
+    wanted = int((loaded.obj.get("spec") or {}).get("priority") or 0)
+    ceiling = None
+    if loaded.pool is not None:
+        ceiling = loaded.pool.ceiling(loaded.obj["metadata"]["namespace"])
+    return wanted if ceiling is None else min(wanted, ceiling)

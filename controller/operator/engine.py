@@ -1,0 +1,363 @@
+"""The engine: one event loop that holds cache, queues, workers, scrapes and timers, and ends as a whole.
+
+Crash-only: whatever part ends unasked, kopf's thread included, ends the process with a non-zero code, and
+its next life starts from the cluster. There is no state worth saving.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from controller.kube.cache import Cache
+from controller.kube.client import Api
+from controller.kube.connect import Connection
+from controller.kube.errors import ApiError, NotFound
+from controller.kube.events import Recorder
+from controller.kube.resources import GPUPOOLS, NODES, Resource
+from controller.kube.trim import Object
+from controller.kube.watch import WatchShell
+from controller.metrics import AddressPolicy, ScrapeLoop, Scraper
+from controller.operator import log
+from controller.operator.actions import Actions
+from controller.operator.brain import Brain
+from controller.operator.checks import Checks
+from controller.operator.declogfile import DecisionLog
+from controller.operator.foreign import ForeignPods
+from controller.operator.health import Health, HealthServer, measure_lag
+from controller.operator.job_pass import JobPass
+from controller.operator.metrics import Metrics
+from controller.operator.pool_pass import PoolPass
+from controller.operator.queue import Closed, Locks, WorkQueue
+from controller.operator.settings import Settings
+from controller.operator.taints import Taints
+from controller.operator.targets import Targets
+from controller.operator.world import World
+from controller.operator.writer import StatusWriter
+from controller.policy.types import JobKey, JobView
+
+_logger = log.get("evalstop.engine")
+
+GAP = (
+    2.0  # s after kopf's start: by then it watches; a LIST then brings what fell between our LIST and its own
+)
+
+
+class Engine:
+    """Everything of one operator process.
+
+    Args:
+        settings: see Settings. connection: to the API server.
+        api: tests give one that fails on purpose. clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        connection: Connection,
+        api: Api | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        monotonic = time.monotonic
+        self._settings, self._connection = settings, connection
+        self.metrics = Metrics()
+        self.api = api or Api(connection, settings.api_timeout, self.metrics.call)
+        self.cache = Cache()
+        self.world = World(self.cache, monotonic)
+        self.health = Health(settings.stall_seconds, monotonic)
+        self.server = HealthServer(self.health, self.metrics, settings.host, settings.port)
+        self.jobs = WorkQueue(monotonic)
+        self.pools = WorkQueue(monotonic)
+        self._decisions = self._open_decision_log()
+        self.brain = Brain(self.world, self.metrics, clock, self._decisions)
+        self._views: dict[JobKey, tuple[str, JobView | None]] = {}
+        self._progress = {"jobs": monotonic(), "pools": monotonic()}
+        self._mended_after_start = False
+        self._shell: WatchShell | None = None
+
+        locks = Locks()
+        writer = StatusWriter(self.api, self.cache, self.world, self.metrics)
+        self.targets = Targets(self.world, self.metrics)
+        self.foreign = ForeignPods(self.api)
+        self.taints = Taints(self.api, self.cache, self.world)
+        recorder = Recorder(
+            self.api, settings.instance, clock, dropped=lambda reason: self.metrics.events_dropped.inc()
+        )
+        self.job_pass = JobPass(
+            self.world,
+            self.brain,
+            Checks(self.api, self.cache, self.world),
+            writer,
+            Actions(self.api, self.cache, self.world, settings),
+            self.targets,
+            recorder,
+            self.metrics,
+            self.jobs,
+            locks,
+            self._offer,
+        )
+        self.pool_pass = PoolPass(
+            self.cache,
+            self.world,
+            self.brain,
+            writer,
+            self.taints,
+            self.foreign,
+            self.metrics,
+            self.pools,
+            locks,
+            clock,
+            monotonic,
+        )
+        self.world.changed = self.jobs.add
+        self.world.pool_changed = self._pool_later
+        self.cache.subscribe(self._node_changed)
+        self._set_up_health()
+
+    # -- the life of the process -----------------------------------------------------------------------
+
+    async def run(self, stop: asyncio.Event) -> int:
+        """Work until ``stop`` is set. Returns the exit code: 0 asked to end, 1 a part ended by itself."""
+        await self.server.start()
+        _logger.info("started", api=self._connection.origin, port=self.server.port)
+        code = 1
+        tasks: list[asyncio.Task[Any]] = []
+        try:
+            async with Scraper(
+                AddressPolicy.parse(self._settings.scrape_addresses), timeout=self._settings.scrape_timeout
+            ) as scraper:
+                loop = ScrapeLoop(
+                    scraper.scrape, self.targets.deliver, concurrency=self._settings.scrape_concurrency
+                )
+                self.targets.connect(loop)
+                self._watch_scrapes(loop)
+                tasks = self._spawn(self._main(loop), measure_lag(self.metrics, self.health))
+                stopping = asyncio.create_task(stop.wait(), name="stop")
+                await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
+                stopping.cancel()
+                code = 0 if stop.is_set() else 1
+                self._report(tasks)
+                await self._drain()
+        finally:
+            await _cancel(tasks)
+            if self._shell is not None:
+                await self._shell.stop()
+            await self.server.stop()
+            await self.api.close()
+            if self._decisions is not None:
+                await asyncio.to_thread(self._decisions.close)
+        _logger.info("ended", code=code)
+        return code
+
+    async def _main(self, loop: ScrapeLoop) -> None:
+        await self._first_lists()
+        await self._look_at_foreign_pods_once()
+        shell = self._shell = WatchShell(self._connection, self._event, asyncio.get_running_loop())
+        self.health.watch("kopf", lambda: shell.heartbeat)
+        shell.start()
+        workers = [self._work(self.jobs, "jobs", self.job_pass.run) for _ in range(self._settings.workers)]
+        tasks = self._spawn(
+            *workers,
+            self._work(self.pools, "pools", self.pool_pass.run),
+            loop.run(),
+            self._relist(shell),
+            self._look_at_foreign_pods(),
+            self._watch_shell(shell),
+        )
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            self._report(tasks)
+        finally:
+            await _cancel(tasks)
+
+    async def _watch_shell(self, shell: WatchShell) -> None:
+        await shell.ended.wait()
+        raise RuntimeError("kopf's thread ended") from shell.error
+
+    async def _work(
+        self, queue: WorkQueue, name: str, run: Callable[[str], Coroutine[Any, Any, None]]
+    ) -> None:
+        with contextlib.suppress(Closed):
+            while True:
+                key = await queue.get()
+                try:
+                    await run(key)
+                finally:
+                    queue.done(key)
+                    self._progress[name] = time.monotonic()
+        await asyncio.Event().wait()  # closed: draining, until cancelled
+
+    async def _drain(self) -> None:
+        """Let passes under way end; begin no others."""
+        self.jobs.close()
+        self.pools.close()
+        try:
+            async with asyncio.timeout(self._settings.drain_seconds):
+                await self.jobs.drained()
+                await self.pools.drained()
+        except TimeoutError:
+            _logger.warning("passes cut off at the end", jobs=self.jobs.active, pools=self.pools.active)
+
+    # -- what comes in -----------------------------------------------------------------------------------
+
+    async def _first_lists(self) -> None:
+        """List every kind once; nothing is planned before all are known."""
+        for resource in self.cache.stores:
+            pause = 0.5
+            while True:
+                try:
+                    await self._list(resource)
+                    break
+                except NotFound:
+                    _logger.error(
+                        "the kind is not installed: kubectl apply -f crds/",
+                        resource=str(resource),
+                    )
+                except ApiError as error:
+                    _logger.warning("cannot list", resource=str(resource), error=str(error))
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                pause = min(pause * 2, 15.0)
+
+    async def _list(self, resource: Resource) -> int:
+        objects, version = await self.api.list(resource, labels=resource.selector)
+        return self.cache.replace(resource, objects, version)
+
+    async def _relist(self, shell: WatchShell) -> None:
+        """Full LISTs: one soon after kopf's start, then one per period, spread over it."""
+        await shell.started.wait()
+        await asyncio.sleep(GAP)
+        while True:
+            for resource in self.cache.stores:
+                try:
+                    mended = await self._list(resource)
+                except ApiError as error:
+                    _logger.warning("cannot list", resource=str(resource), error=str(error))
+                    await asyncio.sleep(1.0)
+                    continue
+                if mended:
+                    self.metrics.mended.labels(resource.plural).inc(mended)
+                if self._mended_after_start:
+                    await asyncio.sleep(self._settings.relist_seconds / len(self.cache.stores))
+            self._mended_after_start = True
+
+    def _event(self, resource: Resource, obj: Object, gone: bool) -> None:
+        if gone:
+            self.cache.drop(resource, obj)
+        else:
+            self.cache.put(resource, obj)
+
+    async def _look_at_foreign_pods_once(self) -> None:
+        try:
+            changed = await self.foreign.look(self.taints.owners())
+        except ApiError as error:
+            _logger.warning("cannot look at other pods", error=str(error))
+            return
+        owners = self.taints.owners()
+        for pool in {owners[node] for node in changed if node in owners}:
+            self._pool_later(pool)
+
+    async def _look_at_foreign_pods(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.foreign_seconds if self.foreign.looked else 1.0)
+            await self._look_at_foreign_pods_once()
+
+    # -- who is to be looked at --------------------------------------------------------------------------
+
+    def _pool_later(self, name: str) -> None:
+        """Soon, so that a burst of events makes one pass."""
+        self.pools.sooner(name, self._settings.pool_delay)
+
+    def _node_changed(self, resource: Resource, old: Object | None, new: Object | None) -> None:
+        if resource != NODES:
+            return
+        for pool in list(self.cache.values(GPUPOOLS)):
+            self._pool_later(pool["metadata"]["name"])
+
+    def _offer(self, key: JobKey, pool: str, view: JobView | None) -> None:
+        """A job stands otherwise before its pool than it did: the pool is to look."""
+        known = self._views.get(key, ("", None))
+        if known == (pool, view):
+            return
+        for name in {known[0], pool} - {""}:
+            self._pool_later(name)
+        if view is None:
+            self._views.pop(key, None)
+        else:
+            self._views[key] = (pool, view)
+
+    # -- health and metrics ------------------------------------------------------------------------------
+
+    def _set_up_health(self) -> None:
+        health, metrics = self.health, self.metrics
+        for name, queue in (("jobs", self.jobs), ("pools", self.pools)):
+            health.watch(name, partial(self._beat, name, queue))
+        health.beat("loop")
+        health.require("lists", lambda: None if self.cache.complete else "not every kind is listed yet")
+        health.require("watch", lambda: None if self._watching() else "the watch has not started yet")
+        health.require(
+            "mending", lambda: None if self._mended_after_start else "the LIST after the watch's start is due"
+        )
+        health.require("foreign pods", lambda: None if self.foreign.looked else "not looked at yet")
+        metrics.gauge(
+            "evalstop_objects",
+            "Objects in the cache",
+            lambda: [((r.plural,), float(len(s))) for r, s in self.cache.stores.items()],
+            "resource",
+        )
+        metrics.gauge(
+            "evalstop_queue_depth",
+            "Keys that wait for a pass",
+            lambda: [(("job",), float(len(self.jobs))), (("pool",), float(len(self.pools)))],
+            "kind",
+        )
+
+    def _watching(self) -> bool:
+        return self._shell is not None and self._shell.started.is_set()
+
+    def _beat(self, name: str, queue: WorkQueue) -> float:
+        """Passes are made, or none is due."""
+        return time.monotonic() if queue.idle else self._progress[name]
+
+    def _watch_scrapes(self, loop: ScrapeLoop) -> None:
+        self.health.watch("scrapes", lambda: loop.stats.beat if self.cache.complete else time.monotonic())
+        self.metrics.gauge(
+            "evalstop_scrape_targets", "Trainers being scraped", lambda: [((), float(loop.stats.targets))]
+        )
+        self.metrics.gauge(
+            "evalstop_scrape_lag_seconds",
+            "How late the latest scrape began",
+            lambda: [((), float(loop.stats.lag))],
+        )
+
+    def _open_decision_log(self) -> DecisionLog | None:
+        settings = self._settings
+        if not settings.decision_log:
+            return None
+        return DecisionLog(
+            Path(settings.decision_log),
+            max_bytes=settings.decision_log_bytes,
+            files=settings.decision_log_files,
+            dropped=self.metrics.log_dropped.inc,
+        )
+
+    def _spawn(self, *coroutines: Coroutine[Any, Any, Any]) -> list[asyncio.Task[Any]]:
+        return [asyncio.create_task(c, name=getattr(c, "__qualname__", None)) for c in coroutines]
+
+    def _report(self, tasks: list[asyncio.Task[Any]]) -> None:
+        """Log, and raise, what ended a part that should not end."""
+        for task in tasks:
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                _logger.error("a part of the engine ended", part=task.get_name(), exc_info=error)
+                raise error
+
+
+async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

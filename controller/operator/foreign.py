@@ -1,0 +1,51 @@
+"""GPU pods that belong to no RLHFJob, on the pools' nodes: looked at now and then, not watched.
+
+The pools' taint keeps nearly all of them away, so a watch of every pod of the cluster would be a high price
+for a rare guest. Pods with our label are watched; these are the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from controller import names, workloads
+from controller.kube.client import Api
+from controller.kube.resources import PODS
+from controller.kube.trim import Object, trim
+
+FEW_NODES = 32  # up to here one indexed LIST per node, beyond it one LIST of all
+_LIVE = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+class ForeignPods:
+    """Unlabelled pods with GPUs on given nodes, as of the last look."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._pods: dict[str, Object] = {}
+        self.looked = False
+
+    def pods(self) -> Iterable[Mapping[str, Any]]:
+        return self._pods.values()
+
+    async def look(self, nodes: Iterable[str]) -> frozenset[str]:
+        """List them anew. Returns the names of nodes on which the GPUs in use changed."""
+        wanted = sorted(nodes)
+        if len(wanted) <= FEW_NODES:
+            selectors = [f"spec.nodeName={node},{_LIVE}" for node in wanted]
+        else:
+            selectors = [f"spec.nodeName!=,{_LIVE}"]
+        found: dict[str, Object] = {}
+        for selector in selectors:
+            pods, _ = await self._api.list(PODS, labels=f"!{names.LABEL_JOB}", fields=selector)
+            for pod in pods:
+                if workloads.gpus(pod["spec"]) and pod["spec"]["nodeName"] in wanted:
+                    found[pod["metadata"]["uid"]] = trim(PODS, pod)
+        before, self._pods = self._pods, found
+        self.looked = True
+        return frozenset(
+            pod["spec"]["nodeName"]
+            for uid, pod in (*before.items(), *found.items())
+            if (uid in before) != (uid in found)
+        )

@@ -1,0 +1,119 @@
+"""One pass over one job: load, plan, write the status, act, tell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import structlog
+
+from controller.kube.errors import ApiError, Refused, Unavailable
+from controller.kube.events import Recorder
+from controller.operator import log
+from controller.operator.actions import Actions
+from controller.operator.brain import Brain, Thought
+from controller.operator.checks import Checks
+from controller.operator.metrics import Metrics
+from controller.operator.queue import Locks, WorkQueue
+from controller.operator.targets import Targets
+from controller.operator.world import World
+from controller.operator.writer import Stale, StatusWriter
+from controller.policy.types import JobKey, JobView
+
+_logger = log.get("evalstop.job")
+
+
+class JobPass:
+    """Passes over jobs. ``offer(key, view)`` tells the pools how the job stands; view None: not at all."""
+
+    def __init__(
+        self,
+        world: World,
+        brain: Brain,
+        checks: Checks,
+        writer: StatusWriter,
+        actions: Actions,
+        targets: Targets,
+        recorder: Recorder,
+        metrics: Metrics,
+        queue: WorkQueue,
+        locks: Locks,
+        offer: Callable[[JobKey, str, JobView | None], None],
+    ) -> None:
+        self._world, self._brain, self._checks = world, brain, checks
+        self._writer, self._actions, self._targets = writer, actions, targets
+        self._recorder, self._metrics = recorder, metrics
+        self._queue, self._locks, self._offer = queue, locks, offer
+
+    async def run(self, key: JobKey) -> None:
+        """Make one pass; never raises, a pass that failed is made again after its back-off."""
+        started = time.perf_counter()
+        with structlog.contextvars.bound_contextvars(job=key):
+            try:
+                async with self._locks.hold(key):
+                    result = await self._pass(key)
+                self._queue.forget(key)
+            except Stale as error:
+                result = "stale"
+                _logger.debug("made again: what was read has changed", error=str(error))
+                self._queue.add(key)
+            except ApiError as error:
+                result = "unavailable" if isinstance(error, Unavailable) else "refused"
+                delay = self._queue.retry(key)
+                if error.retry_after is not None and error.retry_after > delay:
+                    self._queue.later(key, min(error.retry_after, 60.0))
+                _logger.warning("pass failed at an API call", error=str(error), again_in=delay)
+            except Exception:
+                result = "failed"
+                delay = self._queue.retry(key)
+                _logger.exception("pass failed in a way it should not", again_in=delay)
+        self._metrics.passes.labels("job", result).inc()
+        self._metrics.pass_seconds.labels("job").observe(time.perf_counter() - started)
+
+    async def _pass(self, key: JobKey) -> str:
+        loaded = self._world.load_quietly(key)
+        if loaded is not None:
+            await self._checks.ensure(loaded)
+        thought = self._brain.think(key)
+        if thought is None:
+            self._targets.drop(key)
+            self._offer(key, "", None)
+            if not self._brain.unreadable(key):
+                self._world.forget(key)
+            return "gone"
+        wrote = await self._writer.record(thought.loaded, thought.plan.record, thought.now)
+        self._tell_log(thought, wrote)
+        self._offer(key, str((thought.loaded.obj.get("spec") or {}).get("pool") or ""), thought.view)
+        self._targets.follow(thought.loaded)
+        await self._act(thought)
+        for event in thought.plan.events:
+            await self._recorder.post(thought.loaded.obj, event.reason, event.message, warning=event.warning)
+        self._queue.later(key, self._next(thought))
+        return "wrote" if wrote or thought.plan.actions else "quiet"
+
+    async def _act(self, thought: Thought) -> None:
+        for action in thought.plan.actions:
+            try:
+                await self._actions.do(thought.loaded, action)
+            except Refused as error:
+                # The server will say the same again until somebody changes something: say so on the job.
+                message = f"{type(action).__name__}: {error.message}"
+                await self._recorder.post(thought.loaded.obj, "ActionRefused", message, warning=True)
+                raise
+
+    def _next(self, thought: Thought) -> float | None:
+        times = [thought.plan.requeue_after, self._checks.again_in(thought.loaded)]
+        return min((t for t in times if t is not None), default=None)
+
+    def _tell_log(self, thought: Thought, wrote: bool) -> None:
+        plan = thought.plan
+        if not wrote and not plan.actions:
+            return
+        facts: Mapping[str, Any] = {
+            "wrote_status": wrote,
+            "actions": [type(a).__name__ for a in plan.actions],
+            "queue": str(plan.queue) if plan.queue is not None else None,
+            "events": [e.reason for e in plan.events],
+        }
+        _logger.info("pass", **facts)

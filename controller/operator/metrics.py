@@ -1,0 +1,151 @@
+"""The operator's own Prometheus metrics. Label values come from fixed sets: nothing a user writes is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from controller.policy.jobs import Decision, JobRecord, ScrapeOutcome
+
+STAGES = ("secured", "retained", "suspended", "pods_gone", "handed", "running")
+_SHORT = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_LONG = (0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
+_REASONS = 64  # decision reasons told apart; the brain has about ten
+
+
+class Metrics:
+    """All of them, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.passes = Counter(
+            "evalstop_passes", "Passes by kind and result", ["kind", "result"], registry=self.registry
+        )
+        self.plan_seconds = Histogram(
+            "evalstop_plan_seconds", "Time one plan took", ["kind"], buckets=_SHORT, registry=self.registry
+        )
+        self.pass_seconds = Histogram(
+            "evalstop_pass_seconds",
+            "Time one pass took, its writes included",
+            ["kind"],
+            buckets=_SHORT,
+            registry=self.registry,
+        )
+        self.calls = Counter(
+            "evalstop_api_calls",
+            "API calls by verb, resource and outcome",
+            ["verb", "resource", "outcome"],
+            registry=self.registry,
+        )
+        self.scrapes = Counter(
+            "evalstop_scrapes", "Scrapes of trainers by outcome", ["outcome"], registry=self.registry
+        )
+        self.decisions = Counter(
+            "evalstop_decisions",
+            "Stops decided, by mode and reason",
+            ["mode", "reason"],
+            registry=self.registry,
+        )
+        self.outcomes = Counter(
+            "evalstop_pool_outcomes", "What pool plans led to", ["verb"], registry=self.registry
+        )  # grant, admission, preemption, hold
+        self.stages = Histogram(
+            "evalstop_handback_seconds",
+            "From the decision to each stage of handing GPUs back (running: of the job that got them)",
+            ["stage"],
+            buckets=_LONG,
+            registry=self.registry,
+        )
+        self.saved = Counter(
+            "evalstop_gpu_hours_saved",
+            "GPU-hours stopped runs would have used to their planned end, by their own pace; an estimate",
+            registry=self.registry,
+        )
+        self.mended = Counter(
+            "evalstop_watch_mended",
+            "Changes a full LIST brought that the watch had not",
+            ["resource"],
+            registry=self.registry,
+        )
+        self.events_dropped = Counter(
+            "evalstop_events_dropped", "Kubernetes Events not posted", registry=self.registry
+        )
+        self.log_dropped = Counter(
+            "evalstop_decision_log_dropped", "Decision log lines not written", registry=self.registry
+        )
+        self.loop_lag = Histogram(
+            "evalstop_loop_lag_seconds",
+            "How late the engine's loop wakes",
+            buckets=_SHORT,
+            registry=self.registry,
+        )
+        self._reasons: set[str] = set()
+        for outcome in ScrapeOutcome:
+            self.scrapes.labels(str(outcome))
+        for stage in STAGES:
+            self.stages.labels(stage)
+
+    def call(self, verb: str, resource: str, outcome: str) -> None:
+        self.calls.labels(verb, resource, outcome).inc()
+
+    def decided(self, decision: Decision) -> None:
+        reason = decision.proposal.reason
+        if reason not in self._reasons and len(self._reasons) >= _REASONS:
+            reason = "Other"
+        self._reasons.add(reason)
+        self.decisions.labels(str(decision.mode), reason).inc()
+
+    def record_changed(self, old: JobRecord, new: JobRecord) -> None:
+        """Count what a status write brought: decisions and stages that were not in ``old``."""
+        before, after = old.decision, new.decision
+        if after is None:
+            return
+        if before is None or before.at != after.at:
+            self.decided(after)
+            before = None
+        known = before.pods_gone_at if before else None
+        for stage, then, at in (
+            ("retained", before.retained_at if before else None, after.retained_at),
+            ("suspended", before.suspended_at if before else None, after.suspended_at),
+            ("pods_gone", known, after.pods_gone_at),
+            ("handed", before.handed_at if before else None, after.handed_at),
+        ):
+            if then is None and at is not None:
+                self.stages.labels(stage).observe(max(0.0, at - after.at))
+        if after.retained_at is not None and (before is None or before.retained_at is None):
+            # Nearly always secured before the decision; then this stage took no time.
+            at = new.secured.at if new.secured is not None else after.at
+            self.stages.labels("secured").observe(max(0.0, at - after.at))
+
+    def running(self, decided_at: float, running_since: float) -> None:
+        """The job that got a stopped job's GPUs is running."""
+        self.stages.labels("running").observe(max(0.0, running_since - decided_at))
+
+    def gauge(
+        self, name: str, text: str, read: Callable[[], Iterable[tuple[tuple[str, ...], float]]], *labels: str
+    ) -> None:
+        """A gauge whose values are read when they are asked for."""
+        self.registry.register(_Read(name, text, read, labels))
+
+    def text(self) -> bytes:
+        return generate_latest(self.registry)
+
+
+class _Read(Collector):
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        read: Callable[[], Iterable[tuple[tuple[str, ...], float]]],
+        labels: tuple[str, ...],
+    ) -> None:
+        self._name, self._text, self._read, self._labels = name, text, read, labels
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        family = GaugeMetricFamily(self._name, self._text, labels=self._labels)
+        for values, value in self._read():
+            family.add_metric(values, value)
+        yield family

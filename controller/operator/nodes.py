@@ -1,0 +1,92 @@
+"""Nodes and their GPUs: which pool a node is in, what others use of it, which taints it should carry.
+
+Pure functions on trimmed Kubernetes objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from controller import names, workloads
+from controller.workloads.running import POOL_TAINT
+
+Object = Mapping[str, Any]
+
+_TERMINAL = ("Succeeded", "Failed")
+
+
+def is_terminal(pod: Object) -> bool:
+    return (pod.get("status") or {}).get("phase") in _TERMINAL
+
+
+def node_of(pod: Object) -> str | None:
+    return (pod.get("spec") or {}).get("nodeName") or None
+
+
+def _quantity(value: Any) -> int:
+    """A whole number of devices; what is no such number counts as none (the API server refuses it)."""
+    text = str(value) if value is not None else ""
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def node_gpus(node: Object) -> int:
+    """Allocatable GPUs."""
+    return _quantity(((node.get("status") or {}).get("allocatable") or {}).get(names.GPU_RESOURCE))
+
+
+def usable(node: Object) -> bool:
+    """Whether new pods may go there: Ready, not cordoned, not on its way out."""
+    if (node.get("spec") or {}).get("unschedulable") or node["metadata"].get("deletionTimestamp"):
+        return False
+    return any(
+        c.get("type") == "Ready" and c.get("status") == "True"
+        for c in (node.get("status") or {}).get("conditions") or ()
+    )
+
+
+def selects(selector: Mapping[str, str], node: Object) -> bool:
+    """Whether a pool's selector picks the node; an empty selector picks none, so that no pool takes all."""
+    labels = node["metadata"].get("labels") or {}
+    return bool(selector) and all(labels.get(key) == value for key, value in selector.items())
+
+
+def assign(selectors: Sequence[tuple[str, Mapping[str, str]]], nodes: Iterable[Object]) -> dict[str, str]:
+    """Node name -> pool name. ``selectors`` are (pool, selector), oldest pool first: where two pools select
+    one node, the older one has it, for a node can carry only one pool's taint."""
+    owner: dict[str, str] = {}
+    for node in nodes:
+        pool = next((name for name, selector in selectors if selects(selector, node)), None)
+        if pool is not None:
+            owner[node["metadata"]["name"]] = pool
+    return owner
+
+
+def wanted_taints(node: Object, pool: str | None) -> list[dict[str, Any]] | None:
+    """The node's whole list of taints as it should be, or None if it is so already.
+
+    Only the pool's taint is ours; all others stay as they are, in their order.
+    """
+    taints = list((node.get("spec") or {}).get("taints") or ())
+    ours = [t for t in taints if t.get("key") == POOL_TAINT]
+    wanted = [] if pool is None else [{"key": POOL_TAINT, "value": pool, "effect": "NoSchedule"}]
+    if [_core(t) for t in ours] == wanted:
+        return None
+    return [t for t in taints if t.get("key") != POOL_TAINT] + wanted
+
+
+def _core(taint: Object) -> dict[str, Any]:
+    return {key: taint.get(key) for key in ("key", "value", "effect")}
+
+
+def foreign_gpus(pods: Iterable[Object], known: frozenset[str]) -> dict[str, int]:
+    """GPUs per node that non-terminal pods request whose uid is not in ``known``."""
+    used: dict[str, int] = {}
+    for pod in pods:
+        node = node_of(pod)
+        if node is None or is_terminal(pod) or pod["metadata"]["uid"] in known:
+            continue
+        gpus = workloads.gpus(pod.get("spec") or {})
+        if gpus:
+            used[node] = used.get(node, 0) + gpus
+    return used

@@ -1,0 +1,172 @@
+"""A work queue of keys: each key waits at most once, and is worked on by one worker at a time.
+
+The rules are those of client-go's workqueue: a key added while it is being worked on is worked on once more
+afterwards, however often it was added. Delays and back-off are per key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+
+class Closed(Exception):
+    """The queue takes and gives no more keys."""
+
+
+class WorkQueue:
+    """Keys to be worked on, in the order in which they became due.
+
+    ``later`` keeps one timer per key: a newer one replaces it, because the newest plan knows best when the
+    key is to be looked at again. ``retry`` waits ``first`` seconds, doubled each time, at most ``most``.
+    """
+
+    def __init__(self, monotonic: Callable[[], float], *, first: float = 0.2, most: float = 60.0) -> None:
+        self._now = monotonic
+        self._first, self._most = first, most
+        self._ready: OrderedDict[str, float] = OrderedDict()  # key -> since when it waits
+        self._active: set[str] = set()
+        self._again: dict[str, float] = {}
+        self._due: dict[str, float] = {}
+        self._heap: list[tuple[float, str]] = []
+        self._failures: dict[str, int] = {}
+        self._wake = asyncio.Event()
+        self._closed = False
+
+    def __len__(self) -> int:
+        """Keys that wait to be worked on now (timers not counted)."""
+        return len(self._ready) + len(self._again)
+
+    @property
+    def active(self) -> int:
+        return len(self._active)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits and nothing is being worked on; timers may be running."""
+        return not self._ready and not self._active
+
+    def oldest_wait(self) -> float:
+        """How long (s) the first key has been waiting; 0 if none."""
+        return self._now() - next(iter(self._ready.values())) if self._ready else 0.0
+
+    def add(self, key: str) -> None:
+        """Have ``key`` worked on as soon as possible; forgets its timer."""
+        if self._closed:
+            return
+        self._due.pop(key, None)
+        if key in self._active:
+            self._again.setdefault(key, self._now())
+        elif key not in self._ready:
+            self._ready[key] = self._now()
+            self._wake.set()
+
+    def later(self, key: str, delay: float | None) -> None:
+        """Have ``key`` worked on in ``delay`` seconds unless it is before; None: no timer."""
+        if self._closed:
+            return
+        if delay is None:
+            self._due.pop(key, None)
+            return
+        due = self._now() + max(delay, 0.0)
+        self._due[key] = due
+        heapq.heappush(self._heap, (due, key))
+        self._wake.set()
+
+    def sooner(self, key: str, delay: float) -> None:
+        """Like ``later``, but a timer that ends before stays, and a key that waits already is left alone."""
+        if key in self._ready or key in self._again:
+            return
+        if self._due.get(key, float("inf")) > self._now() + delay:
+            self.later(key, delay)
+
+    def retry(self, key: str) -> float:
+        """Have a key that failed worked on again after its back-off. Returns the delay (s)."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        delay = min(self._most, self._first * 2.0 ** min(failures, 30))
+        self.later(key, delay)
+        return delay
+
+    def forget(self, key: str) -> None:
+        """The key succeeded: its next failure starts the back-off anew."""
+        self._failures.pop(key, None)
+
+    async def get(self) -> str:
+        """The next key; call ``done`` when its work is over.
+
+        Raises:
+            Closed: by ``close``.
+        """
+        while True:
+            if self._closed:
+                raise Closed
+            self._wake.clear()
+            wait = self._ripen()
+            if self._ready:
+                key, _ = self._ready.popitem(last=False)
+                self._active.add(key)
+                if self._ready:
+                    self._wake.set()  # there is one for the next worker, too
+                return key
+            try:
+                async with asyncio.timeout(wait):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    def done(self, key: str) -> None:
+        self._active.discard(key)
+        since = self._again.pop(key, None)
+        if since is not None and not self._closed:
+            self._ready[key] = since
+        self._wake.set()
+
+    def close(self) -> None:
+        """Give no more keys out. What is being worked on may end; see ``drained``."""
+        self._closed = True
+        self._wake.set()
+
+    async def drained(self) -> None:
+        """Wait until nothing is being worked on any more."""
+        while self._active:
+            self._wake.clear()
+            await self._wake.wait()
+
+    def _ripen(self) -> float | None:
+        """Move keys whose timer ended to the ready ones; seconds until the next timer."""
+        now = self._now()
+        while self._heap:
+            due, key = self._heap[0]
+            if self._due.get(key) != due:
+                heapq.heappop(self._heap)  # replaced or forgotten
+            elif due <= now:
+                heapq.heappop(self._heap)
+                self.add(key)
+            else:
+                return due - now
+        return None
+
+
+class Locks:
+    """A lock per key that exists only while somebody wants it."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    @asynccontextmanager
+    async def hold(self, key: str) -> AsyncIterator[None]:
+        lock, users = self._locks.get(key, (asyncio.Lock(), 0))
+        self._locks[key] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._locks[key]
+            if users == 1:
+                del self._locks[key]
+            else:
+                self._locks[key] = (lock, users - 1)

@@ -1,0 +1,64 @@
+"""The pools' taints on their nodes: put there, kept there, taken away when a node leaves its pool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from controller.kube.cache import Cache
+from controller.kube.client import Api
+from controller.kube.errors import Conflict, NotFound, Refused
+from controller.kube.resources import NODES
+from controller.operator import log, nodes
+from controller.operator.world import World
+
+_logger = log.get("evalstop.taints")
+
+
+class Taints:
+    """Looks over all nodes, so that a pool deleted while the operator was away is noticed, too."""
+
+    def __init__(self, api: Api, cache: Cache, world: World) -> None:
+        self._api, self._cache, self._world = api, cache, world
+        self._refused: set[str] = set()
+
+    def owners(self) -> Mapping[str, str]:
+        """Node name -> pool name."""
+        selectors = [
+            (pool.metadata.name, {label.key: label.value for label in pool.spec.node_selector})
+            for pool in self._world.pools()
+        ]
+        return nodes.assign(selectors, self._cache.values(NODES))
+
+    def nodes_of(self, pool: str) -> frozenset[str]:
+        return frozenset(node for node, owner in self.owners().items() if owner == pool)
+
+    async def ensure(self) -> None:
+        """Make every node's taint right. A node that may not be patched is told of once and passed over;
+        its pods are counted as foreign all the same."""
+        owners = self.owners()
+        for node in list(self._cache.values(NODES)):
+            name = node["metadata"]["name"]
+            wanted = nodes.wanted_taints(node, owners.get(name))
+            if wanted is None:
+                self._refused.discard(name)
+                continue
+            metadata = node["metadata"]
+            try:
+                answer = await self._api.merge_patch(
+                    NODES,
+                    name,
+                    {"spec": {"taints": wanted or None}},
+                    version=metadata["resourceVersion"],
+                    uid=metadata["uid"],
+                )
+            except Conflict:
+                self._cache.put(NODES, await self._api.get(NODES, name))  # which wakes the pools again
+            except NotFound:
+                self._cache.drop(NODES, node)
+            except Refused as error:
+                if name not in self._refused:
+                    self._refused.add(name)
+                    _logger.error("node's taints cannot be changed", node=name, error=str(error))
+            else:
+                self._cache.put(NODES, answer)
+                _logger.info("taint set", node=name, pool=owners.get(name))

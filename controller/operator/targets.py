@@ -1,0 +1,72 @@
+"""Which pod of each job is scraped, kept in step with the cluster; results on their way back."""
+
+from __future__ import annotations
+
+from controller.api import convert
+from controller.api.rlhfjob import RLHFJob
+from controller.metrics import ScrapeLoop, Target, metrics_port, pick_pod
+from controller.operator.metrics import Metrics
+from controller.operator.ownership import is_ref
+from controller.operator.world import Loaded, World
+from controller.policy.jobs import ScrapeOutcome, ScrapeView
+from controller.policy.types import JobKey, Mode
+
+
+class Targets:
+    """Feeds the scrape loop.
+
+    A job whose pods cannot be scraped gets a view that says why, so that its conditions do.
+    """
+
+    def __init__(self, world: World, metrics: Metrics) -> None:
+        self._world, self._metrics = world, metrics
+        self._loop: ScrapeLoop | None = None
+
+    def connect(self, loop: ScrapeLoop) -> None:
+        self._loop = loop
+
+    def deliver(self, key: JobKey, view: ScrapeView) -> None:
+        """A scrape ended; called by the loop."""
+        self._metrics.scrapes.labels(str(view.outcome)).inc()
+        self._world.scraped(key, view)
+
+    def drop(self, key: JobKey) -> None:
+        if self._loop is not None:
+            self._loop.discard(key)
+
+    def follow(self, loaded: Loaded) -> None:
+        """Scrape the pod that speaks for this job now, if there is one and it should be."""
+        record, desired = loaded.record, loaded.desired
+        started = record.admission is not None and loaded.observed.workload is not None
+        if desired.mode is Mode.OFF or record.finished is not None or not started:
+            self.drop(loaded.key)
+            return
+        job = convert.parse_job(loaded.obj)
+        if not isinstance(job, RLHFJob):
+            self.drop(loaded.key)
+            return
+        found = self._target(loaded, job)
+        if isinstance(found, ScrapeView):
+            self.drop(loaded.key)
+            self._world.scraped(loaded.key, found)
+        elif self._loop is not None:
+            self._loop.put(loaded.key, found)
+
+    def _target(self, loaded: Loaded, job: RLHFJob) -> Target | ScrapeView:
+        owner = None if is_ref(loaded.obj) else loaded.uid
+        pod = pick_pod(loaded.pods, loaded.child, owner)
+        if pod is None:
+            return ScrapeView(ScrapeOutcome.NO_PODS, "no pod of completion index 0 has an address yet")
+        port = metrics_port(pod, job.spec.scrape.port)
+        if port is None:
+            return ScrapeView(
+                ScrapeOutcome.UNREACHABLE,
+                "spec.scrape.port: not set, and no container of the pod has a port named metrics",
+            )
+        return Target(
+            ip=pod["status"]["podIP"],
+            port=port,
+            metric=job.spec.primary.name,
+            path=job.spec.scrape.path,
+            interval=float(job.spec.scrape.interval_seconds),
+        )

@@ -1,0 +1,316 @@
+"""What the operator knows: the cache, the last scrapes, and what it was refused, put into the brain's words.
+
+Loading a job is pure reading. Everything durable is in the RLHFJob's status; what is held here besides the
+cache can be lost at any time and is found out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from controller import names, workloads
+from controller.api import convert
+from controller.api.gpupool import GPUPool
+from controller.checkpoints.jobs import COMPONENT, parse_result
+from controller.checkpoints.jobs import request_id as access_request_id
+from controller.kube.cache import Cache, job_key, key_of
+from controller.kube.resources import CONFIGMAPS, GPUPOOLS, JOBS, PODS, RLHFJOBS, Resource
+from controller.operator import runfile
+from controller.operator.ownership import (
+    child_key,
+    controlled_by,
+    controller_name,
+    generation,
+    is_ref,
+    pool_of,
+)
+from controller.policy.jobs import AccessView, Desired, JobRecord, Observed, ScrapeView
+from controller.policy.types import JobKey
+
+Object = Mapping[str, Any]
+Problem = tuple[str, str]  # (reason, message)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """One job as a pass sees it: the brain's three values, and the objects they were made of."""
+
+    key: JobKey
+    obj: Object
+    pool: GPUPool | None
+    desired: Desired
+    observed: Observed
+    record: JobRecord
+    child: Object | None
+    pods: tuple[Object, ...]
+
+    @property
+    def uid(self) -> str:
+        return str(self.obj["metadata"]["uid"])
+
+    @property
+    def version(self) -> str:
+        """The resourceVersion that was loaded."""
+        return str(self.obj["metadata"]["resourceVersion"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    uid: str
+    generation: int
+    problem: Problem
+    until: float  # monotonic s
+
+
+class World:
+    """Loads jobs and pools, and counts their revisions so that a plan made of one need not be made again.
+
+    ``changed(key)`` is called for each job something of which changed; ``pool_changed(name)`` for each pool.
+    """
+
+    def __init__(self, cache: Cache, monotonic: Callable[[], float]) -> None:
+        self.cache = cache
+        self._now = monotonic
+        self._scrapes: dict[JobKey, ScrapeView] = {}
+        self._refusals: dict[JobKey, _Refusal] = {}
+        self._unstarted: dict[tuple[str, str], AccessView] = {}  # (job uid, request id) -> why it never ran
+        self._forgotten: set[str] = set()  # uids of access Jobs whose deletion was accepted
+        self._revisions: dict[JobKey, int] = {}
+        self._pools: dict[str, tuple[tuple[Any, ...], GPUPool | Problem]] = {}
+        self._desired: dict[JobKey, tuple[tuple[Any, ...], Desired]] = {}
+        self._members: dict[str, set[JobKey]] = {}  # pool name -> its jobs
+        cache.subscribe(self._on_change)
+        self.changed: Callable[[JobKey], None] = lambda key: None
+        self.pool_changed: Callable[[str], None] = lambda name: None
+
+    # -- what changed ------------------------------------------------------------------------------------
+
+    def revision(self, key: JobKey) -> int:
+        """Grows with every change to what `load` would give."""
+        return self._revisions.get(key, 0)
+
+    def touch(self, key: JobKey) -> None:
+        self._revisions[key] = self._revisions.get(key, 0) + 1
+        self.changed(key)
+
+    def _on_change(self, resource: Resource, old: Object | None, new: Object | None) -> None:
+        if resource == RLHFJOBS:
+            self._job_changed(old, new)
+        elif resource == GPUPOOLS:
+            self._gpupool_changed(old, new)
+        elif resource in (JOBS, PODS, CONFIGMAPS):
+            if resource == JOBS and new is None and old is not None:
+                self._forgotten.discard(old["metadata"]["uid"])
+            for key in {job_key(obj) for obj in (old, new) if obj is not None}:
+                if key is not None:
+                    self.touch(key)
+
+    def _job_changed(self, old: Object | None, new: Object | None) -> None:
+        for obj, present in ((old, False), (new, True)):
+            if obj is None:
+                continue
+            key, pool = key_of(obj), pool_of(obj)
+            members = self._members.setdefault(pool, set())
+            if present:
+                members.add(key)
+            else:
+                members.discard(key)
+                if not members:
+                    del self._members[pool]
+        if old is not None and (new is None or pool_of(new) != pool_of(old)):
+            self.pool_changed(pool_of(old))
+        obj = new or old
+        assert obj is not None
+        self.touch(key_of(obj))
+
+    def _gpupool_changed(self, old: Object | None, new: Object | None) -> None:
+        obj = new or old
+        assert obj is not None
+        name = key_of(obj)
+        if old is None or new is None or generation(old) != generation(new):
+            for key in self.members(name):
+                self.touch(key)
+        self.pool_changed(name)
+
+    # -- what the operator found out itself --------------------------------------------------------------
+
+    def scraped(self, key: JobKey, view: ScrapeView) -> bool:
+        """Note a scrape; True if it says anything new."""
+        known = self._scrapes.get(key)
+        self._scrapes[key] = view
+        if known is not None and replace(known, at=view.at) == view:
+            return False
+        self.touch(key)
+        return True
+
+    def last_scrape(self, key: JobKey) -> ScrapeView | None:
+        return self._scrapes.get(key)
+
+    def refuse(self, loaded: Loaded, problem: Problem, seconds: float) -> None:
+        """The cluster will not have this workload; believed for ``seconds``, or until the spec changes."""
+        until = self._now() + seconds
+        self._refusals[loaded.key] = _Refusal(loaded.uid, generation(loaded.obj), problem, until)
+        if self._problem(loaded.desired, loaded.obj) != loaded.desired.problem:
+            self.touch(loaded.key)
+
+    def accept(self, key: JobKey) -> None:
+        """The cluster would have the workload after all."""
+        if self._refusals.pop(key, None) is not None:
+            self.touch(key)
+
+    def refused(self, key: JobKey) -> Problem | None:
+        """The refusal in force, expired or not."""
+        found = self._refusals.get(key)
+        return found.problem if found is not None else None
+
+    def refusal_expired(self, key: JobKey) -> bool:
+        found = self._refusals.get(key)
+        return found is not None and found.until <= self._now()
+
+    def unstarted(self, loaded: Loaded, view: AccessView) -> None:
+        """An access Job could not be started: that is its answer."""
+        self._unstarted[loaded.uid, view.request_id] = view
+        self.touch(loaded.key)
+
+    def forget_access(self, loaded: Loaded, request_id: str, job_uid: str | None) -> None:
+        """An access Job is deleted, or never was."""
+        self._unstarted.pop((loaded.uid, request_id), None)
+        if job_uid is not None:
+            self._forgotten.add(job_uid)
+        self._revisions[loaded.key] = self.revision(loaded.key) + 1
+
+    def forget(self, key: JobKey, uid: str | None = None) -> None:
+        """The job is gone: so is what was known of it."""
+        self._scrapes.pop(key, None)
+        self._refusals.pop(key, None)
+        self._revisions.pop(key, None)
+        self._desired.pop(key, None)
+        self._unstarted = {k: v for k, v in self._unstarted.items() if k[0] != uid}
+
+    # -- loading -----------------------------------------------------------------------------------------
+
+    def members(self, pool: str) -> list[JobKey]:
+        return sorted(self._members.get(pool, ()))
+
+    def pools(self) -> list[GPUPool]:
+        """Pools that can be used, oldest first."""
+        objects = sorted(
+            self.cache.values(GPUPOOLS),
+            key=lambda o: (o["metadata"].get("creationTimestamp", ""), o["metadata"]["name"]),
+        )
+        parsed = (self.pool(o["metadata"]["name"]) for o in objects)
+        return [p for p in parsed if isinstance(p, GPUPool)]
+
+    def pool(self, name: str) -> GPUPool | Problem | None:
+        """The pool; what is wrong with it; None if there is none."""
+        obj = self.cache.get(GPUPOOLS, name)
+        if obj is None:
+            self._pools.pop(name, None)
+            return None
+        stamp = (obj["metadata"]["uid"], generation(obj))
+        known = self._pools.get(name)
+        if known is None or known[0] != stamp:
+            known = self._pools[name] = (stamp, convert.parse_pool(obj))
+        return known[1]
+
+    def load(self, key: JobKey) -> Loaded | None:
+        """The job as it is known now; None if there is no such job.
+
+        Raises:
+            StatusError: its status does not read as a record. Nothing may then be done with the job.
+        """
+        obj = self.cache.get(RLHFJOBS, key)
+        if obj is None:
+            return None
+        pool = self.pool(pool_of(obj))
+        pool = pool if isinstance(pool, GPUPool) else None
+        desired = self._read_desired(key, obj, pool)
+        record = convert.record(obj.get("status"))
+        child = self.child(obj)
+        pods = self._pods(obj)
+        access, finished = self._access(obj)
+        observed = Observed(
+            workload=workloads.view(child) if child is not None else None,
+            pods=tuple(workloads.pod_view(pod) for pod in pods),
+            scrape=self._scrapes.get(key),
+            access=(*access, *finished),
+            run_written=runfile.read(self._run_configmap(obj)),
+            finalizer=names.FINALIZER in (obj["metadata"].get("finalizers") or ()),
+        )
+        desired = replace(desired, problem=self._problem(desired, obj))
+        return Loaded(key, obj, pool, desired, observed, record, child, pods)
+
+    def load_quietly(self, key: JobKey) -> Loaded | None:
+        """Like `load`, but None also for a job whose status is unreadable."""
+        try:
+            return self.load(key)
+        except convert.StatusError:
+            return None
+
+    def child(self, obj: Object) -> Object | None:
+        """The job's workload, if it is really its own (template) or the one it names (ref)."""
+        found = self.cache.get(JOBS, child_key(obj))
+        if found is None or is_ref(obj) or controlled_by(found, obj["metadata"]["uid"]):
+            return found
+        return None
+
+    def access_job(self, obj: Object, request_id: str) -> Object | None:
+        """The access Job of a request, if it is there and was made for this very RLHFJob."""
+        return next((job for job in self._access_jobs(obj) if access_request_id(job) == request_id), None)
+
+    def _read_desired(self, key: JobKey, obj: Object, pool: GPUPool | None) -> Desired:
+        # Validating a spec takes about a millisecond, a pass everything else a tenth of that.
+        stamp = (
+            obj["metadata"]["uid"],
+            generation(obj),
+            obj["metadata"].get("deletionTimestamp"),
+            None if pool is None else (pool.metadata.uid, pool.metadata.generation),
+        )
+        known = self._desired.get(key)
+        if known is None or known[0] != stamp:
+            known = self._desired[key] = (stamp, convert.desired(obj, pool))
+        return known[1]
+
+    def _problem(self, desired: Desired, obj: Object) -> Problem | None:
+        found = self._refusals.get(key_of(obj))
+        if desired.problem is not None or found is None:
+            return desired.problem
+        same = (found.uid, found.generation) == (obj["metadata"]["uid"], generation(obj))
+        return found.problem if same else None
+
+    def _pods(self, obj: Object) -> tuple[Object, ...]:
+        """Pods that hold GPUs in the job's name: of its workload, and of an earlier one of that name."""
+        child = child_key(obj).partition("/")[2]
+        return tuple(
+            pod for pod in self.cache.of_job(PODS, key_of(obj)) if controller_name(pod) == ("Job", child)
+        )
+
+    def _access_jobs(self, obj: Object) -> Iterable[Object]:
+        uid = obj["metadata"]["uid"]
+        for job in self.cache.of_job(JOBS, key_of(obj)):
+            metadata = job["metadata"]
+            if (
+                (metadata.get("labels") or {}).get(names.LABEL_COMPONENT) == COMPONENT
+                and (metadata.get("annotations") or {}).get(names.ANNOTATION_JOB_UID) == uid
+                and metadata["uid"] not in self._forgotten
+                and not metadata.get("deletionTimestamp")
+            ):
+                yield job
+
+    def _access(self, obj: Object) -> tuple[list[AccessView], list[AccessView]]:
+        uid = obj["metadata"]["uid"]
+        pods = self.cache.of_job(PODS, key_of(obj))
+        views = []
+        for job in self._access_jobs(obj):
+            own = [pod for pod in pods if controlled_by(pod, job["metadata"]["uid"])]
+            views.append(parse_result(job, own))
+        known = {view.request_id for view in views}
+        never = [v for (u, request), v in self._unstarted.items() if u == uid and request not in known]
+        return views, never
+
+    def _run_configmap(self, obj: Object) -> Object | None:
+        key = f"{obj['metadata']['namespace']}/{workloads.run_configmap(obj['metadata']['name'])}"
+        found = self.cache.get(CONFIGMAPS, key)
+        return found if found is not None and controlled_by(found, obj["metadata"]["uid"]) else None

@@ -1,0 +1,129 @@
+"""The one way a status is written: only what changed, and only over what was read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from controller.api import convert
+from controller.kube.cache import Cache
+from controller.kube.client import Api
+from controller.kube.errors import Conflict, NotFound
+from controller.kube.merge import merge_diff
+from controller.kube.resources import GPUPOOLS, RLHFJOBS, Resource
+from controller.operator.metrics import Metrics
+from controller.operator.world import Loaded, World
+from controller.policy.jobs import Decision, JobRecord
+
+Object = Mapping[str, Any]
+
+
+class Stale(Exception):
+    """What was read is no longer so. The object has been read anew; the pass is to be made again."""
+
+
+class StatusWriter:
+    """Writes statuses; answers go into the cache at once, so that the next pass counts them."""
+
+    def __init__(self, api: Api, cache: Cache, world: World, metrics: Metrics) -> None:
+        self._api, self._cache, self._world, self._metrics = api, cache, world, metrics
+
+    async def record(self, loaded: Loaded, record: JobRecord, now: float) -> bool:
+        """Make ``record`` the job's status. Returns whether there was anything to write.
+
+        Raises:
+            Stale: the RLHFJob changed since it was loaded. ApiError: the call failed.
+        """
+        wanted = convert.status(record, loaded.desired, now)
+        written = await self._write(RLHFJOBS, loaded.obj, wanted)
+        if written:
+            self._metrics.record_changed(loaded.record, record)
+            self._measure(loaded, record)
+        return written
+
+    async def pool(self, obj: Object, wanted: Mapping[str, Any]) -> bool:
+        """Make ``wanted`` a GPUPool's status, like `record`."""
+        return await self._write(GPUPOOLS, obj, wanted)
+
+    async def _write(self, resource: Resource, obj: Object, wanted: Mapping[str, Any]) -> bool:
+        patch = merge_diff(obj.get("status") or {}, wanted)
+        if not patch:
+            return False
+        metadata = obj["metadata"]
+        name, namespace = metadata["name"], metadata.get("namespace")
+        try:
+            answer = await self._api.merge_patch(
+                resource,
+                name,
+                {"status": patch},
+                namespace,
+                subresource="status",
+                version=metadata["resourceVersion"],
+                uid=metadata["uid"],
+            )
+        except Conflict as error:
+            await self.refresh(resource, obj)
+            raise Stale(f"{resource.kind} {name}: {error}") from error
+        except NotFound as error:
+            self._cache.drop(resource, obj)
+            raise Stale(f"{resource.kind} {name} is gone") from error
+        self._cache.put(resource, answer)
+        return True
+
+    async def refresh(self, resource: Resource, obj: Object) -> None:
+        """Read an object anew: the watch may be behind, or have missed something."""
+        metadata = obj["metadata"]
+        try:
+            fresh = await self._api.get(resource, metadata["name"], metadata.get("namespace"))
+        except NotFound:
+            self._cache.drop(resource, obj)
+        else:
+            self._cache.put(resource, fresh)
+
+    def _measure(self, loaded: Loaded, record: JobRecord) -> None:
+        admission, before = record.admission, loaded.record.admission
+        began = admission is not None and admission.running_since is not None
+        if began and (before is None or before.running_since is None):
+            self._measure_hand_over(loaded, record)
+        decision = record.decision
+        if decision is None or decision.pods_gone_at is None:
+            return
+        known = loaded.record.decision
+        if known is None or known.pods_gone_at is None:
+            self._metrics.saved.inc(saved_gpu_hours(loaded))
+
+    def _measure_hand_over(self, loaded: Loaded, record: JobRecord) -> None:
+        """The job is running: how long after the decision on the job whose GPUs it got?"""
+        admission = record.admission
+        if admission is None or admission.source is None or admission.running_since is None:
+            return
+        decision = self._decision(admission.source)
+        if decision is not None and decision.handed_to == loaded.key:
+            self._metrics.running(decision.at, admission.running_since)
+
+    def _decision(self, key: str) -> Decision | None:
+        obj = self._cache.get(RLHFJOBS, key)
+        try:
+            return convert.record(obj.get("status")).decision if obj is not None else None
+        except convert.StatusError:
+            return None
+
+
+def saved_gpu_hours(loaded: Loaded) -> float:
+    """GPU-hours the stopped run would have used until its planned end, at its own pace so far.
+
+    0 where the trainer did not say how many steps it means to make, or the pace is unknown.
+    """
+    scrape, admission = loaded.observed.scrape, loaded.record.admission
+    decision = loaded.record.decision
+    if scrape is None or admission is None or admission.running_since is None or decision is None:
+        return 0.0
+    if scrape.step is None or scrape.total_steps is None:
+        return 0.0
+    made = scrape.step - (scrape.resumed_step or 0)
+    seconds = (decision.suspended_at or decision.at) - admission.running_since
+    left = scrape.total_steps - scrape.step
+    if made <= 0 or seconds <= 0 or left <= 0:
+        return 0.0
+    gpus = loaded.desired.replicas * loaded.desired.gpus_per_replica
+    return left * seconds / made * gpus / 3600.0
