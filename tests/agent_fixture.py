@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+
 from deploy.local.agent.images import python_environment
 from deploy.local.nodes import Nodes
 from deploy.local.plane import Plane

@@ -12,7 +12,7 @@ from kubernetes import client, config
 from deploy.local.acquire import Found
 from deploy.local.plane import Plane
 
-pytest_plugins = ["cluster_report"]
+pytest_plugins = ["cluster_report", "agent_fixture"]
 
 
 @pytest.fixture(scope="session")

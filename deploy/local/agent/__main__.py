@@ -20,6 +20,7 @@ from deploy.local.agent.config import AgentConfig, ConfigProblem, NodeConfig, lo
 from deploy.local.agent.context import Node
 from deploy.local.agent.devices import Gpus
 from deploy.local.agent.events import Recorder
+from deploy.local.agent.grace import first_of
 from deploy.local.agent.kube import Api, ApiError
 from deploy.local.agent.node import Presence, allocatable_of, labels_of
 from deploy.local.agent.process import probe_mounting
@@ -35,7 +36,9 @@ _REGISTER_RETRY = 1.0
 class Member:
     """One node of this process, with all that belongs to it."""
 
-    def __init__(self, config: AgentConfig, node: NodeConfig, mounting: str, attachments: Attachments) -> None:
+    def __init__(
+        self, config: AgentConfig, node: NodeConfig, mounting: str, attachments: Attachments
+    ) -> None:
         api = Api(node.kubeconfig)
         self.node = Node(
             name=node.name,
@@ -90,7 +93,7 @@ async def serve(config: AgentConfig) -> None:
     tasks: list[asyncio.Task[None]] = []
     try:
         starting = asyncio.gather(*(member.start() for member in members))
-        await asyncio.wait([starting, leaving], return_when=asyncio.FIRST_COMPLETED)
+        await first_of(starting, leaving)
         if not starting.done():
             starting.cancel()
             return
@@ -98,8 +101,8 @@ async def serve(config: AgentConfig) -> None:
         if config.provisioner is not None and config.volumes is not None:
             work.append(provisioner.serve(config.provisioner, config.volumes))
         tasks = [asyncio.create_task(coroutine) for coroutine in work]
-        done, _ = await asyncio.wait([*tasks, leaving], return_when=asyncio.FIRST_COMPLETED)
-        for task in done - {leaving}:
+        await first_of(*tasks, leaving)
+        for task in [task for task in tasks if task.done()]:
             task.result()  # none of them ends by itself: its exception ends the agent
     finally:
         await asyncio.gather(*(member.stop() for member in members))
@@ -113,7 +116,9 @@ async def serve(config: AgentConfig) -> None:
 
 def main() -> None:
     if len(sys.argv) != 2:
-        sys.exit("python -m deploy.local.agent SETTINGS.json (deploy/local/agent/config.py names the settings)")
+        sys.exit(
+            "python -m deploy.local.agent SETTINGS.json (deploy/local/agent/config.py names the settings)"
+        )
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     try:
         config = load(Path(sys.argv[1]))

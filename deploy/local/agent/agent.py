@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import shutil
 from collections.abc import Iterator
@@ -75,7 +76,9 @@ class NodeAgent:
             self._seen(pod)
         folder = self.node.folder / "pods"
         known = present | {*self.workers}
-        for stale in [entry for entry in folder.iterdir() if entry.name not in known] if folder.is_dir() else []:
+        for stale in (
+            [entry for entry in folder.iterdir() if entry.name not in known] if folder.is_dir() else []
+        ):
             await asyncio.to_thread(shutil.rmtree, stale, ignore_errors=True)
 
     def _gone(self, uid: str) -> None:
@@ -101,7 +104,7 @@ class NodeAgent:
         if refused:
             worker.terminal = True
         task = self._tasks[uid] = asyncio.create_task(worker.run(), name=f"pod {pod['metadata']['name']}")
-        task.add_done_callback(lambda done, uid=uid: self._ended(uid, done))
+        task.add_done_callback(functools.partial(self._ended, uid))
 
     def _ended(self, uid: str, task: asyncio.Task[None]) -> None:
         del self.workers[uid]
@@ -118,7 +121,9 @@ class NodeAgent:
         for address in [former, *self._addresses()]:
             if address.startswith(self.node.ip[:-1]) and address != self.node.ip and address not in taken:
                 return address
-        raise OutOfAddresses(f"node {self.node.name}: all pod addresses of {self.node.ip[:-1]}0/24 are in use")
+        raise OutOfAddresses(
+            f"node {self.node.name}: all pod addresses of {self.node.ip[:-1]}0/24 are in use"
+        )
 
     def _addresses(self) -> Iterator[str]:
         """All of the node's addresses, those not used for the longest time first."""

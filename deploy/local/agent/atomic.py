@@ -1,7 +1,7 @@
 """Files of a volume replaced all at once, the way kubelet does it, so that no reader sees half a change.
 
-Layout: the files live in a folder ``..<time>_<number>``, ``..data`` is a symbolic link to it, and each visible
-name is a link to ``..data/<name>``. Replacing ``..data`` by rename changes every file at one moment.
+Layout: the files live in a folder ``..<time>_<number>``, ``..data`` is a symbolic link to it, and each
+visible name is a link to ``..data/<name>``. Replacing ``..data`` by rename changes every file at one moment.
 """
 
 from __future__ import annotations

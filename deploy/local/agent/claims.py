@@ -29,7 +29,8 @@ class Attachments:
         elsewhere = sorted({where for where in others.values() if where != node})
         if elsewhere and not {"ReadWriteMany", "ReadOnlyMany"} & {*modes}:
             raise ClaimError(
-                f"Multi-Attach error for volume {volume!r}: ReadWriteOnce and in use by pods on {', '.join(elsewhere)}"
+                f"Multi-Attach error for volume {volume!r}: "
+                f"it is ReadWriteOnce and in use by pods on {', '.join(elsewhere)}"
             )
         users[uid] = node
 
@@ -65,9 +66,13 @@ async def folder_of(api: Api, namespace: str, claim: str, owner_uid: str = "") -
     source = volume["spec"].get("hostPath") or volume["spec"].get("local")
     if source is None:
         raise ClaimError(f"persistentvolume {name!r}: this node knows hostPath and local volumes only")
+    return _existing(name, source), volume
+
+
+def _existing(volume: str, source: Object) -> Path:
     folder = Path(source["path"])
     if source.get("type") == "DirectoryOrCreate":
         folder.mkdir(parents=True, exist_ok=True)
     if not folder.is_dir():
-        raise ClaimError(f"persistentvolume {name!r}: {folder} is not a folder")
-    return folder, volume
+        raise ClaimError(f"persistentvolume {volume!r}: {folder} is not a folder")
+    return folder

@@ -69,12 +69,12 @@ def load(path: Path) -> AgentConfig:
 
 
 def _node(raw: dict[str, Any]) -> NodeConfig:
-    paths = {key: Path(raw.pop(key)) for key in ("kubeconfig", "certificate", "key")}
+    paths: dict[str, Any] = {key: Path(raw.pop(key)) for key in ("kubeconfig", "certificate", "key")}
     return NodeConfig(**raw, **paths)
 
 
 def _environment(raw: dict[str, Any]) -> Environment:
-    lists = {key: tuple(raw.pop(key)) for key in ("entrypoint", "cmd") if key in raw}
+    lists: dict[str, Any] = {key: tuple(raw.pop(key)) for key in ("entrypoint", "cmd") if key in raw}
     return Environment(**raw, **lists)
 
 
@@ -94,6 +94,8 @@ def _check(path: Path, config: AgentConfig) -> None:
             raise ConfigProblem(f"{path}: node {node.name}: gpus {node.gpus}: at least 0")
         parts = node.ip.split(".")
         if len(parts) != 4 or parts[0] != "127" or parts[3] != "1" or parts[1:3] == ["0", "0"]:
-            raise ConfigProblem(f"{path}: node {node.name}: ip {node.ip!r}: expected 127.x.y.1, not in 127.0.0")
+            raise ConfigProblem(
+                f"{path}: node {node.name}: ip {node.ip!r}: expected 127.x.y.1, not in 127.0.0"
+            )
         for amount in (node.cpu, node.memory):
             quantity.parse(amount)

@@ -54,7 +54,10 @@ class Host(Protocol):
 
 
 class Container:
-    """Runs one container for its pod. ``record`` is what the API is told; ``finished`` is set when no run follows."""
+    """Runs one container for its pod.
+
+    ``record`` is what the API is told; ``finished`` is set when no run follows.
+    """
 
     def __init__(self, host: Host, spec: Object, record: Record) -> None:
         self.host = host
@@ -66,7 +69,7 @@ class Container:
         self.writer: LogFile | None = None
         self._backoff = Backoff(host.node.restart_backoff)
         self._process: ContainerProcess | None = None
-        self._folder = host.folder / "containers" / spec["name"]
+        self._folder: Path = host.folder / "containers" / spec["name"]
         self._tasks: set[asyncio.Task[Any]] = set()
         self._begun = False
         self._killed = ""  # why we ended it ourselves (a probe, a hook)
@@ -105,7 +108,9 @@ class Container:
             if pause:
                 message = f"back-off {pause:g}s restarting failed container={self.spec['name']}"
                 self.record.wait("CrashLoopBackOff", message)
-                self.host.event("BackOff", f"Back-off restarting failed container {self.spec['name']}", warning=True)
+                self.host.event(
+                    "BackOff", f"Back-off restarting failed container {self.spec['name']}", warning=True
+                )
                 self.host.changed()
                 await self._pause(pause)
             self.record.restarts += 1
@@ -126,7 +131,9 @@ class Container:
         host = self.host
         while not self.stopping.is_set():
             try:
-                command = await prepare(host.node, host.pod, self.spec, host.volumes, message_file, host.hosts)
+                command = await prepare(
+                    host.node, host.pod, self.spec, host.volumes, message_file, host.hosts
+                )
                 return None if self.stopping.is_set() else (command, folder)
             except UnmappedImage as error:
                 self._cannot("ErrImageNeverPull", str(error))
@@ -174,7 +181,11 @@ class Container:
             return
         reason = "Completed" if ended.exit_code == 0 else "Error"
         message = _tail(folder / "termination-log", _MESSAGE_BYTES)
-        if not message and self.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError" and ended.exit_code:
+        if (
+            not message
+            and self.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError"
+            and ended.exit_code
+        ):
             message = last_output(self.log_path(self.record.restarts), _FALLBACK_LINES, _FALLBACK_BYTES)
         self.record.end(ended.exit_code, ended.signal, reason, message)
 
@@ -254,7 +265,7 @@ class Container:
     # Stopping
 
     async def stop(self, grace: Grace) -> None:
-        """preStop hook, stop signal, and SIGKILL when the grace is over; no run follows. Safe to call twice."""
+        """preStop hook, stop signal, SIGKILL when the grace is over; no run follows. Safe to call twice."""
         self.stopping.set()
         process = self._process
         if process is not None and not process.ended.done():
@@ -266,7 +277,9 @@ class Container:
     async def _terminate(self, process: ContainerProcess, grace: Grace) -> None:
         hook = (self.spec.get("lifecycle") or {}).get("preStop")
         if hook and not grace.expired.is_set() and process.started.done():
-            task = asyncio.ensure_future(carry_out(hook, self.spec, self.host.pod_ip, process, grace.left or 1.0))
+            task = asyncio.ensure_future(
+                carry_out(hook, self.spec, self.host.pod_ip, process, grace.left or 1.0)
+            )
             await first_of(task, process.ended, grace.expired)
             if not task.done():
                 task.cancel()

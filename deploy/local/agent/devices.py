@@ -1,4 +1,4 @@
-"""GPUs of one node, handed out by number. They are virtual: an id is an environment variable, not a device."""
+"""GPUs of one node, handed out by number. They are virtual: an id in the environment, not a device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Gpus:
         return self.count - len(self._owner)
 
     def assign(self, uid: str, container: str, wanted: int) -> tuple[int, ...]:
-        """Lowest free ids for a container; the same ones when it asks again. Raises OutOfGpus, changing nothing."""
+        """Lowest free ids for a container; the same ones when it asks again. Raises OutOfGpus."""
         held = tuple(sorted(number for number, owner in self._owner.items() if owner == (uid, container)))
         if len(held) == wanted:
             return held

@@ -1,4 +1,4 @@
-"""The launcher of one container: it enters private namespaces, builds the container's root and runs its command.
+"""The launcher of one container: enters private namespaces, builds the container's root, runs its command.
 
 `python -I -S -E enter.py run SPEC.json REPORT_FD` starts a container, `… join PID SPEC.json` runs a command
 inside one that runs, `… probe` prints which way of mounting this machine allows: `root`, `user` or `none`.
@@ -17,12 +17,14 @@ With mounting `none` there are no namespaces: the command runs as it is, its orp
 when it ends.
 """
 
+import contextlib
 import ctypes
 import json
 import os
 import signal
 import stat
 import sys
+from typing import Any
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUTS = 0x04000000
@@ -38,6 +40,9 @@ FORWARDED = {signal.Signals(n) for n in (1, 2, 3, 10, 12, 15, 28)} | {signal.SIG
 _SELF = os.path.abspath(__file__)
 
 libc = ctypes.CDLL(None, use_errno=True)
+
+
+Spec = dict[str, Any]  # as deploy/local/agent/process.py writes it
 
 
 class Refused(Exception):
@@ -85,9 +90,9 @@ def below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def real_targets(mounts: list[dict]) -> list[dict]:
+def real_targets(mounts: list[Spec]) -> list[Spec]:
     """The mounts, outer before inner, each with the `target` that symbolic links of the machine lead to."""
-    found: list[dict] = []
+    found: list[Spec] = []
     for item in sorted(mounts, key=lambda m: m["target"].rstrip("/").count("/")):
         target = os.path.normpath("/" + item["target"].lstrip("/"))
         outer = [m for m in found if below(target, m["asked"]) and m["source"]]
@@ -104,7 +109,7 @@ def real_targets(mounts: list[dict]) -> list[dict]:
     return found
 
 
-def shadowed(mounts: list[dict]) -> set[str]:
+def shadowed(mounts: list[Spec]) -> set[str]:
     """Folders of the machine that must be rebuilt because a mount point is missing in them (or the root)."""
     folders = {"/"}
     for item in mounts:
@@ -135,10 +140,8 @@ def rebuild(root: str, folder: str, folders: set[str]) -> None:
                 rebuild(root, path, folders)
                 os.chmod(target, stat.S_IMODE(info.st_mode))
                 if os.geteuid() == 0:
-                    try:
+                    with contextlib.suppress(OSError):  # an id that the user namespace does not know
                         os.chown(target, info.st_uid, info.st_gid)
-                    except OSError:
-                        pass  # an id that the user namespace does not know
             else:
                 bind_or_leave(path, target)
         else:
@@ -148,13 +151,11 @@ def rebuild(root: str, folder: str, folders: set[str]) -> None:
 
 def bind_or_leave(path: str, target: str) -> None:
     """Bind one of the machine's own entries; what cannot be bound (gone, not ours to see) stays empty."""
-    try:
+    with contextlib.suppress(OSError):
         mount(path, target, None, MS_BIND | MS_REC)
-    except OSError:
-        pass
 
 
-def bind_volume(item: dict, root: str) -> None:
+def bind_volume(item: Spec, root: str) -> None:
     """Bind one volume to its place below `root`, making the mount point."""
     source, target = item["source"], root + item["target"]
     try:
@@ -176,7 +177,7 @@ def bind_volume(item: dict, root: str) -> None:
         raise Refused(f"mount path {item['asked']!r}: {error}") from error
 
 
-def enter_root(root: str, mounts: list[dict]) -> None:
+def enter_root(root: str, mounts: list[Spec]) -> None:
     """Make `root` (an empty folder) the root: the machine's folders, and the mounts on top.
 
     Must run in mount and pid namespaces of its own. Raises Refused naming the mount path at fault.
@@ -203,7 +204,7 @@ def enter_root(root: str, mounts: list[dict]) -> None:
 # The command
 
 
-def execute(spec: dict) -> None:
+def execute(spec: Spec) -> None:
     """Become the command. Raises OSError when it cannot be found or run."""
     os.chdir(spec["cwd"])
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
@@ -212,8 +213,8 @@ def execute(spec: dict) -> None:
     os.execvpe(spec["argv"][0], spec["argv"], spec["env"])
 
 
-def spawn(spec: dict) -> int:
-    """Fork and run the command in a session of its own; its pid once it has really started. Raises Refused."""
+def spawn(spec: Spec) -> int:
+    """Fork and run the command in a session of its own; its pid once it really runs. Raises Refused."""
     read, write = os.pipe()  # closed by exec: an end of file says that it worked
     pid = os.fork()
     if pid == 0:
@@ -235,13 +236,12 @@ def spawn(spec: dict) -> int:
     return pid
 
 
-def outcome(status: int) -> dict:
-    if os.WIFSIGNALED(status):
-        return {"signal": os.WTERMSIG(status)}
-    return {"exit": os.WEXITSTATUS(status)}
+def outcome(status: int) -> dict[str, int]:
+    code = os.waitstatus_to_exitcode(status)
+    return {"exit": code} if code >= 0 else {"signal": -code}
 
 
-def serve(main: int, kill_all: bool) -> dict:
+def serve(main: int, kill_all: bool) -> dict[str, int]:
     """Forward signals to the child `main` and reap, until it ends; how it ended."""
     watched = FORWARDED | {signal.SIGCHLD, KILL_ALL}
     while True:
@@ -250,10 +250,8 @@ def serve(main: int, kill_all: bool) -> dict:
             if kill_all:
                 kill_descendants(main)
         elif number != signal.SIGCHLD:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(main, number)
-            except ProcessLookupError:
-                pass
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -267,10 +265,8 @@ def serve(main: int, kill_all: bool) -> dict:
 
 def kill_descendants(main: int) -> None:
     """Without a pid namespace: kill the command's group, then orphans as they are adopted."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(main, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
     for _ in range(100):
         with open(f"/proc/self/task/{os.getpid()}/children") as file:
             pids = [int(pid) for pid in file.read().split()]
@@ -283,13 +279,11 @@ def kill_descendants(main: int) -> None:
 
 
 def tell(report: int, **facts: object) -> None:
-    try:
+    with contextlib.suppress(BrokenPipeError):  # the agent is gone, and so are we in a moment
         os.write(report, json.dumps(facts).encode() + b"\n")
-    except BrokenPipeError:
-        pass  # the agent is gone, and so are we in a moment
 
 
-def guarded(spec: dict, report: int) -> None:
+def guarded(spec: Spec, report: int) -> None:
     """As init (or as the launcher, without namespaces): run the command, tell how it started and ended."""
     try:
         if spec["mounting"] != "none":
@@ -308,7 +302,7 @@ def guarded(spec: dict, report: int) -> None:
     tell(report, **ended)
 
 
-def run(spec: dict, report: int) -> None:
+def run(spec: Spec, report: int) -> None:
     """The launcher. Everything it has to say goes to `report`, one JSON object a line."""
     os.set_inheritable(report, False)
     namespaces = spec["mounting"] != "none"
@@ -339,7 +333,7 @@ def run(spec: dict, report: int) -> None:
     serve(init, kill_all=False)
 
 
-def join(pid: int, spec: dict) -> int:
+def join(pid: int, spec: Spec) -> int:
     """Run a command inside a container; its exit code (128 + signal when one ended it)."""
     if spec["mounting"] != "none":
         kinds = ("user", "pid", "mnt", "uts") if spec["mounting"] == "user" else ("pid", "mnt", "uts")
@@ -355,8 +349,8 @@ def join(pid: int, spec: dict) -> int:
         except BaseException as error:
             os.write(2, f"{spec['argv'][0]!r}: {error}\n".encode())
         os._exit(127)
-    ended = outcome(os.waitpid(child, 0)[1])
-    return ended["exit"] if "exit" in ended else 128 + ended["signal"]
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return code if code >= 0 else 128 - code
 
 
 def probe() -> str:

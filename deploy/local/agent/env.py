@@ -1,4 +1,4 @@
-"""A container's environment, command and arguments: references resolved, `$(VAR)` expanded as Kubernetes does."""
+"""A container's environment, command and arguments: references resolved, `$(VAR)` expanded."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ async def _texts(resource: str, reference: Object, read: Read) -> dict[str, str]
 def command_line(
     container: Object, entrypoint: Sequence[str], cmd: Sequence[str], variables: Mapping[str, str]
 ) -> list[str]:
-    """What to execute: the container's command and args over the image's, expanded. Raises ConfigError if empty."""
+    """The container's command and args over the image's, expanded. Raises ConfigError if there is none."""
     command = [expand(part, variables) for part in container.get("command") or []]
     args = [expand(part, variables) for part in container.get("args") or []]
     line = [*command, *args] if command else [*entrypoint, *(args or cmd)]

@@ -1,4 +1,4 @@
-"""Whether a node can run a pod: what it asks for against what is free, and what this node does not do at all."""
+"""Whether a node can run a pod: what it asks for against what is free, and what this node never does."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def refusal(
 ) -> Refusal | None:
     """Why this node must not run `pod` beside the active pods `others`; None when it may."""
     if problem := unsupported(pod):
-        return Refusal("UnsupportedPod", f"this development node cannot run the pod: {problem} (docs/local-nodes.md)")
+        return Refusal(
+            "UnsupportedPod", f"this development node cannot run the pod: {problem} (docs/local-nodes.md)"
+        )
     missing = {k: v for k, v in (pod["spec"].get("nodeSelector") or {}).items() if labels.get(k) != v}
     if missing:
         return Refusal("NodeAffinity", f"Pod was rejected: the node has no labels {missing}")
@@ -118,20 +120,30 @@ def unsupported(pod: Object) -> str | None:
         for hook in ("postStart", "preStop"):
             handler = (container.get("lifecycle") or {}).get(hook) or {}
             if strange := {*handler} - HANDLERS:
-                return f"container {container['name']!r} with a {hook} hook of kind {', '.join(sorted(strange))}"
+                return (
+                    f"container {container['name']!r} with a {hook} hook of kind {', '.join(sorted(strange))}"
+                )
     return None
 
 
 def ignored_settings(pod: Object) -> list[str]:
     """What the pod asks for that is accepted and has no effect here, for one note on the pod."""
     spec = pod["spec"]
-    found = [f"spec.{name}" for name in ("hostPID", "hostIPC", "shareProcessNamespace", "dnsConfig") if spec.get(name)]
+    found = [
+        f"spec.{name}"
+        for name in ("hostPID", "hostIPC", "shareProcessNamespace", "dnsConfig")
+        if spec.get(name)
+    ]
     found += [f"spec.securityContext.{key}" for key in sorted(spec.get("securityContext") or {})]
     for container in [*(spec.get("initContainers") or []), *spec["containers"]]:
         where = f"container {container['name']}"
         found += [f"{where}: securityContext.{key}" for key in sorted(container.get("securityContext") or {})]
         found += [f"{where}: {key}" for key in ("stdin", "tty") if container.get(key)]
-        limits = {*((container.get("resources") or {}).get("limits") or {})} & {"cpu", "memory", "ephemeral-storage"}
+        limits = {*((container.get("resources") or {}).get("limits") or {})} & {
+            "cpu",
+            "memory",
+            "ephemeral-storage",
+        }
         found += [f"{where}: limits.{key}" for key in sorted(limits)]
     for volume in spec.get("volumes") or []:
         settings = (volume.get("emptyDir") or {}).keys() & {"medium", "sizeLimit"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 
 class Grace:
@@ -36,9 +37,11 @@ class Grace:
             self._timer = self._loop.call_at(self._at, self.expired.set)
 
 
-async def first_of(*waits: asyncio.Future[object] | asyncio.Event) -> None:
+async def first_of(*waits: asyncio.Future[Any] | asyncio.Event) -> None:
     """Return when one of the futures is done or one of the events is set; cancels none of the futures."""
-    tasks = [asyncio.ensure_future(w.wait()) for w in waits if isinstance(w, asyncio.Event)]
+    tasks: list[asyncio.Future[Any]] = [
+        asyncio.ensure_future(w.wait()) for w in waits if isinstance(w, asyncio.Event)
+    ]
     futures = [w for w in waits if not isinstance(w, asyncio.Event)]
     try:
         await asyncio.wait([*tasks, *futures], return_when=asyncio.FIRST_COMPLETED)

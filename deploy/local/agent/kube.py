@@ -1,4 +1,4 @@
-"""A small asynchronous client of the API server: one identity, JSON in, JSON out, watches that heal themselves."""
+"""A small asynchronous client of the API server: one identity, JSON in and out, self-healing watches."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def _data(section: Mapping[str, Any], name: str, folder: Path) -> bytes | None:
     if inline := section.get(f"{name}-data"):
         return base64.b64decode(inline)
     if path := section.get(name):
-        return (folder / path).read_bytes()
+        return (folder / str(path)).read_bytes()
     return None
 
 

@@ -6,7 +6,6 @@ A line in the file is ``<RFC 3339 time> <F or P> <content>``; P is a part of a l
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import time
 from collections import deque
@@ -89,7 +88,7 @@ async def read(path: Path, options: Options, writer: LogFile | None) -> AsyncIte
     event = following.follow() if following is not None else None
     try:
         file, head = await asyncio.to_thread(_opening, path, options, show)
-        with contextlib.closing(file):
+        try:
             while True:
                 if head:
                     yield head[:left]
@@ -103,13 +102,14 @@ async def read(path: Path, options: Options, writer: LogFile | None) -> AsyncIte
                 if head:
                     continue
                 if _rotated(path, file):
-                    file.close()
-                    file = open(path, "rb")  # noqa: SIM115 - closed by closing() or the line before
+                    file = _next_file(path, file)
                 elif closed:
                     return
                 else:
                     event.clear()
                     await event.wait()
+        finally:
+            file.close()
     finally:
         if following is not None and event is not None:
             following.leave(event)
@@ -154,6 +154,11 @@ def _rotated(path: Path, file: BinaryIO) -> bool:
         return path.stat().st_ino != os.fstat(file.fileno()).st_ino
     except FileNotFoundError:
         return False
+
+
+def _next_file(path: Path, before: BinaryIO) -> BinaryIO:
+    before.close()
+    return open(path, "rb")
 
 
 def _shower(options: Options) -> Callable[[bytes], bytes]:

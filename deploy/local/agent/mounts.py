@@ -1,4 +1,4 @@
-"""Where a container sees its volumes: mounts where there are namespaces, rewritten paths where there are none."""
+"""Where a container sees its volumes: by mounts where there are namespaces, else by rewritten paths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ TERMINATION_PATH = "/dev/termination-log"
 
 
 def container_mounts(
-    container: Object, volumes: PodVolumes, variables: Mapping[str, str], termination_log: Path, hosts: Path | None
+    container: Object,
+    volumes: PodVolumes,
+    variables: Mapping[str, str],
+    termination_log: Path,
+    hosts: Path | None,
 ) -> list[Mount]:
     """The mounts of a container: its volumeMounts, its termination log, /etc/hosts. Raises VolumeError."""
     mounts = []

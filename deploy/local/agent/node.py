@@ -24,7 +24,7 @@ _STATUS_EVERY = 300.0  # s without a change, as kubelet
 
 
 def labels_of(config: NodeConfig) -> dict[str, str]:
-    """The labels a node registers with; NodeRestriction lets a node set these and no `node-role.kubernetes.io` one."""
+    """The labels a node registers with: such as NodeRestriction lets it set."""
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     return {
         "kubernetes.io/hostname": config.name,
@@ -61,7 +61,7 @@ class Presence:
         self._uid = ""
 
     async def register(self) -> None:
-        """Create the Node, or bring an existing one up to date. Raises ApiError when the API server refuses."""
+        """Create the Node, or bring an existing one up to date. Raises ApiError when refused."""
         config = self._config
         node: Object = {
             "apiVersion": "v1",
@@ -95,7 +95,7 @@ class Presence:
                 log.warning("node %s: heartbeat: %s", self._config.name, error)
 
     async def leave(self) -> None:
-        """Say that the node is going, so that nothing new is bound to it; quietly give up if nobody answers."""
+        """Say that the node is going, so that nothing new is bound to it; give up if nobody answers."""
         try:
             async with asyncio.timeout(1.0):
                 await self._say_ready(False)

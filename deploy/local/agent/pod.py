@@ -40,7 +40,7 @@ class End(Enum):
 
 
 class PodWorker:
-    """Runs one pod. `update` and `gone` feed it what the watch says; `run` ends when the pod object is gone."""
+    """Runs one pod. `update` and `gone` tell it what the watch saw; `run` ends when the object is gone."""
 
     def __init__(self, node: Node, pod: Object, pod_ip: str, refusal: Refusal | None) -> None:
         self.node = node
@@ -56,9 +56,13 @@ class PodWorker:
         self._reason, self._message = status.get("reason") or "", status.get("message") or ""
         self._phase_before = status.get("phase") or "Pending"
         spec = pod["spec"]
-        listed = [(c, True) for c in spec.get("initContainers") or []] + [(c, False) for c in spec["containers"]]
+        listed = [(c, True) for c in spec.get("initContainers") or []] + [
+            (c, False) for c in spec["containers"]
+        ]
         self.records = [Record(c["name"], c["image"], kind_of(c, init)) for c, init in listed]
-        self.containers = [Container(self, c, record) for (c, _), record in zip(listed, self.records, strict=True)]
+        self.containers = [
+            Container(self, c, record) for (c, _), record in zip(listed, self.records, strict=True)
+        ]
         self._specs = {c["name"]: c for c, _ in listed}
         if not spec.get("initContainers"):
             for record in self.records:
@@ -166,7 +170,9 @@ class PodWorker:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._dirty.set()
         if ignored := ignored_settings(self.pod):
-            self.event("SettingsIgnored", f"accepted without effect on this development node: {', '.join(ignored)}")
+            self.event(
+                "SettingsIgnored", f"accepted without effect on this development node: {', '.join(ignored)}"
+            )
         flow = asyncio.create_task(self._flow(), name=f"pod {self.uid}")
         deadline = self._arm_deadline()
         try:
@@ -250,7 +256,11 @@ class PodWorker:
             return
         spec = self.pod["spec"]
         name = spec.get("hostname") or self.pod["metadata"]["name"]
-        lines = ["127.0.0.1\tlocalhost", "::1\tlocalhost ip6-localhost ip6-loopback", f"{self.pod_ip}\t{name}"]
+        lines = [
+            "127.0.0.1\tlocalhost",
+            "::1\tlocalhost ip6-localhost ip6-loopback",
+            f"{self.pod_ip}\t{name}",
+        ]
         lines += [f"{alias['ip']}\t{' '.join(alias['hostnames'])}" for alias in spec.get("hostAliases") or []]
         self.hosts = self.folder / "etc-hosts"
         self.hosts.write_text("\n".join(lines) + "\n")
@@ -298,7 +308,7 @@ class PodWorker:
             await first_of(self._removed, self._dirty)
 
     async def _delete(self) -> bool:
-        """Remove the object (finalizers may still hold it); False when the API server could not be reached."""
+        """Remove the object (finalizers may still hold it); False when the API server did not answer."""
         metadata = self.pod["metadata"]
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": self.uid}}
         for pause in (0.1, 0.3, 1.0, 3.0, 10.0):
@@ -355,7 +365,9 @@ class PodWorker:
             return
         metadata = self.pod["metadata"]
         body = {"metadata": {"uid": self.uid}, "status": status}
-        answer = await self.node.api.patch(core("pods", metadata["namespace"], metadata["name"], "status"), body)
+        answer = await self.node.api.patch(
+            core("pods", metadata["namespace"], metadata["name"], "status"), body
+        )
         self._sent = status
         self.pod["status"] = answer.get("status") or {}
         self._place_address()

@@ -36,7 +36,11 @@ async def prepare(
     mounts = container_mounts(container, volumes, variables, termination_log, hosts)
     if node.mounting == "none":
         rewrite = Rewriter(mounts)
-        argv, variables, cwd = [rewrite.text(part) for part in argv], rewrite.environment(variables), rewrite.text(cwd)
+        argv, variables, cwd = (
+            [rewrite.text(part) for part in argv],
+            rewrite.environment(variables),
+            rewrite.text(cwd),
+        )
     else:
         mounts += missing_folder(cwd, mounts)
     return Command(argv, variables, cwd, hostname, mounts, node.mounting)

@@ -24,10 +24,12 @@ class HandlerFailed(Exception):
     """A probe or hook failed; the message goes into the event."""
 
 
-async def carry_out(handler: Object, container: Object, pod_ip: str, process: ContainerProcess, timeout: float) -> None:
-    """One probe or hook. Raises HandlerFailed, also after `timeout` seconds."""
+async def carry_out(
+    handler: Object, container: Object, pod_ip: str, process: ContainerProcess, seconds: float
+) -> None:
+    """One probe or hook. Raises HandlerFailed, also after `seconds`."""
     try:
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(seconds):
             if action := handler.get("httpGet"):
                 await _http(action, container, pod_ip)
             elif action := handler.get("tcpSocket"):
@@ -35,13 +37,15 @@ async def carry_out(handler: Object, container: Object, pod_ip: str, process: Co
                 _, writer = await asyncio.open_connection(host, port)
                 writer.close()
             elif action := handler.get("exec"):
-                code, output = await process.execute(action.get("command") or [], timeout)
+                code, output = await process.execute(action.get("command") or [], seconds)
                 if code != 0:
-                    raise HandlerFailed(output[:_SHOWN_OUTPUT].decode(errors="replace").strip() or f"exit code {code}")
+                    raise HandlerFailed(
+                        output[:_SHOWN_OUTPUT].decode(errors="replace").strip() or f"exit code {code}"
+                    )
             elif action := handler.get("sleep"):
                 await asyncio.sleep(action["seconds"])
     except TimeoutError as error:
-        raise HandlerFailed(f"no answer within {timeout:g} s") from error
+        raise HandlerFailed(f"no answer within {seconds:g} s") from error
     except (OSError, aiohttp.ClientError) as error:
         raise HandlerFailed(str(error) or type(error).__name__) from error
 
@@ -93,7 +97,7 @@ class Probe:
         on_change: Callable[[bool], bool],
         on_failure: Callable[[str], None],
     ) -> None:
-        """Probe until `on_change`, called when a threshold is reached, answers False; `on_failure` hears each one."""
+        """Probe until `on_change`, called at a threshold, answers False; `on_failure` hears each failure."""
         successes = failures = 0
         await asyncio.sleep(self.delay)
         while True:

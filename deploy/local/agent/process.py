@@ -1,4 +1,4 @@
-"""One container's processes: started by the launcher `enter.py`, watched by pidfd, named by pid and start time."""
+"""One container's processes: started by the launcher `enter.py`, watched by pidfd."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Mount:
 
 @dataclass(frozen=True)
 class Command:
-    """What to run, fully resolved: absolute ``cwd``, whole environment, ``mounting`` as `enter.py probe` names it."""
+    """What to run, all resolved: absolute ``cwd``, whole environment, ``mounting`` in `enter.py`'s words."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
@@ -59,10 +59,10 @@ class Ended:
 
 
 class ContainerProcess:
-    """A started container. ``started`` resolves to False if the command could not be run; ``ended`` always resolves."""
+    """A started container; ``started`` is False if the command could not run; ``ended`` always resolves."""
 
     def __init__(self, command: Command, folder: Path, on_output: Callable[[bytes], None]) -> None:
-        """Start. `folder` (the container instance's own) gets the launcher's files; output goes to `on_output`."""
+        """Start. `folder` (this run's own) gets the launcher's files; output goes to `on_output`."""
         loop = asyncio.get_running_loop()
         self.command = command
         self.folder = folder
@@ -97,6 +97,7 @@ class ContainerProcess:
         self._pidfd = os.pidfd_open(self._launcher.pid)
         loop.add_reader(self._pidfd, self._launcher_left)
         self._report_rest = b""
+        self._silent = asyncio.Event()  # both pipes have ended
         self._readers = {report: self._report, output: on_output}
         for descriptor in self._readers:
             os.set_blocking(descriptor, False)
@@ -116,9 +117,9 @@ class ContainerProcess:
         return await asyncio.shield(self.ended)
 
     async def execute(
-        self, argv: Sequence[str], timeout: float, env: Mapping[str, str] | None = None
+        self, argv: Sequence[str], seconds: float, env: Mapping[str, str] | None = None
     ) -> tuple[int, bytes]:
-        """Run a command inside the container; (exit code, its output). Raises TimeoutError; the command is killed."""
+        """Run a command inside the container: (exit code, output). Raises TimeoutError once it is killed."""
         if self.init_pid is None and self.command.mounting != "none":
             raise ProcessLookupError("the container is not running")
         spec = {
@@ -144,7 +145,7 @@ class ContainerProcess:
         with os.fdopen(write, "wb") as pipe, contextlib.suppress(BrokenPipeError):
             pipe.write(json.dumps(spec).encode())
         try:
-            output, _ = await asyncio.wait_for(child.communicate(), timeout)
+            output, _ = await asyncio.wait_for(child.communicate(), seconds)
         except (TimeoutError, asyncio.CancelledError):
             with contextlib.suppress(ProcessLookupError):
                 child.kill()
@@ -168,6 +169,8 @@ class ContainerProcess:
         asyncio.get_running_loop().remove_reader(descriptor)
         os.close(descriptor)
         del self._readers[descriptor]
+        if not self._readers:
+            self._silent.set()
 
     def _report(self, chunk: bytes) -> None:
         *lines, self._report_rest = (self._report_rest + chunk).split(b"\n")
@@ -201,10 +204,9 @@ class ContainerProcess:
 
         Without namespaces a stranger may hold the output for ever, so the wait has an end.
         """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + _PIPE_PATIENCE
-        while self._readers and loop.time() < deadline:
-            await asyncio.sleep(0.005)
+        if self._readers:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._silent.wait(), _PIPE_PATIENCE)
         for descriptor in list(self._readers):
             self._close(descriptor)
         (self.folder / "pid.json").unlink(missing_ok=True)
@@ -214,9 +216,9 @@ class ContainerProcess:
 
 
 async def kill_left_behind(folder: Path) -> int:
-    """Kill the containers that a former agent, which died, has left running below `folder`; how many there were."""
+    """Kill the containers that a dead agent has left running below `folder`; how many there were."""
     killed = 0
-    for record in folder.glob("**/pid.json"):
+    for record in await asyncio.to_thread(lambda: list(folder.glob("**/pid.json"))):
         try:
             raw = json.loads(record.read_text())
             process = processes.Process(int(raw["pid"]), str(raw["started"]))

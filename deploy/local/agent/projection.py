@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
+import functools
 import logging
 import time
 from collections.abc import Callable
@@ -30,7 +32,7 @@ class VolumeError(Exception):
 
 
 def sources_of(kind: str, source: Object) -> list[Object]:
-    """The sources of a projected volume; a configMap, secret or downwardAPI volume is one with a single source."""
+    """The sources of a projected volume; a configMap, secret or downwardAPI volume has a single one."""
     if kind == "projected":
         return list(source.get("sources") or [])
     if kind == "secret":
@@ -63,7 +65,7 @@ class Projection:
                 if kind in source:
                     wanted = (resource, namespace, source[kind]["name"], self._changed.set)
                     self._node.objects.subscribe(*wanted)
-                    self._undo.append(lambda wanted=wanted: self._node.objects.unsubscribe(*wanted))
+                    self._undo.append(functools.partial(self._node.objects.unsubscribe, *wanted))
             if token := source.get("serviceAccountToken"):
                 seconds = int(token.get("expirationSeconds") or 3600)
                 self._tokens[token["path"]] = Token(
@@ -91,10 +93,8 @@ class Projection:
         while True:
             renew = min((token.renew_at for token in self._tokens.values()), default=None)
             wait = None if renew is None else max(renew - time.time(), 0.0)
-            try:
+            with contextlib.suppress(TimeoutError):  # then a token is to be renewed
                 await asyncio.wait_for(self._changed.wait(), wait)
-            except TimeoutError:
-                pass  # a token is to be renewed
             self._changed.clear()
             try:
                 self._write(await self._render())

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import shutil
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import aiohttp
@@ -57,8 +58,16 @@ MANIFESTS: tuple[tuple[str, Object], ...] = (
                     "resources": ["persistentvolumes"],
                     "verbs": ["get", "list", "watch", "create", "delete"],
                 },
-                {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get", "list", "watch"]},
-                {"apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"], "verbs": ["get", "list", "watch"]},
+                {
+                    "apiGroups": [""],
+                    "resources": ["persistentvolumeclaims"],
+                    "verbs": ["get", "list", "watch"],
+                },
+                {
+                    "apiGroups": ["storage.k8s.io"],
+                    "resources": ["storageclasses"],
+                    "verbs": ["get", "list", "watch"],
+                },
                 {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
             ],
         },
@@ -105,11 +114,11 @@ class Provisioner:
                 for volume in change.items:
                     await self._until_done(self._reclaim, volume)
 
-    async def _until_done(self, work: object, item: Object) -> None:
+    async def _until_done(self, work: Callable[[Object], Awaitable[None]], item: Object) -> None:
         """Try a few times: a lost answer must not leave a claim pending until its next change."""
         for attempt in range(5):
             try:
-                await work(item)  # type: ignore[operator]
+                await work(item)
                 return
             except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
                 log.warning("%s %s: %s", item.get("kind", ""), item["metadata"]["name"], error)
@@ -159,7 +168,9 @@ class Provisioner:
             if error.status != 409:
                 raise
         else:
-            self._events.post(claim, "ProvisioningSucceeded", f"Successfully provisioned volume pvc-{uid} in {folder}")
+            self._events.post(
+                claim, "ProvisioningSucceeded", f"Successfully provisioned volume pvc-{uid} in {folder}"
+            )
 
     def _refuse(self, claim: Object, why: str) -> None:
         uid = claim["metadata"]["uid"]
@@ -191,7 +202,7 @@ async def serve(kubeconfig: Path, folder: Path) -> None:
     """Run a provisioner until cancelled."""
     api = Api(kubeconfig)
     try:
-        await Provisioner(api, folder.absolute()).run()
+        await Provisioner(api, folder).run()
     finally:
         await api.close()
 
@@ -200,7 +211,7 @@ def main() -> None:
     if len(sys.argv) != 3:
         sys.exit("python -m deploy.local.agent.provisioner KUBECONFIG FOLDER")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    asyncio.run(serve(Path(sys.argv[1]), Path(sys.argv[2])))
+    asyncio.run(serve(Path(sys.argv[1]), Path(sys.argv[2]).absolute()))
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ class Record:
         self.state = {"running": {"startedAt": now_text()}}
 
     def end(self, exit_code: int, signal: int, reason: str, message: str) -> None:
-        """The container has ended; kubelet's reasons are Completed, Error, StartError, ContainerStatusUnknown."""
+        """It has ended; kubelet's reasons: Completed, Error, StartError, ContainerStatusUnknown."""
         running = self.state.get("running") or {}
         terminated: Object = {
             "exitCode": exit_code,

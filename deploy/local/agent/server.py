@@ -1,4 +1,4 @@
-"""The part of kubelet's own API that `kubectl logs` needs, on each node's address, for the API server only."""
+"""The part of kubelet's own API that `kubectl logs` needs, on each node's address."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from deploy.local.agent.agent import NodeAgent
 from deploy.local.agent.container import Container
@@ -42,12 +43,14 @@ class KubeletServer:
             await self._runner.cleanup()
 
     @web.middleware
-    async def _authorize(self, request: web.Request, handler: object) -> web.StreamResponse:
+    async def _authorize(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         certificate = request.transport.get_extra_info("peercert") if request.transport else None
         subject = dict(pair for group in (certificate or {}).get("subject", ()) for pair in group)
         if subject.get("commonName") not in self._client_names:
-            return web.Response(status=403, text=f"{subject.get('commonName')!r} may not read this node's logs\n")
-        return await handler(request)  # type: ignore[operator]  # aiohttp's own Handler type is private
+            return web.Response(
+                status=403, text=f"{subject.get('commonName')!r} may not read this node's logs\n"
+            )
+        return await handler(request)
 
     async def _health(self, _: web.Request) -> web.Response:
         return web.Response(text="ok")
@@ -61,7 +64,9 @@ class KubeletServer:
         worker = self._agent.find(names["namespace"], names["pod"])
         container = worker.container(names["container"]) if worker is not None else None
         if container is None:
-            return web.Response(status=404, text=f"no container {names['container']!r} in pod {names['pod']!r} here\n")
+            return web.Response(
+                status=404, text=f"no container {names['container']!r} in pod {names['pod']!r} here\n"
+            )
         try:
             options = _options(request)
         except ValueError as error:

@@ -10,6 +10,7 @@ from datetime import datetime
 
 from deploy.local.agent.kube import Api, Object, core
 
+_FIRST_ANSWER = 10.0  # s
 _RENEW_AT = 0.8  # of a token's life, as kubelet does
 _RENEW_LATEST = 24 * 3600.0  # s
 
@@ -23,7 +24,7 @@ class _Watched:
 
 
 class Objects:
-    """Single ConfigMaps and Secrets, watched while somebody subscribes (the one way a node may watch them)."""
+    """Single ConfigMaps and Secrets, watched while somebody subscribes (no other watch is a node's right)."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -46,10 +47,10 @@ class Objects:
             if watched.task is not None:
                 watched.task.cancel()
 
-    async def current(self, resource: str, namespace: str, name: str, timeout: float = 10.0) -> Object | None:
+    async def current(self, resource: str, namespace: str, name: str) -> Object | None:
         """The subscribed object, or None when there is none. Raises TimeoutError if the API does not say."""
         watched = self._watched[(resource, namespace, name)]
-        await asyncio.wait_for(watched.listed.wait(), timeout)
+        await asyncio.wait_for(watched.listed.wait(), _FIRST_ANSWER)
         return watched.item
 
     async def _follow(self, key: tuple[str, str, str], watched: _Watched) -> None:
@@ -73,7 +74,7 @@ class Token:
         self.renew_at = 0.0  # s since the epoch
 
     async def current(self) -> str:
-        """A token that is fresh. Raises ApiError; then the one in the volume, if any, is still good for a while."""
+        """A fresh token. Raises ApiError; then the one in the volume, if any, is still good for a while."""
         now = time.time()
         if now < self.renew_at:
             return self._token

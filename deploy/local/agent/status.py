@@ -12,7 +12,7 @@ from deploy.local.agent.restarts import wants_restart
 
 
 def phase_of(pod: Object, specs: Mapping[str, Object], records: Sequence[Record], over: bool) -> str:
-    """Pending, Running, Succeeded or Failed. `over`: nothing will be started any more (deletion, deadline)."""
+    """Pending, Running, Succeeded or Failed. `over`: nothing will be started any more."""
 
     def done(record: Record) -> bool:
         ended = record.terminated
@@ -65,7 +65,10 @@ def conditions(pod: Object, records: Sequence[Record], phase: str, ready_to_star
         not_ready, initial = ("PodFailed", ""), ("ContainersNotInitialized", "")
     else:
         not_ready = ("ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]")
-        initial = ("ContainersNotInitialized", f"containers with incomplete status: [{' '.join(uninitialized)}]")
+        initial = (
+            "ContainersNotInitialized",
+            f"containers with incomplete status: [{' '.join(uninitialized)}]",
+        )
     containers_ready = not terminal and not unready
     gate_reason = ("ReadinessGatesNotReady", f"readiness gates not met: {', '.join(closed)}")
     initialized = begun or not uninitialized or phase == "Succeeded"
@@ -73,11 +76,15 @@ def conditions(pod: Object, records: Sequence[Record], phase: str, ready_to_star
         _condition(pod, "PodReadyToStartContainers", ready_to_start and not terminal, ("", "")),
         _condition(pod, "Initialized", initialized, initial, completed=phase == "Succeeded"),
         _condition(pod, "ContainersReady", containers_ready, not_ready),
-        _condition(pod, "Ready", containers_ready and not closed, gate_reason if containers_ready else not_ready),
+        _condition(
+            pod, "Ready", containers_ready and not closed, gate_reason if containers_ready else not_ready
+        ),
     ]
 
 
-def _condition(pod: Object, kind: str, true: bool, why_not: tuple[str, str], completed: bool = False) -> Object:
+def _condition(
+    pod: Object, kind: str, true: bool, why_not: tuple[str, str], completed: bool = False
+) -> Object:
     status = "True" if true else "False"
     former: Object = next(
         (c for c in (pod.get("status") or {}).get("conditions") or [] if c["type"] == kind),
@@ -106,7 +113,7 @@ def pod_status(
     reason: str = "",
     message: str = "",
 ) -> dict[str, Any]:
-    """The status to patch in. `addresses` are (pod IP or "", host IP); empty reason and message clear them."""
+    """The status to patch in. `addresses`: (pod IP or "", host IP); empty reason and message clear them."""
     pod_ip, host_ip = addresses
     inits = [record.status() for record in records if record.kind != MAIN]
     status: dict[str, Any] = {

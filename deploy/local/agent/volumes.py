@@ -69,10 +69,9 @@ class PodVolumes:
         for kind, make in makers.items():
             if volume.get(kind) is not None:
                 return await make(name, volume[kind])
-        kind = next((kind for kind in volume if kind in KINDS), None)
-        if kind is None:
-            return await self._empty_dir(name, {})  # no source at all means emptyDir
-        return await self._projected(name, kind, volume[kind])
+        for kind in volume.keys() & KINDS:
+            return await self._projected(name, kind, volume[kind])
+        return await self._empty_dir(name, {})  # no source at all means emptyDir
 
     async def _empty_dir(self, name: str, _: Object) -> Path:
         folder = self._folder / "empty-dir" / name
@@ -81,19 +80,7 @@ class PodVolumes:
         return folder
 
     async def _host_path(self, _: str, source: Object) -> Path:
-        path, kind = Path(source["path"]), source.get("type") or ""
-        if kind == "DirectoryOrCreate":
-            path.mkdir(parents=True, exist_ok=True, mode=0o755)
-            kind = "Directory"
-        elif kind == "FileOrCreate":
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch(mode=0o644)
-            kind = "File"
-        if not path.exists():
-            raise VolumeError(f"hostPath {str(path)!r} does not exist")
-        if kind and not _FILE_TYPES[kind](path.stat().st_mode):
-            raise VolumeError(f"hostPath {str(path)!r} is not a {kind}")
-        return path
+        return _checked(source)
 
     async def _claim(self, name: str, source: Object) -> Path:
         return await self._bound(name, source["claimName"], "", bool(source.get("readOnly")))
@@ -165,3 +152,20 @@ class PodVolumes:
         for projection in self._projections:
             projection.close()
         self._projections.clear()
+
+
+def _checked(source: Object) -> Path:
+    """A hostPath volume's path, made and checked as its type says. Raises VolumeError."""
+    path, kind = Path(source["path"]), source.get("type") or ""
+    if kind == "DirectoryOrCreate":
+        path.mkdir(parents=True, exist_ok=True, mode=0o755)
+        kind = "Directory"
+    elif kind == "FileOrCreate":
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o644)
+        kind = "File"
+    if not path.exists():
+        raise VolumeError(f"hostPath {str(path)!r} does not exist")
+    if kind and not _FILE_TYPES[kind](path.stat().st_mode):
+        raise VolumeError(f"hostPath {str(path)!r} is not a {kind}")
+    return path
