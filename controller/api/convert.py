@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
 
 from controller.api import values
 from controller.api.gpupool import GPUPool
@@ -19,7 +20,7 @@ from controller.api.rlhfjob import RLHFJob, RLHFJobSpec
 from controller.policy.jobs import Desired, ResumeRequest, RunState
 from controller.policy.params import ParamError
 from controller.policy.queueing import make_policy
-from controller.policy.stopping import make_rule
+from controller.policy.stopping import MODIFIERS, make_rule
 from controller.policy.types import Hold, Mode, PolicySpec, cap_mode
 
 __all__ = [
@@ -87,12 +88,13 @@ def desired(obj: Mapping[str, Any], pool: GPUPool | None) -> Desired:
         )
     spec = job.spec
     problem = None
-    rule, modifiers = _NO_RULE, ()
+    rule = _NO_RULE
+    modifiers: tuple[PolicySpec, ...] = ()
     try:
         rule, modifiers = spec.stop_rule.chosen(), tuple(m.chosen() for m in spec.modifiers)
         make_rule(rule, modifiers)
     except ParamError as error:
-        problem = ("InvalidStopRule", f"spec: {error}")
+        problem = ("InvalidStopRule", _explain_param(error))
     ref = spec.workload.ref
     problem = problem or _retention_problem(spec) or _pool_problem(job, pool)
     return Desired(
@@ -198,6 +200,13 @@ def _explain(error: ValidationError) -> str:
     message = first["msg"].removeprefix("Value error, ")
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return f"{path}:{value} {message}{more}"
+
+
+def _explain_param(error: ParamError) -> str:
+    """The same for what a rule itself refuses, with the names that users write."""
+    owner, _, name = error.field.partition(".")
+    where = "spec.modifiers" if owner in MODIFIERS else "spec.stopRule"
+    return f"{where}.{owner}.{to_camel(name)}: {error.value!r} is not allowed, expected {error.expected}"
 
 
 def _short(value: Any) -> str:

@@ -120,7 +120,8 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 def _flat(value: Any) -> Json:
     out: Json = {}
-    for name, key, _, default in _fields(type(value)):
+    cls: Any = type(value)
+    for name, key, _, default in _fields(cls):
         given = getattr(value, name)
         if given == default and not (isinstance(given, float) and math.copysign(1, given) < 0):
             continue

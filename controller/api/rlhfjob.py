@@ -127,7 +127,8 @@ class Metric(Spec):
 
 
 if TYPE_CHECKING:
-    StopRule = Modifier = rules.Union
+    StopRule = rules.Union
+    Modifier = rules.Union
 else:
     StopRule = rules.union_of("StopRule", "stopRule", RULES)
     Modifier = rules.union_of("Modifier", "modifier", MODIFIERS)

@@ -38,7 +38,7 @@ class Union(Spec):
 
     @model_validator(mode="after")
     def _one_member(self) -> Union:
-        names = [to_camel(n) for n in type(self).model_fields]
+        names = [field.alias or name for name, field in type(self).model_fields.items()]
         if len(self.model_fields_set) != 1 or getattr(self, next(iter(self.model_fields_set))) is None:
             raise ValueError(
                 f"{len(self.model_fields_set)} members, exactly one is needed of: {', '.join(names)}"

@@ -73,10 +73,11 @@ def changed(obj: Json, path: str, value: Any) -> Json:
     *parents, last = path.split(".")
     for part in parents:
         node = node[int(part)] if isinstance(node, list) else node.setdefault(part, {})
+    key: Any = int(last) if isinstance(node, list) else last
     if value is DELETE:
-        del node[last]
+        del node[key]
     else:
-        node[last] = value
+        node[key] = value
     return found
 
 

@@ -1,0 +1,250 @@
+"""Specs to the brain's wishes: what is right arrives, what is wrong becomes a problem that says what."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from api_examples import DELETE, JOB, POOL, TEMPLATE, changed, pool
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.api.convert import StatusError, desired, holds, parse_pool, policy, stored_holds
+from controller.policy.jobs import Direction, ResumeFrom, ResumeRequest, RunState
+from controller.policy.stopping import RULES, make_rule
+from controller.policy.types import Hold, Mode, PolicySpec
+
+
+def test_a_valid_spec_arrives_whole() -> None:
+    obj = changed(JOB, "metadata.uid", "u-1")
+    obj = changed(obj, "metadata.generation", 4)
+    obj = changed(obj, "spec.resume", {"id": "r1", "from": "Step", "step": 400})
+    obj = changed(
+        obj, "spec.metrics", [{"name": "kl", "role": "Guardrail"}, {"name": "loss", "direction": "Minimize"}]
+    )
+    found = desired(obj, pool())
+    assert found.problem is None
+    assert (found.key, found.uid, found.generation) == ("team/run", "u-1", 4)
+    assert (found.metric, found.direction) == ("loss", Direction.MINIMIZE)
+    assert (found.replicas, found.gpus_per_replica) == (1, 2)
+    assert found.rule == PolicySpec("kDeclines", {"k": 3, "min_delta": 0.01})
+    assert found.modifiers == (PolicySpec("warmUp", {"min_evals": 4}),)
+    assert make_rule(found.rule, found.modifiers)
+    assert (found.mode, found.run_state, found.deleting) == (Mode.ENFORCE, RunState.RUN, False)
+    assert found.resume == ResumeRequest("r1", ResumeFrom.STEP, 400)
+    assert found.workload_ref == ""
+
+
+def test_defaults_are_those_of_the_schema() -> None:
+    obj = changed(changed(JOB, "spec.stopRule", {"kDeclines": {}}), "spec.modifiers", DELETE)
+    found = desired(obj, pool())
+    assert found.problem is None
+    assert found.rule == PolicySpec("kDeclines", {"k": 3, "min_delta": 0.0})
+    assert found.modifiers == ()
+    assert (found.max_step_lag, found.resume) == (0, None)
+
+
+def test_a_reference_is_named() -> None:
+    ref = {"apiVersion": "batch/v1", "kind": "Job", "name": "mine"}
+    assert desired(changed(JOB, "spec.workload", {"ref": ref}), pool()).workload_ref == "batch/v1 Job mine"
+
+
+def test_deletion_shows_also_on_a_bad_spec() -> None:
+    obj = changed(changed(JOB, "metadata.deletionTimestamp", "2026-11-21T09:00:00Z"), "spec.gang", 3)
+    found = desired(obj, pool())
+    assert found.deleting
+    assert found.problem is not None
+    assert found.mode is Mode.OFF
+
+
+@pytest.mark.parametrize(
+    ("asked", "cap", "got"),
+    [
+        ("Enforce", "Enforce", Mode.ENFORCE),
+        ("Enforce", "Shadow", Mode.SHADOW),
+        ("Shadow", "Off", Mode.OFF),
+        ("Off", "Enforce", Mode.OFF),
+    ],
+)
+def test_the_pool_caps_the_mode(asked: str, cap: str, got: Mode) -> None:
+    assert desired(changed(JOB, "spec.mode", asked), pool(modeCap=cap)).mode is got
+
+
+K, DELTA = "spec.stopRule.kDeclines.k", "spec.stopRule.kDeclines.minDelta"
+KEPT = "spec.checkpoints.retention.volumeClaim.claimName"
+REF = {"apiVersion": "batch/v1", "kind": "Job", "name": "x"}
+UNION = "exactly one is needed of: "
+
+# (path, value, what the message says)
+INVALID: list[tuple[str, Any, str]] = [
+    (K, 0, f"{K}: is 0: Input should be greater"),
+    (K, "3", "is '3': Input should be a valid integer"),
+    (DELTA, 0.1, f"{DELTA}: is 0.1: Input should be a valid string"),
+    (DELTA, "much", "is 'much': String should match pattern"),
+    ("spec.stopRule", {}, f"0 members, {UNION}kDeclines"),
+    ("spec.stopRule", {name: {} for name in RULES}, f"{len(RULES)} members, {UNION}kDeclines"),
+    ("spec.stopRule", {"guess": {}}, "spec.stopRule.guess"),
+    ("spec.modifiers", [{}], "spec.modifiers.0: 0 members"),
+    ("spec.workload", {}, f"0 members, {UNION}template, ref"),
+    ("spec.workload.ref", REF, f"2 members, {UNION}template, ref"),
+    ("spec.metrics", [], "spec.metrics"),
+    ("spec.metrics", [{"name": "a", "role": "Proxy"}], "exactly one of role Primary is needed, found 0"),
+    ("spec.metrics", [{"name": "a"}, {"name": "b"}], "found 2"),
+    (KEPT, "work", "another volume claim than location"),
+    ("spec.checkpoints.location.objectStore", {"uri": "s3://b/x"}, "2 members"),
+    ("spec.checkpoints.layout", "Mine", "'Plain', 'HuggingFace'"),
+    ("spec.gang.gpusPerReplica", 0, "greater than or equal to 1"),
+    ("spec.gang.replicas", True, "valid integer"),
+    ("spec.resume", {"id": "a", "from": "Step"}, "step is needed with from: Step"),
+    ("spec.resume", {"id": "a", "step": 3}, "only with it, from is Best"),
+    ("spec.colour", "red", "spec.colour"),
+    ("spec.pool", DELETE, "spec.pool: Field required"),
+    ("spec", DELETE, "spec: Field required"),
+    ("spec", None, "spec"),
+    ("metadata.name", "x" * 41, "at most 40 characters"),
+]
+REFUSED: list[tuple[str, Any, str, str]] = [
+    (
+        K,
+        5,
+        "InvalidStopRule",
+        "spec.modifiers.warmUp.minEvals: 4 is not allowed, expected at least kDeclines.k = 5",
+    ),
+    (DELTA, "-0.1", "InvalidStopRule", f"{DELTA}: -0.1 is not allowed, expected a value >= 0"),
+    ("spec.priority", 11, "PriorityTooHigh", "spec.priority: 11 is above the ceiling of GPUPool 'a100'"),
+    ("metadata.namespace", "other", "NamespaceNotAllowed", "does not allow namespace 'other', only: team"),
+]
+BAD = [(path, value, "InvalidSpec", said) for path, value, said in INVALID] + REFUSED
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "reason", "said"), BAD, ids=[f"{b[0]}-{n}" for n, b in enumerate(BAD)]
+)
+def test_a_bad_spec_is_a_problem_in_words(path: str, value: Any, reason: str, said: str) -> None:
+    found = desired(changed(JOB, path, value), pool())
+    assert found.problem is not None
+    assert found.problem[0] == reason
+    assert said in found.problem[1]
+    assert len(found.problem[1]) < 400
+
+
+def test_a_missing_pool_is_a_problem() -> None:
+    assert desired(JOB, None).problem == ("PoolNotFound", "spec.pool: there is no GPUPool 'a100'")
+
+
+def test_trainers_must_not_mount_what_is_kept() -> None:
+    template = copy.deepcopy(TEMPLATE)
+    template["spec"]["template"]["spec"]["volumes"] = [
+        {"name": "a", "persistentVolumeClaim": {"claimName": "work"}},
+        {"name": "b", "persistentVolumeClaim": {"claimName": "kept"}},
+    ]
+    found = desired(changed(JOB, "spec.workload.template", template), pool())
+    assert found.problem is not None
+    assert found.problem[0] == "RetentionReachable"
+    assert "'kept' is mounted by pods of spec.workload.template" in found.problem[1]
+    del template["spec"]["template"]["spec"]["volumes"][1]
+    assert desired(changed(JOB, "spec.workload.template", template), pool()).problem is None
+
+
+STORES = [
+    ("s3://b/run", "s3://b/kept", True),
+    ("s3://b/run", "s3://b/run", False),
+    ("s3://b/run", "s3://b/run/kept", False),
+    ("s3://b/all/run", "s3://b/all", False),
+    ("s3://b/run", "s3://b/run-kept", True),
+]
+
+
+@pytest.mark.parametrize(("location", "retention", "fine"), STORES)
+def test_object_stores_lie_apart(location: str, retention: str, fine: bool) -> None:
+    obj = changed(JOB, "spec.checkpoints.location", {"objectStore": {"uri": location}})
+    obj = changed(obj, "spec.checkpoints.retention", {"objectStore": {"uri": retention}})
+    assert (desired(obj, pool()).problem is None) is fine
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def paths(node: Any, prefix: str = "") -> list[str]:
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    return [p for k, v in items for p in (f"{prefix}{k}", *paths(v, f"{prefix}{k}."))]
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_no_spec_raises(data: st.DataObject) -> None:
+    """Whatever stands in a spec, there is a `Desired`, and without a problem its rule can be made."""
+    obj = JOB
+    for _ in range(data.draw(st.integers(1, 3))):
+        candidates = [p for p in paths(obj) if p.startswith("spec")]
+        obj = changed(
+            obj, data.draw(st.sampled_from(candidates or ["spec"])), data.draw(JUNK | st.just(DELETE))
+        )
+        if "spec" not in obj:
+            break
+    found = desired(obj, pool())
+    if found.problem is None:
+        make_rule(found.rule, found.modifiers)
+        assert found.replicas >= 1
+        assert found.gpus_per_replica >= 1
+
+
+def test_pools_read_as_models() -> None:
+    found = parse_pool(POOL)
+    assert not isinstance(found, tuple)
+    assert policy(found) == PolicySpec("fifo", {"backfill": False})
+    assert found.selects({"gpu": "a100", "zone": "b"})
+    assert not found.selects({"gpu": "h100"})
+    assert not found.selects({})
+    assert (found.ceiling("team"), found.ceiling("other")) == (10, None)
+
+
+def test_every_namespace_is_a_fallback() -> None:
+    open_pool = pool(allowedNamespaces=[{"name": "*"}, {"name": "vip", "maxPriority": 100}])
+    assert (open_pool.ceiling("vip"), open_pool.ceiling("anyone")) == (100, 0)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("spec.nodeSelector", [], "spec.nodeSelector"),
+        ("spec.queuePolicy", {"fifo": {}, "other": {}}, "other"),
+        ("spec.queuePolicy", {"fifo": {"backfill": "Perhaps"}}, "'Enabled' or 'Disabled'"),
+        ("spec.holdSeconds", 0, "greater than or equal to 1"),
+        ("metadata.name", "a.b", "metadata.name"),
+    ],
+)
+def test_a_bad_pool_is_a_problem_in_words(path: str, value: Any, said: str) -> None:
+    found = parse_pool(changed(POOL, path, value))
+    assert isinstance(found, tuple)
+    assert found[0] == "InvalidSpec"
+    assert said in found[1]
+
+
+def test_switches_are_words() -> None:
+    assert policy(pool(queuePolicy={"fifo": {"backfill": "Enabled"}})) == PolicySpec(
+        "fifo", {"backfill": True}
+    )
+
+
+@given(
+    st.lists(
+        st.builds(
+            Hold, st.just("a/b"), st.just("c/d"), st.just(("n1", "n1")), st.floats(min_value=1, max_value=4e9)
+        ),
+        max_size=3,
+    ).map(tuple)
+)
+def test_holds_read_back_exactly(found: tuple[Hold, ...]) -> None:
+    assert holds({"holds": stored_holds(found)}) == found
+
+
+def test_spoilt_holds_are_named() -> None:
+    assert holds(None) == holds({}) == ()
+    with pytest.raises(StatusError, match=r"status\.holds"):
+        holds({"holds": [{"source": "a/b"}]})
