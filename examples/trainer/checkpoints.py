@@ -30,7 +30,6 @@ from examples.trainer.task import Floats
 
 MANIFEST = "manifest.json"
 PARAMETERS = "params.npz"
-PINS_FOLDER = ".evalstop"
 _TEMPORARY = ".tmp-"
 _REPLACED = ".old-"
 _NAME = re.compile(r"step-(\d{1,12})")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from examples.evalstop_client import EvalStopClient
-from examples.trainer.checkpoints import PINS_FOLDER, CheckpointError, CheckpointFolder, load, read
+from examples.trainer.checkpoints import CheckpointError, CheckpointFolder, load, read
 from examples.trainer.settings import RESUME_AUTO, RESUME_FRESH, Settings
 from examples.trainer.task import Floats
 from examples.trainer.termination import EXIT_TERMINATED, Termination
@@ -108,17 +108,9 @@ class TrainerProcess:
         self._load(checkpoint.path, checkpoint.run, checkpoint.step, state)
 
     def _locate(self, text: str) -> Path:
-        """A resume path as this container sees it: absolute, or relative to the checkpoint folder.
-
-        Restored checkpoints lie under the pins folder of the volume, which another pod may have mounted
-        elsewhere: what follows that folder's name is looked for in ours.
-        """
-        path = Path(text)
-        if self.settings.checkpoints is None or (path.is_absolute() and path.exists()):
-            return path
-        if PINS_FOLDER in path.parts:
-            path = Path(*path.parts[path.parts.index(PINS_FOLDER) :])
-        return self.settings.checkpoints / path
+        """A resume path as this container sees it: absolute, or relative to the checkpoint folder."""
+        folder = self.settings.checkpoints
+        return Path(text) if folder is None else folder / text
 
     def _load_from(self, path: Path) -> None:
         checkpoint = read(path)
