@@ -136,9 +136,8 @@ class Recorder:
                 series.created = True
                 return
             except AlreadyExists:  # told before a restart, or the answer to an earlier create was lost
-                told = await self._api.get(EVENTS, name, namespace)
-                series.count += int(told.get("count") or 1)
                 series.created = True
+                series.count += 1
         patch = {"count": series.count, "lastTimestamp": stamp}
         try:
             await self._api.merge_patch(EVENTS, name, patch, namespace)

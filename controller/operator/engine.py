@@ -24,6 +24,7 @@ from controller.kube.resources import GPUPOOLS, NODES, Resource
 from controller.kube.trim import Object
 from controller.kube.watch import WatchShell
 from controller.metrics import AddressPolicy, ScrapeLoop, Scraper
+from controller.metrics.loop import Scrape
 from controller.operator import log
 from controller.operator.actions import Actions
 from controller.operator.brain import Brain
@@ -54,7 +55,7 @@ class Engine:
 
     Args:
         settings: see Settings. connection: to the API server.
-        api: tests give one that fails on purpose. clock: seconds since the epoch.
+        api, scrape: tests give ones of their own. clock: seconds since the epoch.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Engine:
         settings: Settings,
         connection: Connection,
         api: Api | None = None,
+        scrape: Scrape | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         monotonic = time.monotonic
@@ -78,6 +80,7 @@ class Engine:
         self.brain = Brain(self.world, self.metrics, clock, self._decisions)
         self._views: dict[JobKey, tuple[str, JobView | None]] = {}
         self._progress = {"jobs": monotonic(), "pools": monotonic()}
+        self._scrape = scrape
         self._mended_after_start = False
         self._shell: WatchShell | None = None
 
@@ -129,15 +132,10 @@ class Engine:
         code = 1
         tasks: list[asyncio.Task[Any]] = []
         try:
-            async with Scraper(
-                AddressPolicy.parse(self._settings.scrape_addresses), timeout=self._settings.scrape_timeout
-            ) as scraper:
-                loop = ScrapeLoop(
-                    scraper.scrape, self.targets.deliver, concurrency=self._settings.scrape_concurrency
+            async with contextlib.AsyncExitStack() as stack:
+                tasks = self._spawn(
+                    self._main(await self._scrape_loop(stack)), measure_lag(self.metrics, self.health)
                 )
-                self.targets.connect(loop)
-                self._watch_scrapes(loop)
-                tasks = self._spawn(self._main(loop), measure_lag(self.metrics, self.health))
                 stopping = asyncio.create_task(stop.wait(), name="stop")
                 await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
                 stopping.cancel()
@@ -154,6 +152,17 @@ class Engine:
                 await asyncio.to_thread(self._decisions.close)
         _logger.info("ended", code=code)
         return code
+
+    async def _scrape_loop(self, stack: contextlib.AsyncExitStack) -> ScrapeLoop:
+        scrape = self._scrape
+        if scrape is None:
+            addresses = AddressPolicy.parse(self._settings.scrape_addresses)
+            scraper = Scraper(addresses, timeout=self._settings.scrape_timeout)
+            scrape = (await stack.enter_async_context(scraper)).scrape
+        loop = ScrapeLoop(scrape, self.targets.deliver, concurrency=self._settings.scrape_concurrency)
+        self.targets.connect(loop)
+        self._watch_scrapes(loop)
+        return loop
 
     async def _main(self, loop: ScrapeLoop) -> None:
         await self._first_lists()

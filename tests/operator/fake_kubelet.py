@@ -1,0 +1,192 @@
+"""Nodes without machines: registers them, keeps them Ready, and plays their pods by writing pod status.
+
+Everything else is real: the API server, the Job controller that makes and deletes the pods, the scheduler that
+binds them. Training pods run until told otherwise; access pods answer from a `FakeStore` at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kubernetes import client, watch
+from kubernetes.client.exceptions import ApiException
+
+from controller import names
+
+GPUS = names.GPU_RESOURCE
+DIGEST = "sha256:" + "d" * 64
+
+
+@dataclass
+class FakeStore:
+    """What is in the checkpoint store, as far as an access Job's answer tells of it."""
+
+    steps: set[int] = field(default_factory=lambda: set(range(0, 2000, 10)))
+    failures: list[tuple[str, str]] = field(default_factory=list)  # (operation, reason), used up in order
+    asked: list[dict[str, Any]] = field(default_factory=list)
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append(request)
+        operation, step = request["operation"], request["step"]
+        if self.failures and self.failures[0][0] == operation:
+            _, reason = self.failures.pop(0)
+            return {"ok": False, "reason": reason, "message": f"made to fail: {reason}"}
+        if operation == "secure":
+            there = [s for s in self.steps if step - request.get("maxStepLag", 0) <= s <= step]
+            if not there:
+                return {
+                    "ok": False,
+                    "reason": "CheckpointMissing",
+                    "message": f"no checkpoint of step {step}",
+                }
+            step = max(there)
+        folder = {"secure": "pins", "retain": "kept", "restore": "resume"}[operation]
+        return {
+            "ok": True,
+            "step": step,
+            "path": f"s3://{folder}/{request['owner']}/{step}",
+            "digest": DIGEST,
+            "sourceDigest": DIGEST,
+            "bytes": 10,
+            "files": 1,
+        }
+
+    def done(self, operation: str) -> list[int]:
+        return [r["step"] for r in self.asked if r["operation"] == operation]
+
+
+class FakeKubelet:
+    """Nodes of one pool. ``holding``: pods told to end go on terminating until it is cleared."""
+
+    def __init__(
+        self, api: client.ApiClient, nodes: Iterable[str], labels: dict[str, str], gpus: int = 2
+    ) -> None:
+        self.store = FakeStore()
+        self.holding = threading.Event()
+        self.pod_ip = "127.0.0.1"
+        self.pool = labels.get("pool", "")
+        self._core, self._leases = client.CoreV1Api(api), client.CoordinationV1Api(api)
+        self._nodes, self._labels, self._gpus = list(nodes), labels, gpus
+        self._stop = threading.Event()
+        self._watch = watch.Watch()
+        self._threads = [
+            threading.Thread(target=self._follow, daemon=True),
+            threading.Thread(target=self._beat, daemon=True),
+        ]
+
+    def __enter__(self) -> FakeKubelet:
+        for name in self._nodes:
+            self._register(name)
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._watch.stop()
+        for name in self._nodes:
+            with contextlib.suppress(ApiException):
+                self._core.delete_node(name)
+
+    def finish(self, namespace: str, job: str, phase: str = "Succeeded") -> None:
+        """The training pods of a job end by themselves."""
+        selector = f"{names.LABEL_JOB}={job},{names.LABEL_COMPONENT}=workload"
+        for pod in self._core.list_namespaced_pod(namespace, label_selector=selector).items:
+            if pod.status.phase == "Running":
+                code = 0 if phase == "Succeeded" else 1
+                self._patch(pod, {"phase": phase, "containerStatuses": [_ended(pod, code, "")]})
+
+    def release(self) -> None:
+        """Let pods that were held while terminating go."""
+        self.holding.clear()
+        for pod in self._core.list_pod_for_all_namespaces().items:
+            if pod.spec.node_name in self._nodes and pod.metadata.deletion_timestamp:
+                self._remove(pod)
+
+    def _register(self, name: str) -> None:
+        body = {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **self._labels}}}
+        self._core.create_node(body)
+        self._core.patch_node_status(name, {"status": self._node_status()})
+        spec = {"holderIdentity": name, "leaseDurationSeconds": 40}
+        self._leases.create_namespaced_lease("kube-node-lease", {"metadata": {"name": name}, "spec": spec})
+
+    def _node_status(self) -> dict[str, Any]:
+        room = {"cpu": "64", "memory": "64Gi", "pods": "110", GPUS: str(self._gpus)}
+        ready = {"type": "Ready", "status": "True", "reason": "Fake", "message": "played by a test"}
+        return {"capacity": room, "allocatable": room, "conditions": [ready]}
+
+    def _beat(self) -> None:
+        while not self._stop.wait(8.0):
+            for name in self._nodes:
+                with contextlib.suppress(ApiException):
+                    self._core.patch_node_status(name, {"status": self._node_status()})
+
+    def _follow(self) -> None:
+        while not self._stop.is_set():
+            with contextlib.suppress(ApiException, OSError):
+                for event in self._watch.stream(self._core.list_pod_for_all_namespaces, timeout_seconds=300):
+                    if self._stop.is_set():
+                        return
+                    pod = event["object"]
+                    if pod.spec.node_name in self._nodes and event["type"] != "DELETED":
+                        self._play(pod)
+
+    def _play(self, pod: client.V1Pod) -> None:
+        if pod.metadata.deletion_timestamp is not None:
+            if not self.holding.is_set():
+                self._remove(pod)
+        elif pod.status.phase == "Pending":
+            if (pod.metadata.labels or {}).get(names.LABEL_COMPONENT) == "access":
+                self._answer(pod)
+            else:
+                self._run(pod)
+
+    def _remove(self, pod: client.V1Pod) -> None:
+        with contextlib.suppress(ApiException):
+            self._core.delete_namespaced_pod(
+                pod.metadata.name, pod.metadata.namespace, grace_period_seconds=0
+            )
+
+    def _run(self, pod: client.V1Pod) -> None:
+        statuses = [
+            {
+                "name": c.name,
+                "image": c.image,
+                "imageID": "",
+                "ready": True,
+                "restartCount": 0,
+                "state": {"running": {}},
+            }
+            for c in pod.spec.containers
+        ]
+        conditions = [{"type": t, "status": "True"} for t in ("Ready", "ContainersReady")]
+        status = {"phase": "Running", "podIP": self.pod_ip, "conditions": conditions}
+        self._patch(pod, {**status, "containerStatuses": statuses})
+
+    def _answer(self, pod: client.V1Pod) -> None:
+        env = {v.name: v.value for v in pod.spec.containers[0].env}
+        message = json.dumps(self.store.answer(json.loads(env["EVALSTOP_REQUEST"])))
+        self._patch(pod, {"phase": "Succeeded", "containerStatuses": [_ended(pod, 0, message)]})
+
+    def _patch(self, pod: client.V1Pod, status: dict[str, Any]) -> None:
+        with contextlib.suppress(ApiException):
+            self._core.patch_namespaced_pod_status(
+                pod.metadata.name, pod.metadata.namespace, {"status": status}
+            )
+
+
+def _ended(pod: client.V1Pod, code: int, message: str) -> dict[str, Any]:
+    container = pod.spec.containers[0]
+    return {
+        "name": container.name,
+        "image": container.image,
+        "imageID": "",
+        "ready": False,
+        "restartCount": 0,
+        "state": {"terminated": {"exitCode": code, "message": message, "reason": "Completed"}},
+    }

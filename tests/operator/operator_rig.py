@@ -1,0 +1,249 @@
+"""An operator on the real control plane, in the test's own event loop, with scrapes the test decides on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from controller import names
+from controller.api import convert
+from controller.kube.client import Api
+from controller.kube.connect import Connection, connect
+from controller.kube.resources import GPUPOOLS, JOBS, PODS, RLHFJOBS
+from controller.metrics import Target
+from controller.operator.engine import Engine
+from controller.operator.settings import Settings
+from controller.policy.jobs import JobRecord, ScrapeOutcome, ScrapeView
+from controller.policy.types import Attempt, EvalPoint
+
+Object = dict[str, Any]
+
+
+class Crash(BaseException):
+    """The process ends here, as if killed: nothing catches it."""
+
+
+class CountingApi(Api):
+    """Counts writes; can crash before or after the n-th, or answer with a fault of the test's choice.
+
+    Events and dry runs do not count: nothing depends on them.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.writes: list[str] = []
+        self.crash_at: int | None = None
+        self.crash_after = False
+        self.crashed = asyncio.Event()
+        self.fault: Callable[[str, str], Awaitable[tuple[int, bytes, Mapping[str, str]] | None]] | None = None
+
+    async def _request(
+        self, method: str, path: str, query: Mapping[str, str] | None, body: Object | None, content_type: str
+    ) -> tuple[int, bytes, Mapping[str, str]]:
+        counted = method != "GET" and "/events" not in path and "dryRun" not in (query or {})
+        if self.crashed.is_set():
+            raise Crash
+        if counted:
+            self.writes.append(f"{method} {path}")
+            if self.crash_at == len(self.writes) and not self.crash_after:
+                self.crashed.set()
+                raise Crash
+            if self.fault is not None and (answer := await self.fault(method, path)) is not None:
+                return answer
+        answer = await super()._request(method, path, query, body, content_type)
+        if counted and self.crash_at == len(self.writes):
+            self.crashed.set()
+            raise Crash
+        return answer
+
+
+class Rig:
+    """What a test needs: an administrator's client, objects to make, and operators to start and kill."""
+
+    def __init__(self, kubeconfig: Path, operator_kubeconfig: Path, namespace: str, pool: str) -> None:
+        self.namespace, self.pool_name = namespace, pool
+        self._kubeconfigs = kubeconfig, operator_kubeconfig
+        self.scores: dict[str, list[float]] = {}  # job name -> score of each eval, at steps 10, 20, …
+        self.outcome: dict[str, ScrapeView] = {}  # job name -> what a scrape gives instead
+        self.total_steps: int | None = None
+        self.api: Api
+        self._connection: Connection
+
+    async def __aenter__(self) -> Rig:
+        self.api = Api(await connect({"KUBECONFIG": str(self._kubeconfigs[0])}))
+        self._connection = await connect({"KUBECONFIG": str(self._kubeconfigs[1])})
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.api.close()
+
+    # -- operators ---------------------------------------------------------------------------------------
+
+    def engine(self, settings: Settings | None = None) -> Engine:
+        settings = settings or Settings(host="127.0.0.1", port=0, foreign_seconds=1.0, drain_seconds=2.0)
+        return Engine(settings, self._connection, CountingApi(self._connection), scrape=self._scrape)
+
+    @contextlib.asynccontextmanager
+    async def operator(self, settings: Settings | None = None) -> AsyncIterator[Engine]:
+        """An operator that works until the block ends, and must then end with code 0."""
+        engine = self.engine(settings)
+        stop = asyncio.Event()
+        task = asyncio.create_task(engine.run(stop))
+        try:
+            yield engine
+        finally:
+            stop.set()
+            code = await task
+        assert code == 0
+
+    async def run_until_crash(self, crash_at: int, after: bool, done: Callable[[], Awaitable[bool]]) -> bool:
+        """Run an operator that dies at its n-th write. Returns False if it never came to that."""
+        engine = self.engine()
+        assert isinstance(engine.api, CountingApi)
+        engine.api.crash_at, engine.api.crash_after = crash_at, after
+        stop = asyncio.Event()
+        task = asyncio.create_task(engine.run(stop))
+        finished = asyncio.create_task(eventually(done, 40.0))
+        crashed = asyncio.create_task(engine.api.crashed.wait())
+        await asyncio.wait([task, finished, crashed], return_when=asyncio.FIRST_COMPLETED)
+        stop.set()
+        for waiter in (finished, crashed):
+            waiter.cancel()
+        outcome = await asyncio.gather(task, return_exceptions=True)
+        assert not isinstance(outcome[0], Exception), outcome[0]
+        return engine.api.crashed.is_set()
+
+    async def _scrape(self, target: Target) -> ScrapeView:
+        """Every pod has the same address; the port tells which job is meant."""
+        name = next(job for job, port in self.ports.items() if port == target.port)
+        if name in self.outcome:
+            return self.outcome[name]
+        scores = self.scores.get(name, [])
+        number = await self._attempt(name)
+        return ScrapeView(
+            ScrapeOutcome.OK,
+            at=time.time(),
+            metrics_seen=("gold",) if scores else (),
+            points=tuple(EvalPoint(10 * (i + 1), s, Attempt(number, 0)) for i, s in enumerate(scores)),
+            evals_total=len(scores),
+            step=10 * len(scores),
+            total_steps=self.total_steps,
+        )
+
+    async def _attempt(self, name: str) -> int:
+        record = await self.record(name)
+        return record.attempt
+
+    # -- objects -----------------------------------------------------------------------------------------
+
+    @property
+    def ports(self) -> dict[str, int]:
+        return {name: 9400 + i for i, name in enumerate(self._names)}
+
+    _names: list[str]
+
+    async def make_pool(self, **spec: Any) -> Object:
+        body = {
+            "apiVersion": names.API_VERSION,
+            "kind": "GPUPool",
+            "metadata": {"name": self.pool_name},
+            "spec": {
+                "nodeSelector": [{"key": "pool", "value": self.pool_name}],
+                "allowedNamespaces": [{"name": self.namespace, "maxPriority": 10}],
+                **spec,
+            },
+        }
+        return await self.api.create(GPUPOOLS, body)
+
+    async def make_job(self, name: str, replicas: int = 1, gpus: int = 2, **spec: Any) -> Object:
+        if not hasattr(self, "_names"):
+            self._names = []
+        if name not in self._names:
+            self._names.append(name)
+        body = {
+            "apiVersion": names.API_VERSION,
+            "kind": "RLHFJob",
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": {
+                "pool": self.pool_name,
+                "gang": {"replicas": replicas, "gpusPerReplica": gpus},
+                "workload": {"template": self.template(name, replicas, gpus)},
+                "metrics": [{"name": "gold"}],
+                "stopRule": {"kDeclines": {"k": 3}},
+                "checkpoints": {
+                    "location": {"objectStore": {"uri": "s3://work/run"}},
+                    "layout": "Plain",
+                    "retention": {"objectStore": {"uri": "s3://kept"}},
+                },
+                **spec,
+            },
+        }
+        return await self.api.create(RLHFJOBS, body)
+
+    def template(self, name: str, replicas: int, gpus: int) -> Object:
+        container = {
+            "name": "trainer",
+            "image": "evalstop/example-trainer",
+            "ports": [{"name": "metrics", "containerPort": self.ports[name]}],
+            "resources": {"limits": {names.GPU_RESOURCE: str(gpus)}},
+        }
+        return {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "spec": {
+                "completions": replicas,
+                "parallelism": replicas,
+                "completionMode": "Indexed",
+                "backoffLimit": 2,
+                "template": {
+                    "spec": {
+                        "restartPolicy": "Never",
+                        "terminationGracePeriodSeconds": 1,
+                        "containers": [container],
+                    }
+                },
+            },
+        }
+
+    async def job(self, name: str) -> Object:
+        return await self.api.get(RLHFJOBS, name, self.namespace)
+
+    async def record(self, name: str) -> JobRecord:
+        return convert.record((await self.job(name)).get("status"))
+
+    async def condition(self, name: str, type_: str) -> tuple[bool, str, str] | None:
+        found = (await self.record(name)).condition(type_)
+        return None if found is None else (found.status, found.reason, found.message)
+
+    async def is_true(self, name: str, type_: str) -> bool:
+        found = await self.condition(name, type_)
+        return found is not None and found[0]
+
+    async def reason(self, name: str, type_: str) -> str | None:
+        found = await self.condition(name, type_)
+        return None if found is None else found[1]
+
+    async def workload(self, name: str) -> Object:
+        return await self.api.get(JOBS, name, self.namespace)
+
+    async def pods(self, name: str) -> list[Object]:
+        selector = f"{names.LABEL_JOB}={name},{names.LABEL_COMPONENT}=workload"
+        return (await self.api.list(PODS, self.namespace, labels=selector))[0]
+
+
+async def eventually(
+    check: Callable[[], Awaitable[Any]], seconds: float = 20.0, what: str = "it to come true"
+) -> Any:
+    """Ask every 50 ms until the answer is true."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = await check()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {seconds:g} s for {what}")
+        await asyncio.sleep(0.05)
