@@ -1,0 +1,200 @@
+"""What the demo shows while it runs: a live table on a terminal, plain lines elsewhere.
+
+It shows only what the API says: status and Events of the RLHFJobs, and which pods are bound to which nodes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from controller import names
+from deploy.local.demo.facts import Chronicle, Role
+from deploy.local.demo.watch import Change
+
+_COLOUR = {
+    "Running": "green",
+    "Completed": "bold green",
+    "Declining": "yellow",
+    "Stopping": "bold red",
+    "Stopped": "bold red",
+    "Queued": "blue",
+    "Starting": "cyan",
+    "Refused": "bold red",
+    "Failed": "bold red",
+}
+_ROLE_COLOUR = {Role.OVER_OPTIMISING: "dark_orange", Role.HEALTHY: "green", Role.WAITING: "dodger_blue1"}
+_BARS = "▁▂▃▄▅▆▇█"
+_CURVE = 24  # evals shown as a curve
+_PLAIN_EVERY = 10.0  # s between lines of numbers where nothing can be redrawn
+
+
+class Board:
+    """Feed it changes; it redraws itself (terminal) or prints what is new (elsewhere)."""
+
+    def __init__(self, chronicles: Sequence[Chronicle], nodes: Mapping[str, int], console: Console) -> None:
+        self.chronicles = {c.key: c for c in chronicles}
+        self._nodes = nodes  # name -> GPUs
+        self._console = console
+        self._pods: dict[str, Mapping[str, Any]] = {}
+        self._told: set[tuple[str, str]] = set()
+        self._states: dict[str, str] = {}
+        self._began = time.monotonic()
+        self._printed_at = self._began
+        self._live = (
+            Live(console=console, auto_refresh=False, transient=False) if console.is_terminal else None
+        )
+
+    def __enter__(self) -> Board:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.update(self.render(), refresh=True)
+            self._live.stop()
+
+    def take(self, change: Change) -> None:
+        """Take one change in; new Events and changes of state are told at once."""
+        if change.kind == "pods":
+            self._take_pod(change)
+        elif change.kind == "events" and change.verb == "ADDED":
+            self._take_event(change.obj)
+        elif change.kind == "jobs" and change.verb in ("ADDED", "MODIFIED"):
+            metadata = change.obj["metadata"]
+            chronicle = self.chronicles.get(f"{metadata['namespace']}/{metadata['name']}")
+            if chronicle is not None and chronicle.see(change.obj):
+                self._tell_state(chronicle)
+
+    def refresh(self) -> None:
+        """Redraw, or print the numbers now and then."""
+        if self._live is not None:
+            self._live.update(self.render(), refresh=True)
+        elif time.monotonic() - self._printed_at >= _PLAIN_EVERY:
+            self._printed_at = time.monotonic()
+            for c in self.chronicles.values():
+                if c.evals and not c.finished:
+                    self.say(f"{c.name}: {_numbers(c)}")
+
+    def say(self, text: str, colour: str = "") -> None:
+        """One line, with the time, above the table."""
+        line = Text.assemble((f"{datetime.now():%H:%M:%S} ", "dim"), (text, colour))
+        (self._live.console if self._live else self._console).print(line, soft_wrap=True, highlight=False)
+
+    def _take_pod(self, change: Change) -> None:
+        if change.verb == "RELIST":
+            self._pods.clear()
+            return
+        uid = change.obj["metadata"]["uid"]
+        terminal = (change.obj.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+        if change.verb == "DELETED" or terminal or not change.obj["spec"].get("nodeName"):
+            self._pods.pop(uid, None)
+        else:
+            self._pods[uid] = change.obj
+
+    def _take_event(self, event: Mapping[str, Any]) -> None:
+        about = event["involvedObject"]
+        key = f"{about.get('namespace')}/{about.get('name')}"
+        if about.get("kind") != "RLHFJob" or key not in self.chronicles:
+            return
+        told = (key, event.get("reason", "") + event.get("message", ""))
+        if told in self._told:
+            return
+        self._told.add(told)
+        colour = "yellow" if event.get("type") == "Warning" else ""
+        self.say(f"{about['name']}: {event.get('reason')}: {event.get('message')}", colour)
+
+    def _tell_state(self, c: Chronicle) -> None:
+        if self._live is None and c.summary and self._states.get(c.key) != c.summary:
+            self._states[c.key] = c.summary
+            self.say(f"{c.name}: {c.summary}; {_numbers(c)}")
+
+    def render(self) -> Group:
+        """Jobs and nodes as they stand."""
+        return Group(self._jobs_table(), self._nodes_line())
+
+    def _jobs_table(self) -> Table:
+        seconds = time.monotonic() - self._began
+        table = Table(
+            title=f"RLHFJobs after {seconds:.0f} s", title_justify="left", title_style="bold", pad_edge=False
+        )
+        for header, justify in (
+            ("job", "left"),
+            ("step", "right"),
+            ("eval", "right"),
+            ("best", "right"),
+            ("streak", "right"),
+            ("GPUs", "right"),
+            ("state", "left"),
+            ("evals", "left"),
+        ):
+            table.add_column(header, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+        for c in self.chronicles.values():
+            newest = c.evals[-1] if c.evals else None
+            best = c.record.best
+            of = f"/{c.total_steps}" if c.total_steps else ""
+            table.add_row(
+                Text(c.name, style=_ROLE_COLOUR[c.role]),
+                f"{newest.step}{of}" if newest else "",
+                c.printed.get("eval", ""),
+                f"{c.printed.get('best', '')} @{best.step}" if best else "",
+                c.printed.get("streak", ""),
+                c.printed.get("gpus", ""),
+                Text(c.summary, style=_COLOUR.get(c.summary, "")),
+                Text(curve([e.score for e in c.evals][-_CURVE:]), style=_ROLE_COLOUR[c.role]),
+            )
+        return table
+
+    def _nodes_line(self) -> Text:
+        """Each node's GPUs, as coloured blocks, by the job whose pods hold them."""
+        text = Text("nodes  ")
+        for node, gpus in self._nodes.items():
+            text.append(f"{node} ", "dim")
+            free = gpus
+            for pod in self._pods.values():
+                held = gpus_of(pod) if pod["spec"].get("nodeName") == node else 0
+                free -= held
+                job = (pod["metadata"].get("labels") or {}).get(names.LABEL_JOB, "")
+                c = self.chronicles.get(f"{pod['metadata']['namespace']}/{job}")
+                text.append("■" * held, _ROLE_COLOUR[c.role] if c else "white")
+            text.append("□" * max(free, 0) + "  ", "dim")
+        return text
+
+
+def gpus_of(pod: Mapping[str, Any]) -> int:
+    """GPUs that a pod requests."""
+    containers = pod["spec"].get("containers") or ()
+    return sum(
+        int((c.get("resources") or {}).get("limits", {}).get(names.GPU_RESOURCE, 0)) for c in containers
+    )
+
+
+def curve(values: Sequence[float]) -> str:
+    """A line of bars, one per value, from the lowest to the highest."""
+    if not values:
+        return ""
+    low, high = min(values), max(values)
+    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(_BARS[round((v - low) * scale)] for v in values)
+
+
+def _numbers(c: Chronicle) -> str:
+    if not c.evals:
+        return f"GPUs {c.printed.get('gpus', '0')}, no eval yet"
+    best = c.record.best
+    return (
+        f"step {c.evals[-1].step}/{c.total_steps}, eval {c.printed.get('eval')}, "
+        f"best {c.printed.get('best')} at step {best.step if best else '-'}, "
+        f"streak {c.printed.get('streak', '-')}, GPUs {c.printed.get('gpus', '0')}"
+    )

@@ -1,0 +1,141 @@
+"""The end of the demo in words and files: summary, summary.json, picture, decision log replayed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from controller.checkpoints.digest import hash_files, tree_digest
+from controller.checkpoints.volume import Volume
+from deploy.local.demo.facts import Chronicle, ProxyPoint, describe
+from deploy.local.demo.stage import Stage
+from deploy.local.demo.story import Told
+from deploy.local.demo.trainer import Manifest, recorded_proxies
+
+
+def gather(told: Told, jobs: Sequence[Manifest], stage: Stage) -> dict[str, Any]:
+    """All facts of summary.json: what the API said, proxies as recorded, checkpoints looked at once more."""
+    for chronicle, job in zip(told.chronicles, jobs, strict=True):
+        namespace = chronicle.key.partition("/")[0]
+        proxies = recorded_proxies(job, lambda claim, ns=namespace: stage.claim_folder(ns, claim))  # type: ignore[misc]
+        chronicle.proxies = [ProxyPoint(step, reward) for step, reward in proxies]
+    facts = describe(told.chronicles, told.seconds)
+    if told.timed_out:
+        facts["problems"].insert(0, f"not over after {told.seconds:.0f} s")
+    for entry, chronicle, job in zip(facts["jobs"], told.chronicles, jobs, strict=True):
+        if entry["checkpoint"] is not None:
+            _look_at_checkpoint(entry["checkpoint"], chronicle, job, stage, facts["problems"])
+    return facts
+
+
+def _look_at_checkpoint(
+    kept: dict[str, Any], chronicle: Chronicle, job: Manifest, stage: Stage, problems: list[str]
+) -> None:
+    """Where the retained checkpoint lies on this machine, and whether its digest is the recorded one."""
+    claim = job["spec"]["checkpoints"]["retention"]["volumeClaim"]["claimName"]
+    kept["claim"] = claim
+    root = stage.claim_folder(chronicle.key.partition("/")[0], claim)
+    tail = "/".join(Path(kept["path"]).parts[-3:])  # <namespace>/<name>-<uid5>/<step>
+    found = sorted(path for path in root.rglob(f"{Path(tail).name}") if str(path).endswith(tail))
+    if len(found) != 1:
+        problems.append(f"{chronicle.name}: the retained checkpoint {kept['path']} is not in claim {claim}")
+        return
+    kept["folder"] = str(found[0])
+    volume = Volume(str(found[0]))
+    digest = tree_digest(hash_files(volume.files(""), volume.hash))
+    kept["digestChecked"] = digest == kept["digest"]
+    if not kept["digestChecked"]:
+        problems.append(
+            f"{chronicle.name}: the retained checkpoint has digest {digest}, recorded is {kept['digest']}"
+        )
+
+
+def replay(log: Path, copy: Path) -> tuple[bool, str]:
+    """Copy the decision log and decide all of it anew; (whether all is the same, what replay said)."""
+    if not log.is_file():
+        return False, f"no decision log at {log}"
+    shutil.copyfile(log, copy)
+    command = [sys.executable, "-m", "controller.cli", "replay", str(copy)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode == 0, (done.stdout + done.stderr).strip()
+
+
+def write(facts: Mapping[str, Any], path: Path) -> None:
+    """Write summary.json."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(facts, indent=1, allow_nan=False) + "\n")
+
+
+def say(facts: Mapping[str, Any], console: Console) -> None:
+    """The summary for people."""
+    console.print()
+    for job in facts["jobs"]:
+        head = Text.assemble((f"{job['name']}", "bold"), (f"  {job['role']}, {job['gpus']} GPUs", "dim"))
+        console.print(head, highlight=False)
+        for line in _lines(job):
+            console.print(f"  {line}", soft_wrap=True, highlight=False)
+    saved = facts["gpuHoursSaved"]
+    console.print()
+    console.print(
+        f"GPU-hours saved: {saved:.3f} (against running to the last step at the same pace)", style="bold"
+    )
+
+
+def _lines(job: Mapping[str, Any]) -> list[str]:
+    newest = job["evals"][-1] if job["evals"] else None
+    decision = job["decision"]
+    best = (
+        f"best eval {job['bestScore']:.4f} at step {job['bestStep']}"
+        if job["bestStep"] is not None
+        else "no eval"
+    )
+    if decision is None:
+        end = "finished" if job["completed"] else "did not finish"
+        return [
+            f"{end}; {best}" + (f", last {newest['score']:.4f} at step {newest['step']}" if newest else "")
+        ]
+    lines = [
+        f"{best}; stopped at step {decision['step']} of {job['totalSteps']}: {decision['message']}",
+    ]
+    kept = job["checkpoint"]
+    if kept is not None:
+        again = ", checked again" if kept.get("digestChecked") else ""
+        lines.append(
+            f"checkpoint of step {kept['step']} kept in claim {kept.get('claim', '?')}: {kept['path']}"
+        )
+        lines.append(f"  {kept['digest']}{again}; here: {kept.get('folder', 'not found')}")
+    stages = (("retained", "retainedAt"), ("suspended", "suspendedAt"), ("pods gone", "podsGoneAt"))
+    after = [f"{name} {job[at] - decision['time']:.1f} s" for name, at in stages if job[at] is not None]
+    handover = job["handover"]
+    if handover is not None and handover["seconds"] is not None:
+        after.append(f"pods of {handover['to']} running {handover['seconds']:.1f} s")
+    lines.append(f"after the decision: {', '.join(after)}")
+    if handover is not None:
+        lines.append(f"its {job['gpus']} GPUs went to {handover['to']}")
+    return lines
+
+
+def looking_around(stage: Stage, namespace: str) -> str:
+    """The kubectl lines for a cluster that is left up."""
+    plane = stage.plane
+    binary = plane.work / "bin" / "kubectl"
+    return "\n".join(
+        [
+            "The cluster is left up. Look around:",
+            f"  export KUBECONFIG={plane.kubeconfig}; alias kubectl={binary}",
+            f"  kubectl -n {namespace} get rlhfjobs -o wide",
+            f"  kubectl -n {namespace} describe rlhfjobs",
+            "  kubectl get gpupools,nodes",
+            f"  kubectl -n {namespace} get pods,jobs,pvc",
+            "  kubectl -n evalstop-system logs deployment/evalstop-operator",
+            f"End it: {sys.executable} -m deploy.local down --work {plane.work}",
+        ]
+    )

@@ -1,0 +1,98 @@
+"""Everything the story needs before it begins: plane, nodes, API, operator, pool; and where things lie."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from deploy.local.agent.images import REPOSITORY
+from deploy.local.errors import PlaneError
+from deploy.local.nodes import Nodes, folder_of_claim
+from deploy.local.plane import Plane
+from deploy.local.report import Report
+
+NODES, GPUS = 4, 2
+SYSTEM = "evalstop-system"
+DEPLOYMENT = "deployment/evalstop-operator"
+OPERATOR_CLAIM = "evalstop-data"
+_OPERATOR_READY_S = 90.0
+
+Manifest = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A running plane with its nodes and the operator ready."""
+
+    plane: Plane
+    nodes: Nodes
+
+    def apply(self, manifests: Sequence[Manifest]) -> None:
+        """kubectl apply, in the given order. Errors: PlaneError with kubectl's words."""
+        self.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests))
+
+    def claim_folder(self, namespace: str, claim: str) -> Path:
+        """Where a claim's volume lies on this machine. Errors: PlaneError."""
+        return folder_of_claim(self.nodes, namespace, claim)
+
+    def decision_log(self) -> Path:
+        """The operator's decision log. Errors: PlaneError."""
+        return self.claim_folder(SYSTEM, OPERATOR_CLAIM) / "decisions.jsonl"
+
+    def operator_problem(self) -> str | None:
+        """What is wrong with the operator's pod, in its own last words; None: it is ready."""
+        text = self.plane.kubectl("-n", SYSTEM, "get", "pods", "-o", "json")
+        pods = json.loads(text)["items"]
+        conditions = [c for pod in pods for c in (pod.get("status") or {}).get("conditions") or ()]
+        if any(c["type"] == "Ready" and c["status"] == "True" for c in conditions):
+            return None
+        words = []
+        for pod in pods:
+            for status in (pod.get("status") or {}).get("containerStatuses") or ():
+                state = status.get("state") or {}
+                waiting = state.get("waiting") or state.get("terminated") or {}
+                words.append(
+                    f"{pod['metadata']['name']}: {waiting.get('reason', '')} {waiting.get('message', '')}"
+                )
+        with contextlib.suppress(PlaneError):
+            words.append(self.plane.kubectl("-n", SYSTEM, "logs", DEPLOYMENT, "--tail=15"))
+        return "\n".join(words) or "there is no pod of it"
+
+
+@contextlib.contextmanager
+def stage(work: Path, report: Report) -> Iterator[Stage]:
+    """Bring everything up in ``work``, afresh; on the way out, end every process of it.
+
+    ``plane.detach()`` in the body lets the plane live on. Errors: PlaneError.
+    """
+    plane = Plane(work, report=report)
+    plane.up(fresh=True)
+    try:
+        report(f"starting {NODES} nodes with {GPUS} GPUs each …", progress=True)
+        nodes = Nodes(plane, NODES, GPUS).start()
+        report(f"{NODES} nodes with {GPUS} GPUs each are ready (pods there are local processes)")
+        _install(plane, report)
+        yield Stage(plane, nodes)
+    finally:
+        plane.__exit__(None, None, None)
+
+
+def _install(plane: Plane, report: Report) -> None:
+    plane.kubectl("apply", "--server-side", "-f", str(REPOSITORY / "crds"))
+    plane.kubectl("wait", "--for=condition=Established", "-f", str(REPOSITORY / "crds"), "--timeout=30s")
+    plane.kubectl("apply", "-k", str(REPOSITORY / "deploy/local/demo/operator"))
+    found = Stage(plane, Nodes(plane, NODES, GPUS))
+    deadline = time.monotonic() + _OPERATOR_READY_S
+    while (problem := found.operator_problem()) is not None:
+        if time.monotonic() > deadline:
+            raise PlaneError(f"the operator is not ready after {_OPERATOR_READY_S:g} s: {problem}")
+        report("waiting for the operator's pod …", progress=True)
+        time.sleep(0.5)
+    report("RLHFJob and GPUPool are installed, the operator's pod is ready")

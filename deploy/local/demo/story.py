@@ -1,0 +1,95 @@
+"""The story itself: submit the jobs, look on until all is over, then say what happened."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from deploy.local.demo.board import Board
+from deploy.local.demo.cast import Cast
+from deploy.local.demo.facts import Chronicle, Role
+from deploy.local.demo.stage import GPUS, Stage
+from deploy.local.demo.watch import Watcher
+from deploy.local.errors import PlaneError
+
+_REDRAW_S = 0.25
+_SUBMIT_PATIENCE_S = 60.0  # for the first jobs to get their GPUs, before the one that is to wait is submitted
+
+
+@dataclass(frozen=True)
+class Told:
+    """How it went. ``seconds``: from the first submission to the end of the last run, s."""
+
+    chronicles: Sequence[Chronicle]
+    seconds: float
+    timed_out: bool
+
+
+def tell(stage: Stage, cast: Cast, console: Console, patience: float) -> Told:
+    """Run the story to its end, or for ``patience`` s.
+
+    Errors: PlaneError when the plane or the operator fails on the way.
+    """
+    namespace = cast.namespace
+    chronicles = [Chronicle(f"{namespace}/{job['metadata']['name']}", role) for job, role in cast.jobs]
+    stage.apply(cast.supplies)
+    watcher = Watcher(stage.plane.kubeconfig, namespace)
+    began = time.monotonic()
+    try:
+        with Board(chronicles, dict.fromkeys(stage.nodes.names, GPUS), console) as board:
+            first = [job for job, role in cast.jobs if role is not Role.WAITING]
+            late = [job for job, role in cast.jobs if role is Role.WAITING]
+            for job in first:
+                stage.apply([job])
+            board.say(f"submitted {', '.join(job['metadata']['name'] for job in first)}", "bold")
+            running = [c for c in chronicles if c.role is not Role.WAITING]
+            _follow(board, watcher, stage, began + _SUBMIT_PATIENCE_S, lambda: all(map(_has_gpus, running)))
+            stage.apply(late)
+            board.say(
+                f"submitted {', '.join(job['metadata']['name'] for job in late)}: no GPU is free", "bold"
+            )
+            done = _follow(
+                board,
+                watcher,
+                stage,
+                began + patience,
+                lambda: all(c.finished and _quiet(c) for c in chronicles),
+            )
+    finally:
+        watcher.close()
+    return Told(chronicles, time.monotonic() - began, not done)
+
+
+def _has_gpus(c: Chronicle) -> bool:
+    return c.admission is not None and c.admission.running_since is not None
+
+
+def _quiet(c: Chronicle) -> bool:
+    """Nothing that the summary tells is still to come."""
+    return c.role is not Role.OVER_OPTIMISING or not c.stopped or bool(c.record.retained)
+
+
+def _follow(board: Board, watcher: Watcher, stage: Stage, deadline: float, over: Callable[[], bool]) -> bool:
+    """Take changes in and redraw until it is over (True) or the deadline has passed (False)."""
+    checked = time.monotonic()
+    while not over():
+        now = time.monotonic()
+        if now > deadline:
+            return False
+        if now - checked > 5.0:
+            checked = now
+            if problem := stage.plane.status().problem:
+                raise PlaneError(f"the plane broke down: {problem}")
+        end = now + _REDRAW_S
+        while (left := end - time.monotonic()) > 0:
+            try:
+                board.take(watcher.changes.get(timeout=left))
+            except queue.Empty:
+                break
+        board.refresh()
+    board.refresh()
+    return True
