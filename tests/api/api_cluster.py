@@ -1,0 +1,66 @@
+"""The API on a real API server: CRDs and manifests installed once, requests in a few words."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from deploy.local.client import Client, Unreachable
+from deploy.local.plane import Plane
+
+ROOT = Path(__file__).resolve().parents[2]
+Json = dict[str, Any]
+
+GROUP = "/apis/evalstop.dev/v1alpha1"
+
+
+def install(plane: Plane) -> None:
+    """Apply crds/ and everything of deploy/manifests but the operator itself; wait until they are in force."""
+    plane.kubectl("apply", "-f", str(ROOT / "crds"))
+    plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+    manifests = ROOT / "deploy" / "manifests"
+    for name in ("namespace", "rbac", "users", "admission"):
+        plane.kubectl("apply", "-f", str(manifests / f"{name}.yaml"))
+
+
+def jobs(namespace: str, name: str = "", query: str = "") -> str:
+    path = f"{GROUP}/namespaces/{namespace}/rlhfjobs"
+    return path + (f"/{name}" if name else "") + (f"?{query}" if query else "")
+
+
+def refusal(client: Client, method: str, path: str, body: Json) -> str:
+    """The server's words when it refuses, "" when it does not."""
+    try:
+        client.request(method, path, body, 10.0)
+    except Unreachable as error:
+        return str(error)
+    return ""
+
+
+def as_user(plane: Plane, user: str, groups: Iterable[str] = ()) -> Client:
+    return Client(plane.url, plane.ca, plane.client_cert(user, groups))
+
+
+def allow(plane: Plane, namespace: str, user: str, *rules: Json) -> None:
+    """A Role of these rules in a namespace, bound to a user."""
+    root = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    metadata = {"name": user.replace(":", "-")}
+    admin = plane.client()
+    admin.post(f"{root}/roles", {"metadata": metadata, "rules": list(rules)})
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": metadata["name"]}
+    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
+    admin.post(f"{root}/rolebindings", {"metadata": metadata, "roleRef": reference, "subjects": [subject]})
+
+
+def rule(group: str, resource: str, *verbs: str, names: Iterable[str] = ()) -> Json:
+    found: Json = {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
+    return found | ({"resourceNames": list(names)} if names else {})
+
+
+def eventually(what: str, check: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        time.sleep(0.1)

@@ -1,0 +1,298 @@
+"""The CRDs on a real API server: what it accepts, fills in, refuses and shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from api_cluster import GROUP, Json, install, jobs, refusal
+from api_examples import DELETE, DESIRED, JOB, POOL, TEMPLATE, changed, full_record, pool
+
+from controller.api.convert import desired, record, status
+from controller.policy.jobs import JobRecord
+from controller.policy.stopping import RULES
+from deploy.local.plane import Plane
+
+
+@pytest.fixture(scope="module")
+def installed(plane: Plane) -> Plane:
+    install(plane)
+    return plane
+
+
+def job(namespace: str, path: str = "metadata.labels", value: Any = None) -> Json:
+    return changed(changed(JOB, "metadata.namespace", namespace), path, value)
+
+
+def test_a_valid_job_is_accepted_and_filled_in(installed: Plane, namespace: str) -> None:
+    bare = job(namespace, "spec.stopRule", {"kDeclines": {}})
+    spec = installed.client().post(jobs(namespace), bare)["spec"]
+    assert spec["stopRule"] == {"kDeclines": {"k": 3, "minDelta": "0.0"}}
+    assert spec["metrics"] == [{"name": "gold_reward", "direction": "Maximize", "role": "Primary"}]
+    assert spec["scrape"] == {"path": "/metrics", "intervalSeconds": 15}
+    assert (spec["mode"], spec["runState"], spec["priority"]) == ("Enforce", "Run", 0)
+    assert spec["checkpoints"]["retention"] == {"volumeClaim": {"claimName": "kept", "path": "/"}}
+    assert (spec["checkpoints"]["keep"], spec["checkpoints"]["maxStepLag"]) == ("Best", 0)
+    assert "resume" not in spec
+
+
+def test_the_server_and_the_models_fill_in_the_same(installed: Plane, namespace: str) -> None:
+    filled = installed.client().post(jobs(namespace), job(namespace))
+    filled["metadata"] = {"name": "run", "namespace": "team"}
+    assert desired(filled, pool()) == desired(JOB, pool())
+
+
+def test_a_template_keeps_fields_nobody_here_knows(installed: Plane, namespace: str) -> None:
+    template = changed(TEMPLATE, "spec.futureField", {"deep": [1, {"x": None, "y": "z"}]})
+    stored = installed.client().post(jobs(namespace), job(namespace, "spec.workload.template", template))
+    assert stored["spec"]["workload"]["template"]["spec"]["futureField"] == {
+        "deep": [1, {"x": None, "y": "z"}]
+    }
+
+
+def test_an_unknown_field_is_pruned_or_refused(installed: Plane, namespace: str) -> None:
+    client, odd = installed.client(), job(namespace, "spec.colour", "red")
+    strict = refusal(client, "POST", jobs(namespace, query="fieldValidation=Strict"), odd)
+    assert 'unknown field "spec.colour"' in strict
+    assert "colour" not in client.post(jobs(namespace, query="fieldValidation=Ignore"), odd)["spec"]
+
+
+K, DELTA, WARM = (
+    "spec.stopRule.kDeclines.k",
+    "spec.stopRule.kDeclines.minDelta",
+    "spec.modifiers.0.warmUp.minEvals",
+)
+PLACES = "spec.checkpoints"
+REF = {"apiVersion": "batch/v1", "kind": "Job", "name": "x"}
+STORE = {"objectStore": {"uri": "s3://bucket/run"}}
+INSIDE = {"objectStore": {"uri": "s3://bucket/run/kept"}}
+
+REFUSED: list[tuple[str, Any, list[str]]] = [
+    (K, 0, [f"{K}: Invalid value: 0", "greater than or equal to 1"]),
+    (K, 101, [f"{K}: Invalid value: 101", "less than or equal to 100"]),
+    (K, 2.5, [f"{K}: Invalid value", "must be of type integer"]),
+    (DELTA, "-0.01", [f'{DELTA}: Invalid value: "-0.01"', "minDelta is -0.01, expected a value >= 0"]),
+    (DELTA, 0.01, [f"{DELTA}: Invalid value", "must be of type string"]),
+    (DELTA, "NaN", [f'{DELTA}: Invalid value: "NaN"', "should match"]),
+    (DELTA, "1e999", [f'{DELTA}: Invalid value: "1e999"', "should match"]),
+    (WARM, 2, ["spec.modifiers: Invalid value", "warmUp.minEvals must be at least stopRule.kDeclines.k = 3"]),
+    ("spec.stopRule", {}, ["spec.stopRule: Invalid value", "stopRule has 0 members, exactly one is needed of: kDeclines"]),
+    ("spec.stopRule", {name: {} for name in RULES}, [f"stopRule has {len(RULES)} members, exactly one"]),
+    ("spec.modifiers.0", {}, ["spec.modifiers[0]: Invalid value", "modifier has 0 members"]),
+    ("spec.workload", {}, ["spec.workload: Invalid value", "workload has 0 members, exactly one is needed of: template, ref"]),
+    ("spec.workload.ref", REF, ["workload has 2 members, exactly one is needed of: template, ref"]),
+    ("spec.metrics", [], ["spec.metrics", "should have at least 1 items"]),
+    ("spec.metrics", [{"name": "a", "role": "Proxy"}], ["metrics need exactly one of role Primary, found 0"]),
+    ("spec.metrics", [{"name": "a"}, {"name": "b"}], ["metrics need exactly one of role Primary, found 2"]),
+    ("spec.metrics", [{"name": "a"}, {"name": "a", "role": "Proxy"}], ["Duplicate value", '"name":"a"']),
+    ("spec.metrics.0.direction", "Up", ["spec.metrics[0].direction: Unsupported value", '"Maximize", "Minimize"']),
+    ("spec.mode", True, ["spec.mode", "must be of type string"]),
+    ("spec.mode", "On", ["spec.mode: Unsupported value", '"Enforce", "Shadow", "Off"']),
+    ("spec.gang.replicas", 0, ["spec.gang.replicas: Invalid value: 0", "greater than or equal to 1"]),
+    ("spec.gang.gpusPerReplica", DELETE, ["spec.gang.gpusPerReplica: Required value"]),
+    ("spec.pool", "A_100", ["spec.pool: Invalid value", "should match"]),
+    ("spec.priority", 10**9, ["spec.priority: Invalid value", "less than or equal to 1000000"]),
+    (f"{PLACES}.layout", DELETE, [f"{PLACES}.layout: Required value"]),
+    (f"{PLACES}.location", {}, ["place has 0 members, exactly one is needed of: volumeClaim, objectStore"]),
+    (f"{PLACES}.retention.volumeClaim.claimName", "work", [f"{PLACES}.retention: Invalid value", "another volume claim than location", "both are work"]),
+    (f"{PLACES}.retention.volumeClaim.path", "/a/../b", ['path /a/../b has a step ".."']),
+    (f"{PLACES}.retention.volumeClaim.path", "a", [f"{PLACES}.retention.volumeClaim.path: Invalid value", "should match"]),
+    (PLACES, {"layout": "Plain", "location": STORE, "retention": INSIDE}, [f"{PLACES}.retention: Invalid value", "must lie outside location", "s3://bucket/run/kept"]),
+    (f"{PLACES}.retention", {"objectStore": {"uri": "s3://key:secret@bucket/x"}}, ["uri: Invalid value", "should match"]),
+    (f"{PLACES}.maxStepLag", -1, [f"{PLACES}.maxStepLag: Invalid value: -1", "greater than or equal to 0"]),
+    ("spec.scrape.intervalSeconds", 4, ["spec.scrape.intervalSeconds: Invalid value: 4", "greater than or equal to 5"]),
+    ("spec.scrape.port", 70000, ["spec.scrape.port: Invalid value: 70000", "less than or equal to 65535"]),
+    ("spec.scrape.path", "http://elsewhere/", ["spec.scrape.path: Invalid value", "should match"]),
+    ("spec.resume", {"id": "r", "from": "Step"}, ["spec.resume: Invalid value", "resume.step is needed with from: Step"]),
+    ("spec.resume", {"id": "r", "step": 5}, ["resume.step is needed with from: Step and only with it, from is Best"]),
+    ("spec.runState", "Paused", ["spec.runState: Unsupported value", '"Run", "Stopped"']),
+    ("metadata.name", "x" * 41, ["has 41 characters, expected at most 40"]),
+    ("metadata.name", "a.b", ["expected at most 40 of a-z, 0-9 and -, no dot"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"), REFUSED, ids=[f"{r[0]}-{n}" for n, r in enumerate(REFUSED)]
+)
+def test_a_bad_spec_is_refused_in_words(
+    installed: Plane, default_namespace: str, path: str, value: Any, said: list[str]
+) -> None:
+    bad = job(default_namespace, path, value)
+    words = refusal(installed.client(), "POST", jobs(default_namespace, query="dryRun=All"), bad)
+    assert words
+    for part in said:
+        assert part in words
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"), REFUSED, ids=[f"{r[0]}-{n}" for n, r in enumerate(REFUSED)]
+)
+def test_what_the_server_refuses_the_models_refuse_too(path: str, value: Any, said: list[str]) -> None:
+    """So a job that came past an older schema is a problem in a condition, not a surprise in the operator.
+
+    Two things are left to the server: ``..`` in paths (the store checks them again) and list-map keys.
+    """
+    if any('".."' in part for part in said):
+        return
+    assert desired(changed(JOB, path, value), pool()).problem is not None
+
+
+@pytest.fixture(scope="module")
+def default_namespace() -> str:
+    """Dry runs leave nothing behind, so they share a namespace."""
+    return "default"
+
+
+def put_status(plane: Plane, namespace: str, new: Json) -> Json:
+    client = plane.client()
+    obj = client.get(jobs(namespace, "run"))
+    obj["status"] = new
+    stored: Json = client.request("PUT", jobs(namespace, "run") + "/status?fieldValidation=Strict", obj, 10.0)
+    return stored["status"]
+
+
+def accepted(**more: Any) -> Json:
+    condition = {
+        "type": "Accepted", "status": "True", "reason": "Valid", "message": "",
+        "lastTransitionTime": "2026-11-21T09:00:00Z", "observedGeneration": 1,
+    }  # fmt: skip
+    return {"conditions": [condition], **more}
+
+
+ADMISSION = {"number": 1, "nodes": ["n1"], "time": "2026-11-21T09:00:00Z"}
+FIXED: list[tuple[str, Any, Json, str]] = [
+    ("spec.workload.template.spec.completions", 2, accepted(), "spec.workload cannot change once the job is accepted"),
+    ("spec.workload.template.spec.unknown", 2, accepted(), "spec.workload cannot change once the job is accepted"),
+    ("spec.workload", {"ref": REF}, accepted(), "spec.workload cannot change once the job is accepted"),
+    ("spec.gang.replicas", 2, accepted(), "spec.gang cannot change once the job is accepted"),
+    ("spec.checkpoints.location.volumeClaim.path", "/b", accepted(), "spec.checkpoints.location cannot change"),
+    ("spec.checkpoints.layout", "Verl", accepted(), "spec.checkpoints.layout cannot change"),
+    ("spec.checkpoints.retention.volumeClaim.claimName", "b", accepted(), "spec.checkpoints.retention cannot change"),
+    ("spec.pool", "b", {"admission": ADMISSION}, "spec.pool cannot change while the job holds GPUs"),
+    ("spec.metrics.0.name", "b", {"evals": ["1 0.5 -"]}, "Primary metric cannot change once evals were read"),
+    ("spec.metrics.0.direction", "Minimize", {"evals": ["1 0.5 -"]}, "Primary metric cannot change"),
+]  # fmt: skip
+
+
+def test_what_cannot_work_any_more_cannot_be_changed(installed: Plane, namespace: str) -> None:
+    client = installed.client()
+    client.post(jobs(namespace), job(namespace))
+    for path, value, held, said in FIXED:
+        put_status(installed, namespace, held)
+        now = client.get(jobs(namespace, "run"))
+        dry = jobs(namespace, "run", "dryRun=All")
+        assert said in refusal(client, "PUT", dry, changed(now, path, value)), path
+        put_status(installed, namespace, {})
+        now = client.get(jobs(namespace, "run"))
+        assert refusal(client, "PUT", dry, changed(now, path, value)) == "", f"{path} is free before"
+
+
+def test_what_can_work_can_be_changed_at_any_time(installed: Plane, namespace: str) -> None:
+    client = installed.client()
+    client.post(jobs(namespace), job(namespace))
+    put_status(installed, namespace, accepted(admission=ADMISSION, evals=["1 0.5 -"]))
+    for path, value in (
+        ("spec.stopRule.kDeclines.k", 2),
+        ("spec.mode", "Shadow"),
+        ("spec.runState", "Stopped"),
+        ("spec.priority", 3),
+        ("spec.checkpoints.maxStepLag", 100),
+        ("spec.scrape.intervalSeconds", 30),
+        ("spec.resume", {"id": "again"}),
+    ):
+        now = client.get(jobs(namespace, "run"))
+        assert refusal(client, "PUT", jobs(namespace, "run"), changed(now, path, value)) == "", path
+
+
+def test_a_full_status_is_stored_as_it_is(installed: Plane, namespace: str) -> None:
+    installed.client().post(jobs(namespace), job(namespace))
+    full = full_record(condition_count=12, retained=4, message="m")
+    assert record(put_status(installed, namespace, status(full, DESIRED, 0.0))) == full
+    assert record(put_status(installed, namespace, {})) == JobRecord()
+
+
+def test_status_and_spec_are_written_apart(installed: Plane, namespace: str) -> None:
+    client = installed.client()
+    created = client.post(jobs(namespace), {**job(namespace), "status": {"summary": "Stopped"}})
+    assert "status" not in created
+    put_status(installed, namespace, {"summary": "Queued"})
+    now = client.get(jobs(namespace, "run"))
+    assert now["metadata"]["generation"] == 1
+    assert "summary" not in client.request("PUT", jobs(namespace, "run"), now | {"status": {}}, 10.0).get(
+        "spec"
+    )
+    assert client.get(jobs(namespace, "run"))["status"] == {"summary": "Queued"}
+
+
+def test_kubectl_says_how_it_is_going(installed: Plane, namespace: str, kubectl: Callable[..., str]) -> None:
+    installed.client().post(jobs(namespace), job(namespace))
+    empty = kubectl("get", "rj", "-n", namespace).splitlines()
+    assert empty[0].split() == ["NAME", "STATE", "STEP", "EVAL", "BEST", "STREAK", "GPUS", "AGE"]
+    full = full_record(condition_count=9, retained=2, message="m")
+    put_status(installed, namespace, status(full, DESIRED, 0.0))
+    row = kubectl("get", "rlhfjobs", "-n", namespace, "--no-headers").split()
+    assert row[:7] == ["run", "Stopped", "123100", "-0.1235", "-0.1235", "3/3", "0/32"]
+    wide = kubectl("get", "rlhf", "-n", namespace, "-o", "wide").splitlines()
+    named = dict(zip(wide[0].split(), wide[1].split(), strict=True))
+    assert named["BESTSTEP"] == "120000"
+    assert named["ATTEMPT"] == "12"
+    assert (named["MODE"], named["RULE"], named["POOL"]) == ("Enforce", "kDeclines", "a100")
+    assert named["STOPPED"] == "ConsecutiveDeclines"
+    assert named["CHECKPOINT"] == "/retained/research-team/over-optimising-run-3b3f2a/120002"
+
+
+def test_kubectl_explains_every_field(installed: Plane, kubectl: Callable[..., str]) -> None:
+    text = kubectl("explain", "rlhfjob.spec.stopRule.kDeclines.minDelta")
+    assert "A fall of this much or less is no decline" in text
+
+
+@pytest.fixture
+def pool_name(installed: Plane, namespace: str) -> Any:
+    name = namespace[:50].strip("-")
+    yield name
+    refusal(installed.client(), "DELETE", f"{GROUP}/gpupools/{name}", {})
+
+
+def test_a_pool_is_accepted_filled_in_and_shown(
+    installed: Plane, pool_name: str, kubectl: Callable[..., str]
+) -> None:
+    client = installed.client()
+    stored = client.post(f"{GROUP}/gpupools", changed(POOL, "metadata.name", pool_name))
+    assert stored["spec"]["queuePolicy"] == {"fifo": {"backfill": "Disabled"}}
+    assert (stored["spec"]["modeCap"], stored["spec"]["holdSeconds"]) == ("Enforce", 300)
+    stored["status"] = {"capacity": 8, "free": 2, "running": 3, "queued": 1}
+    client.request("PUT", f"{GROUP}/gpupools/{pool_name}/status", stored, 10.0)
+    assert kubectl("get", "gp", pool_name, "--no-headers").split()[:5] == [pool_name, "8", "2", "3", "1"]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("spec.nodeSelector", [], "spec.nodeSelector"),
+        ("spec.nodeSelector.0.key", "a b", "spec.nodeSelector[0].key: Invalid value"),
+        ("spec.allowedNamespaces", [], "spec.allowedNamespaces"),
+        ("spec.allowedNamespaces", [{"name": "a"}, {"name": "a"}], "Duplicate value"),
+        ("spec.queuePolicy", {"lottery": {}}, "queuePolicy has 0 members, exactly one is needed of: fifo"),
+        ("spec.queuePolicy.fifo", {"backfill": True}, "must be of type string"),
+        ("spec.modeCap", "Never", '"Enforce", "Shadow", "Off"'),
+        ("spec.holdSeconds", 0, "greater than or equal to 1"),
+        ("metadata.name", "a.b", "must be at most 63 characters without a dot"),
+    ],
+)
+def test_a_bad_pool_is_refused_in_words(installed: Plane, path: str, value: Any, said: str) -> None:
+    bad = changed(POOL, path, value)
+    assert said in refusal(installed.client(), "POST", f"{GROUP}/gpupools?dryRun=All", bad)
+
+
+def test_the_stored_crd_is_well_formed(installed: Plane) -> None:
+    """Conditions of the CRD itself: names accepted, established, and no complaint about its schema."""
+    for name in ("rlhfjobs", "gpupools"):
+        crd = installed.client().get(
+            f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}.evalstop.dev"
+        )
+        found = {c["type"]: c["status"] for c in crd["status"]["conditions"]}
+        assert found["Established"] == found["NamesAccepted"] == "True"
+        assert "NonStructuralSchema" not in found
+        assert len(json.dumps(crd["spec"])) < 100_000
