@@ -152,9 +152,9 @@ class ObjectStore:
         stage = ObjectStage(self, f"{clean(folder)}/{secrets.token_hex(4)}")
         try:
             yield stage
-        except BaseException:
-            self.remove(stage.folder)
-            raise
+        finally:
+            if not stage.published:
+                self.remove(stage.folder)
 
     def remove(self, folder: str) -> None:
         # Markers first: without its marker what is left is no checkpoint to anybody.
@@ -193,11 +193,13 @@ class ObjectStore:
 class ObjectStage:
     def __init__(self, store: ObjectStore, folder: str) -> None:
         self.folder = folder
+        self.published = False
         self._store = store
 
-    def publish(self, digest: str) -> str:
-        marker = {"digest": digest}
-        self._store.write(self.folder + MARKER, json.dumps(marker).encode() + b"\n")
+    def publish(self, suffix: str = "") -> str:
+        # The token makes every name its own; the suffix only tells a person why there are two.
+        self._store.write(self.folder + MARKER, json.dumps({"complete": True}).encode() + b"\n")
+        self.published = True
         return self.folder
 
 

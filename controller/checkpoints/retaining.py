@@ -16,7 +16,7 @@ from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished
 from controller.checkpoints.layouts import Candidate, Folder, Layout, judge
 from controller.checkpoints.request import Request, Result, Source
 from controller.checkpoints.securing import Kept, available_steps, pins_folder
-from controller.checkpoints.store import Store, relative
+from controller.checkpoints.store import Store, publish, relative, withdraw
 
 RESUME_FOLDER = "resume"  # beside the pins, where no trainer's rotation looks
 
@@ -116,8 +116,7 @@ def _copied(origin: Store, folder: str, place: Place, layout: Layout, source: So
     if already is not None:
         return already, ""
     if place.inner:
-        place.clear()
-        place.store.remove(place.folder)  # and what a killed worker left of it
+        withdraw(place.store, place.folder)
     try:
         content = Folder(origin, (("", folder),))
         return _copy(origin, content, place, layout, source), "copy"
@@ -152,7 +151,13 @@ def _copy(origin: Store, content: Folder, place: Place, layout: Layout, source: 
         if problem:
             raise AccessError(Reason.INCOMPLETE, f"checkpoint of step {source.step}: {problem}")
         place.write_extra(stage.folder, staged)
-        return Kept(place.within(stage.publish(written)), manifest, written)
+        kept, _ = publish(
+            stage,
+            written,
+            same=lambda: place.published(written),
+            kept=lambda folder: Kept(place.within(folder), manifest, written),
+        )
+        return kept
 
 
 def _copy_file(origin: Store, source: str, store: Store, target: str) -> FileDigest:
@@ -253,7 +258,13 @@ def _relink(content: Folder, place: Place, layout: Layout, step: int) -> tuple[K
             return already, ""
         place.clear()
         place.write_extra(stage.folder, staged)
-        return Kept(place.within(stage.publish(digest)), manifest, digest), "+".join(sorted(methods))
+        kept, _ = publish(
+            stage,
+            digest,
+            same=lambda: place.published(digest),
+            kept=lambda folder: Kept(place.within(folder), manifest, digest),
+        )
+        return kept, "+".join(sorted(methods))
 
 
 def _result(

@@ -6,6 +6,7 @@ judged afterwards: once linked, rotation cannot take a file away any more, so wh
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from controller import names
@@ -13,7 +14,7 @@ from controller.checkpoints.digest import Manifest, hash_files, tree_digest
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished
 from controller.checkpoints.layouts import Candidate, Folder, Layout, judge
 from controller.checkpoints.request import Request, Result
-from controller.checkpoints.store import Store
+from controller.checkpoints.store import Store, publish, withdraw
 
 AVAILABLE_LOOKED_AT = 20  # checkpoints judged to tell a person which steps there are
 
@@ -60,7 +61,7 @@ def secure(store: Store, layout: Layout, request: Request) -> Result:
     else:
         raise _nothing(store, layout, request, lowest, list(candidates.values()), told)
     for former in set(request.release) - {step}:
-        store.remove(f"{pins_folder(request.owner)}/{former}")
+        withdraw(store, f"{pins_folder(request.owner)}/{former}")
     return Result(
         step=step,
         path=store.path(kept.folder),
@@ -122,17 +123,22 @@ def _pin(store: Store, layout: Layout, candidate: Candidate, target: str) -> tup
             store.duplicate(content.where(name), f"{stage.folder}/{name}") for name in sorted(content.files())
         }
         staged = inspect(store, layout, stage.folder, candidate.step)
-        for folder in store.published(target):
-            if _same(store, layout, folder, candidate.step, staged.digest):
-                return Kept(folder, staged.manifest, staged.digest), ""
-        return Kept(stage.publish(staged.digest), staged.manifest, staged.digest), "+".join(sorted(methods))
+        kept, new = publish(
+            stage,
+            staged.digest,
+            same=lambda: _same(store, layout, target, candidate.step, staged.digest),
+            kept=lambda folder: Kept(folder, staged.manifest, staged.digest),
+        )
+        return kept, "+".join(sorted(methods)) if new else ""
 
 
-def _same(store: Store, layout: Layout, folder: str, step: int, digest: str) -> bool:
-    try:
-        return inspect(store, layout, folder, step).digest == digest
-    except (Damaged, Vanished):
-        return False
+def _same(store: Store, layout: Layout, target: str, step: int, digest: str) -> Kept | None:
+    for folder in store.published(target):
+        with suppress(Damaged, Vanished):
+            found = inspect(store, layout, folder, step)
+            if found.digest == digest:
+                return found
+    return None
 
 
 def _pinned_steps(store: Store, owner: str) -> set[int]:

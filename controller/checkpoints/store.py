@@ -7,8 +7,9 @@ visible in one step (volume: a rename; object store: a marker object written las
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from typing import BinaryIO, Protocol
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from typing import BinaryIO, Protocol, TypeVar
 
 from controller.checkpoints.digest import FileDigest
 from controller.checkpoints.errors import AccessError, Reason
@@ -19,10 +20,14 @@ class Stage(Protocol):
 
     folder: str  # relative to the store's root
 
-    def publish(self, digest: str) -> str:
+    def publish(self, suffix: str = "") -> str:
         """Make it visible under the folder it was opened for; returns the final relative folder.
 
-        What is published there already is never overwritten: other content gets a name of its own beside.
+        Args:
+            suffix: put after that name, for content that finds its place taken by other content.
+
+        Raises:
+            Taken: something is published there already; it is never overwritten.
         """
         ...
 
@@ -90,6 +95,52 @@ class Store(Protocol):
     def path(self, name: str) -> str:
         """The absolute path or URI of a name."""
         ...
+
+
+class Taken(Exception):
+    """Something else is published under that name."""
+
+
+KeptT = TypeVar("KeptT")
+
+
+def publish(
+    stage: Stage, digest: str, same: Callable[[], KeptT | None], kept: Callable[[str], KeptT]
+) -> tuple[KeptT, bool]:
+    """Publish a staged folder, unless the same content is published already.
+
+    Args:
+        stage: holds content of that digest.
+        digest: of the content; distinguishes the name where the plain one is taken.
+        same: looks for published content of that digest.
+        kept: makes the answer from the final folder.
+
+    Returns:
+        What is published, and whether it was done now. Workers that do this at the same time agree.
+
+    Raises:
+        AccessError: STORE_UNREACHABLE, both names are taken by content that cannot be read.
+    """
+    for suffix in ("", f"-{digest.rpartition(':')[2][:8]}"):
+        found = same()
+        if found is not None:
+            return found, False
+        with suppress(Taken):
+            return kept(stage.publish(suffix)), True
+    found = same()
+    if found is None:
+        raise AccessError(
+            Reason.STORE_UNREACHABLE,
+            f"{stage.folder}: its place is taken by other content; remove it by hand",
+        )
+    return found, False
+
+
+def withdraw(store: Store, folder: str) -> None:
+    """Remove whatever is published under a name, and what killed workers left of it."""
+    for published in store.published(folder):
+        store.remove(published)
+    store.remove(folder)
 
 
 def clean(name: str) -> str:

@@ -26,7 +26,7 @@ from controller.checkpoints.errors import (
     check_interrupted,
     store_errors,
 )
-from controller.checkpoints.store import clean
+from controller.checkpoints.store import Taken, clean
 
 TEMPORARY = ".tmp-"
 STALE_SECONDS = 6 * 3600.0  # where locks do not work: far beyond the longest deadline of an access Job
@@ -141,11 +141,17 @@ class Volume:
         parent, _, last = clean(folder).rpartition("/")
         with store_errors(self.path(parent)):
             self._make(parent)
-            self._clear_stale(parent)
             name = f"{TEMPORARY}{last}-{secrets.token_hex(4)}"
             relative = f"{parent}/{name}" if parent else name
-            os.mkdir(self.path(relative))
-            lock = _lock(self.path(relative))
+            # Under the parent's lock, so that nobody takes the new folder, not locked yet, for a dead one's.
+            turn = _lock(self.path(parent), wait=True)
+            try:
+                self._clear_stale(parent)
+                os.mkdir(self.path(relative))
+                lock = _lock(self.path(relative))
+            finally:
+                if turn is not None:
+                    os.close(turn)
         stage = VolumeStage(self, folder, relative)
         try:
             yield stage
@@ -164,7 +170,7 @@ class Volume:
                 os.rename(path, trash)  # so that a half-deleted pin never looks like a whole one
             except FileNotFoundError:
                 return
-            shutil.rmtree(trash)
+            shutil.rmtree(trash, ignore_errors=True)  # what is left goes with the next `staging`
 
     def free(self) -> int | None:
         path = self._real
@@ -244,31 +250,26 @@ class VolumeStage:
         self.folder = folder
         self._volume, self._target = volume, target
 
-    def publish(self, digest: str) -> str:
-        volume, target = self._volume, self._target
-        source = volume.path(self.folder)
+    def publish(self, suffix: str = "") -> str:
+        source, target = self._volume.path(self.folder), f"{self._target}{suffix}"
         with store_errors(source):
             for folder, _, _ in os.walk(source):
                 _sync(folder)
-            for attempt in (target, f"{target}-{digest.rpartition(':')[2][:8]}"):
-                try:
-                    os.rename(source, volume.path(attempt))
-                except OSError as error:
-                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                        raise
-                    continue
-                _sync(os.path.dirname(source))
-                return attempt
-        raise AccessError(
-            Reason.STORE_UNREACHABLE, f"{volume.path(attempt)} is taken by other content; remove it by hand"
-        )
+            try:
+                os.rename(source, self._volume.path(target))
+            except OSError as error:
+                if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise Taken(target) from error
+                raise
+            _sync(os.path.dirname(source))
+        return target
 
 
-def _lock(path: str) -> int | None:
+def _lock(path: str, wait: bool = False) -> int | None:
     """A descriptor that holds the folder's lock till closed; None: held by another, or no locks here."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
         return None

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 ZIP_END = b"PK\x05\x06"
+ZIP_END_SIZE = 22  # bytes, without its comment
 ZIP_END_SEARCH = 66_000  # bytes: the record's 22 and the longest comment it may carry
 PICKLE_START = b"\x80"  # torch.save before 1.6 and plain pickles: protocol mark first, '.' last
 SAFETENSORS_HEADER_LIMIT = 100 << 20  # bytes, the format's own limit
@@ -51,7 +52,7 @@ def _checker(name: str) -> Callable[[Content, str, int], str | None] | None:
 def _torch(content: Content, name: str, size: int) -> str | None:
     start = content.read_range(name, 0, 4)
     if start[:2] == b"PK":
-        if ZIP_END in content.read_range(name, -min(size, ZIP_END_SEARCH), ZIP_END_SEARCH):
+        if _zip_ends(content.read_range(name, -min(size, ZIP_END_SEARCH), ZIP_END_SEARCH)):
             return None
         return f"{name} ({size} bytes) is a torch archive without its end: still being written, or cut off"
     if start[:1] == PICKLE_START and content.read_range(name, -1, 1) == b".":
@@ -59,6 +60,15 @@ def _torch(content: Content, name: str, size: int) -> str | None:
     if start[:1] == PICKLE_START and name.endswith(".pt"):
         return None  # old torch format: tensors follow the pickles, its end cannot be told
     return None if name.endswith((".bin", ".distcp")) else f"{name} ({size} bytes) is no torch file"
+
+
+def _zip_ends(tail: bytes) -> bool:
+    """Whether a zip archive's last record is there and ends with the file."""
+    at = tail.rfind(ZIP_END)
+    if at < 0 or at + ZIP_END_SIZE > len(tail):
+        return False
+    comment = int.from_bytes(tail[at + ZIP_END_SIZE - 2 : at + ZIP_END_SIZE], "little")
+    return at + ZIP_END_SIZE + comment == len(tail)
 
 
 def _safetensors(content: Content, name: str, size: int) -> str | None:

@@ -1,0 +1,232 @@
+"""Complete is not merely present: every layout, whole and in each way of not being whole."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from trainers_files import (
+    FOLDERS,
+    MAKERS,
+    hugging_face,
+    openrlhf,
+    plain,
+    safetensors_file,
+    save,
+    torch_file,
+    write,
+)
+
+from controller.checkpoints.layouts import LAYOUTS, survey
+from controller.checkpoints.objects import ObjectStore
+from controller.checkpoints.volume import Volume
+
+LAYOUT_NAMES = sorted(LAYOUTS)
+
+
+def problems(root: Path, layout: str) -> dict[int, str | None]:
+    return {found.step: found.problem for found in survey(LAYOUTS[layout], Volume(str(root)))}
+
+
+def test_the_api_offers_exactly_these_layouts() -> None:
+    from controller.api.rlhfjob import Layout
+
+    assert {str(layout) for layout in Layout} == set(LAYOUTS)
+
+
+@pytest.mark.parametrize("layout", LAYOUT_NAMES)
+def test_whole_checkpoints_are_complete_newest_first(layout: str, tmp_path: Path) -> None:
+    for step in (100, 300, 200):
+        save(tmp_path, layout, step)
+    (tmp_path / "logs").mkdir()
+    (tmp_path / ".evalstop" / "uid" / "100").mkdir(parents=True)
+    if layout == "OpenRLHF":
+        (tmp_path / "_actor" / "latest").write_text("global_step300")
+    found = survey(LAYOUTS[layout], Volume(str(tmp_path)))
+    assert [(f.step, f.problem) for f in found] == [(300, None), (200, None), (100, None)]
+
+
+@pytest.mark.parametrize("layout", LAYOUT_NAMES)
+def test_object_stores_see_the_same(layout: str, tmp_path: Path) -> None:
+    save(tmp_path, layout, 100)
+    broken = save(tmp_path, layout, 200)
+    first = sorted(
+        p for p in broken.rglob("*") if p.is_file() and p.suffix in (".pt", ".safetensors", ".npz")
+    )[0]
+    first.write_bytes(first.read_bytes()[:-9])
+    store = ObjectStore.at(f"file://{tmp_path}")
+    found = {f.step: f.problem for f in survey(LAYOUTS[layout], store)}
+    assert found == problems(tmp_path, layout)
+    assert found[100] is None
+    assert found[200] is not None
+
+
+@pytest.mark.parametrize("layout", LAYOUT_NAMES)
+def test_every_missing_file_that_matters_is_noticed(layout: str, tmp_path: Path) -> None:
+    """Delete each file in turn: either the checkpoint is incomplete, or the file is known not to matter."""
+    needless = {
+        "HuggingFace": {"optimizer.pt"},  # save_only_model leaves it out
+        "NeMoRL": {"config.yaml", "train_dataloader.pt"},
+        # the last rank: nothing in the checkpoint says how many there were
+        "OpenRLHF": {"bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt"},
+    }.get(layout, set())
+    for name in MAKERS[layout](100):
+        folder = save(tmp_path / name.replace("/", "_"), layout, 100)
+        (folder / name).unlink()
+        root = folder.parents[1] if layout == "OpenRLHF" else folder.parent
+        found = problems(root, layout)[100]
+        assert bool(found) == (name not in needless), f"{layout}: {name} was deleted: {found}"
+
+
+@pytest.mark.parametrize("layout", LAYOUT_NAMES)
+@pytest.mark.parametrize("cut", [1, 20, 10_000])
+def test_cut_off_files_are_noticed(layout: str, cut: int, tmp_path: Path) -> None:
+    for name, data in MAKERS[layout](100).items():
+        if name == "config.yaml":
+            continue
+        folder = save(tmp_path / name.replace("/", "_"), layout, 100)
+        (folder / name).write_bytes(data[: max(0, len(data) - cut)])
+        root = folder.parents[1] if layout == "OpenRLHF" else folder.parent
+        assert problems(root, layout)[100], f"{layout}: {name} cut by {cut} bytes counts as complete"
+
+
+CASES = [
+    ("Plain", {"params.npz": b"x"}, "no manifest.json"),
+    ("Plain", {"manifest.json": b"{"}, "not whole JSON"),
+    ("Plain", {"manifest.json": b"[]"}, "holds no JSON object"),
+    ("Plain", {"manifest.json": b'{"step": 100}'}, "not of the form"),
+    ("Plain", {"manifest.json": b'{"step": 100, "files": {}}'}, "not of the form"),
+    ("Plain", plain(101), "says step 101, the folder says 100"),
+    ("HuggingFace", {**hugging_face(100), "trainer_state.json": b'{"global_step": 90}'}, "global_step 90"),
+    ("HuggingFace", {"trainer_state.json": b'{"global_step": 100}'}, "no weights"),
+    (
+        "HuggingFace",
+        {"trainer_state.json": b'{"global_step": 100}', "model.safetensors": safetensors_file()[:40]},
+        "cut off inside its header",
+    ),
+    ("Verl", {"data.pt": torch_file()}, "only data.pt is left"),
+    ("Verl", {"data.pt": torch_file(), "actor/huggingface/config.json": b"{}"}, "actor has no model"),
+    (
+        "Verl",
+        {"data.pt": torch_file(), "actor/model_world_size_4_rank_2.pt": torch_file()},
+        "model of 1 of 4 ranks; first missing: 0",
+    ),
+    ("OpenRLHF", {"bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt": torch_file()}, "no *model_states.pt"),
+    (
+        "OpenRLHF",
+        {**openrlhf(100), "bf16_zero_pp_rank_3_mp_rank_00_optim_states.pt": torch_file()},
+        "optimizer states of rank 2",
+    ),
+    ("NeMoRL", {"training_info.json": b"{}"}, "no policy folder"),
+]
+
+
+@pytest.mark.parametrize(("layout", "files", "message"), CASES)
+def test_incompleteness_is_explained(
+    layout: str, files: dict[str, bytes], message: str, tmp_path: Path
+) -> None:
+    save(tmp_path, layout, 100, files)
+    assert message in str(problems(tmp_path, layout)[100])
+
+
+def test_plain_takes_the_manifests_two_shapes(tmp_path: Path) -> None:
+    files = dict(plain(100))
+    document = json.loads(files["manifest.json"])
+    document["files"] = [{"name": name, **entry} for name, entry in document["files"].items()]
+    files["manifest.json"] = json.dumps(document).encode()
+    save(tmp_path, "Plain", 100, files)
+    assert problems(tmp_path, "Plain") == {100: None}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pytorch_model.bin",
+        "adapter_model.safetensors",
+        "pytorch_model_fsdp_0/.metadata",
+        "global_step100/mp_rank_00_model_states.pt",
+    ],
+)
+def test_hugging_face_takes_every_form_of_weights(name: str, tmp_path: Path) -> None:
+    data = safetensors_file() if name.endswith(".safetensors") else torch_file()
+    save(tmp_path, "HuggingFace", 100, {"trainer_state.json": b'{"global_step": 100}', name: data})
+    assert problems(tmp_path, "HuggingFace") == {100: None}
+
+
+def test_verl_rotation_leaves_a_shell_and_its_tracker_is_not_trusted(tmp_path: Path) -> None:
+    for step in (100, 200):
+        save(tmp_path, "Verl", step)
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("100")
+    shutil.rmtree(tmp_path / "global_step_100" / "actor")
+    found = problems(tmp_path, "Verl")
+    assert found[200] is None
+    assert "rotated away" in str(found[100])
+
+
+def test_verl_with_critic_wants_both(tmp_path: Path) -> None:
+    for step in (100, 200):
+        save(tmp_path, "Verl", step)
+    write(tmp_path / "global_step_200", {"critic/model_world_size_1_rank_0.pt": torch_file()})
+    found = problems(tmp_path, "Verl")
+    assert found[200] is None
+    assert "no critic folder" in str(found[100])
+
+
+def test_verl_megatron_is_complete_by_its_metadata(tmp_path: Path) -> None:
+    save(tmp_path, "Verl", 100, {"data.pt": torch_file(), "actor/dist_ckpt/__0_0.distcp": torch_file()})
+    assert "actor has no model" in str(problems(tmp_path, "Verl")[100])
+    write(tmp_path / "global_step_100", {"actor/dist_ckpt/.metadata": b"m"})
+    assert problems(tmp_path, "Verl") == {100: None}
+
+
+def test_openrlhf_waits_for_latest_or_metric(tmp_path: Path) -> None:
+    save(tmp_path, "OpenRLHF", 100)
+    write(tmp_path / "_actor" / "global_step200", openrlhf(200))
+    assert "latest does not name global_step200" in str(problems(tmp_path, "OpenRLHF")[200])
+    write(tmp_path / "_actor" / "global_step200", {"metric.json": b'{"metric_value": 1}'})
+    assert problems(tmp_path, "OpenRLHF") == {200: None, 100: None}
+
+
+def test_openrlhf_with_critic_wants_both(tmp_path: Path) -> None:
+    for step in (100, 200):
+        save(tmp_path, "OpenRLHF", step)
+    write(tmp_path / "_critic" / "global_step200", openrlhf(200))
+    (tmp_path / "_critic" / "latest").write_text("global_step200")
+    found = problems(tmp_path, "OpenRLHF")
+    assert found[200] is None
+    assert "_critic/global_step100 is missing" in str(found[100])
+
+
+def test_nemo_rl_tells_a_checkpoint_being_written(tmp_path: Path) -> None:
+    save(tmp_path, "NeMoRL", 100)
+    (tmp_path / "step_100").rename(tmp_path / "tmp_step_100")
+    assert problems(tmp_path, "NeMoRL") == {100: "tmp_step_100 is still being written"}
+
+
+def test_links_out_of_the_location_and_odd_files_are_refused(tmp_path: Path) -> None:
+    location, outside = tmp_path / "location", tmp_path / "secret"
+    outside.write_bytes(b"not yours")
+    for step, odd in ((100, "link"), (200, "pipe"), (300, "inside"), (400, "folder")):
+        folder = save(location, "NeMoRL", step)
+        if odd == "link":
+            (folder / "policy" / "more.pt").symlink_to(outside)
+        elif odd == "pipe":
+            os.mkfifo(folder / "policy" / "pipe")
+        elif odd == "folder":
+            (folder / "policy" / "other").symlink_to(location / "step_300")
+        else:
+            (folder / "latest.yaml").symlink_to(folder / "config.yaml")
+    (location / "step_500").symlink_to(location / "step_300")
+    found = problems(location, "NeMoRL")
+    assert "leads out of" in str(found[100])
+    assert "neither a file nor a folder" in str(found[200])
+    assert found[300] is None
+    assert "symbolic link" in str(found[400])
+    assert 500 not in found
+
+
+def test_survey_names_paths(tmp_path: Path) -> None:
+    save(tmp_path, "Plain", 100)
+    (found,) = survey(LAYOUTS["Plain"], Volume(f"{tmp_path}/"))
+    assert found.path == str(tmp_path / FOLDERS["Plain"].format(100))
