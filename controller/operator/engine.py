@@ -81,6 +81,7 @@ class Engine:
         self._views: dict[JobKey, tuple[str, JobView | None]] = {}
         self._progress = {"jobs": monotonic(), "pools": monotonic()}
         self._scrape = scrape
+        self.scrapes: ScrapeLoop | None = None
         self._mended_after_start = False
         self._shell: WatchShell | None = None
 
@@ -160,6 +161,7 @@ class Engine:
             scraper = Scraper(addresses, timeout=self._settings.scrape_timeout)
             scrape = (await stack.enter_async_context(scraper)).scrape
         loop = ScrapeLoop(scrape, self.targets.deliver, concurrency=self._settings.scrape_concurrency)
+        self.scrapes = loop
         self.targets.connect(loop)
         self._watch_scrapes(loop)
         return loop

@@ -67,9 +67,9 @@ class HealthServer:
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics_text)
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self._wanted, shutdown_timeout=1.0)
+        site = web.TCPSite(self._runner, self._host, self._wanted)
         await site.start()
         self.port = self._runner.addresses[0][1]
 

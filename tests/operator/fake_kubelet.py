@@ -1,7 +1,7 @@
 """Nodes without machines: registers them, keeps them Ready, and plays their pods by writing pod status.
 
-Everything else is real: the API server, the Job controller that makes and deletes the pods, the scheduler that
-binds them. Training pods run until told otherwise; access pods answer from a `FakeStore` at once.
+Everything else is real: the API server, the Job controller that makes and deletes the pods, the scheduler
+that binds them. Training pods run until told otherwise; access pods answer from a `FakeStore` at once.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
 
 from controller import names
 
@@ -128,7 +129,7 @@ class FakeKubelet:
 
     def _follow(self) -> None:
         while not self._stop.is_set():
-            with contextlib.suppress(ApiException, OSError):
+            with contextlib.suppress(ApiException, OSError, HTTPError):
                 for event in self._watch.stream(self._core.list_pod_for_all_namespaces, timeout_seconds=300):
                     if self._stop.is_set():
                         return

@@ -22,6 +22,8 @@ from controller.policy.types import Attempt, EvalPoint
 
 Object = dict[str, Any]
 
+SETTINGS = Settings(host="127.0.0.1", port=0, foreign_seconds=1.0, drain_seconds=2.0, instance="test")
+
 
 class Crash(BaseException):
     """The process ends here, as if killed: nothing catches it."""
@@ -70,6 +72,7 @@ class Rig:
         self.scores: dict[str, list[float]] = {}  # job name -> score of each eval, at steps 10, 20, …
         self.outcome: dict[str, ScrapeView] = {}  # job name -> what a scrape gives instead
         self.total_steps: int | None = None
+        self._names: list[str] = []
         self.api: Api
         self._connection: Connection
 
@@ -84,8 +87,9 @@ class Rig:
     # -- operators ---------------------------------------------------------------------------------------
 
     def engine(self, settings: Settings | None = None) -> Engine:
-        settings = settings or Settings(host="127.0.0.1", port=0, foreign_seconds=1.0, drain_seconds=2.0)
-        return Engine(settings, self._connection, CountingApi(self._connection), scrape=self._scrape)
+        return Engine(
+            settings or SETTINGS, self._connection, CountingApi(self._connection), scrape=self._scrape
+        )
 
     @contextlib.asynccontextmanager
     async def operator(self, settings: Settings | None = None) -> AsyncIterator[Engine]:
@@ -93,9 +97,11 @@ class Rig:
         engine = self.engine(settings)
         stop = asyncio.Event()
         task = asyncio.create_task(engine.run(stop))
+        hurry = asyncio.create_task(self._hurry(engine))
         try:
             yield engine
         finally:
+            hurry.cancel()
             stop.set()
             code = await task
         assert code == 0
@@ -107,15 +113,24 @@ class Rig:
         engine.api.crash_at, engine.api.crash_after = crash_at, after
         stop = asyncio.Event()
         task = asyncio.create_task(engine.run(stop))
+        hurry = asyncio.create_task(self._hurry(engine))
         finished = asyncio.create_task(eventually(done, 40.0))
         crashed = asyncio.create_task(engine.api.crashed.wait())
         await asyncio.wait([task, finished, crashed], return_when=asyncio.FIRST_COMPLETED)
         stop.set()
-        for waiter in (finished, crashed):
+        for waiter in (finished, crashed, hurry):
             waiter.cancel()
         outcome = await asyncio.gather(task, return_exceptions=True)
         assert not isinstance(outcome[0], Exception), outcome[0]
         return engine.api.crashed.is_set()
+
+    async def _hurry(self, engine: Engine) -> None:
+        """Five seconds between scrapes are the least the API allows: too many for a test."""
+        while True:
+            await asyncio.sleep(0.25)
+            for name in self.ports:
+                if engine.scrapes is not None:
+                    engine.scrapes.hasten(f"{self.namespace}/{name}")
 
     async def _scrape(self, target: Target) -> ScrapeView:
         """Every pod has the same address; the port tells which job is meant."""
@@ -144,8 +159,6 @@ class Rig:
     def ports(self) -> dict[str, int]:
         return {name: 9400 + i for i, name in enumerate(self._names)}
 
-    _names: list[str]
-
     async def make_pool(self, **spec: Any) -> Object:
         body = {
             "apiVersion": names.API_VERSION,
@@ -160,8 +173,6 @@ class Rig:
         return await self.api.create(GPUPOOLS, body)
 
     async def make_job(self, name: str, replicas: int = 1, gpus: int = 2, **spec: Any) -> Object:
-        if not hasattr(self, "_names"):
-            self._names = []
         if name not in self._names:
             self._names.append(name)
         body = {
@@ -209,6 +220,9 @@ class Rig:
             },
         }
 
+    async def patch(self, name: str, patch: Object) -> Object:
+        return await self.api.merge_patch(RLHFJOBS, name, patch, self.namespace)
+
     async def job(self, name: str) -> Object:
         return await self.api.get(RLHFJOBS, name, self.namespace)
 
@@ -226,6 +240,9 @@ class Rig:
     async def reason(self, name: str, type_: str) -> str | None:
         found = await self.condition(name, type_)
         return None if found is None else found[1]
+
+    async def has_reason(self, name: str, type_: str, reason: str) -> bool:
+        return await self.reason(name, type_) == reason
 
     async def workload(self, name: str) -> Object:
         return await self.api.get(JOBS, name, self.namespace)
