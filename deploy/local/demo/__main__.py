@@ -52,7 +52,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 def _run(out: Path, keep: bool, patience: float, console: Console) -> int:
     began = time.monotonic()
     cast = casting.load()
-    with progress.Console() as told_progress, stage(out / "plane", told_progress) as built:
+    with progress.Console() as told_progress, stage(out / "plane", cast.node_labels, told_progress) as built:
         ready = time.monotonic()
         told = tell(built, cast, console, patience)
         facts = report.gather(told, [job for job, _ in cast.jobs], built)
@@ -78,7 +78,7 @@ def _run(out: Path, keep: bool, patience: float, console: Console) -> int:
                 console.print(f"the operator: {operator}", style="red", soft_wrap=True, markup=False)
         if keep:
             built.plane.detach()
-            console.print(report.looking_around(built, cast.namespace), soft_wrap=True, markup=False)
+            console.print(report.looking_around(built, casting.NAMESPACE), soft_wrap=True, markup=False)
     console.print(f"the whole demo took {time.monotonic() - began:.0f} s")
     return 1 if facts["problems"] else 0
 

@@ -13,54 +13,63 @@ from deploy.local.agent.images import REPOSITORY
 from deploy.local.demo.facts import Role
 
 MANIFESTS = REPOSITORY / "examples" / "manifests"
-ROLES = {
-    "over-optimising": Role.OVER_OPTIMISING,
-    "healthy": Role.HEALTHY,
-    "waiting": Role.WAITING,
-}
+ROLE_LABEL = "example.evalstop.dev/role"
+NAMESPACE = "demo"
+
+Manifest = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Cast:
-    """``supplies``: namespace, pool, claims. ``jobs``: RLHFJobs by role, in the order they come."""
+    """``supplies``: namespace, pool, claims. ``jobs``: RLHFJobs with their roles, in the order they come."""
 
-    supplies: tuple[Mapping[str, Any], ...]
-    jobs: tuple[tuple[Mapping[str, Any], Role], ...]
+    supplies: tuple[Manifest, ...]
+    jobs: tuple[tuple[Manifest, Role], ...]
 
     @property
-    def namespace(self) -> str:
-        namespace: str = self.jobs[0][0]["metadata"]["namespace"]
-        return namespace
+    def node_labels(self) -> dict[str, str]:
+        """Labels by which the pools find their nodes."""
+        pools = (d for d in self.supplies if d["kind"] == "GPUPool")
+        return {s["key"]: s.get("value", "") for pool in pools for s in pool["spec"]["nodeSelector"]}
 
 
-def load(folder: Path = MANIFESTS) -> Cast:
-    """Read the manifests.
+def load(folder: Path = MANIFESTS, namespace: str = NAMESPACE) -> Cast:
+    """Read the sample manifests, and put what has no namespace into this one.
 
     Raises:
-        ValueError: a role of the story is not there, or a job has none.
+        ValueError: an RLHFJob has no role of the story, or a role has no RLHFJob; the message names it.
     """
-    documents = [
+    documents: list[dict[str, Any]] = [
         document
         for path in sorted(folder.glob("*.yaml"))
         for document in yaml.safe_load_all(path.read_text())
         if document
     ]
-    jobs = [(d, role_of(d["metadata"]["name"])) for d in documents if d["kind"] == "RLHFJob"]
+    for document in documents:
+        if document["kind"] != "GPUPool":
+            document["metadata"].setdefault("namespace", namespace)
+    jobs = [(d, role_of(d)) for d in documents if d["kind"] == "RLHFJob"]
     missing = set(Role) - {role for _, role in jobs}
     if missing:
-        raise ValueError(f"{folder}: no RLHFJob for the role {', '.join(sorted(missing))}")
-    order = list(Role)
-    jobs.sort(key=lambda job: order.index(job[1]))
-    first = {"Namespace": 0, "GPUPool": 1, "PersistentVolumeClaim": 2}
-    supplies = sorted(
-        (d for d in documents if d["kind"] != "RLHFJob"), key=lambda d: first.get(d["kind"], len(first))
-    )
-    return Cast(tuple(supplies), tuple(jobs))
+        raise ValueError(
+            f"{folder}: no RLHFJob has the role {', '.join(sorted(missing))} (label {ROLE_LABEL})"
+        )
+    jobs.sort(key=lambda job: list(Role).index(job[1]))
+    home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+    return Cast((home, *(d for d in documents if d["kind"] != "RLHFJob")), tuple(jobs))
 
 
-def role_of(name: str) -> Role:
-    """The role that a job's name begins with."""
-    for prefix, role in ROLES.items():
-        if name.startswith(prefix):
-            return role
-    raise ValueError(f"RLHFJob {name!r}: its name should begin with one of {', '.join(ROLES)}")
+def role_of(job: Manifest) -> Role:
+    """The role that a job's label gives it.
+
+    Raises:
+        ValueError: it gives none.
+    """
+    text = (job["metadata"].get("labels") or {}).get(ROLE_LABEL)
+    try:
+        return Role(str(text))
+    except ValueError:
+        name = job["metadata"]["name"]
+        raise ValueError(
+            f"RLHFJob {name}: label {ROLE_LABEL} is {text!r}, expected one of {', '.join(Role)}"
+        ) from None

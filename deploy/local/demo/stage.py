@@ -67,7 +67,7 @@ class Stage:
 
 
 @contextlib.contextmanager
-def stage(work: Path, report: Report) -> Iterator[Stage]:
+def stage(work: Path, node_labels: Mapping[str, str], report: Report) -> Iterator[Stage]:
     """Bring everything up in ``work``, afresh; on the way out, end every process of it.
 
     ``plane.detach()`` in the body lets the plane live on. Errors: PlaneError.
@@ -76,21 +76,22 @@ def stage(work: Path, report: Report) -> Iterator[Stage]:
     plane.up(fresh=True)
     try:
         report(f"starting {NODES} nodes with {GPUS} GPUs each …", progress=True)
-        nodes = Nodes(plane, NODES, GPUS).start()
+        nodes = Nodes(plane, NODES, GPUS, labels=node_labels).start()
         report(f"{NODES} nodes with {GPUS} GPUs each are ready (pods there are local processes)")
-        _install(plane, report)
-        yield Stage(plane, nodes)
+        built = Stage(plane, nodes)
+        _install(built, report)
+        yield built
     finally:
         plane.__exit__(None, None, None)
 
 
-def _install(plane: Plane, report: Report) -> None:
+def _install(stage: Stage, report: Report) -> None:
+    plane = stage.plane
     plane.kubectl("apply", "--server-side", "-f", str(REPOSITORY / "crds"))
     plane.kubectl("wait", "--for=condition=Established", "-f", str(REPOSITORY / "crds"), "--timeout=30s")
     plane.kubectl("apply", "-k", str(REPOSITORY / "deploy/local/demo/operator"))
-    found = Stage(plane, Nodes(plane, NODES, GPUS))
     deadline = time.monotonic() + _OPERATOR_READY_S
-    while (problem := found.operator_problem()) is not None:
+    while (problem := stage.operator_problem()) is not None:
         if time.monotonic() > deadline:
             raise PlaneError(f"the operator is not ready after {_OPERATOR_READY_S:g} s: {problem}")
         report("waiting for the operator's pod …", progress=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from deploy.local.demo.board import Board
-from deploy.local.demo.cast import Cast
+from deploy.local.demo.cast import NAMESPACE, Cast
 from deploy.local.demo.facts import Chronicle, Role
 from deploy.local.demo.stage import GPUS, Stage
 from deploy.local.demo.watch import Watcher
@@ -34,10 +34,9 @@ def tell(stage: Stage, cast: Cast, console: Console, patience: float) -> Told:
 
     Errors: PlaneError when the plane or the operator fails on the way.
     """
-    namespace = cast.namespace
-    chronicles = [Chronicle(f"{namespace}/{job['metadata']['name']}", role) for job, role in cast.jobs]
+    chronicles = [Chronicle(f"{NAMESPACE}/{job['metadata']['name']}", role) for job, role in cast.jobs]
     stage.apply(cast.supplies)
-    watcher = Watcher(stage.plane.kubeconfig, namespace)
+    watcher = Watcher(stage.plane.kubeconfig, NAMESPACE)
     began = time.monotonic()
     try:
         with Board(chronicles, dict.fromkeys(stage.nodes.names, GPUS), console) as board:
