@@ -16,7 +16,9 @@ DECIMAL_PATTERN = r"^[-+]?([0-9]{1,15}([.][0-9]{0,20})?|[.][0-9]{1,20})([eE][-+]
 DNS_LABEL_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 DNS_SUBDOMAIN_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 CLAIM_PATH_PATTERN = r"^/[^\x00-\x1f\\]*$"
-URI_PATTERN = r"^[a-z][a-z0-9+.-]{1,15}://[^\s?#@]+$"
+# No empty step (two names for one prefix), no user before the bucket (credentials), no query.
+_STEPS = r"(/[^\s?#@/]+)+$"
+URI_PATTERN = rf"^[a-z][a-z0-9+.-]{{1,15}}:/{_STEPS}|^file://{_STEPS}"
 
 
 class Spec(BaseModel):

@@ -45,10 +45,12 @@ def exactly_one_of(where: str, members: tuple[str, ...]) -> Extra:
     )
 
 
-def no_parent_steps(where: str) -> Extra:
-    """A path or URI that climbs out of its root by ``..`` is refused."""
+def no_dot_steps(where: str) -> Extra:
+    """A path or URI must not climb out of its root, nor name one folder in two ways."""
     return rule(
-        r"!self.matches('(^|/)[.][.](/|$)')", f'{where} %s has a step "..": name the folder itself', "self"
+        r"!self.matches('(^|/)[.][.]?(/|$)')",
+        f'{where} %s has a step "." or "..": name the folder itself',
+        "self",
     )
 
 

@@ -17,7 +17,7 @@ GROUP = "/apis/evalstop.dev/v1alpha1"
 
 
 def install(plane: Plane) -> None:
-    """Apply crds/ and everything of deploy/manifests but the operator itself; wait until they are in force."""
+    """Apply crds/ and deploy/manifests without the operator's Deployment; wait until served."""
     plane.kubectl("apply", "-f", str(ROOT / "crds"))
     plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
     manifests = ROOT / "deploy" / "manifests"

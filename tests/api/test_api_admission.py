@@ -132,18 +132,39 @@ def test_the_operator_writes_status_and_finalizer_unhindered(guarded: Plane, nam
 
 
 CAN: list[tuple[str, str]] = [
-    ("list", "rlhfjobs.evalstop.dev"), ("patch", "rlhfjobs.evalstop.dev"), ("patch", "rlhfjobs.evalstop.dev/status"),
-    ("patch", "gpupools.evalstop.dev/status"), ("create", "jobs.batch"), ("patch", "jobs.batch"),
-    ("delete", "jobs.batch"), ("watch", "pods"), ("patch", "nodes"), ("create", "configmaps"),
-    ("patch", "configmaps"), ("get", "persistentvolumeclaims"), ("create", "events"),
-]  # fmt: skip
+    ("list", "rlhfjobs.evalstop.dev"),
+    ("patch", "rlhfjobs.evalstop.dev"),
+    ("patch", "rlhfjobs.evalstop.dev/status"),
+    ("patch", "gpupools.evalstop.dev/status"),
+    ("create", "jobs.batch"),
+    ("patch", "jobs.batch"),
+    ("delete", "jobs.batch"),
+    ("watch", "pods"),
+    ("patch", "nodes"),
+    ("create", "configmaps"),
+    ("patch", "configmaps"),
+    ("get", "persistentvolumeclaims"),
+    ("create", "events"),
+]
 CANNOT: list[tuple[str, str]] = [
-    ("get", "secrets"), ("list", "secrets"), ("create", "pods"), ("create", "pods/exec"), ("delete", "pods"),
-    ("delete", "nodes"), ("create", "nodes"), ("delete", "configmaps"), ("create", "serviceaccounts/token"),
-    ("delete", "persistentvolumeclaims"), ("create", "rlhfjobs.evalstop.dev"), ("delete", "rlhfjobs.evalstop.dev"),
-    ("patch", "gpupools.evalstop.dev"), ("bind", "clusterroles.rbac.authorization.k8s.io"),
-    ("escalate", "clusterroles.rbac.authorization.k8s.io"), ("impersonate", "users"), ("update", "leases.coordination.k8s.io"),
-]  # fmt: skip
+    ("get", "secrets"),
+    ("list", "secrets"),
+    ("create", "pods"),
+    ("create", "pods/exec"),
+    ("delete", "pods"),
+    ("delete", "nodes"),
+    ("create", "nodes"),
+    ("delete", "configmaps"),
+    ("create", "serviceaccounts/token"),
+    ("delete", "persistentvolumeclaims"),
+    ("create", "rlhfjobs.evalstop.dev"),
+    ("delete", "rlhfjobs.evalstop.dev"),
+    ("patch", "gpupools.evalstop.dev"),
+    ("bind", "clusterroles.rbac.authorization.k8s.io"),
+    ("escalate", "clusterroles.rbac.authorization.k8s.io"),
+    ("impersonate", "users"),
+    ("update", "leases.coordination.k8s.io"),
+]
 
 
 def test_the_operator_has_the_rights_it_needs_and_no_others(guarded: Plane, namespace: str) -> None:
@@ -197,7 +218,7 @@ def test_editors_and_viewers_of_a_namespace_get_the_matching_rights(
 
 
 def test_the_policy_has_no_type_errors(guarded: Plane) -> None:
-    """The controller checks the expressions against the CRD's schema; a warning is a rule that never fires."""
+    """The controller checks the expressions against the CRD's schema; one warned of cannot fire."""
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/rlhfjob-author.evalstop.dev"
     client = guarded.client()
     generation = client.get(path)["metadata"]["generation"]

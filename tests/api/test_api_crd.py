@@ -146,8 +146,13 @@ def test_a_new_rule_needs_no_edit_here() -> None:
     assert schema["description"] == "a rule that was made up."
     fields = schema["properties"]
     assert fields["halfLife"] | {"description": ""} == {
-        "type": "integer", "format": "int32", "minimum": 2, "maximum": 99, "default": 4, "description": "",
-    }  # fmt: skip
+        "type": "integer",
+        "format": "int32",
+        "minimum": 2,
+        "maximum": 99,
+        "default": 4,
+        "description": "",
+    }
     assert fields["minFall"]["type"] == "string"
     assert fields["minFall"]["default"] == "0.5"
     assert fields["minFall"]["x-kubernetes-validations"][0]["rule"] == "double(self) > 0.0"

@@ -39,8 +39,15 @@ VERDICTS = st.builds(
     Verdict, st.sampled_from(Verb), TEXT, st.floats(allow_nan=False), st.floats(allow_nan=False)
 )
 TIME_FIELDS = {
-    "at", "since", "retained_at", "suspended_at", "pods_gone_at", "handed_at", "not_before", "running_since",
-}  # fmt: skip
+    "at",
+    "since",
+    "retained_at",
+    "suspended_at",
+    "pods_gone_at",
+    "handed_at",
+    "not_before",
+    "running_since",
+}
 
 
 def values_of(hint: Any, name: str) -> st.SearchStrategy[Any]:
@@ -110,7 +117,7 @@ def test_every_field_of_the_record_makes_a_difference() -> None:
     full = dataclasses.replace(full, preempting="ByPriority", restored=full.secured, finished="Complete")
     before = status(full, DESIRED, 0.0)
     for f in dataclasses.fields(JobRecord):
-        default = f.default_factory() if f.default is dataclasses.MISSING else f.default  # type: ignore[misc]
+        default = getattr(JobRecord(), f.name)
         assert status(dataclasses.replace(full, **{f.name: default}), DESIRED, 0.0) != before, f.name
 
 

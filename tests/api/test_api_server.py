@@ -78,16 +78,28 @@ REFUSED: list[tuple[str, Any, list[str]]] = [
     (DELTA, "NaN", [f'{DELTA}: Invalid value: "NaN"', "should match"]),
     (DELTA, "1e999", [f'{DELTA}: Invalid value: "1e999"', "should match"]),
     (WARM, 2, ["spec.modifiers: Invalid value", "warmUp.minEvals must be at least stopRule.kDeclines.k = 3"]),
-    ("spec.stopRule", {}, ["spec.stopRule: Invalid value", "stopRule has 0 members, exactly one is needed of: kDeclines"]),
+    (
+        "spec.stopRule",
+        {},
+        ["spec.stopRule: Invalid value", "stopRule has 0 members, exactly one is needed of: kDeclines"],
+    ),
     ("spec.stopRule", {name: {} for name in RULES}, [f"stopRule has {len(RULES)} members, exactly one"]),
     ("spec.modifiers.0", {}, ["spec.modifiers[0]: Invalid value", "modifier has 0 members"]),
-    ("spec.workload", {}, ["spec.workload: Invalid value", "workload has 0 members, exactly one is needed of: template, ref"]),
+    (
+        "spec.workload",
+        {},
+        ["spec.workload: Invalid value", "workload has 0 members, exactly one is needed of: template, ref"],
+    ),
     ("spec.workload.ref", REF, ["workload has 2 members, exactly one is needed of: template, ref"]),
     ("spec.metrics", [], ["spec.metrics", "should have at least 1 items"]),
     ("spec.metrics", [{"name": "a", "role": "Proxy"}], ["metrics need exactly one of role Primary, found 0"]),
     ("spec.metrics", [{"name": "a"}, {"name": "b"}], ["metrics need exactly one of role Primary, found 2"]),
     ("spec.metrics", [{"name": "a"}, {"name": "a", "role": "Proxy"}], ["Duplicate value", '"name":"a"']),
-    ("spec.metrics.0.direction", "Up", ["spec.metrics[0].direction: Unsupported value", '"Maximize", "Minimize"']),
+    (
+        "spec.metrics.0.direction",
+        "Up",
+        ["spec.metrics[0].direction: Unsupported value", '"Maximize", "Minimize"'],
+    ),
     ("spec.mode", True, ["spec.mode", "must be of type string"]),
     ("spec.mode", "On", ["spec.mode: Unsupported value", '"Enforce", "Shadow", "Off"']),
     ("spec.gang.replicas", 0, ["spec.gang.replicas: Invalid value: 0", "greater than or equal to 1"]),
@@ -96,21 +108,60 @@ REFUSED: list[tuple[str, Any, list[str]]] = [
     ("spec.priority", 10**9, ["spec.priority: Invalid value", "less than or equal to 1000000"]),
     (f"{PLACES}.layout", DELETE, [f"{PLACES}.layout: Required value"]),
     (f"{PLACES}.location", {}, ["place has 0 members, exactly one is needed of: volumeClaim, objectStore"]),
-    (f"{PLACES}.retention.volumeClaim.claimName", "work", [f"{PLACES}.retention: Invalid value", "another volume claim than location", "both are work"]),
-    (f"{PLACES}.retention.volumeClaim.path", "/a/../b", ['path /a/../b has a step ".."']),
-    (f"{PLACES}.retention.volumeClaim.path", "a", [f"{PLACES}.retention.volumeClaim.path: Invalid value", "should match"]),
-    (PLACES, {"layout": "Plain", "location": STORE, "retention": INSIDE}, [f"{PLACES}.retention: Invalid value", "must lie outside location", "s3://bucket/run/kept"]),
-    (f"{PLACES}.retention", {"objectStore": {"uri": "s3://key:secret@bucket/x"}}, ["uri: Invalid value", "should match"]),
+    (
+        f"{PLACES}.retention.volumeClaim.claimName",
+        "work",
+        [f"{PLACES}.retention: Invalid value", "another volume claim than location", "both are work"],
+    ),
+    (f"{PLACES}.retention.volumeClaim.path", "/a/../b", ['path /a/../b has a step "." or ".."']),
+    (
+        f"{PLACES}.retention.volumeClaim.path",
+        "a",
+        [f"{PLACES}.retention.volumeClaim.path: Invalid value", "should match"],
+    ),
+    (
+        PLACES,
+        {"layout": "Plain", "location": STORE, "retention": INSIDE},
+        [f"{PLACES}.retention: Invalid value", "must lie outside location", "s3://bucket/run/kept"],
+    ),
+    (
+        f"{PLACES}.retention",
+        {"objectStore": {"uri": "s3://key:secret@bucket/x"}},
+        ["uri: Invalid value", "should match"],
+    ),
+    (
+        f"{PLACES}.location",
+        {"objectStore": {"uri": "s3://bucket/run/"}},
+        ["uri: Invalid value", "should match"],
+    ),
+    (
+        f"{PLACES}.location",
+        {"objectStore": {"uri": "s3://bucket//run"}},
+        ["uri: Invalid value", "should match"],
+    ),
+    (f"{PLACES}.location", {"objectStore": {"uri": "s3://bucket/./run"}}, ['has a step "." or ".."']),
     (f"{PLACES}.maxStepLag", -1, [f"{PLACES}.maxStepLag: Invalid value: -1", "greater than or equal to 0"]),
-    ("spec.scrape.intervalSeconds", 4, ["spec.scrape.intervalSeconds: Invalid value: 4", "greater than or equal to 5"]),
+    (
+        "spec.scrape.intervalSeconds",
+        4,
+        ["spec.scrape.intervalSeconds: Invalid value: 4", "greater than or equal to 5"],
+    ),
     ("spec.scrape.port", 70000, ["spec.scrape.port: Invalid value: 70000", "less than or equal to 65535"]),
     ("spec.scrape.path", "http://elsewhere/", ["spec.scrape.path: Invalid value", "should match"]),
-    ("spec.resume", {"id": "r", "from": "Step"}, ["spec.resume: Invalid value", "resume.step is needed with from: Step"]),
-    ("spec.resume", {"id": "r", "step": 5}, ["resume.step is needed with from: Step and only with it, from is Best"]),
+    (
+        "spec.resume",
+        {"id": "r", "from": "Step"},
+        ["spec.resume: Invalid value", "resume.step is needed with from: Step"],
+    ),
+    (
+        "spec.resume",
+        {"id": "r", "step": 5},
+        ["resume.step is needed with from: Step and only with it, from is Best"],
+    ),
     ("spec.runState", "Paused", ["spec.runState: Unsupported value", '"Run", "Stopped"']),
     ("metadata.name", "x" * 41, ["has 41 characters, expected at most 40"]),
     ("metadata.name", "a.b", ["expected at most 40 of a-z, 0-9 and -, no dot"]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(
@@ -130,12 +181,7 @@ def test_a_bad_spec_is_refused_in_words(
     ("path", "value", "said"), REFUSED, ids=[f"{r[0]}-{n}" for n, r in enumerate(REFUSED)]
 )
 def test_what_the_server_refuses_the_models_refuse_too(path: str, value: Any, said: list[str]) -> None:
-    """So a job that came past an older schema is a problem in a condition, not a surprise in the operator.
-
-    Two things are left to the server: ``..`` in paths (the store checks them again) and list-map keys.
-    """
-    if any('".."' in part for part in said):
-        return
+    """So a job that came past an older schema is a problem in a condition, not a surprise in the operator."""
     assert desired(changed(JOB, path, value), pool()).problem is not None
 
 
@@ -149,31 +195,56 @@ def put_status(plane: Plane, namespace: str, new: Json) -> Json:
     client = plane.client()
     obj = client.get(jobs(namespace, "run"))
     obj["status"] = new
-    stored: Json = client.request("PUT", jobs(namespace, "run") + "/status?fieldValidation=Strict", obj, 10.0)
-    return stored["status"]
+    path = jobs(namespace, "run") + "/status?fieldValidation=Strict"
+    stored: Json = client.request("PUT", path, obj, 10.0)["status"]
+    return stored
 
 
 def accepted(**more: Any) -> Json:
     condition = {
-        "type": "Accepted", "status": "True", "reason": "Valid", "message": "",
-        "lastTransitionTime": "2026-11-21T09:00:00Z", "observedGeneration": 1,
-    }  # fmt: skip
+        "type": "Accepted",
+        "status": "True",
+        "reason": "Valid",
+        "message": "",
+        "lastTransitionTime": "2026-11-21T09:00:00Z",
+        "observedGeneration": 1,
+    }
     return {"conditions": [condition], **more}
 
 
 ADMISSION = {"number": 1, "nodes": ["n1"], "time": "2026-11-21T09:00:00Z"}
 FIXED: list[tuple[str, Any, Json, str]] = [
-    ("spec.workload.template.spec.completions", 2, accepted(), "spec.workload cannot change once the job is accepted"),
-    ("spec.workload.template.spec.unknown", 2, accepted(), "spec.workload cannot change once the job is accepted"),
+    (
+        "spec.workload.template.spec.completions",
+        2,
+        accepted(),
+        "spec.workload cannot change once the job is accepted",
+    ),
+    (
+        "spec.workload.template.spec.unknown",
+        2,
+        accepted(),
+        "spec.workload cannot change once the job is accepted",
+    ),
     ("spec.workload", {"ref": REF}, accepted(), "spec.workload cannot change once the job is accepted"),
     ("spec.gang.replicas", 2, accepted(), "spec.gang cannot change once the job is accepted"),
-    ("spec.checkpoints.location.volumeClaim.path", "/b", accepted(), "spec.checkpoints.location cannot change"),
+    (
+        "spec.checkpoints.location.volumeClaim.path",
+        "/b",
+        accepted(),
+        "spec.checkpoints.location cannot change",
+    ),
     ("spec.checkpoints.layout", "Verl", accepted(), "spec.checkpoints.layout cannot change"),
-    ("spec.checkpoints.retention.volumeClaim.claimName", "b", accepted(), "spec.checkpoints.retention cannot change"),
+    (
+        "spec.checkpoints.retention.volumeClaim.claimName",
+        "b",
+        accepted(),
+        "spec.checkpoints.retention cannot change",
+    ),
     ("spec.pool", "b", {"admission": ADMISSION}, "spec.pool cannot change while the job holds GPUs"),
     ("spec.metrics.0.name", "b", {"evals": ["1 0.5 -"]}, "Primary metric cannot change once evals were read"),
     ("spec.metrics.0.direction", "Minimize", {"evals": ["1 0.5 -"]}, "Primary metric cannot change"),
-]  # fmt: skip
+]
 
 
 def test_what_cannot_work_any_more_cannot_be_changed(installed: Plane, namespace: str) -> None:

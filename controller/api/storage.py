@@ -1,0 +1,135 @@
+"""Where checkpoints lie: the trainer's location, and the retention place out of its reach."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, model_validator
+
+from controller.api import markers
+from controller.api.base import CLAIM_PATH_PATTERN, URI_PATTERN, DnsSubdomain, Spec, Step, extra
+
+
+class Layout(StrEnum):
+    """Whose habits the checkpoint folder follows."""
+
+    PLAIN = "Plain"
+    HUGGING_FACE = "HuggingFace"
+    VERL = "Verl"
+    OPEN_RLHF = "OpenRLHF"
+    NEMO_RL = "NeMoRL"
+
+
+class Keep(StrEnum):
+    BEST = "Best"
+    BEST_AND_LATEST = "BestAndLatest"
+
+
+def _no_dot_steps(text: str) -> str:
+    if any(step in (".", "..") for step in text.split("/")):
+        raise ValueError(f'{text} has a step "." or "..": name the folder itself')
+    return text
+
+
+class VolumeClaim(Spec):
+    """A folder in a PersistentVolumeClaim of the RLHFJob's namespace."""
+
+    claim_name: DnsSubdomain = Field(description="The claim.")
+    path: Annotated[
+        str,
+        Field(
+            max_length=512,
+            pattern=CLAIM_PATH_PATTERN,
+            json_schema_extra=markers.cel(markers.no_dot_steps("path")),
+        ),
+        AfterValidator(_no_dot_steps),
+    ] = Field(default="/", description="The folder, from the root of the volume (not of a container).")
+
+
+class ObjectStore(Spec):
+    """A prefix in an object store, reached with the workload's own credentials."""
+
+    uri: Annotated[
+        str,
+        Field(
+            max_length=512,
+            pattern=URI_PATTERN,
+            json_schema_extra=markers.cel(markers.no_dot_steps("uri")),
+        ),
+        AfterValidator(_no_dot_steps),
+    ] = Field(description="Scheme, bucket and prefix, as in s3://bucket/prefix; no credentials in it.")
+
+
+class Place(Spec):
+    """Where checkpoints lie."""
+
+    model_config = extra(markers.cel(markers.exactly_one_of("place", ("volumeClaim", "objectStore"))))
+
+    volume_claim: VolumeClaim | None = Field(default=None, description="A folder on a volume.")
+    object_store: ObjectStore | None = Field(default=None, description="A prefix in an object store.")
+
+    @model_validator(mode="after")
+    def _one(self) -> Place:
+        count = (self.volume_claim is not None) + (self.object_store is not None)
+        if count != 1:
+            raise ValueError(f"{count} members, exactly one is needed of: volumeClaim, objectStore")
+        return self
+
+
+SAME_CLAIM = (
+    "retention must be another volume claim than location: trainer pods mount location and could overwrite "
+    "what is kept"
+)
+NESTED_URI = "retention must lie outside location, and location outside retention: the trainer writes there"
+_BOTH_CLAIMS = "has(self.location.volumeClaim) && has(self.retention.volumeClaim)"
+_BOTH_STORES = "has(self.location.objectStore) && has(self.retention.objectStore)"
+_LOCATION, _RETENTION = "self.location.objectStore.uri + '/'", "self.retention.objectStore.uri + '/'"
+
+
+class Checkpoints(Spec):
+    """Where the trainer writes checkpoints, and where the best one is kept out of its reach."""
+
+    model_config = extra(
+        markers.cel(
+            markers.rule(
+                f"!({_BOTH_CLAIMS}) || "
+                "self.location.volumeClaim.claimName != self.retention.volumeClaim.claimName",
+                f"{SAME_CLAIM}; both are %s",
+                "self.retention.volumeClaim.claimName",
+                path=".retention",
+            ),
+            markers.rule(
+                f"!({_BOTH_STORES}) || (!({_LOCATION}).startsWith({_RETENTION}) && "
+                f"!({_RETENTION}).startsWith({_LOCATION}))",
+                f"{NESTED_URI}; location is %s, retention %s",
+                "self.location.objectStore.uri",
+                "self.retention.objectStore.uri",
+                path=".retention",
+            ),
+        )
+    )
+
+    location: Place = Field(description="Where the trainer writes its checkpoints.")
+    layout: Layout = Field(description="Whose habits the checkpoint folder follows.")
+    retention: Place = Field(
+        description="Where the operator keeps the best checkpoint; no trainer pod mounts it or writes there."
+    )
+    keep: Keep = Field(
+        default=Keep.BEST, description="Which checkpoints are retained when the run is stopped."
+    )
+    max_step_lag: Step = Field(
+        default=0,
+        description="How many steps before the best eval the kept checkpoint may lie. 0: only its own step.",
+    )
+
+    @model_validator(mode="after")
+    def _apart(self) -> Checkpoints:
+        a, b = self.location, self.retention
+        if a.volume_claim and b.volume_claim and a.volume_claim.claim_name == b.volume_claim.claim_name:
+            raise ValueError(f"{SAME_CLAIM}; both are {b.volume_claim.claim_name}")
+        if a.object_store and b.object_store:
+            x, y = a.object_store.uri + "/", b.object_store.uri + "/"
+            if x.startswith(y) or y.startswith(x):
+                raise ValueError(f"{NESTED_URI}; location is {x[:-1]}, retention {y[:-1]}")
+        return self
