@@ -42,6 +42,8 @@ class Nodes:
         labels: extra labels of all nodes.
         images: image name -> environment, besides the table of deploy/local/agent/images.py.
         restart_backoff_s: pause before a container's second restart; it doubles to five minutes.
+        provision: run the provisioner of dynamic claims in the agent process (one per plane is enough).
+        prefix, process: of the nodes' names and of the agent process, for a second set of nodes.
         mounting: how mount paths are honoured: auto, root, user or none (docs/local-nodes.md).
 
     Attributes: `names`; `folder` (pods and their logs); `volumes` (folders of dynamic claims).
@@ -62,6 +64,7 @@ class Nodes:
         images: Mapping[str, Environment] | None = None,
         restart_backoff_s: float = 10.0,
         mounting: str = "auto",
+        provision: bool = True,
         prefix: str = "node-",
         process: str = PROCESS,
     ) -> None:
@@ -76,6 +79,7 @@ class Nodes:
         self.volumes = plane.work / "volumes"
         self.settings = plane.folder.config / f"{process}.json"
         self._process = process
+        self._provision = provision
         self._gpus = dict(zip(self.names, per_node, strict=True))
         self._capacity = {"cpu": cpu, "memory": memory, "pods": pods, "labels": dict(labels or {})}
         self._rest = {
@@ -91,7 +95,8 @@ class Nodes:
             if json.loads(self.settings.with_suffix(".wanted").read_text()) != wanted:
                 raise PlaneError(f"other nodes run in {self.plane.work}: take the plane down first")
             return self
-        self._install_provisioner()
+        if self._provision:
+            self._install_provisioner()
         blocks = _free_blocks(len(self.names))
         settings = self._settings(dict(zip(self.names, blocks, strict=True)))
         self.settings.write_text(json.dumps(settings, indent=1) + "\n")
@@ -135,16 +140,18 @@ class Nodes:
                     **self._capacity,
                 }
             )
-        return {
+        settings = {
             "work": str(self.folder),
             "nodes": nodes,
             "client_ca": str(self.plane.ca),
             "client_names": [KUBELET_CLIENT],
             "port": PORT,
-            "provisioner": str(self.plane.kubeconfig_for(provisioner.USER)),
-            "volumes": str(self.volumes),
             **self._rest,
         }
+        if self._provision:
+            settings["provisioner"] = str(self.plane.kubeconfig_for(provisioner.USER))
+            settings["volumes"] = str(self.volumes)
+        return settings
 
     def _install_provisioner(self) -> None:
         """Its StorageClass, and the rights of its user: an administrator's act."""

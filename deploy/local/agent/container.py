@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import signal
 import time
 from collections.abc import Coroutine
@@ -72,6 +73,7 @@ class Container:
         self._folder: Path = host.folder / "containers" / spec["name"]
         self._tasks: set[asyncio.Task[Any]] = set()
         self._begun = False
+        self._number = record.restarts  # of this run; the record follows when it has started
         self._killed = ""  # why we ended it ourselves (a probe, a hook)
 
     # Running
@@ -92,7 +94,7 @@ class Container:
         if (ended := self.record.terminated) is not None:
             if not wants_restart(self.host.pod, self.spec, self.record.kind, ended["exitCode"]):
                 return
-            self.record.restarts += 1
+            self._number += 1
         while not self.stopping.is_set():
             began = time.monotonic()
             prepared = await self._prepared()
@@ -113,7 +115,7 @@ class Container:
                 )
                 self.host.changed()
                 await self._pause(pause)
-            self.record.restarts += 1
+            self._number += 1
 
     async def _pause(self, seconds: float) -> None:
         try:
@@ -123,7 +125,7 @@ class Container:
 
     async def _prepared(self) -> tuple[Command, Path] | None:
         """The command and the folder of its run, waiting for what is missing; None when stopped meanwhile."""
-        folder = self._folder / str(self.record.restarts)
+        folder = self._folder / str(self._number)
         folder.mkdir(parents=True, exist_ok=True)
         message_file = folder / "termination-log"
         message_file.touch()
@@ -153,14 +155,14 @@ class Container:
     async def _once(self, command: Command, folder: Path) -> Ended:
         """One run, from start to end."""
         name = self.spec["name"]
-        number = self.record.restarts
-        (self._folder / f"{number - _KEPT_RUNS}.log").unlink(missing_ok=True)
+        number = self._number
+        self._forget(number - _KEPT_RUNS)
         self.writer = LogFile(self.log_path(number))
         self._killed = ""
         process = self._process = ContainerProcess(command, folder, self.writer.feed)
         try:
             if await process.started:
-                self.record.run(f"local://{self.host.pod['metadata']['uid']}/{name}/{number}")
+                self.record.run(number, f"local://{self.host.pod['metadata']['uid']}/{name}/{number}")
                 self.host.event("Started", f"Started container {name}")
                 self._spawn(self._live(process))
                 self.host.changed()
@@ -176,6 +178,7 @@ class Container:
 
     def _record_end(self, ended: Ended, folder: Path) -> None:
         if ended.error:
+            self.record.begin(self._number)
             self.host.event("Failed", f"Error: failed to start container: {ended.error}", warning=True)
             self.record.end(128, 0, "StartError", ended.error)
             return
@@ -186,7 +189,7 @@ class Container:
             and self.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError"
             and ended.exit_code
         ):
-            message = last_output(self.log_path(self.record.restarts), _FALLBACK_LINES, _FALLBACK_BYTES)
+            message = last_output(self.log_path(self._number), _FALLBACK_LINES, _FALLBACK_BYTES)
         self.record.end(ended.exit_code, ended.signal, reason, message)
 
     # While it runs
@@ -293,6 +296,13 @@ class Container:
             await process.kill()
 
     # Logs
+
+    def _forget(self, run: int) -> None:
+        """Remove what an old run has left."""
+        log_path = self.log_path(run)
+        for path in (log_path, Path(f"{log_path}.1")):
+            path.unlink(missing_ok=True)
+        shutil.rmtree(self._folder / str(run), ignore_errors=True)
 
     def log_path(self, run: int) -> Path:
         """The log of one run, by its number of restarts."""

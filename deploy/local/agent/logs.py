@@ -1,6 +1,7 @@
 """Container logs: written a line at a time with its moment, read back as `kubectl logs` asks.
 
-A line in the file is ``<RFC 3339 time> <F or P> <content>``; P is a part of a line that goes on in the next.
+A line in the file is ``<RFC 3339 time> <F or P> <content>``; P marks a part of a line: it goes on in the
+next, or the container ended without a line end.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class LogFile:
     def close(self) -> None:
         """The container has ended: write what lacks a line end, let followers go."""
         if self._rest:
-            self._file.write(_stamp() + b" F " + self._rest + b"\n")
+            self._file.write(_stamp() + b" P " + self._rest + b"\n")
             self._rest = b""
         self._file.close()
         self.closed = True
@@ -165,12 +166,17 @@ def _shower(options: Options) -> Callable[[bytes], bytes]:
     """A function from a line of the file to what is shown of it."""
     since = b"" if options.since is None else _stamp(options.since.timestamp())
 
+    begins = True  # a line, not the rest of one
+
     def show(line: bytes) -> bytes:
+        nonlocal begins
         stamp, kind, content = line.split(b" ", 2)
         if stamp < since:
             return b""
         text = content if kind == b"F" else content[:-1]
-        return stamp + b" " + text if options.timestamps else text
+        shown = stamp + b" " + text if options.timestamps and begins else text
+        begins = kind == b"F"
+        return shown
 
     return show
 

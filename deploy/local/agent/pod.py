@@ -74,6 +74,7 @@ class PodWorker:
         self._end: asyncio.Future[End] = asyncio.get_running_loop().create_future()
         self._grace: Grace | None = None
         self._removed = asyncio.Event()
+        self._leaving = asyncio.Event()  # the agent is
         self._sent: Object | None = None
         self._sending = asyncio.Lock()  # an older status must not overtake a newer one
         self._runs: set[asyncio.Task[None]] = set()
@@ -114,6 +115,7 @@ class PodWorker:
 
     def shut_down(self, seconds: float) -> None:
         """The agent is leaving: stop the containers within `seconds`, tell nobody."""
+        self._leaving.set()
         self._stop(End.SHUTDOWN, min(seconds, self.grace_seconds))
 
     def _stop(self, why: End, seconds: float | None) -> None:
@@ -151,11 +153,10 @@ class PodWorker:
             if not self._over:
                 await self._live()
             await self._release()
-            if self._end.done() and self._end.result() is End.SHUTDOWN:
-                return
             await self._send_until_known(final=True)
             await self._await_deletion()
-            await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
+            if self._removed.is_set():
+                await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
         finally:
             reporter.cancel()
             for task in self._runs:
@@ -286,7 +287,7 @@ class PodWorker:
                     record.lose()
                 else:
                     self._show_last(record)
-        if self._end.done() and self._end.result() is End.SHUTDOWN:
+        if self._leaving.is_set():
             self.node.attachments.release(self.uid)
             return
         self.node.gpus.release(self.uid)
@@ -301,17 +302,19 @@ class PodWorker:
     async def _await_deletion(self) -> None:
         """A pod that is done stays until somebody deletes it; then its object is removed for good."""
         deleted = False
-        while not self._removed.is_set():
+        while not (self._removed.is_set() or self._leaving.is_set()):
             self._dirty.clear()
             if self.pod["metadata"].get("deletionTimestamp") and not deleted:
                 deleted = await self._delete()
-            await first_of(self._removed, self._dirty)
+            await first_of(self._removed, self._leaving, self._dirty)
 
     async def _delete(self) -> bool:
         """Remove the object (finalizers may still hold it); False when the API server did not answer."""
         metadata = self.pod["metadata"]
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": self.uid}}
-        for pause in (0.1, 0.3, 1.0, 3.0, 10.0):
+        for pause in (0.1, 0.3, 1.0, 3.0):
+            if self._leaving.is_set():
+                break
             try:
                 await self.node.api.delete(core("pods", metadata["namespace"], metadata["name"]), body)
                 return True
@@ -342,7 +345,7 @@ class PodWorker:
         given back before the API server hears that it is done.
         """
         pause = 0.1
-        while not self._removed.is_set():
+        while not (self._removed.is_set() or self._leaving.is_set()):
             try:
                 async with self._sending:
                     if self._over and not final:

@@ -46,11 +46,17 @@ class Record:
         waiting = {"reason": reason, **({"message": message} if message else {})}
         self.state, self.ready, self.started = {"waiting": waiting}, False, False
 
-    def run(self, container_id: str) -> None:
-        if self.terminated is not None:
-            self.last_state = self.state
+    def run(self, number: int, container_id: str) -> None:
+        """The `number`-th restart (0: the first run) has started."""
+        self.begin(number)
         self.container_id = container_id
         self.state = {"running": {"startedAt": now_text()}}
+
+    def begin(self, number: int) -> None:
+        """From now on the state is that of the `number`-th restart; an end that went before is the last one's."""
+        if self.terminated is not None:
+            self.last_state = self.state
+        self.restarts = number
 
     def end(self, exit_code: int, signal: int, reason: str, message: str) -> None:
         """It has ended; kubelet's reasons: Completed, Error, StartError, ContainerStatusUnknown."""

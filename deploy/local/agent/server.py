@@ -79,7 +79,8 @@ class KubeletServer:
         response.enable_chunked_encoding()
         await response.prepare(request)
         try:
-            async for chunk in read(path, options, None if previous else container.writer):
+            writer = container.writer if container.writer and container.writer.path == path else None
+            async for chunk in read(path, options, writer):
                 await response.write(chunk)
             await response.write_eof()
         except ConnectionError:

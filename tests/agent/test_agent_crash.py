@@ -1,0 +1,93 @@
+"""Agents that die, agents that come back, and nodes without mount namespaces."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+from agent_fixture import SHELL_IMAGE
+from agent_pods import Pods, container, state
+from test_agent_process import PRIVATE, assert_soon_gone, running
+
+from deploy.local.agent.images import python_environment
+from deploy.local.nodes import Nodes
+from deploy.local.plane import Plane
+
+
+def agent_pid(plane: Plane, process: str = "nodes") -> int:
+    found = next(part.pid for part in plane.status().processes if part.name == process)
+    assert found is not None
+    return found
+
+
+def test_a_killed_agent_comes_back_and_goes_on(pods: Pods, nodes: Nodes) -> None:
+    mark = f"34{os.getpid()}"
+    pods.create("always", container(f"echo run; sleep {mark}"), restart="Always")
+    pods.create("never", container(f"sleep {mark}"))
+    pods.create("done", container("echo kept"))
+    for name in ("always", "never"):
+        pods.wait_phase(name, "Running")
+    pods.wait_phase("done", "Succeeded")
+    os.kill(agent_pid(pods.plane), signal.SIGKILL)
+    assert_soon_gone(mark)
+    pods.plane.restart("nodes")
+    pod = pods.wait(
+        "always", lambda pod: state(pod).get("restartCount") == 1 and "running" in state(pod)["state"]
+    )
+    assert state(pod)["lastState"]["terminated"]["exitCode"] == 137
+    assert pod["status"]["phase"] == "Running"
+    lost = pods.wait_phase("never", "Failed")
+    assert state(lost)["state"]["terminated"]["reason"] == "ContainerStatusUnknown"
+    assert pods.logs("done") == "kept\n"
+    for name in ("always", "never", "done"):
+        pods.delete(name)
+    for name in ("always", "never", "done"):
+        pods.wait_gone(name)
+    assert_soon_gone(mark)
+
+
+def test_an_agent_told_to_leave_stops_its_pods_first(pods: Pods, nodes: Nodes) -> None:
+    mark = f"35{os.getpid()}"
+    folder = pods.plane.work / "goodbye"
+    volumes = [{"name": "x", "hostPath": {"path": str(folder), "type": "DirectoryOrCreate"}}]
+    script = f"trap 'echo bye > /x/bye; exit 0' TERM; sleep {mark} & wait"
+    pods.create("p", container(script, volumeMounts=[{"name": "x", "mountPath": "/x"}]), volumes=volumes)
+    pods.wait_phase("p", "Running")
+    time.sleep(0.2)
+    began = time.monotonic()
+    pods.plane.stop("nodes")
+    assert time.monotonic() - began < 5
+    assert not running(mark)
+    assert (folder / "bye").exists()
+    node = pods.client.get("/api/v1/nodes/node-1")
+    assert [c["status"] for c in node["status"]["conditions"] if c["type"] == "Ready"] == ["False"]
+    pods.plane.restart("nodes")
+    pods.wait_phase("p", "Failed", "Succeeded")
+    pods.create("next", container("echo works"))
+    assert pods.output("next", seconds=20) == "works\n"
+
+
+@pytest.fixture(params=["none", *(["user"] if "user" in PRIVATE else [])])
+def bare(request: pytest.FixtureRequest, plane: Plane, nodes: Nodes) -> Iterator[Nodes]:
+    """One node more, which mounts in another way."""
+    images = {SHELL_IMAGE: python_environment()}
+    name = f"bare-{request.param}"
+    with Nodes(
+        plane, 1, 0, images=images, mounting=request.param, provision=False, prefix=f"{name}-", process=name
+    ) as found:
+        yield found
+    plane.kubectl("delete", "node", *found.names)
+
+
+def test_nodes_without_the_machines_rights(pods: Pods, bare: Nodes) -> None:
+    """Without namespaces mount paths are rewritten in args and env; with a user namespace they are mounted."""
+    pods.make("configmaps", "run", {"data": {"run.json": "{}"}})
+    mounts = [{"name": "run", "mountPath": "/etc/evalstop-test/run"}, {"name": "x", "mountPath": "/x-test"}]
+    script = "cat $RUN/run.json; cat /etc/evalstop-test/run/run.json; cd /x-test && echo hi > /x-test/out && cat out"
+    main = container(script, volumeMounts=mounts, env=[{"name": "RUN", "value": "/etc/evalstop-test/run"}])
+    volumes = [{"name": "run", "configMap": {"name": "run"}}, {"name": "x", "emptyDir": {}}]
+    pods.create("p", main, volumes=volumes, nodeName=bare.names[0])
+    assert pods.output("p") == "{}{}hi\n"
+    assert not os.path.exists("/etc/evalstop-test")
+    assert not os.path.exists("/x-test")
