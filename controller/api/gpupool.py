@@ -93,7 +93,7 @@ class GPUPoolStatus(Status):
     free: Count | None = Field(default=None, description="GPUs that nobody has requested.")
     running: Count | None = Field(default=None, description="Jobs that hold GPUs.")
     queued: Count | None = Field(default=None, description="Jobs that wait.")
-    holds: Annotated[tuple[HoldStatus, ...], Field(max_length=64, json_schema_extra=markers.ATOMIC)] = Field(
+    holds: Annotated[tuple[HoldStatus, ...], Field(max_length=256, json_schema_extra=markers.ATOMIC)] = Field(
         default=(), description="GPUs on their way from one job to another."
     )
 

@@ -34,7 +34,7 @@ def _resource(resource: Resource) -> str:
     lines = [
         f"## {resource.kind}",
         "",
-        f"{schema['description']} {resource.scope}; `kubectl get {resource.short}`.",
+        f"{schema['description']} {resource.scope} scope; `kubectl get {resource.short}`.",
         "",
         "### Columns of `kubectl get`",
         "",
@@ -49,8 +49,13 @@ def _resource(resource: Resource) -> str:
         lines += [_row(*field) for field in _fields(schema["properties"][part], part)]
         lines.append("")
     if rules:
-        lines += ["### Rules across fields", "", "Each is checked by the API server (CEL).", ""]
-        lines += [f"- `{where or 'the object'}`: `{rule}`" for where, rule in rules]
+        lines += [
+            "### Rules across fields",
+            "",
+            "The API server refuses what breaks one, in these words:",
+            "",
+        ]
+        lines += [f"- `{where}`: {_words(rule)}" if where else f"- {_words(rule)}" for where, rule in rules]
         lines.append("")
     return "\n".join(lines)
 
@@ -92,16 +97,37 @@ def _bounds(node: Json) -> str:
             parts.append(
                 f"{node.get(low, 0)} to {node[high]}{unit}" if low in node else f"at most {node[high]}{unit}"
             )
-    for rule in node.get("x-kubernetes-validations", ()):
-        parts.append(f"`{rule['rule']}`")
+    if _is_union(node):
+        parts.append("exactly one member")
+    elif node["type"] == "string":
+        parts += [_limit(rule) for rule in node.get("x-kubernetes-validations", ())]
     return "; ".join(parts)
 
 
-def _rules(node: Json, path: str) -> Iterator[tuple[str, str]]:
-    """Rules of objects and lists; those of single values stand in their field's row."""
-    if node.get("type") in ("object", "array"):
+def _is_union(node: Json) -> bool:
+    rules = node.get("x-kubernetes-validations", ())
+    return any("members, exactly one is needed of" in _words(rule) for rule in rules)
+
+
+def _words(rule: Json) -> str:
+    """What the server says; an ellipsis stands for the values it puts in."""
+    if "message" in rule:
+        return str(rule["message"])
+    text = str(rule["messageExpression"]).partition("'.format(")[0].removeprefix("'")
+    return text.replace("\\'", "'").replace("%s", "…").replace("%d", "…")
+
+
+def _limit(rule: Json) -> str:
+    """A decimal's limits as in ``value >= 0``; of other text, what it must not be."""
+    limits = _words(rule).partition("expected a ")[2]
+    return limits or f"not: {_words(rule).partition('… ')[2].partition(':')[0]}"
+
+
+def _rules(node: Json, path: str) -> Iterator[tuple[str, Json]]:
+    """Rules of objects and lists; unions and rules of single values stand in their field's row."""
+    if node.get("type") in ("object", "array") and not _is_union(node):
         for rule in node.get("x-kubernetes-validations", ()):
-            yield path, rule["rule"]
+            yield path, rule
     for name, child in node.get("properties", {}).items():
         yield from _rules(child, f"{path}.{name}" if path else name)
     if "items" in node:
@@ -111,4 +137,5 @@ def _rules(node: Json, path: str) -> Iterator[tuple[str, str]]:
 def _yaml(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{k}: {_yaml(v)}" for k, v in value.items()) + "}"
-    return f'"{value}"' if isinstance(value, str) and value[:1].isdigit() else str(value)
+    quoted = isinstance(value, str) and (not value or value[0].isdigit())
+    return f'"{value}"' if quoted else str(value)

@@ -71,7 +71,7 @@ def union_of(title: str, where: str, registry: Mapping[str, Registered]) -> Any:
     for name, entry in registry.items():
         model = _params_model(title, entry)
         field = "member_" + "".join("_" + c.lower() if c.isupper() else c for c in name)
-        members[field] = (model | None, Field(default=None, alias=name, description=entry.doc + "."))
+        members[field] = (model | None, Field(default=None, alias=name, description=_sentence(entry.doc)))
     base = type(
         f"{title}Base",
         (Union,),
@@ -118,15 +118,19 @@ def _params_model(title: str, entry: Registered) -> type[Spec]:
     model = create_model(
         f"{title}{entry.name[0].upper()}{entry.name[1:]}",
         __base__=Spec,
-        __doc__=f"{entry.doc[0].upper()}{entry.doc[1:]}.",
+        __doc__=_sentence(entry.doc),
         **{info.name: _field(info) for info in infos},
     )
     _INFOS[model] = infos
     return model
 
 
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
 def _field(info: ParamInfo) -> Any:
-    description = f"{info.doc[0].upper()}{info.doc[1:]}. Unit: {info.unit}."
+    description = f"{_sentence(info.doc)} Unit: {info.unit}."
     bounds = info.bounds
     if info.kind is bool:
         return (

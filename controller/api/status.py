@@ -191,7 +191,7 @@ class RLHFJobStatus(Status):
     restored: Checkpoint | None = Field(default=None, description="What the next start resumes from.")
     decision: Decision | None = Field(default=None, description="The newest decision to stop.")
     admission: Admission | None = Field(default=None, description="GPUs as granted.")
-    preempting: Word | None = Field(default=None, description="Why it is on its way back into the queue.")
+    preempting: str | None = _text(MESSAGE_MAX, "Why it is on its way back into the queue.")
     run: Run | None = Field(default=None, description="What the trainer is told.")
     resume_id: Word | None = Field(default=None, description="Newest resume request carried out.")
     attained_gpu_seconds: NumberText | None = Field(

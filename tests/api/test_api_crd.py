@@ -143,7 +143,7 @@ class MadeUp:
 def test_a_new_rule_needs_no_edit_here() -> None:
     union = union_of("Test", "stopRule", {"madeUp": MadeUp()})
     schema = structural(union)["properties"]["madeUp"]
-    assert schema["description"] == "a rule that was made up."
+    assert schema["description"] == "A rule that was made up."
     fields = schema["properties"]
     assert fields["halfLife"] | {"description": ""} == {
         "type": "integer",
