@@ -120,7 +120,7 @@ def _words(rule: Json) -> str:
 def _limit(rule: Json) -> str:
     """A decimal's limits as in ``value >= 0``; of other text, what it must not be."""
     limits = _words(rule).partition("expected a ")[2]
-    return limits or f"not: {_words(rule).partition('… ')[2].partition(':')[0]}"
+    return limits or f"without {_words(rule).partition('… has ')[2].partition(':')[0]}"
 
 
 def _rules(node: Json, path: str) -> Iterator[tuple[str, Json]]:
