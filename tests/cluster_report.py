@@ -92,25 +92,27 @@ class ClusterReport:
         if under_ci() and incomplete and passed and not self.config.option.collectonly:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
-    @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self.config.option.collectonly:
-            return
+        if self.ran and not self.not_run():
+            terminalreporter.write_line(f"control-plane tests: all {len(self.ran)} ran")
+
+    def pytest_unconfigure(self) -> None:
+        """The very last lines, after pytest's own: what follows them would be read instead."""
+        terminal = self.config.pluginmanager.getplugin("terminalreporter")
         left = self.not_run()
-        if not left and not self.nothing_ran():
-            if self.ran:
-                terminalreporter.write_line(f"control-plane tests: all {len(self.ran)} ran")
+        if terminal is None or self.config.option.collectonly or not (left or self.nothing_ran()):
             return
-        bad = {"red": True, "bold": True} if under_ci() else {"yellow": True}
+        colour = {"red" if under_ci() else "yellow": True, "bold": True}
         if self.missing:
-            terminalreporter.write_line(self.missing, **bad)
-        terminalreporter.write_line(
-            f"control-plane tests: {len(self.ran)} ran, {len(left)} DID NOT RUN"
-            + (", which fails this run because CI is set" if under_ci() else ""),
-            **bad,
-        )
+            terminal.write_line(self.missing, **colour)
         for reason, count in Counter(left.values()).most_common():
-            terminalreporter.write_line(f"  {count} x {reason}", **bad)
+            terminal.write_line(f"  {count} x {reason}", **colour)
+        if self.nothing_ran():
+            terminal.write_line("  none was found", **colour)
+        fails = ", which fails this run because CI is set" if under_ci() else ""
+        terminal.write_line(
+            f"control-plane tests: {len(self.ran)} ran, {len(left)} DID NOT RUN{fails}", **colour
+        )
 
 
 def pytest_configure(config: pytest.Config) -> None:

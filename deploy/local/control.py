@@ -28,7 +28,8 @@ class ControlError(RuntimeError):
 class Spec:
     """A process for the keeper to start.
 
-    `env` is the whole environment; `grace` is the seconds between SIGTERM and SIGKILL.
+    `env` is the whole environment; `grace` is the seconds between SIGTERM and SIGKILL; `needs` names
+    the process without which this one cannot leave politely, so that it is not waited for in vain.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Spec:
     cwd: str
     log: str
     grace: float
+    needs: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Kept:
     name: str
     process: Process
     exit_code: int | None  # negative: the signal that ended it
+    stopped: bool  # on request
     grace: float
 
     @property
@@ -107,10 +110,7 @@ class Control:
         try:
             raw = json.loads(path.read_text())
             keeper = Process(int(raw["keeper"]["pid"]), str(raw["keeper"]["started"]))
-            kept = {
-                name: Kept(name, Process(int(p["pid"]), str(p["started"])), p["exitCode"], float(p["grace"]))
-                for name, p in raw["processes"].items()
-            }
+            kept = {name: _kept(name, written) for name, written in raw["processes"].items()}
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -171,6 +171,11 @@ class Control:
         for kept in reversed(left):
             end(kept.process, kept.grace)
         return [kept.name for kept in left]
+
+
+def _kept(name: str, written: Mapping[str, Any]) -> Kept:
+    process = Process(int(written["pid"]), str(written["started"]))
+    return Kept(name, process, written["exitCode"], bool(written["stopped"]), float(written["grace"]))
 
 
 def _tail(path: Path) -> str:

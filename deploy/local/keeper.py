@@ -34,6 +34,7 @@ SOCKET = "control.sock"
 STATE = "state.json"
 _REQUEST_LIMIT = 1 << 20  # bytes
 _REQUEST_TIMEOUT_S = 5.0
+_HELPLESS_GRACE_S = 1.0  # for a process whose own needs are gone, such as the API server without etcd
 _STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -41,17 +42,18 @@ _STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 class Kept:
     """One process that the keeper started: how, and what became of it."""
 
-    spec: dict[str, Any]  # name, argv, env, cwd, log, grace: what control.Spec sends
+    spec: dict[str, Any]  # name, argv, env, cwd, log, grace, needs: what control.Spec sends
     child: subprocess.Popen[bytes]
     process: Process
     exit_code: int | None = None
-    signalled: bool = False  # we told it to leave
+    stopped: bool = False  # on request, so that its absence is no fault
 
     def described(self) -> dict[str, Any]:
         return {
             "pid": self.process.pid,
             "started": self.process.started,
             "exitCode": self.exit_code,
+            "stopped": self.stopped,
             "grace": self.spec["grace"],
         }
 
@@ -177,12 +179,13 @@ class Keeper:
     def stop(self, name: str) -> None:
         """End one process and wait until it is gone: SIGTERM, its grace, then SIGKILL to its group."""
         kept = self.kept[name]
+        kept.stopped = True
         if kept.exit_code is not None:
             return
         with contextlib.suppress(ProcessLookupError):
             kept.child.send_signal(signal.SIGTERM)
         try:
-            kept.exit_code = kept.child.wait(kept.spec["grace"])
+            kept.exit_code = kept.child.wait(self.grace(kept))
         except subprocess.TimeoutExpired:
             kept.exit_code = None
         # What it left behind in its group goes too, whether or not it was polite.
@@ -190,6 +193,12 @@ class Keeper:
             os.killpg(kept.process.pid, signal.SIGKILL)
         if kept.exit_code is None:
             kept.exit_code = kept.child.wait()
+
+    def grace(self, kept: Kept) -> float:
+        """Seconds to wait for a process to leave by itself."""
+        needed = self.kept.get(kept.spec["needs"] or "")
+        helpless = needed is not None and needed.child.poll() is not None
+        return min(kept.spec["grace"], _HELPLESS_GRACE_S) if helpless else float(kept.spec["grace"])
 
     def reap(self) -> None:
         """Note which processes have left, and take the exit codes of adopted orphans."""

@@ -34,7 +34,7 @@ _STOP_TIMEOUT_S = 60.0
 
 @dataclasses.dataclass(frozen=True)
 class ProcessStatus:
-    """One process of the plane. `state`: running, exited (by itself) or stopped (with the plane)."""
+    """One process of the plane. `state`: running, exited (by itself) or stopped (on request)."""
 
     name: str
     state: str
@@ -47,7 +47,7 @@ class ProcessStatus:
 class Status:
     """The plane as `status` found it."""
 
-    up: bool  # every process runs and the API server says that it is ready
+    up: bool  # no process has left by itself, and the API server says that it is ready
     url: str | None
     problem: str | None  # why it is not up; None when it is, or when nothing runs
     processes: tuple[ProcessStatus, ...]
@@ -296,7 +296,8 @@ class Plane:
         argv += self.options.flags.get(name, ())
         # A proxy variable of the user's must not come between processes on loopback.
         environment = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
-        self._begin(Spec(name, argv, environment, str(self.work), str(self.log(name)), GRACE[name]))
+        needs = {APISERVER: ETCD_NAME}.get(name)
+        self._begin(Spec(name, argv, environment, str(self.work), str(self.log(name)), GRACE[name], needs))
 
     def _wait_for_api(self) -> None:
         client = self.client()
@@ -310,7 +311,7 @@ class Plane:
             if state is None or not state.kept_up:
                 raise PlaneError(f"the plane was taken down while waiting for {what}")
             for kept in state.processes.values():
-                if kept.exit_code is not None:
+                if kept.exit_code is not None and not kept.stopped:
                     raise PlaneError(
                         f"{kept.name} exited ({kept.exit_code}) while waiting for {what}; the end of "
                         f"{self.log(kept.name)}:\n{self.folder.tail(kept.name)}\n"
@@ -408,6 +409,6 @@ class Plane:
 
 def _status_of(kept: Kept, state: State) -> ProcessStatus:
     running = kept.running
-    word = "running" if running else "exited" if state.kept_up else "stopped"
+    word = "running" if running else "exited" if state.kept_up and not kept.stopped else "stopped"
     memory = processes.resident_bytes(kept.process.pid) if running else None
     return ProcessStatus(kept.name, word, kept.process.pid if running else None, kept.exit_code, memory)
