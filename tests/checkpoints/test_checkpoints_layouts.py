@@ -30,7 +30,7 @@ def problems(root: Path, layout: str) -> dict[int, str | None]:
 
 
 def test_the_api_offers_exactly_these_layouts() -> None:
-    from controller.api.rlhfjob import Layout
+    from controller.api.storage import Layout
 
     assert {str(layout) for layout in Layout} == set(LAYOUTS)
 

@@ -1,0 +1,298 @@
+"""The child workload: the template with what the operator needs; each mistake has its words."""
+
+import asyncio
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller import names, workloads
+from controller.workloads import Problem
+
+UID = "0f2a1bb7-3c52-4d5e-9d61-8d7b5a1c0001"
+TEMPLATE: dict[str, Any] = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "metadata": {"labels": {"team": "red"}, "annotations": {"note": "x"}},
+    "spec": {
+        "completions": 2,
+        "parallelism": 2,
+        "completionMode": "Indexed",
+        "backoffLimit": 3,
+        "suspend": False,
+        "template": {
+            "metadata": {"labels": {"app": "trainer"}},
+            "spec": {
+                "restartPolicy": "Never",
+                "volumes": [{"name": "ckpt", "persistentVolumeClaim": {"claimName": "work"}}],
+                "initContainers": [{"name": "fetch", "image": "i"}],
+                "containers": [
+                    {
+                        "name": "trainer",
+                        "image": "t",
+                        "ports": [{"name": "metrics", "containerPort": 9400}],
+                        "env": [{"name": "SEED", "value": "1"}],
+                        "resources": {"limits": {"nvidia.com/gpu": "4", "memory": "1Gi"}},
+                        "volumeMounts": [{"name": "ckpt", "mountPath": "/data"}],
+                    },
+                    {"name": "logger", "image": "l"},
+                ],
+            },
+        },
+    },
+}
+
+
+def rlhfjob(template: Any = TEMPLATE, **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "run", "namespace": "team", "uid": UID},
+        "spec": {
+            "gang": {"replicas": 2, "gpusPerReplica": 4},
+            "workload": {"template": template},
+            "scrape": {},
+            **spec,
+        },
+    }
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """The template with one value replaced ("spec.template.spec.containers.0.ports"); None: removed."""
+    template = copy.deepcopy(TEMPLATE)
+    *way, last = path.split(".")
+    at: Any = template
+    for step in way:
+        at = at[int(step)] if isinstance(at, list) else at[step]
+    if value is None:
+        del at[last]
+    else:
+        at[int(last) if isinstance(at, list) else last] = value
+    return template
+
+
+def pod_spec(child: Any) -> Any:
+    return child["spec"]["template"]["spec"]
+
+
+def test_the_child_is_owned_labelled_suspended_and_told_where_to_look() -> None:
+    child = workloads.build_child(rlhfjob())
+    metadata = child["metadata"]
+    assert (metadata["name"], metadata["namespace"]) == ("run", "team")
+    assert metadata["labels"] == {
+        "team": "red",
+        names.LABEL_JOB: "run",
+        names.LABEL_COMPONENT: "workload",
+        names.LABEL_MANAGED_BY: "evalstop",
+    }
+    (owner,) = metadata["ownerReferences"]
+    assert (owner["kind"], owner["uid"], owner["controller"]) == ("RLHFJob", UID, True)
+    assert child["spec"]["suspend"] is True
+    assert child["spec"]["template"]["metadata"]["labels"][names.LABEL_JOB] == "run"
+    spec = pod_spec(child)
+    assert {"name": "evalstop-run", "configMap": {"name": "run-run"}} in spec["volumes"]
+    for container in (*spec["initContainers"], *spec["containers"]):
+        mount = next(m for m in container["volumeMounts"] if m["name"] == "evalstop-run")
+        assert mount == {"name": "evalstop-run", "mountPath": "/etc/evalstop/run", "readOnly": True}
+        assert {"name": "EVALSTOP_RUN_DIR", "value": "/etc/evalstop/run"} in container["env"]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+UNKNOWN = st.dictionaries(st.sampled_from(["x", "futureField", "zz"]), JSON, max_size=3)
+
+
+def contains(whole: Any, part: Any) -> bool:
+    """Every value of ``part`` is in ``whole``: same keys, lists only grown at their end."""
+    if isinstance(part, dict):
+        return isinstance(whole, dict) and all(k in whole and contains(whole[k], v) for k, v in part.items())
+    if isinstance(part, list):
+        return isinstance(whole, list) and len(whole) >= len(part) and all(map(contains, whole, part))
+    return bool(whole == part)
+
+
+@given(top=UNKNOWN, spec=UNKNOWN, pod=UNKNOWN, container=UNKNOWN)
+def test_no_field_of_the_template_is_lost_or_shared(top: Any, spec: Any, pod: Any, container: Any) -> None:
+    template = copy.deepcopy(TEMPLATE)
+    del template["spec"]["suspend"]  # the one thing that is the operator's
+    template.update(top)
+    template["spec"].update(spec)
+    pod_spec(template).update(pod)
+    pod_spec(template)["containers"][0].update(container)
+    before = copy.deepcopy(template)
+    child = workloads.build_child(rlhfjob(template))
+    assert contains(child, before)
+    assert template == before
+    pod_spec(child)["containers"][0]["env"].append("mine")
+    assert template == before
+
+
+MISTAKES = [
+    ("kind", "CronJob", "UnsupportedKind", "kind batch/v1 CronJob, expected one of batch/v1 Job"),
+    ("spec.completions", 3, "GangMismatch", "spec.completions: 3, expected 2 as in spec.gang.replicas"),
+    ("spec.parallelism", None, "GangMismatch", "spec.parallelism: not set, expected 2"),
+    ("spec.completionMode", "NonIndexed", "GangMismatch", "completionMode: 'NonIndexed', expected 'Indexed'"),
+    (
+        "spec.template.spec.containers.0.resources",
+        {"limits": {"nvidia.com/gpu": 2}},
+        "GangMismatch",
+        "limits[nvidia.com/gpu]: 2 in all, expected 4 as in spec.gang.gpusPerReplica",
+    ),
+    (
+        "spec.template.spec.containers.0.ports",
+        None,
+        "NoMetricsPort",
+        "ports: none, expected one named 'metrics'",
+    ),
+    (
+        "spec.template.spec.containers.0.ports",
+        [{"name": "http", "containerPort": 80}, {"containerPort": 81}],
+        "NoMetricsPort",
+        "ports: 81, http, expected one named 'metrics', or its number in spec.scrape.port",
+    ),
+    ("spec.template.spec.containers", [], "GangMismatch", "0 in all, expected 4"),
+    (
+        "spec.template.spec.volumes.0",
+        {"name": "evalstop-run", "emptyDir": {}},
+        "ReservedName",
+        "volumes[0].name: 'evalstop-run' is the operator's",
+    ),
+    (
+        "spec.template.spec.containers.0.volumeMounts.0",
+        {"name": "ckpt", "mountPath": "/etc/evalstop/run/"},
+        "ReservedName",
+        "containers[0].volumeMounts[0].mountPath: /etc/evalstop/run is where the operator",
+    ),
+    (
+        "spec.template.spec.containers.0.env.0",
+        {"name": "EVALSTOP_RUN_DIR", "value": "/elsewhere"},
+        "ReservedName",
+        "containers[0].env[0]: EVALSTOP_RUN_DIR is set by the operator",
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "reason", "message"), MISTAKES)
+def test_each_mistake_names_field_value_and_remedy(path: str, value: Any, reason: str, message: str) -> None:
+    problem = workloads.template_problem(rlhfjob(changed(path, value)))
+    assert problem is not None
+    assert problem.reason == reason
+    assert message in problem.message
+    assert problem.message.startswith("spec.workload.template")
+    with pytest.raises(workloads.ProblemError) as caught:
+        workloads.build_child(rlhfjob(changed(path, value)))
+    assert caught.value.problem == problem
+
+
+def test_a_port_by_number_needs_no_name() -> None:
+    job = rlhfjob(changed("spec.template.spec.containers.0.ports", None), scrape={"port": 8000})
+    assert workloads.template_problem(job) is None
+
+
+def test_a_sidecar_may_publish_the_metrics() -> None:
+    template = changed("spec.template.spec.containers.0.ports", None)
+    exporter = {"name": "m", "restartPolicy": "Always", "ports": [{"name": "metrics", "containerPort": 1}]}
+    pod_spec(template)["initContainers"].append(exporter)
+    assert workloads.template_problem(rlhfjob(template)) is None
+
+
+def container(gpus: Any, sidecar: bool = False) -> dict[str, Any]:
+    made: dict[str, Any] = {"resources": {"limits": {"nvidia.com/gpu": gpus}}}
+    return {**made, "restartPolicy": "Always"} if sidecar else made
+
+
+@pytest.mark.parametrize(
+    ("containers", "inits", "expected"),
+    [
+        ([container(4)], [], 4),
+        ([container("4"), container(1)], [], 5),
+        ([container(4)], [container(6)], 6),
+        ([container(4)], [container(2)], 4),
+        ([container(4)], [container(1, True)], 5),
+        ([container(1)], [container(1, True), container(4)], 5),
+        ([container(1)], [container(4), container(1, True)], 4),
+        ([{"resources": {"requests": {"nvidia.com/gpu": "2"}}}], [], 2),
+        ([container("1k")], [], 1000),
+        ([{}], [], 0),
+    ],
+)
+def test_gpus_are_counted_as_the_scheduler_counts(containers: Any, inits: Any, expected: int) -> None:
+    assert workloads.gpus({"containers": containers, "initContainers": inits}) == expected
+
+
+def referred() -> tuple[dict[str, Any], dict[str, Any]]:
+    """An RLHFJob with a ref, and a workload that is as it should be."""
+    job = rlhfjob()
+    job["spec"]["workload"] = {"ref": {"apiVersion": "batch/v1", "kind": "Job", "name": "mine"}}
+    child = workloads.build_child(rlhfjob())
+    child["metadata"]["name"] = "mine"
+    return job, child
+
+
+def test_a_good_ref_and_each_way_of_being_none() -> None:
+    job, child = referred()
+    assert workloads.ref_problem(job, child) is None
+    assert workloads.ref_problem(job, None) == Problem(
+        "WorkloadMissing", "spec.workload.ref: there is no Job mine in team"
+    )
+    spoilt: list[tuple[Callable[[Any], Any], str, str]] = [
+        (lambda c: c["metadata"]["labels"].clear(), "WorkloadNotLabelled", "is None, expected 'run'"),
+        (
+            lambda c: c["spec"]["template"]["metadata"]["labels"].pop(names.LABEL_JOB),
+            "WorkloadNotLabelled",
+            "pods are found by it",
+        ),
+        (
+            lambda c: pod_spec(c)["volumes"].pop(),
+            "RunVolumeMissing",
+            "no container mounts a volume of ConfigMap",
+        ),
+        (
+            lambda c: c["spec"].update(completions=9),
+            "GangMismatch",
+            "Job mine.spec.completions: 9, expected 2",
+        ),
+        (lambda c: pod_spec(c)["containers"][0].pop("ports"), "NoMetricsPort", "Job mine.spec.template"),
+    ]
+    for spoil, reason, message in spoilt:
+        job, child = referred()
+        spoil(child)
+        problem = workloads.ref_problem(job, child)
+        assert problem is not None
+        assert problem.reason == reason
+        assert message in problem.message
+    job["spec"]["workload"]["ref"]["kind"] = "RayJob"
+    problem = workloads.ref_problem(job, child)
+    assert problem is not None
+    assert problem.reason == "UnsupportedKind"
+
+
+class ApiError(Exception):
+    def __init__(self, status: int, body: str = "") -> None:
+        super().__init__("no")
+        self.status, self.body = status, body
+
+
+def ask(error: Exception | None) -> Problem | None:
+    async def create(manifest: dict[str, Any]) -> None:
+        if error is not None:
+            raise error
+
+    return asyncio.run(workloads.server_problem(create, {}))
+
+
+def test_the_servers_no_is_told_and_its_troubles_are_not_taken_for_one() -> None:
+    assert ask(None) is None
+    assert ask(ApiError(409)) is None
+    problem = ask(ApiError(422, json.dumps({"message": "spec.template.spec.restartPolicy: Required"})))
+    assert problem is not None
+    assert problem.reason == "TemplateRefused"
+    assert "restartPolicy: Required" in problem.message
+    for trouble in (ApiError(500), ApiError(429), TimeoutError()):
+        with pytest.raises(type(trouble)):
+            ask(trouble)
