@@ -11,6 +11,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any
 
+from rich import box
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -34,6 +35,11 @@ _COLOUR = {
 _ROLE_COLOUR = {Role.OVER_OPTIMISING: "dark_orange", Role.HEALTHY: "green", Role.WAITING: "dodger_blue1"}
 _BARS = "▁▂▃▄▅▆▇█"
 _CURVE = 24  # evals shown as a curve
+# Events of every job's daily round; `kubectl describe` shows them. The rest is the story.
+_ROUTINE = frozenset(
+    {"Valid", "Queued", "NotAdmitted", "Starting", "NoPods", "Running", "Scraped", "Secured", "NotDeclining"}
+    | {"Finished", "PodsTerminating"}
+)
 _PLAIN_EVERY = 10.0  # s between lines of numbers where nothing can be redrawn
 
 
@@ -108,12 +114,14 @@ class Board:
         key = f"{about.get('namespace')}/{about.get('name')}"
         if about.get("kind") != "RLHFJob" or key not in self.chronicles:
             return
-        told = (key, event.get("reason", "") + event.get("message", ""))
-        if told in self._told:
+        reason = event.get("reason", "")
+        told = (key, reason + event.get("message", ""))
+        starting = reason == "Unreachable" and not self.chronicles[key].evals
+        if told in self._told or reason in _ROUTINE or starting:
             return
         self._told.add(told)
         colour = "yellow" if event.get("type") == "Warning" else ""
-        self.say(f"{about['name']}: {event.get('reason')}: {event.get('message')}", colour)
+        self.say(f"{about['name']}: {reason}: {event.get('message')}", colour)
 
     def _tell_state(self, c: Chronicle) -> None:
         if self._live is None and c.summary and self._states.get(c.key) != c.summary:
@@ -127,7 +135,11 @@ class Board:
     def _jobs_table(self) -> Table:
         seconds = time.monotonic() - self._began
         table = Table(
-            title=f"RLHFJobs after {seconds:.0f} s", title_justify="left", title_style="bold", pad_edge=False
+            title=f"RLHFJobs after {seconds:.0f} s",
+            title_justify="left",
+            title_style="bold",
+            box=box.SIMPLE_HEAD,
+            pad_edge=False,
         )
         for header, justify in (
             ("job", "left"),

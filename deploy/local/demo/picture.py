@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,11 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from PIL import Image
 
 EVAL, PROXY, BEST, STOP, QUIET = "#1f5fa8", "#d9822b", "#2b8a3e", "#c92a2a", "#868e96"
+_DASHES = (0, (4, 2))
 _ROLE_COLOUR = {"over-optimising": "#e8590c", "healthy": "#2f9e44", "waiting": "#1971c2"}
 
 Job = Mapping[str, Any]
@@ -36,13 +40,30 @@ def draw(summary: Mapping[str, Any], path: Path) -> None:
         columns = (len(jobs) + 1) // 2
         figure = plt.figure(figsize=(5.2 * columns, 8.2), layout="constrained")
         grid = figure.add_gridspec(3, columns, height_ratios=(1, 1, 0.15 + 0.17 * len(jobs)))
-        for i, job in enumerate(jobs):
-            _curves(figure.add_subplot(grid[i // columns, i % columns]), job, first=i == 0)
+        panels = [figure.add_subplot(grid[i // columns, i % columns]) for i in range(len(jobs))]
+        for axes, job in zip(panels, jobs, strict=True):
+            _curves(axes, job)
         _time_line(figure.add_subplot(grid[2, :]), jobs)
         figure.suptitle(_headline(summary), fontsize=12, fontweight="bold", x=0.01, ha="left")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=130, metadata={"Software": None})
+        figure.legend(handles=_key(), loc="outside lower center", ncols=3, fontsize=8.5, frameon=False)
+        raw = io.BytesIO()
+        figure.savefig(raw, dpi=130)
         plt.close(figure)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # 64 colours are plenty for lines and text, and make the file a third as large.
+    Image.open(raw).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
+def _key() -> list[Line2D]:
+    return [
+        Line2D(
+            [], [], color=EVAL, linewidth=1.8, marker="o", markersize=3, label="eval (gold reward) ± 2 s.e."
+        ),
+        Line2D([], [], color=PROXY, linewidth=1.4, linestyle=_DASHES, label="proxy (reward model)"),
+        Line2D(
+            [], [], color=BEST, linewidth=0, marker="o", markersize=8, fillstyle="none", label="best eval"
+        ),
+    ]
 
 
 def _headline(summary: Mapping[str, Any]) -> str:
@@ -53,13 +74,11 @@ def _headline(summary: Mapping[str, Any]) -> str:
     return f"EvalStop stopped {names} after its peak and saved {summary['gpuHoursSaved']:.2f} GPU-hours"
 
 
-def _curves(axes: Axes, job: Job, first: bool) -> None:
+def _curves(axes: Axes, job: Job) -> None:
     """Eval score (left) and proxy reward (right) by step; the two have scales of their own."""
     steps = [e["step"] for e in job["evals"]]
     scores = [e["score"] for e in job["evals"]]
-    axes.plot(
-        steps, scores, color=EVAL, linewidth=1.8, marker="o", markersize=2.6, label="eval (gold reward)"
-    )
+    axes.plot(steps, scores, color=EVAL, linewidth=1.8, marker="o", markersize=2.6)
     errors = [e.get("stderr") or 0.0 for e in job["evals"]]
     low = [s - 2 * e for s, e in zip(scores, errors, strict=True)]
     high = [s + 2 * e for s, e in zip(scores, errors, strict=True)]
@@ -76,14 +95,11 @@ def _curves(axes: Axes, job: Job, first: bool) -> None:
             [p["reward"] for p in proxies],
             color=PROXY,
             linewidth=1.4,
-            linestyle=(0, (4, 2)),
+            linestyle=_DASHES,
         )
         right.set_ylabel("proxy reward", color=PROXY)
         right.margins(y=0.18)
-        axes.plot([], [], color=PROXY, linewidth=1.4, linestyle=(0, (4, 2)), label="proxy (reward model)")
     _marks(axes, job)
-    if first:
-        axes.legend(loc="lower right", fontsize=8, framealpha=0.9)
     axes.set_title(f"{job['name']} · {job['role']} · {job['gpus']} GPUs", color=_ROLE_COLOUR.get(job["role"]))
 
 
@@ -100,12 +116,13 @@ def _marks(axes: Axes, job: Job) -> None:
         )
         kept = job["checkpoint"]
         text = f"best {job['bestScore']:.3f}" + ("\ncheckpoint kept" if kept else "")
+        late = job["bestStep"] > 0.7 * max(job["totalSteps"], job["evals"][-1]["step"])
         axes.annotate(
             text,
             (job["bestStep"], job["bestScore"]),
-            xytext=(0, 11),
+            xytext=(6 if late else 0, 11),
             textcoords="offset points",
-            ha="center",
+            ha="right" if late else "center",
             fontsize=8,
             color=BEST,
             annotation_clip=False,
