@@ -58,7 +58,7 @@ class ObjectStore:
 
                 register(scheme)
             options: dict[str, Any] = {"auto_mkdir": True} if scheme == "file" else {}
-            filesystem, prefix = fsspec.core.url_to_fs(uri, use_listings_cache=False, **options)
+            filesystem, prefix = fsspec.core.url_to_fs(uri, **options)
         return cls(filesystem, prefix, uri)
 
     def exists(self) -> bool:
@@ -152,9 +152,13 @@ class ObjectStore:
         stage = ObjectStage(self, f"{clean(folder)}/{secrets.token_hex(4)}")
         try:
             yield stage
-        finally:
-            if not stage.published:
+        except BaseException:
+            # What went wrong first is what is told; remains without a marker are no checkpoint to anybody.
+            with suppress(AccessError, Vanished):
                 self.remove(stage.folder)
+            raise
+        if not stage.published:
+            self.remove(stage.folder)
 
     def remove(self, folder: str) -> None:
         # Markers first: without its marker what is left is no checkpoint to anybody.
