@@ -81,10 +81,11 @@ def bare(request: pytest.FixtureRequest, plane: Plane, nodes: Nodes) -> Iterator
 
 
 def test_nodes_without_the_machines_rights(pods: Pods, bare: Nodes) -> None:
-    """Without namespaces mount paths are rewritten in args and env; with a user namespace they are mounted."""
+    """Without namespaces mount paths are rewritten in args and env; in a user namespace they are mounts."""
     pods.make("configmaps", "run", {"data": {"run.json": "{}"}})
     mounts = [{"name": "run", "mountPath": "/etc/evalstop-test/run"}, {"name": "x", "mountPath": "/x-test"}]
-    script = "cat $RUN/run.json; cat /etc/evalstop-test/run/run.json; cd /x-test && echo hi > /x-test/out && cat out"
+    script = "cat $RUN/run.json; cat /etc/evalstop-test/run/run.json; "
+    script += "cd /x-test && echo hi > /x-test/out && cat out"
     main = container(script, volumeMounts=mounts, env=[{"name": "RUN", "value": "/etc/evalstop-test/run"}])
     volumes = [{"name": "run", "configMap": {"name": "run"}}, {"name": "x", "emptyDir": {}}]
     pods.create("p", main, volumes=volumes, nodeName=bare.names[0])

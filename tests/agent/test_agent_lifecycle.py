@@ -141,7 +141,8 @@ def test_termination_messages(pods: Pods) -> None:
 
 def test_init_containers_and_sidecars_keep_their_order(pods: Pods) -> None:
     stamp = [{"name": "log", "mountPath": "/log"}]
-    serve = "echo sidecar >> /log/order; trap 'echo sidecar-end >> /log/order; exit 0' TERM; while :; do sleep 0.05; done"
+    serve = "echo sidecar >> /log/order; trap 'echo sidecar-end >> /log/order; exit 0' TERM; "
+    serve += "while :; do sleep 0.05; done"
     startup = {"exec": {"command": ["grep", "sidecar", "/log/order"]}, "periodSeconds": 1}
     inits = [
         container("sleep 0.3; echo first >> /log/order", "first", volumeMounts=stamp),

@@ -122,7 +122,7 @@ def test_access_modes() -> None:
     attachments = Attachments()
     attachments.attach("v", ["ReadWriteOnce"], "n1", "a")
     attachments.attach("v", ["ReadWriteOnce"], "n1", "b")
-    with pytest.raises(ClaimError, match="Multi-Attach error for volume 'v'.*n1"):
+    with pytest.raises(ClaimError, match=r"Multi-Attach error for volume 'v'.*n1"):
         attachments.attach("v", ["ReadWriteOnce"], "n2", "c")
     for pod in ("a", "b"):
         attachments.release(pod)

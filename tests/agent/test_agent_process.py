@@ -82,7 +82,8 @@ def test_mount_points_that_the_machine_lacks_leave_nothing_behind(tmp_path: Path
         Mount(str(message), "/dev/termination-log-test"),
     ]
     script = """
-        echo 1 > /ckpt-test/deep/er/one; cat /run/secrets-test/account/one; echo 2 > /ckpt-test/deep/er/inner/two
+        echo 1 > /ckpt-test/deep/er/one; cat /run/secrets-test/account/one
+        echo 2 > /ckpt-test/deep/er/inner/two
         echo 3 2>/dev/null > /etc/evalstop-test/run/x || echo readonly; echo said > /dev/termination-log-test
         echo ignored > /dev/null; touch /top; ls /etc/passwd; hostname; pwd"""
     _, ended, output = run(command(script, mounting, mounts, "/work-test/here"), tmp_path / "run")

@@ -1,7 +1,10 @@
 """What the node enforces and refuses, and what its identity may not do."""
 
 import json
+import os
+import pty
 import ssl
+import subprocess
 import urllib.error
 import urllib.request
 
@@ -130,6 +133,47 @@ def test_logs(pods: Pods) -> None:
     pods.create("slow", container("echo a; sleep 1; echo b"))
     pods.wait_phase("slow", "Running")
     assert pods.logs("slow", "-f") == "a\nb\n"
+
+
+def test_exec(pods: Pods) -> None:
+    mounts = [{"name": "x", "mountPath": "/x-test"}]
+    env = [{"name": "A", "value": "from-env"}]
+    main = container("sleep 60", volumeMounts=mounts, env=env, workingDir="/x-test")
+    pods.create("p", main, volumes=[{"name": "x", "emptyDir": {}}])
+    pods.wait_phase("p", "Running")
+    run = ("exec", "-n", pods.namespace, "p", "--")
+    assert pods.plane.kubectl(*run, "sh", "-c", "echo $A; pwd; hostname") == "from-env\n/x-test\np\n"
+    sent = "line\n" * 5000
+    given = ("exec", "-i", "-n", pods.namespace, "p", "--", "sh", "-c", "cat > file; wc -c < file")
+    assert pods.plane.kubectl(*given, stdin=sent) == f"{len(sent)}\n"
+    with pytest.raises(PlaneError, match="exit code 9"):
+        pods.plane.kubectl(*run, "sh", "-c", "echo oops >&2; exit 9")
+    with pytest.raises(PlaneError, match="nothere"):
+        pods.plane.kubectl(*run, "nothere")
+
+
+def test_exec_with_a_terminal(pods: Pods) -> None:
+    pods.create("p", container("sleep 60"))
+    pods.wait_phase("p", "Running")
+    ours, theirs = pty.openpty()
+    given = ["exec", "-it", "-n", pods.namespace, "p", "--", "sh", "-c", "tty; read line; echo got $line"]
+    environment = {**os.environ, "KUBECONFIG": str(pods.plane.kubeconfig)}
+    child = subprocess.Popen(
+        [pods.plane.binaries["kubectl"], *given], env=environment, stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    seen = b""
+    try:
+        while b"/dev/pts/" not in seen:
+            seen += os.read(ours, 1024)
+        os.write(ours, b"typed\n")
+        while b"got typed" not in seen:
+            seen += os.read(ours, 1024)
+        assert child.wait(10) == 0
+    finally:
+        child.kill()
+        child.wait()
+        os.close(ours)
 
 
 def test_only_the_api_server_reads_logs_from_a_node(pods: Pods) -> None:

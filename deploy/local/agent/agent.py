@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator
 
 from deploy.local.agent.context import Node
-from deploy.local.agent.fit import refusal
+from deploy.local.agent.fit import Refusal, refusal
 from deploy.local.agent.kube import Object, core
 from deploy.local.agent.pod import PodWorker
 from deploy.local.agent.process import kill_left_behind
@@ -17,10 +17,6 @@ from deploy.local.agent.process import kill_left_behind
 log = logging.getLogger(__name__)
 
 _TERMINAL = ("Succeeded", "Failed")
-
-
-class OutOfAddresses(Exception):
-    """All 253 pod addresses of a node are in use."""
 
 
 class NodeAgent:
@@ -87,9 +83,12 @@ class NodeAgent:
 
     def _seen(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
-        if uid not in self.workers:
-            self._admit(pod)
-        self.workers[uid].update(pod)
+        try:
+            if uid not in self.workers:
+                self._admit(pod)
+            self.workers[uid].update(pod)
+        except Exception:  # one pod that we do not understand must not take the others down
+            log.exception("pod %s/%s", pod["metadata"].get("namespace"), pod["metadata"].get("name"))
 
     def _admit(self, pod: Object) -> None:
         node = self.node
@@ -99,6 +98,8 @@ class NodeAgent:
         if status.get("phase") not in _TERMINAL and not pod["metadata"].get("deletionTimestamp"):
             refused = refusal(pod, node.labels, node.allocatable, neighbours)
         address = "" if refused else self._address(pod)
+        if not (address or refused):
+            refused = Refusal("OutOfAddresses", f"Pod was rejected: {node.ip[:-1]}0/24 has no address left")
         uid = pod["metadata"]["uid"]
         worker = self.workers[uid] = PodWorker(node, pod, address, refused)
         if refused:
@@ -113,7 +114,7 @@ class NodeAgent:
             log.error("pod %s: %s", uid, error, exc_info=error)
 
     def _address(self, pod: Object) -> str:
-        """The pod's own loopback address (on the host network: the node's). Raises OutOfAddresses."""
+        """The pod's own loopback address (on the host network: the node's); "" when all are in use."""
         if pod["spec"].get("hostNetwork"):
             return self.node.ip
         taken = {worker.pod_ip for worker in self.workers.values() if not worker.terminal}
@@ -121,9 +122,7 @@ class NodeAgent:
         for address in [former, *self._addresses()]:
             if address.startswith(self.node.ip[:-1]) and address != self.node.ip and address not in taken:
                 return address
-        raise OutOfAddresses(
-            f"node {self.node.name}: all pod addresses of {self.node.ip[:-1]}0/24 are in use"
-        )
+        return ""
 
     def _addresses(self) -> Iterator[str]:
         """All of the node's addresses, those not used for the longest time first."""

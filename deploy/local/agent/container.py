@@ -309,9 +309,9 @@ class Container:
         return self._folder / f"{run}.log"
 
     @property
-    def active(self) -> bool:
-        """Whether a process of it runs."""
-        return self._process is not None and not self._process.ended.done()
+    def process(self) -> ContainerProcess | None:
+        """Its process, while it runs."""
+        return self._process if self._process is not None and not self._process.ended.done() else None
 
     @property
     def is_main(self) -> bool:

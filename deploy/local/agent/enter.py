@@ -19,11 +19,13 @@ when it ends.
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import signal
 import stat
 import sys
+import termios
 from typing import Any
 
 CLONE_NEWNS = 0x00020000
@@ -345,6 +347,9 @@ def join(pid: int, spec: Spec) -> int:
     if child == 0:
         try:
             die_with_parent()
+            if spec["terminal"]:
+                os.setsid()
+                fcntl.ioctl(0, termios.TIOCSCTTY, 0)
             execute(spec)
         except BaseException as error:
             os.write(2, f"{spec['argv'][0]!r}: {error}\n".encode())

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 import aiohttp
 
 from controller.names import GPU_RESOURCE
+from deploy.local.agent import terminal
 from deploy.local.agent.config import NodeConfig
 from deploy.local.agent.events import now_text
 from deploy.local.agent.kube import STRATEGIC, Api, ApiError, Object, core, path
@@ -144,6 +145,7 @@ class Presence:
                 {"type": "InternalIP", "address": config.ip},
                 {"type": "Hostname", "address": config.name},
             ],
+            "declaredFeatures": [terminal.FEATURE],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": self._port}},
             "nodeInfo": {
                 "machineID": config.name,

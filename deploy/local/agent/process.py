@@ -116,34 +116,51 @@ class ContainerProcess:
         self.signal(signal.SIGKILL)
         return await asyncio.shield(self.ended)
 
-    async def execute(
-        self, argv: Sequence[str], seconds: float, env: Mapping[str, str] | None = None
-    ) -> tuple[int, bytes]:
-        """Run a command inside the container: (exit code, output). Raises TimeoutError once it is killed."""
-        if self.init_pid is None and self.command.mounting != "none":
+    async def join(
+        self, argv: Sequence[str], stdin: int, stdout: int, stderr: int, terminal: bool = False
+    ) -> asyncio.subprocess.Process:
+        """Start a command inside the container, with its environment and working directory.
+
+        `stdin`, `stdout`, `stderr` are descriptors or asyncio.subprocess's constants; with `terminal`
+        standard input is a terminal that becomes the command's own. Raises ProcessLookupError if the
+        container has ended.
+        """
+        if self.ended.done() or (self.init_pid is None and self.command.mounting != "none"):
             raise ProcessLookupError("the container is not running")
         spec = {
             "argv": list(argv),
-            "env": dict(env if env is not None else self.command.env),
+            "env": {**({"TERM": "xterm"} if terminal else {}), **self.command.env},
             "cwd": self.command.cwd,
             "mounting": self.command.mounting,
+            "terminal": terminal,
         }
         read, write = os.pipe()
-        child = await asyncio.create_subprocess_exec(
-            *LAUNCHER,
-            "join",
-            str(self.init_pid or 0),
-            f"/dev/fd/{read}",
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            env={},
-            pass_fds=[read],
-            start_new_session=True,
-        )
-        os.close(read)
+        try:
+            child = await asyncio.create_subprocess_exec(
+                *LAUNCHER,
+                "join",
+                str(self.init_pid or 0),
+                f"/dev/fd/{read}",
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                env={},
+                pass_fds=[read],
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(write)
+            raise
+        finally:
+            os.close(read)
         with os.fdopen(write, "wb") as pipe, contextlib.suppress(BrokenPipeError):
             pipe.write(json.dumps(spec).encode())
+        return child
+
+    async def execute(self, argv: Sequence[str], seconds: float) -> tuple[int, bytes]:
+        """Run a command inside the container: (exit code, output). Raises TimeoutError once it is killed."""
+        asked = asyncio.subprocess
+        child = await self.join(argv, asked.DEVNULL, asked.PIPE, asked.STDOUT)
         try:
             output, _ = await asyncio.wait_for(child.communicate(), seconds)
         except (TimeoutError, asyncio.CancelledError):

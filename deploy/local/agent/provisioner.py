@@ -95,6 +95,7 @@ class Provisioner:
         self._api = api
         self._folder = folder
         self._events = Recorder(api, USER)
+        self._tasks: set[asyncio.Task[None]] = set()
         self._refused: set[str] = set()  # claims (uid) that were told already
 
     async def run(self) -> None:
@@ -106,13 +107,19 @@ class Provisioner:
         async for change in self._api.follow(core("persistentvolumeclaims")):
             if change.kind != "DELETED":
                 for claim in change.items:
-                    await self._until_done(self._provision, claim)
+                    self._begin(self._provision, claim)
 
     async def _follow_volumes(self) -> None:
         async for change in self._api.follow(core("persistentvolumes")):
             if change.kind != "DELETED":
                 for volume in change.items:
-                    await self._until_done(self._reclaim, volume)
+                    self._begin(self._reclaim, volume)
+
+    def _begin(self, work: Callable[[Object], Awaitable[None]], item: Object) -> None:
+        """Work on one object while others are worked on; both kinds of work may be done twice."""
+        task = asyncio.create_task(self._until_done(work, item))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _until_done(self, work: Callable[[Object], Awaitable[None]], item: Object) -> None:
         """Try a few times: a lost answer must not leave a claim pending until its next change."""

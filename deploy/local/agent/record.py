@@ -53,7 +53,7 @@ class Record:
         self.state = {"running": {"startedAt": now_text()}}
 
     def begin(self, number: int) -> None:
-        """From now on the state is that of the `number`-th restart; an end that went before is the last one's."""
+        """From now on the state is the `number`-th restart's; an end that went before is the last state."""
         if self.terminated is not None:
             self.last_state = self.state
         self.restarts = number

@@ -1,4 +1,4 @@
-"""The part of kubelet's own API that `kubectl logs` needs, on each node's address."""
+"""The part of kubelet's own API that `kubectl logs` and `kubectl exec` need, on each node's address."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from deploy.local.agent import terminal
 from deploy.local.agent.agent import NodeAgent
 from deploy.local.agent.container import Container
 from deploy.local.agent.logs import Options, read
@@ -18,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class KubeletServer:
-    """Serves one node's logs over TLS to holders of a client certificate with one of `client_names`."""
+    """Serves one node's logs and exec over TLS to client certificates with one of `client_names`."""
 
     def __init__(self, agent: NodeAgent, client_names: tuple[str, ...]) -> None:
         self._agent = agent
@@ -33,6 +34,8 @@ class KubeletServer:
         application = web.Application(middlewares=[self._authorize])
         application.router.add_get("/healthz", self._health)
         application.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._logs)
+        for way in ("/exec/{namespace}/{pod}/{container}", "/exec/{namespace}/{pod}/{uid}/{container}"):
+            application.router.add_get(way, self._exec)
         application.router.add_route("*", "/{rest:.*}", self._unsupported)
         self._runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await self._runner.setup()
@@ -48,7 +51,7 @@ class KubeletServer:
         subject = dict(pair for group in (certificate or {}).get("subject", ()) for pair in group)
         if subject.get("commonName") not in self._client_names:
             return web.Response(
-                status=403, text=f"{subject.get('commonName')!r} may not read this node's logs\n"
+                status=403, text=f"{subject.get('commonName')!r} may not use this node's API\n"
             )
         return await handler(request)
 
@@ -59,19 +62,33 @@ class KubeletServer:
         what = request.path.split("/")[1]
         return web.Response(status=501, text=f"{what}: not offered by the development node agent\n")
 
-    async def _logs(self, request: web.Request) -> web.StreamResponse:
+    def _container(self, request: web.Request) -> Container | None:
         names = request.match_info
         worker = self._agent.find(names["namespace"], names["pod"])
-        container = worker.container(names["container"]) if worker is not None else None
+        return worker.container(names["container"]) if worker is not None else None
+
+    async def _exec(self, request: web.Request) -> web.StreamResponse:
+        container = self._container(request)
         if container is None:
-            return web.Response(
-                status=404, text=f"no container {names['container']!r} in pod {names['pod']!r} here\n"
-            )
+            return _unknown(request)
+        process = container.process
+        if process is None:
+            return web.Response(status=400, text=f"container {container.spec['name']!r} is not running\n")
+        argv = request.query.getall("command", [])
+        if not argv:
+            return web.Response(status=400, text="exec: no command was given\n")
+        wanted = terminal.Wanted(argv, _true(request, "input"), _true(request, "tty"))
+        return await terminal.serve(request, process, wanted)
+
+    async def _logs(self, request: web.Request) -> web.StreamResponse:
+        container = self._container(request)
+        if container is None:
+            return _unknown(request)
         try:
             options = _options(request)
         except ValueError as error:
             return web.Response(status=400, text=f"{error}\n")
-        previous = request.query.get("previous") in ("true", "1")
+        previous = _true(request, "previous")
         path, problem = _log_of(container, previous)
         if problem:
             return web.Response(status=400, text=problem)
@@ -86,6 +103,16 @@ class KubeletServer:
         except ConnectionError:
             pass  # the reader has gone
         return response
+
+
+def _unknown(request: web.Request) -> web.Response:
+    names = request.match_info
+    text = f"no container {names['container']!r} in pod {names['pod']!r} here\n"
+    return web.Response(status=404, text=text)
+
+
+def _true(request: web.Request, name: str) -> bool:
+    return request.query.get(name) in ("true", "1")
 
 
 def _log_of(container: Container, previous: bool) -> tuple[Path, str]:
@@ -112,8 +139,8 @@ def _options(request: web.Request) -> Options:
     elif text := query.get("sinceSeconds"):
         since = datetime.now(UTC) - timedelta(seconds=int(text))
     return Options(
-        follow=query.get("follow") in ("true", "1"),
-        timestamps=query.get("timestamps") in ("true", "1"),
+        follow=_true(request, "follow"),
+        timestamps=_true(request, "timestamps"),
         tail=int(query["tailLines"]) if "tailLines" in query else None,
         since=since,
         limit_bytes=int(query["limitBytes"]) if "limitBytes" in query else None,
