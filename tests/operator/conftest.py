@@ -1,7 +1,9 @@
 """The operator's tests: a rig on the session's control plane, and nodes whose pods are played."""
 
 import contextlib
+import logging
 import secrets
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from fake_kubelet import FakeKubelet
 from kubernetes import client
 from operator_rig import Rig
 
+from controller.operator import log
 from deploy.local.plane import Plane
 
 OPERATOR = "system:serviceaccount:evalstop-system:evalstop-operator"
@@ -49,3 +52,14 @@ def kubelet(api: client.ApiClient) -> Iterator[FakeKubelet]:
 @pytest.fixture
 def rig(plane: Plane, installed: Path, namespace: str, kubelet: FakeKubelet) -> Rig:
     return Rig(plane.kubeconfig, installed, namespace, kubelet.pool)
+
+
+@pytest.fixture(autouse=True)
+def plain_logs() -> Iterator[None]:
+    """The operator's log as a person reads it, in what pytest shows of a failed test."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    log.configure("INFO", "console", sys.stderr)
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)

@@ -62,13 +62,15 @@ class FakeStore:
 
 
 class FakeKubelet:
-    """Nodes of one pool. ``holding``: pods told to end go on terminating until it is cleared."""
+    """Nodes of one pool. ``holding``: pods told to end go on terminating until `release`;
+    ``slow_store``: access pods give no answer until `answer_late`."""
 
     def __init__(
         self, api: client.ApiClient, nodes: Iterable[str], labels: dict[str, str], gpus: int = 2
     ) -> None:
         self.store = FakeStore()
         self.holding = threading.Event()
+        self.slow_store = threading.Event()
         self.pod_ip = "127.0.0.1"
         self.pool = labels.get("pool", "")
         self._core, self._leases = client.CoreV1Api(api), client.CoordinationV1Api(api)
@@ -109,6 +111,13 @@ class FakeKubelet:
             if pod.spec.node_name in self._nodes and pod.metadata.deletion_timestamp:
                 self._remove(pod)
 
+    def answer_late(self) -> None:
+        """Answer the access pods that were left waiting."""
+        self.slow_store.clear()
+        for pod in self._core.list_pod_for_all_namespaces().items:
+            if pod.spec.node_name in self._nodes:
+                self._play(pod)
+
     def _register(self, name: str) -> None:
         body = {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **self._labels}}}
         self._core.create_node(body)
@@ -143,7 +152,8 @@ class FakeKubelet:
                 self._remove(pod)
         elif pod.status.phase == "Pending":
             if (pod.metadata.labels or {}).get(names.LABEL_COMPONENT) == "access":
-                self._answer(pod)
+                if not self.slow_store.is_set():
+                    self._answer(pod)
             else:
                 self._run(pod)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,16 @@ Object = dict[str, Any]
 SETTINGS = Settings(host="127.0.0.1", port=0, foreign_seconds=1.0, drain_seconds=2.0, instance="test")
 
 
+Response = tuple[int, bytes, Mapping[str, str]]
+Fault = Callable[[str, str, Callable[[], Awaitable[Response]]], Awaitable[Response]]
+
+
+def failure(status: int, reason: str) -> Response:
+    """An answer as the API server gives it when it refuses."""
+    body = {"kind": "Status", "reason": reason, "message": f"made to fail: {reason}", "code": status}
+    return status, json.dumps(body).encode(), {}
+
+
 class Crash(BaseException):
     """The process ends here, as if killed: nothing catches it."""
 
@@ -41,11 +53,11 @@ class CountingApi(Api):
         self.crash_at: int | None = None
         self.crash_after = False
         self.crashed = asyncio.Event()
-        self.fault: Callable[[str, str], Awaitable[tuple[int, bytes, Mapping[str, str]] | None]] | None = None
+        self.fault: Fault | None = None
 
     async def _request(
         self, method: str, path: str, query: Mapping[str, str] | None, body: Object | None, content_type: str
-    ) -> tuple[int, bytes, Mapping[str, str]]:
+    ) -> Response:
         counted = method != "GET" and "/events" not in path and "dryRun" not in (query or {})
         if self.crashed.is_set():
             raise Crash
@@ -54,9 +66,10 @@ class CountingApi(Api):
             if self.crash_at == len(self.writes) and not self.crash_after:
                 self.crashed.set()
                 raise Crash
-            if self.fault is not None and (answer := await self.fault(method, path)) is not None:
-                return answer
-        answer = await super()._request(method, path, query, body, content_type)
+        send = partial(super()._request, method, path, query, body, content_type)
+        if counted and self.fault is not None:
+            return await self.fault(method, path, send)
+        answer = await send()
         if counted and self.crash_at == len(self.writes):
             self.crashed.set()
             raise Crash
@@ -106,23 +119,31 @@ class Rig:
             code = await task
         assert code == 0
 
-    async def run_until_crash(self, crash_at: int, after: bool, done: Callable[[], Awaitable[bool]]) -> bool:
-        """Run an operator that dies at its n-th write. Returns False if it never came to that."""
+    async def live_until_crash(self, at: int, after: bool, done: Callable[[], Awaitable[bool]]) -> str | None:
+        """An operator that dies at its write number ``at``, before or after it took effect.
+
+        Returns that write; None if all was done without it.
+        """
         engine = self.engine()
-        assert isinstance(engine.api, CountingApi)
-        engine.api.crash_at, engine.api.crash_after = crash_at, after
+        api = engine.api
+        assert isinstance(api, CountingApi)
+        api.crash_at, api.crash_after = at, after
         stop = asyncio.Event()
-        task = asyncio.create_task(engine.run(stop))
+        life = asyncio.create_task(engine.run(stop))
         hurry = asyncio.create_task(self._hurry(engine))
-        finished = asyncio.create_task(eventually(done, 40.0))
-        crashed = asyncio.create_task(engine.api.crashed.wait())
-        await asyncio.wait([task, finished, crashed], return_when=asyncio.FIRST_COMPLETED)
+        finished = asyncio.create_task(eventually(done, 30.0, "the operator to go on where it was"))
+        crashed = asyncio.create_task(api.crashed.wait())
+        await asyncio.wait([life, finished, crashed], return_when=asyncio.FIRST_COMPLETED)
         stop.set()
-        for waiter in (finished, crashed, hurry):
+        waiters = (finished, crashed, hurry)
+        failed = finished.exception() if finished.done() else None
+        for waiter in waiters:
             waiter.cancel()
-        outcome = await asyncio.gather(task, return_exceptions=True)
-        assert not isinstance(outcome[0], Exception), outcome[0]
-        return engine.api.crashed.is_set()
+        ended, *_ = await asyncio.gather(life, *waiters, return_exceptions=True)
+        if failed is not None:
+            raise failed
+        assert not isinstance(ended, Exception), ended
+        return api.writes[-1] if api.crashed.is_set() else None
 
     async def _hurry(self, engine: Engine) -> None:
         """Five seconds between scrapes are the least the API allows: too many for a test."""
