@@ -22,6 +22,7 @@ from controller.policy.jobs import (
 
 RETRY_FIRST = 5.0  # s
 RETRY_MOST = 60.0  # s
+RETAINED_KEPT = 2  # records of retained checkpoints in a status; the copies themselves are never deleted
 
 # What will not come right by trying again: the checkpoint itself is not what it was.
 DAMAGED = frozenset({"DigestMismatch", "CheckpointMissing", "CheckpointIncomplete"})
@@ -173,7 +174,7 @@ def _succeeded(draft: Draft, waited: InFlight, answered: AccessView) -> None:
             )
         )
         others = tuple(k for k in draft.record.retained if k.path != kept.path)
-        draft.update(retained=(*others, kept)[-4:])
+        draft.update(retained=(*others, kept)[-RETAINED_KEPT:])
         draft.conditions.set(
             c.RETAINED, True, "Retained", f"checkpoint of step {kept.step} is at {kept.path} ({kept.digest})"
         )
