@@ -67,9 +67,8 @@ def _up(given: argparse.Namespace, console: Console) -> int:
     except BaseException:
         plane.__exit__(None, None, None)
         raise
-    console(
-        f'kubectl and KUBECONFIG for this shell: eval "$({_self(given)} env)"; end it: {_self(given)} down'
-    )
+    console(f'kubectl for this shell: eval "$({_call(given, "env")})"')
+    console(f"to end it: {_call(given, 'down')}")
     return 0
 
 
@@ -101,16 +100,17 @@ def _status(given: argparse.Namespace, console: Console) -> int:
 def _env(given: argparse.Namespace, console: Console) -> int:
     plane = Plane(given.work)
     if not plane.status().up:
-        raise PlaneError(f"no control plane runs in {plane.work}: {_self(given)} up")
-    print(f"export KUBECONFIG={shlex.quote(str(plane.kubeconfig))}")
+        raise PlaneError(f"no control plane runs in {plane.work}: {_call(given, 'up')}")
+    for name, value in {"KUBECONFIG": str(plane.kubeconfig), **plane.kubectl_environment}.items():
+        print(f"export {name}={shlex.quote(value)}")
     print(f'export PATH={shlex.quote(str(plane.work / "bin"))}:"$PATH"')
     return 0
 
 
-def _self(given: argparse.Namespace) -> str:
-    """How to call this program for the same work folder."""
+def _call(given: argparse.Namespace, command: str) -> str:
+    """How to run another command for the same work folder."""
     work = "" if given.work == DEFAULT_WORK else f" --work {shlex.quote(str(given.work))}"
-    return f"{Path(sys.executable).name} -m deploy.local{work}"
+    return f"{Path(sys.executable).name} -m deploy.local {command}{work}"
 
 
 _COMMANDS = {"up": _up, "down": _down, "status": _status, "env": _env}

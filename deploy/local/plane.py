@@ -166,6 +166,11 @@ class Plane:
         """Where each of the binaries is."""
         return {name: Path(path) for name, path in self.folder.record()["binaries"].items()}
 
+    @property
+    def kubectl_environment(self) -> dict[str, str]:
+        """Variables that keep kubectl out of the user's own ~/.kube: cache and preferences."""
+        return {"KUBECACHEDIR": str(self.folder.config / "kubectl"), "KUBERC": "off"}
+
     def log(self, name: str) -> Path:
         """The log file of a process."""
         return self.folder.log(name)
@@ -253,7 +258,14 @@ class Plane:
         """
         command = [str(self.binaries[KUBECTL]), f"--kubeconfig={kubeconfig or self.kubeconfig}", *arguments]
         try:
-            done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_s)
+            done = subprocess.run(
+                command,
+                input=stdin,
+                capture_output=True,
+                text=True,
+                timeout=timeout_s,
+                env={**os.environ, **self.kubectl_environment},
+            )
         except subprocess.TimeoutExpired as error:
             raise PlaneError(f"kubectl {' '.join(arguments)}: no answer within {timeout_s:g} s") from error
         if done.returncode != 0:

@@ -205,6 +205,7 @@ def test_command_line_from_up_to_down(work: Path) -> None:
     said = call("up")
     assert re.search(r"etcd, kube-apiserver, .*: (cache|KUBEBUILDER_ASSETS|built|downloaded)", said)
     assert re.search(r"control plane is up after \d+\.\d s: https://127\.0\.0\.1:\d+", said)
+    assert f"python -m deploy.local down --work {work}" in said
     assert "control plane is up already" in call("up")
     assert re.search(r"kube-scheduler +running +pid \d+ +\d+ MiB\nready at https://", call("status"))
     exports = call("env")
