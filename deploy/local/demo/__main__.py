@@ -73,9 +73,7 @@ def _run(out: Path, keep: bool, patience: float, console: Console) -> int:
         for problem in facts["problems"]:
             console.print(f"not as it should be: {problem}", style="bold red", soft_wrap=True, markup=False)
         if facts["problems"]:
-            operator = built.operator_problem()
-            if operator:
-                console.print(f"the operator: {operator}", style="red", soft_wrap=True, markup=False)
+            console.print(f"the operator's last words:\n{built.operator_log()}", soft_wrap=True, markup=False)
         if keep:
             built.plane.detach()
             console.print(report.looking_around(built, casting.NAMESPACE), soft_wrap=True, markup=False)

@@ -61,9 +61,14 @@ class Stage:
                 words.append(
                     f"{pod['metadata']['name']}: {waiting.get('reason', '')} {waiting.get('message', '')}"
                 )
-        with contextlib.suppress(PlaneError):
-            words.append(self.plane.kubectl("-n", SYSTEM, "logs", DEPLOYMENT, "--tail=15"))
-        return "\n".join(words) or "there is no pod of it"
+        return "\n".join([*words, self.operator_log()])
+
+    def operator_log(self, lines: int = 15) -> str:
+        """The operator's last lines, or why there are none."""
+        try:
+            return self.plane.kubectl("-n", SYSTEM, "logs", DEPLOYMENT, f"--tail={lines}")
+        except PlaneError as error:
+            return str(error)
 
 
 @contextlib.contextmanager

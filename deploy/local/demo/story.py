@@ -46,7 +46,14 @@ def tell(stage: Stage, cast: Cast, console: Console, patience: float) -> Told:
                 stage.apply([job])
             board.say(f"submitted {', '.join(job['metadata']['name'] for job in first)}", "bold")
             running = [c for c in chronicles if c.role is not Role.WAITING]
-            _follow(board, watcher, stage, began + _SUBMIT_PATIENCE_S, lambda: all(map(_has_gpus, running)))
+            if not _follow(
+                board, watcher, stage, began + _SUBMIT_PATIENCE_S, lambda: all(map(_runs, running))
+            ):
+                states = ", ".join(f"{c.name}: {c.summary or 'not looked at'}" for c in running)
+                raise PlaneError(
+                    f"the first jobs do not run after {_SUBMIT_PATIENCE_S:g} s ({states}); "
+                    f"the operator's last words:\n{stage.operator_log()}"
+                )
             stage.apply(late)
             board.say(
                 f"submitted {', '.join(job['metadata']['name'] for job in late)}: no GPU is free", "bold"
@@ -63,7 +70,7 @@ def tell(stage: Stage, cast: Cast, console: Console, patience: float) -> Told:
     return Told(chronicles, time.monotonic() - began, not done)
 
 
-def _has_gpus(c: Chronicle) -> bool:
+def _runs(c: Chronicle) -> bool:
     return c.admission is not None and c.admission.running_since is not None
 
 
