@@ -211,7 +211,7 @@ class EvalStopClient(Collector):
             if len(raw) > _RUN_FILE_LIMIT:
                 raise ValueError(f"larger than {_RUN_FILE_LIMIT} bytes")
             run = _parse_run(raw.decode())
-        except (OSError, ValueError) as fault:  # JSON and UTF-8 faults are ValueErrors
+        except (OSError, ValueError, RecursionError) as fault:  # JSON and UTF-8 faults are ValueErrors
             with self._lock:
                 told = self._warned == str(fault)
                 self._warned = str(fault)
@@ -371,7 +371,9 @@ class EvalStopClient(Collector):
                     f"metrics cannot be served on {self._host}:{self._port} ({fault.strerror}); "
                     "expected the pod's own address ($POD_IP) and a free port",
                 ) from fault
-            threading.Thread(target=self._server.serve_forever, name="evalstop-metrics", daemon=True).start()
+            threading.Thread(
+                target=self._server.serve_forever, args=(0.2,), name="evalstop-metrics", daemon=True
+            ).start()
         return int(self._server.server_address[1])
 
     def close(self) -> None:
@@ -401,6 +403,7 @@ _GAUGES = {
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 64  # peers that connect and say nothing must not hold up a scrape
 
     def __init__(self, host: str, port: int, client: EvalStopClient) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET

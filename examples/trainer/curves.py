@@ -143,7 +143,7 @@ def _spread(values: Floats, form: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Curves of the example trainer over many seeds.")
     parser.add_argument("--seeds", type=int, default=20, help="runs per recipe")
-    parser.add_argument("--first-seed", type=int, default=100)
+    parser.add_argument("--first-seed", type=int, default=400)
     parser.add_argument("--detail", action="store_true", help="one line per run as well")
     args = parser.parse_args()
     seeds = range(args.first_seed, args.first_seed + args.seeds)

@@ -41,62 +41,87 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Sampled responses: ``prompts`` (R, N), ``responses`` and ``context`` (R, N, L); context is y_{t-1}."""
+    """Responses sampled from a policy, with what sampling computed on the way.
+
+    ``prompts`` (R, N); ``responses`` and ``context`` (R, N, L), where context is y_{t-1};
+    ``log_probability`` (R, N) of each response under the policy it came from, nats; ``probabilities``
+    (L, V, R, N) of every next token in the contexts met.
+    """
 
     prompts: Ints
     responses: Ints
     context: Ints
+    log_probability: Floats
+    probabilities: Floats
 
 
 class Policy:
-    """A policy's conditional distributions, tabulated once per parameter update.
-
-    Tables have shape (R, P, L, V, V): run, prompt, position, previous token, next token.
-    """
+    """The policies of R runs. Next-token axes come first: NumPy is slowest at sums over a short last axis."""
 
     def __init__(self, parameters: Parameters) -> None:
-        topic = parameters.topic[:, 0, TOPICS[:, 0]] + parameters.topic[:, 1, TOPICS[:, 1]]  # (R, P, V)
-        logits = parameters.transition[:, None] + topic[:, :, None, None, :]
-        logits -= logits.max(axis=-1, keepdims=True)
-        weights = np.exp(logits)
-        total = weights.sum(axis=-1, keepdims=True)
-        logits -= np.log(total)
-        weights /= total
-        self._log_probabilities = logits
-        self._probabilities = weights
-        self._cumulative = np.cumsum(weights, axis=-1)
-        self._runs = np.arange(len(topic))
+        self._transition = np.ascontiguousarray(np.moveaxis(parameters.transition, -1, 0))  # (V, R, L, V)
+        self._topic = np.ascontiguousarray(np.moveaxis(parameters.topic, -1, 0))  # (V, R, 2, V)
+        self._runs = np.arange(len(parameters.topic))[:, None]
 
     def sample(self, prompts: Ints, uniforms: Floats) -> Batch:
         """Responses by inverse transform: (R, N) prompts and (R, N, L) uniforms on [0, 1)."""
-        runs = self._runs[:, None]
+        topic = self._topic_logits(prompts)
         previous = TOPICS[prompts, 1]
-        responses, context = [], []
+        log_probability = np.zeros(prompts.shape)
+        responses, context, distributions = [], [], []
         for position in range(LENGTH):
             context.append(previous)
-            thresholds = self._cumulative[runs, prompts, position, previous]
-            tokens = (uniforms[:, :, position, None] >= thresholds).sum(axis=-1)
-            previous = np.minimum(tokens, VOCABULARY - 1)  # the last threshold may round to below 1
+            probabilities = self._next(position, previous, topic)
+            below = uniforms[:, :, position] >= np.cumsum(probabilities, axis=0)
+            previous = np.minimum(below.sum(axis=0), VOCABULARY - 1)  # the last sum may round to below 1
+            log_probability += np.log(np.take_along_axis(probabilities, previous[None], axis=0)[0])
             responses.append(previous)
-        return Batch(prompts, np.stack(responses, axis=-1), np.stack(context, axis=-1))
+            distributions.append(probabilities)
+        return Batch(
+            prompts,
+            np.stack(responses, axis=-1),
+            np.stack(context, axis=-1),
+            log_probability,
+            np.stack(distributions),
+        )
 
     def log_probability(self, batch: Batch) -> Floats:
-        """(R, N): log-probability of each response given its prompt, nats."""
-        runs = self._runs[:, None, None]
-        position = np.arange(LENGTH)
-        at = (runs, batch.prompts[:, :, None], position, batch.context, batch.responses)
-        total: Floats = self._log_probabilities[at].sum(axis=-1)
+        """(R, N): log-probability under this policy of responses sampled from another, nats."""
+        topic = self._topic_logits(batch.prompts)
+        total = np.zeros(batch.prompts.shape)
+        for position in range(LENGTH):
+            probabilities = self._next(position, batch.context[:, :, position], topic)
+            token = batch.responses[:, :, position]
+            total += np.log(np.take_along_axis(probabilities, token[None], axis=0)[0])
         return total
 
-    def score_gradient(self, batch: Batch, weight: Floats) -> Parameters:
-        """Sum over the batch of ``weight`` (R, N) times the gradient of the response's log-probability."""
-        runs = self._runs[:, None, None]
-        position = np.arange(LENGTH)
-        probabilities = self._probabilities[runs, batch.prompts[:, :, None], position, batch.context]
-        delta = (_ONE_HOT[batch.responses] - probabilities) * weight[:, :, None, None]  # (R, N, L, V)
-        context = _ONE_HOT[batch.context]
-        transition = np.matmul(context.transpose(0, 2, 3, 1), delta.transpose(0, 2, 1, 3))
-        per_response = delta.sum(axis=2)
-        topics = _ONE_HOT[TOPICS[batch.prompts]]  # (R, N, 2, V)
-        topic = np.matmul(topics.transpose(0, 2, 3, 1), per_response[:, None])
-        return Parameters(transition, topic)
+    def _topic_logits(self, prompts: Ints) -> Floats:
+        first, second = TOPICS[prompts, 0], TOPICS[prompts, 1]
+        logits: Floats = self._topic[:, self._runs, 0, first] + self._topic[:, self._runs, 1, second]
+        return logits
+
+    def _next(self, position: int, previous: Ints, topic: Floats) -> Floats:
+        """(V, R, N): softmax over the next token."""
+        logits = self._transition[:, self._runs, position, previous] + topic
+        logits -= logits.max(axis=0)
+        weights: Floats = np.exp(logits, out=logits)
+        weights /= weights.sum(axis=0)
+        return weights
+
+
+def score_gradient(batch: Batch, weight: Floats) -> Parameters:
+    """Sum over the batch of ``weight`` (R, N) times the gradient of the response's log-probability.
+
+    The gradient is at the parameters the batch was sampled from.
+    """
+    transitions = []
+    per_response = np.zeros((*weight.shape, VOCABULARY))
+    for position in range(LENGTH):
+        token, previous = batch.responses[:, :, position], batch.context[:, :, position]
+        expected = np.moveaxis(batch.probabilities[position], 0, -1)  # (R, N, V)
+        delta = (_ONE_HOT[token] - expected) * weight[:, :, None]
+        transitions.append(np.matmul(_ONE_HOT[previous].swapaxes(1, 2), delta))
+        per_response += delta
+    topics = _ONE_HOT[TOPICS[batch.prompts]]  # (R, N, 2, V)
+    topic = np.matmul(topics.transpose(0, 2, 3, 1), per_response[:, None])
+    return Parameters(np.stack(transitions, axis=1), topic)

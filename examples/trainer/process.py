@@ -77,8 +77,10 @@ class TrainerProcess:
                 return self._stand_by()
             if self.termination.wait(settings.step_seconds - (time.monotonic() - began)):
                 return self._leave()
-        self._save()
-        self._evaluate()
+        try:
+            self._save()
+        finally:
+            self._evaluate()
         if self.leads:
             log.info("done: step %d of %d", training.step, settings.steps)
             self.termination.wait(settings.linger_seconds)

@@ -12,7 +12,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from examples.trainer.policy import Batch, Parameters, Policy
+from examples.trainer.policy import Batch, Parameters, Policy, score_gradient
 from examples.trainer.reward_model import LABEL_TEMPERATURE, RewardModel, fit, sigmoid
 from examples.trainer.task import HELD_OUT, LENGTH, TRAINING, Floats, Ints, features, gold_reward
 
@@ -93,10 +93,10 @@ class Training:
         recipe, step = self.recipe, self.step + 1
         batch = self._rollout(self._policy, _Stream.ROLLOUT, step, recipe.batch, TRAINING)
         proxy = self.reward_model.score(batch.prompts, batch.responses)
-        ratio = self._policy.log_probability(batch) - self._initial.log_probability(batch)
+        ratio = batch.log_probability - self._initial.log_probability(batch)
         reward = proxy - recipe.kl * ratio
         advantage = reward - reward.mean(axis=1, keepdims=True)
-        gradient = self._policy.score_gradient(batch, advantage / (recipe.batch - 1))
+        gradient = score_gradient(batch, advantage / (recipe.batch - 1))
         self._adam(gradient, step)
         self._policy = Policy(self._parameters)
         self.step = step
@@ -108,7 +108,7 @@ class Training:
         batch = self._rollout(self._policy, _Stream.EVALUATION, self.step, count, HELD_OUT)
         gold = gold_reward(batch.prompts, batch.responses)
         proxy = self.reward_model.score(batch.prompts, batch.responses)
-        ratio = self._policy.log_probability(batch) - self._initial.log_probability(batch)
+        ratio = batch.log_probability - self._initial.log_probability(batch)
         stderr = gold.std(axis=1, ddof=1) / np.sqrt(count)
         return Evaluation(self.step, count, gold.mean(axis=1), stderr, proxy.mean(axis=1), ratio.mean(axis=1))
 

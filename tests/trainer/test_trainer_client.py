@@ -1,0 +1,457 @@
+"""The client module: what a scrape shows, what run.json does, what a trainer may get wrong."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import socket
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from controller import names
+from controller.metrics.parse import parse
+from controller.policy.types import Attempt
+from examples import evalstop_client
+from examples.evalstop_client import EvalStopClient, Requests, Resume
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+def client(run_dir: Path | None = None, **changes: Any) -> EvalStopClient:
+    return EvalStopClient(run_dir, **{"port": 0, "host": "127.0.0.1", "started": 1732186000, **changes})
+
+
+def write_run(folder: Path, **fields: object) -> None:
+    """As kubelet replaces it: a new file takes the name."""
+    draft = folder / ".new"
+    draft.write_text(json.dumps(fields))
+    draft.rename(folder / "run.json")
+
+
+def samples(body: bytes) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
+    """name -> sorted labels -> value."""
+    found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
+    for family in text_string_to_metric_families(body.decode()):
+        for sample in family.samples:
+            key = tuple(sorted(sample.labels.items()))
+            assert key not in found.get(sample.name, {}), f"duplicate series {sample.name}{key}"
+            found.setdefault(sample.name, {})[key] = sample.value
+    return found
+
+
+def scores(body: bytes, metric: str = "gold") -> dict[int, float]:
+    """step -> score of one metric."""
+    found = samples(body).get(names.METRIC_EVAL_SCORE, {})
+    return {int(dict(k)["step"]): v for k, v in found.items() if dict(k)["metric"] == metric}
+
+
+def value(body: bytes, name: str) -> float | None:
+    """Value of a sample without labels."""
+    return samples(body).get(name, {}).get(())
+
+
+def test_names_are_those_of_the_operator() -> None:
+    pairs = {
+        "EVAL_SCORE": names.METRIC_EVAL_SCORE,
+        "EVAL_STDERR": names.METRIC_EVAL_STDERR,
+        "EVAL_SAMPLES": names.METRIC_EVAL_SAMPLES,
+        "EVALS_TOTAL": names.METRIC_EVALS_TOTAL,
+        "PROXY_REWARD": names.METRIC_PROXY_REWARD,
+        "KL": names.METRIC_KL,
+        "STEP": names.METRIC_STEP,
+        "TOTAL_STEPS": names.METRIC_TOTAL_STEPS,
+        "CHECKPOINT_STEP": names.METRIC_CHECKPOINT_STEP,
+        "RESUMED_STEP": names.METRIC_RESUMED_STEP,
+        "REQUEST_SERVED": names.METRIC_REQUEST_SERVED,
+        "EVALUATOR_INFO": names.METRIC_EVALUATOR_INFO,
+        "EVALS_KEPT": names.EVALS_KEPT,
+        "DEFAULT_PORT": names.DEFAULT_METRICS_PORT,
+        "RUN_DIR_ENV": names.RUN_DIR_ENV,
+        "RUN_KEY": names.RUN_KEY,
+    }
+    assert {name: getattr(evalstop_client, name) for name in pairs} == pairs
+    operators = {n for n in dir(names) if n.startswith("METRIC_") and n != "METRIC_PREFIX"}
+    assert len(operators) == sum(1 for v in pairs.values() if str(v).startswith(names.METRIC_PREFIX))
+
+
+def test_needs_only_prometheus_client_and_the_standard_library() -> None:
+    tree = ast.parse(Path(evalstop_client.__file__).read_text())
+    roots = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            roots |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0
+            roots.add((node.module or "").partition(".")[0])
+    assert roots - set(sys.stdlib_module_names) == {"prometheus_client"}
+
+
+def test_a_scrape_shows_everything_that_was_said() -> None:
+    c = client(evaluator="judge-2", started=7)
+    c.report_eval("gold", 10, 1.5, stderr=0.25, samples=512)
+    c.report_eval("safety", 10, -0.5)
+    c.set_progress(12, 400, proxy=2.25, kl=3.5)
+    c.checkpoint_saved(10)
+    c.served(4)
+    eval_labels = (("attempt", "0-7"), ("metric", "gold"), ("step", "10"))
+    safety = (("attempt", "0-7"), ("metric", "safety"), ("step", "10"))
+    assert samples(c.exposition()) == {
+        "rlhf_eval_score": {eval_labels: 1.5, safety: -0.5},
+        "rlhf_eval_score_stderr": {eval_labels: 0.25},
+        "rlhf_eval_samples": {eval_labels: 512.0},
+        "rlhf_evals_total": {
+            (("attempt", "0-7"), ("metric", "gold")): 1.0,
+            (("attempt", "0-7"), ("metric", "safety")): 1.0,
+        },
+        "rlhf_step": {(): 12.0},
+        "rlhf_total_steps": {(): 400.0},
+        "rlhf_proxy_reward": {(): 2.25},
+        "rlhf_kl": {(): 3.5},
+        "rlhf_checkpoint_step": {(): 10.0},
+        "rlhf_resumed_step": {(): 0.0},
+        "rlhf_request_served": {(): 4.0},
+        "rlhf_evaluator_info": {(("version", "judge-2"),): 1.0},
+    }
+
+
+def test_what_was_not_said_is_not_shown() -> None:
+    shown = set(samples(client().exposition()))
+    assert shown == {"rlhf_resumed_step", "rlhf_request_served", "rlhf_evaluator_info"}
+
+
+def test_the_operator_reads_what_the_client_writes(run_dir: Path) -> None:
+    write_run(run_dir, attempt=3, resume={"path": "/c/step-400", "step": 400}, request={"id": 1})
+    c = client(run_dir)
+    c.report_eval("gold", 410, 1.5, stderr=0.25, samples=512)
+    c.report_eval("gold", 420, math.nan)
+    c.set_progress(421, 800, proxy=2.0, kl=3.0)
+    c.checkpoint_saved(420)
+    c.served(1)
+    view = parse(c.exposition(), "gold")
+    assert [(p.step, p.score, p.stderr, p.samples) for p in view.points if p.step == 410] == [
+        (410, 1.5, 0.25, 512)
+    ]
+    assert {p.attempt for p in view.points} == {Attempt(3, 1732186000)}
+    assert view.metrics_seen == ("gold",)
+    assert (view.evals_total, view.step, view.total_steps) == (2, 421, 800)
+    assert (view.proxy, view.kl, view.checkpoint_step) == (2.0, 3.0, 420)
+    assert (view.resumed_step, view.request_served, view.evaluator) == (400, 1, "1")
+
+
+def test_the_last_32_evals_of_each_metric_stay_and_the_total_tells_of_the_others() -> None:
+    c = client()
+    for step in range(40):
+        c.report_eval("gold", step, float(step))
+    c.report_eval("safety", 3, 0.0)
+    body = c.exposition()
+    assert scores(body) == {step: float(step) for step in range(8, 40)}
+    assert scores(body, "safety") == {3: 0.0}
+    totals = {dict(k)["metric"]: v for k, v in samples(body)["rlhf_evals_total"].items()}
+    assert totals == {"gold": 40.0, "safety": 1.0}
+
+
+@pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf])
+def test_non_finite_scores_are_shown_as_they_are(score: float) -> None:
+    c = client()
+    c.report_eval("gold", 1, score)
+    assert str(scores(c.exposition())[1]) == str(score)
+
+
+def test_a_step_reported_again_or_backwards_is_ignored_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    c = client()
+    assert c.report_eval("gold", 20, 1.0)
+    assert not c.report_eval("gold", 20, 5.0)
+    assert not c.report_eval("gold", 10, 5.0)
+    assert scores(c.exposition()) == {20: 1.0}
+    assert "step 10 ignored: step 20 was reported already" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda c: c.report_eval("", 1, 0.0), "metric: expected a name, got ''"),
+        (lambda c: c.report_eval("gold", -1, 0.0), "step: expected an integer >= 0, got -1"),
+        (lambda c: c.report_eval("gold", 1.5, 0.0), "step: expected an integer >= 0, got 1.5"),
+        (lambda c: c.report_eval("gold", True, 0.0), "step: expected an integer >= 0, got True"),
+        (lambda c: c.report_eval("gold", 1, 0.0, samples=-3), "samples: expected an integer >= 0, got -3"),
+        (lambda c: c.set_progress(-1), "step: expected an integer >= 0, got -1"),
+        (lambda c: c.set_progress(1, 2.5), "total_steps: expected an integer >= 0, got 2.5"),
+        (lambda c: c.checkpoint_saved(None), "step: expected an integer >= 0, got None"),
+        (lambda c: c.resumed("4"), "step: expected an integer >= 0, got '4'"),
+    ],
+)
+def test_wrong_fields_are_named(call: Any, message: str) -> None:
+    c = client()
+    with pytest.raises(ValueError, match=message.replace("(", r"\(")):
+        call(c)
+    assert scores(c.exposition()) == {}
+
+
+def test_label_values_survive_the_text_format() -> None:
+    c = client()
+    name = 'val-core/"gsm8k"\\acc\n@8'
+    c.report_eval(name, 1, 0.5)
+    assert scores(c.exposition(), name) == {1: 0.5}
+
+
+# run.json
+
+
+def test_run_file_gives_attempt_resume_and_requests(run_dir: Path) -> None:
+    write_run(
+        run_dir,
+        attempt=2,
+        resume={"path": "/ckpt/step-400", "step": 400},
+        request={"id": 3, "evaluate": True, "checkpoint": False, "stop": False},
+    )
+    c = client(run_dir)
+    assert c.attempt == "2-1732186000"
+    assert c.attempt_number == 2
+    assert c.resume == Resume("/ckpt/step-400", 400)
+    assert value(c.exposition(), "rlhf_resumed_step") == 400
+    assert c.poll() == Requests(3, evaluate=True)
+    assert value(c.exposition(), "rlhf_request_served") == 0
+    c.served(3)
+    assert c.poll() == Requests(3)
+    assert value(c.exposition(), "rlhf_request_served") == 3
+    c.served(2)
+    assert value(c.exposition(), "rlhf_request_served") == 3
+    write_run(run_dir, attempt=2, resume=None, request={"id": 4, "stop": True})
+    assert c.poll() == Requests(4, stop=True)
+
+
+def test_a_later_file_does_not_rename_this_attempt(run_dir: Path) -> None:
+    """The operator writes the next attempt's file while the last pod may still be there."""
+    write_run(run_dir, attempt=1, resume=None, request={"id": 0})
+    c = client(run_dir)
+    write_run(run_dir, attempt=2, resume={"path": "/x", "step": 5}, request={"id": 1, "stop": True})
+    assert c.poll() == Requests(1, stop=True)
+    assert (c.attempt_number, c.resume) == (1, None)
+    assert value(c.exposition(), "rlhf_resumed_step") == 0
+
+
+def test_a_file_that_comes_late_names_the_attempt_until_something_was_said(run_dir: Path) -> None:
+    early, late = client(run_dir), client(run_dir)
+    late.report_eval("gold", 0, 1.0)
+    write_run(run_dir, attempt=5, resume=None, request={"id": 0})
+    early.poll(), late.poll()
+    assert (early.attempt_number, late.attempt_number) == (5, 0)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "Expecting value"),
+        ('{"attempt": 2, "req', "Unterminated string"),
+        ("[]", "expected a JSON object, got list"),
+        (b"\xff\x00", "can't decode byte 0xff"),
+        ('{"attempt": -1}', "attempt: expected an integer >= 0, got -1"),
+        ('{"attempt": "2"}', "attempt: expected an integer >= 0, got '2'"),
+        ("{}", "attempt: expected an integer >= 0, got None"),
+        ('{"attempt": 1, "resume": "x"}', "resume: expected null or"),
+        ('{"attempt": 1, "resume": {"path": ""}}', "resume: expected null or"),
+        ('{"attempt": 1, "resume": {"path": "/x", "step": 1.5}}', "resume.step: expected an integer"),
+        ('{"attempt": 1, "request": []}', "request: expected"),
+        ('{"attempt": 1, "request": {}}', "request.id: expected an integer >= 0, got None"),
+        (
+            '{"attempt": 1, "request": {"id": 1, "stop": "no"}}',
+            "request.stop: expected true or false, got 'no'",
+        ),
+        ('{"attempt": 1}' + " " * 70_000, "larger than 65536 bytes"),
+        ("[" * 5000, "recursion"),
+        (None, "No such file"),
+    ],
+)
+def test_an_unusable_run_file_changes_nothing_and_is_said_once(
+    run_dir: Path, caplog: pytest.LogCaptureFixture, content: str | bytes | None, message: str
+) -> None:
+    write_run(run_dir, attempt=1, resume=None, request={"id": 2, "checkpoint": True})
+    c = client(run_dir)
+    if content is None:
+        (run_dir / "run.json").unlink()
+    else:
+        (run_dir / "run.json").write_bytes(content if isinstance(content, bytes) else content.encode())
+    for _ in range(3):
+        assert c.poll() == Requests(2, checkpoint=True)
+    assert len(caplog.records) == 1
+    assert message in caplog.text
+    write_run(run_dir, attempt=1, resume=None, request={"id": 3})
+    assert c.poll() == Requests(3)
+
+
+def test_without_an_operator_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("EVALSTOP_RUN_DIR", raising=False)
+    c = client()
+    assert (c.poll(), c.resume, c.attempt) == (Requests(0), None, "0-1732186000")
+
+
+def test_environment_gives_run_dir_host_and_silence(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(run_dir, attempt=9, resume=None, request={"id": 0})
+    monkeypatch.setenv("EVALSTOP_RUN_DIR", str(run_dir))
+    monkeypatch.setenv("POD_IP", "127.9.8.7")
+    with EvalStopClient(port=0) as c:
+        assert c.attempt_number == 9
+        assert scrape(c.serve(), host="127.9.8.7")
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", "1")
+    silent = EvalStopClient(port=0)
+    silent.report_eval("gold", 1, 1.0)
+    assert silent.serve() == 0
+    assert silent.exposition() == b""
+    assert silent.attempt_number == 9
+
+
+def test_resume_without_a_step_leaves_the_step_to_the_trainer(run_dir: Path) -> None:
+    write_run(run_dir, attempt=2, resume={"path": "/x"}, request={"id": 0})
+    c = client(run_dir)
+    assert value(c.exposition(), "rlhf_resumed_step") is None
+    c.resumed(120)
+    assert value(c.exposition(), "rlhf_resumed_step") == 120
+
+
+# the server
+
+
+def scrape(port: int, path: str = "/metrics", host: str = "127.0.0.1", method: str = "GET") -> bytes:
+    request = urllib.request.Request(f"http://{host}:{port}{path}", method=method)
+    with urllib.request.urlopen(request, timeout=5) as response:
+        assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        body: bytes = response.read()
+        return body
+
+
+@pytest.fixture
+def served() -> Iterator[tuple[EvalStopClient, int]]:
+    with client() as c:
+        yield c, c.serve()
+
+
+def test_only_metrics_is_answered(served: tuple[EvalStopClient, int]) -> None:
+    c, port = served
+    c.report_eval("gold", 1, 0.5)
+    assert scores(scrape(port)) == {1: 0.5}
+    assert scores(scrape(port, "/metrics?x=1")) == {1: 0.5}
+    assert scrape(port, method="HEAD") == b""
+    for path, method, status in (("/", "GET", 404), ("/metricsx", "GET", 404), ("/metrics", "POST", 501)):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            scrape(port, path, method=method)
+        assert refused.value.code == status
+        refused.value.close()
+
+
+def test_it_listens_on_its_own_address_only(served: tuple[EvalStopClient, int]) -> None:
+    _, port = served
+    with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.2", port), timeout=2):
+        pass
+
+
+def test_an_address_that_cannot_be_bound_is_named(served: tuple[EvalStopClient, int]) -> None:
+    _, port = served
+    with pytest.raises(OSError, match=rf"metrics cannot be served on 127\.0\.0\.1:{port} \(.*in use\)"):
+        client(port=port).serve()
+
+
+def test_resumed_comes_before_serve(served: tuple[EvalStopClient, int]) -> None:
+    c, _ = served
+    with pytest.raises(RuntimeError, match="after serve"):
+        c.resumed(4)
+
+
+def test_close_frees_the_port() -> None:
+    c = client()
+    port = c.serve()
+    assert c.serve() == port
+    c.close()
+    c.close()
+    again = client(port=port)
+    assert again.serve() == port
+    again.close()
+
+
+def test_silent_peers_do_not_hold_up_a_scrape(served: tuple[EvalStopClient, int]) -> None:
+    _, port = served
+    peers = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
+    try:
+        assert scrape(port)
+    finally:
+        for peer in peers:
+            peer.close()
+
+
+def test_no_scrape_ever_mixes_two_reports(served: tuple[EvalStopClient, int]) -> None:
+    """Writers hammer while readers scrape: every sample must be whole, every scrape one moment.
+
+    Scores are a function of (metric, step), so that any mispairing shows; proxy and KL are functions of the
+    step of the same call.
+    """
+    c, port = served
+    reports = 400
+    halt = threading.Event()
+    broken: list[str] = []
+
+    def truth(metric: str, step: int) -> float:
+        return step * 3.0 + (0.25 if metric == "gold" else 0.5)
+
+    def write(metric: str) -> None:
+        for step in range(1, reports):
+            c.report_eval(metric, step, truth(metric, step), stderr=step / 1000, samples=step * 2)
+            c.set_progress(step, reports, proxy=step * 2.0, kl=step * 4.0)
+
+    def read(fetch: Any) -> None:
+        last = {"gold": 0.0, "safety": 0.0}
+        while not halt.is_set():
+            found = samples(fetch())
+            shown = found.get("rlhf_eval_score", {})
+            for key, score in shown.items():
+                labels = dict(key)
+                step = int(labels["step"])
+                whole = (
+                    score == truth(labels["metric"], step)
+                    and found["rlhf_eval_score_stderr"][key] == step / 1000
+                    and found["rlhf_eval_samples"][key] == step * 2
+                )
+                if not whole:
+                    broken.append(f"{key}: {score}")
+            for metric in last:
+                steps = [int(dict(k)["step"]) for k in shown if dict(k)["metric"] == metric]
+                totals = found.get("rlhf_evals_total", {})
+                total = next((v for k, v in totals.items() if dict(k)["metric"] == metric), 0.0)
+                # steps run 1, 2, 3…: the newest shown and the total are of one moment
+                if max(steps, default=0) != total or total < last[metric]:
+                    broken.append(f"{metric}: newest step {max(steps, default=0)}, total {total}")
+                last[metric] = total
+            if "rlhf_step" in found:
+                step_now = found["rlhf_step"][()]
+                if (found["rlhf_proxy_reward"][()], found["rlhf_kl"][()]) != (step_now * 2, step_now * 4):
+                    broken.append(f"step {step_now}: proxy {found['rlhf_proxy_reward'][()]}")
+
+    readers = [
+        threading.Thread(target=read, args=(c.exposition,)),
+        threading.Thread(target=read, args=(lambda: scrape(port),)),
+    ]
+    writers = [threading.Thread(target=write, args=(metric,)) for metric in ("gold", "safety")]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in (*readers, *writers):
+            thread.start()
+        for thread in writers:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+        halt.set()
+        for thread in readers:
+            thread.join()
+    assert broken == []
+    assert len(scores(scrape(port))) == names.EVALS_KEPT
