@@ -1,0 +1,109 @@
+"""The demo itself, on a control plane of its own: hurried, and interrupted."""
+
+import contextlib
+import copy
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from deploy.local.acquire import Found
+from deploy.local.demo import cast, report
+from deploy.local.demo.cast import Cast
+from deploy.local.demo.stage import stage
+from deploy.local.demo.story import tell
+from deploy.local.report import silent
+
+
+def hurried(given: Cast) -> Cast:
+    """The same runs at twice their pace: as long as they last here, nothing else about them changes."""
+    faster = {"--step-seconds=0.2": "--step-seconds=0.1", "--linger-seconds=12": "--linger-seconds=8"}
+    jobs = []
+    for job, role in given.jobs:
+        changed: dict[str, Any] = copy.deepcopy(dict(job))
+        container = changed["spec"]["workload"]["template"]["spec"]["template"]["spec"]["containers"][0]
+        assert faster.keys() <= set(container["args"])
+        container["args"] = [faster.get(word, word) for word in container["args"]]
+        jobs.append((changed, role))
+    return Cast(given.supplies, tuple(jobs))
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Command lines of processes that have anything to do with a folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes()
+                if str(folder).encode() in words + (entry / "environ").read_bytes():
+                    found.append(words.replace(b"\0", b" ").decode())
+    return found
+
+
+def by_role(facts: Mapping[str, Any], role: str) -> Mapping[str, Any]:
+    return next(job for job in facts["jobs"] if job["role"] == role)
+
+
+@pytest.mark.timeout(420)
+def test_the_story_happens(tools: dict[str, Found], tmp_path: Path) -> None:
+    scenes = hurried(cast.load())
+    output = tmp_path / "output.txt"
+    with output.open("w") as lines, stage(tmp_path / "plane", scenes.node_labels, silent) as built:
+        told = tell(built, scenes, Console(file=lines, width=200), patience=240)
+        facts = report.gather(told, [job for job, _ in scenes.jobs], built)
+        same, words = report.replay(built.decision_log(), tmp_path / "decisions.jsonl")
+        assert facts["problems"] == [], f"{output.read_text()}\n{built.operator_log(40)}"
+    assert same, words
+
+    over, waiting = by_role(facts, "over-optimising"), by_role(facts, "waiting")
+    decision, handover = over["decision"], over["handover"]
+    assert over["bestStep"] < decision["step"] < over["totalSteps"]
+    newest = max(over["evals"], key=lambda e: e["step"])
+    assert newest["score"] < over["bestScore"]
+    assert over["proxies"][-1]["reward"] > max(
+        p["reward"] for p in over["proxies"] if p["step"] <= over["bestStep"]
+    )
+    assert (
+        decision["time"] <= over["retainedAt"] <= over["suspendedAt"] <= over["podsGoneAt"] <= handover["at"]
+    )
+    assert handover["to"] == "demo/waiting"
+    assert handover["seconds"] < 60
+    assert over["checkpoint"]["digestChecked"]
+    assert 0 <= over["bestStep"] - over["checkpoint"]["step"] <= 20
+    assert over["gpuHoursSaved"] > 0
+    assert waiting["completed"]
+    assert "overoptimising: Declining" in output.read_text()
+    assert processes_of(tmp_path) == []
+
+
+@pytest.mark.timeout(180)
+def test_ctrl_c_leaves_no_process(tools: dict[str, Found], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "deploy.local.demo", "--out", str(tmp_path)]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as demo:
+        watchdog = threading.Timer(150, demo.kill)
+        watchdog.start()
+        assert demo.stdout is not None
+        said = []
+        for line in demo.stdout:
+            said.append(line)
+            if "GPUs each are ready" in line:
+                assert processes_of(tmp_path)
+                demo.send_signal(signal.SIGINT)
+        status = demo.wait()
+        watchdog.cancel()
+    assert status == 130, "".join(said)
+    assert said[-1] == "interrupted; every process of the demo was ended\n"
+    assert processes_of(tmp_path) == []
