@@ -72,6 +72,7 @@ class Client:
     def says(self, path: str, text: str) -> bool:
         """Whether GET works at this moment, and its answer holds `text`."""
         try:
-            return text in str(self.get(path))
+            # A starting API server listens before it serves: ask anew rather than wait on one connection.
+            return text in str(self.get(path, timeout_s=2.0))
         except Unreachable:
             return False
