@@ -20,7 +20,7 @@ from deploy.local.agent.fit import refusal, requests_of
 from deploy.local.agent.grace import Grace
 from deploy.local.agent.images import UnmappedImage, base_name, environment_for
 from deploy.local.agent.logs import LogFile, Options, read
-from deploy.local.agent.mounts import Rewriter
+from deploy.local.agent.mounts import Rewriter, uncovered
 from deploy.local.agent.process import Mount
 from deploy.local.agent.record import INIT, MAIN, SIDECAR, Record
 from deploy.local.agent.restarts import Backoff, wants_restart
@@ -366,3 +366,19 @@ def test_settings_name_what_is_wrong(tmp_path: Path, change: Object, words: str)
     path.write_text(json.dumps(settings))
     with pytest.raises((ConfigProblem, ValueError), match=words):
         load(path)
+
+
+def test_a_volume_does_not_hide_the_images_own_folders(tmp_path: Path) -> None:
+    repository, other = tmp_path / "repository", tmp_path / "elsewhere"
+    (repository / ".venv").mkdir(parents=True)
+    other.mkdir()
+    folders = [str(repository), str(repository / ".venv"), str(tmp_path / "missing")]
+    shown_again = [Mount(str(repository), str(repository))]
+    assert uncovered([Mount("/v", str(tmp_path))], folders) == shown_again
+    assert uncovered([Mount("/v", str(repository))], folders) == shown_again
+    assert uncovered([Mount("/v", str(other)), Mount("/v", str(repository) + "2")], folders) == []
+    assert uncovered([Mount("/v", str(repository / ".venv"))], folders) == [
+        Mount(str(repository / ".venv"), str(repository / ".venv"))
+    ]
+    rewrite = Rewriter([Mount("/v", str(tmp_path)), *shown_again])
+    assert rewrite.text(f"{repository}/x:{tmp_path}/y") == f"{repository}/x:/v/y"

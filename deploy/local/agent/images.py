@@ -11,6 +11,15 @@ from pathlib import Path
 from controller.names import OPERATOR_IMAGE, TRAINER_IMAGE
 
 REPOSITORY = Path(__file__).resolve().parents[3]
+# What the environments of the table run from: this code, its virtual environment, the interpreter behind that.
+FOLDERS = tuple(
+    sorted(
+        {
+            str(REPOSITORY),
+            *(f(p) for f in (os.path.abspath, os.path.realpath) for p in (sys.prefix, sys.base_prefix)),
+        }
+    )
+)
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 

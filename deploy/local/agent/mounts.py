@@ -43,6 +43,19 @@ def missing_folder(cwd: str, mounts: Sequence[Mount]) -> list[Mount]:
     return [Mount(None, cwd)]
 
 
+def uncovered(mounts: Sequence[Mount], folders: Sequence[str]) -> list[Mount]:
+    """Mounts that show again what volumes would hide of an image's own folders.
+
+    A volume on /tmp must not hide a repository that was cloned below /tmp: in an image it would lie elsewhere.
+    """
+
+    def below(path: str, folder: str) -> bool:
+        return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+    hidden = [f for f in folders if any(below(f, m.target) for m in mounts) and os.path.isdir(f)]
+    return [Mount(f, f) for f in hidden if not any(below(f, other) and f != other for other in hidden)]
+
+
 class Rewriter:
     """Without namespaces: mount paths in texts become the volumes' own paths on this machine."""
 

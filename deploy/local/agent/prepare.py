@@ -10,9 +10,9 @@ from deploy.local.agent import devices, quantity
 from deploy.local.agent.context import Node
 from deploy.local.agent.env import ConfigError, command_line, environment
 from deploy.local.agent.fit import GPU_RESOURCE
-from deploy.local.agent.images import environment_for
+from deploy.local.agent.images import FOLDERS, environment_for
 from deploy.local.agent.kube import ApiError, Object, core
-from deploy.local.agent.mounts import Rewriter, container_mounts, missing_folder
+from deploy.local.agent.mounts import Rewriter, container_mounts, missing_folder, uncovered
 from deploy.local.agent.process import Command
 from deploy.local.agent.volumes import PodVolumes
 
@@ -34,6 +34,7 @@ async def prepare(
     argv = command_line(container, image.entrypoint, image.cmd, variables)
     cwd = "/" + (container.get("workingDir") or image.working_dir).strip("/")
     mounts = container_mounts(container, volumes, variables, termination_log, hosts)
+    mounts += uncovered(mounts, FOLDERS)
     if node.mounting == "none":
         rewrite = Rewriter(mounts)
         argv, variables, cwd = (
