@@ -11,7 +11,7 @@ from pathlib import Path
 from controller.names import OPERATOR_IMAGE, TRAINER_IMAGE
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-# What the environments of the table run from: this code, its virtual environment, the interpreter behind that.
+# What the environments of the table run from: this code, its virtual environment, the interpreter behind it.
 FOLDERS = tuple(
     sorted(
         {

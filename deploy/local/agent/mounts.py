@@ -46,7 +46,7 @@ def missing_folder(cwd: str, mounts: Sequence[Mount]) -> list[Mount]:
 def uncovered(mounts: Sequence[Mount], folders: Sequence[str]) -> list[Mount]:
     """Mounts that show again what volumes would hide of an image's own folders.
 
-    A volume on /tmp must not hide a repository that was cloned below /tmp: in an image it would lie elsewhere.
+    A volume on /tmp must not hide a repository that was cloned below /tmp: an image has it elsewhere.
     """
 
     def below(path: str, folder: str) -> bool:

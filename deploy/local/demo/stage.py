@@ -65,10 +65,17 @@ class Stage:
 
     def operator_log(self, lines: int = 15) -> str:
         """The operator's last lines, or why there are none."""
-        try:
-            return self.plane.kubectl("-n", SYSTEM, "logs", DEPLOYMENT, f"--tail={lines}")
-        except PlaneError as error:
-            return str(error)
+        problem = "it has said nothing"
+        for which in (
+            "--previous=false",
+            "--previous=true",
+        ):  # restarted just now: its former life tells more
+            try:
+                if said := self.plane.kubectl("-n", SYSTEM, "logs", DEPLOYMENT, f"--tail={lines}", which):
+                    return said
+            except PlaneError as error:
+                problem = str(error)
+        return problem
 
 
 @contextlib.contextmanager
