@@ -34,6 +34,7 @@ STEPS, EVAL_EVERY = 400, 10
 # noise alone must then fall three times in a row by more than it, and a real fall (0.1 per eval and more)
 # still does.
 K, MIN_DELTA, MIN_EVALS = 3, 0.02, 5
+SHOWN_DELTAS = (0.0, 0.01, MIN_DELTA, 0.05)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,8 @@ def report(name: str, found: Curves, seeds: Sequence[int], detail: bool) -> str:
         f"  kDeclines k={K} minDelta={MIN_DELTA} warmUp={MIN_EVALS}: stops {len(caught)} of {len(seeds)}"
         + (f", {np.median(lag):.0f} evals after the best (median), {min(lag)} at least" if lag else ""),
     ]
+    counts = {delta: sum(s is not None for s in stops(found, min_delta=delta)) for delta in SHOWN_DELTAS}
+    lines.append("  stopped by minDelta: " + ", ".join(f"{delta:g}: {n}" for delta, n in counts.items()))
     if detail:
         lines.append("   seed  best step   gold   proxy | last gold   proxy | stopped at")
         for i, seed in enumerate(seeds):

@@ -8,13 +8,15 @@ import math
 import socket
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller import names
@@ -42,8 +44,12 @@ def write_run(folder: Path, **fields: object) -> None:
 
 def samples(body: bytes) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
     """name -> sorted labels -> value."""
+    return flat(text_string_to_metric_families(body.decode()))
+
+
+def flat(families: Iterable[Metric]) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
     found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
-    for family in text_string_to_metric_families(body.decode()):
+    for family in families:
         for sample in family.samples:
             key = tuple(sorted(sample.labels.items()))
             assert key not in found.get(sample.name, {}), f"duplicate series {sample.name}{key}"
@@ -393,65 +399,66 @@ def test_no_scrape_ever_mixes_two_reports(served: tuple[EvalStopClient, int]) ->
     """Writers hammer while readers scrape: every sample must be whole, every scrape one moment.
 
     Scores are a function of (metric, step), so that any mispairing shows; proxy and KL are functions of the
-    step of the same call.
+    step of the same call; the newest step shown and the total are of one report, since steps run 1, 2, 3…
     """
     c, port = served
-    reports = 400
     halt = threading.Event()
     broken: list[str] = []
+    reads = {"collect": 0, "http": 0}
 
     def truth(metric: str, step: int) -> float:
         return step * 3.0 + (0.25 if metric == "gold" else 0.5)
 
     def write(metric: str) -> None:
-        for step in range(1, reports):
-            c.report_eval(metric, step, truth(metric, step), stderr=step / 1000, samples=step * 2)
-            c.set_progress(step, reports, proxy=step * 2.0, kl=step * 4.0)
-
-    def read(fetch: Any) -> None:
-        last = {"gold": 0.0, "safety": 0.0}
+        step = 0
         while not halt.is_set():
-            found = samples(fetch())
+            step += 1
+            c.report_eval(metric, step, truth(metric, step), stderr=step / 1000, samples=step * 2)
+            c.set_progress(step, 10**9, proxy=step * 2.0, kl=step * 4.0)
+
+    def read(how: str, fetch: Callable[[], dict[str, Any]]) -> None:
+        while not halt.is_set():
+            found = fetch()
+            reads[how] += 1
             shown = found.get("rlhf_eval_score", {})
+            newest = {"gold": 0, "safety": 0}
             for key, score in shown.items():
                 labels = dict(key)
-                step = int(labels["step"])
-                whole = (
-                    score == truth(labels["metric"], step)
-                    and found["rlhf_eval_score_stderr"][key] == step / 1000
-                    and found["rlhf_eval_samples"][key] == step * 2
-                )
-                if not whole:
+                step, metric = int(labels["step"]), labels["metric"]
+                newest[metric] = max(newest[metric], step)
+                if (
+                    score != truth(metric, step)
+                    or found["rlhf_eval_score_stderr"][key] != step / 1000
+                    or found["rlhf_eval_samples"][key] != step * 2
+                ):
                     broken.append(f"{key}: {score}")
-            for metric in last:
-                steps = [int(dict(k)["step"]) for k in shown if dict(k)["metric"] == metric]
-                totals = found.get("rlhf_evals_total", {})
-                total = next((v for k, v in totals.items() if dict(k)["metric"] == metric), 0.0)
-                # steps run 1, 2, 3…: the newest shown and the total are of one moment
-                if max(steps, default=0) != total or total < last[metric]:
-                    broken.append(f"{metric}: newest step {max(steps, default=0)}, total {total}")
-                last[metric] = total
-            if "rlhf_step" in found:
-                step_now = found["rlhf_step"][()]
-                if (found["rlhf_proxy_reward"][()], found["rlhf_kl"][()]) != (step_now * 2, step_now * 4):
-                    broken.append(f"step {step_now}: proxy {found['rlhf_proxy_reward'][()]}")
+            totals = {dict(k)["metric"]: v for k, v in found.get("rlhf_evals_total", {}).items()}
+            for metric, step in newest.items():
+                if totals.get(metric, 0) != step:
+                    broken.append(f"{metric}: newest step {step}, total {totals.get(metric)}")
+            now = found.get("rlhf_step", {}).get((), 0)
+            if now and (found["rlhf_proxy_reward"][()], found["rlhf_kl"][()]) != (now * 2, now * 4):
+                broken.append(f"step {now}: proxy {found['rlhf_proxy_reward'][()]}")
 
-    readers = [
-        threading.Thread(target=read, args=(c.exposition,)),
-        threading.Thread(target=read, args=(lambda: scrape(port),)),
+    threads = [
+        threading.Thread(target=read, args=("collect", lambda: flat(c.collect()))),
+        threading.Thread(target=read, args=("http", lambda: samples(scrape(port)))),
+        *(threading.Thread(target=write, args=(metric,)) for metric in ("gold", "safety")),
     ]
-    writers = [threading.Thread(target=write, args=(metric,)) for metric in ("gold", "safety")]
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
+    sys.setswitchinterval(1e-5)  # threads change places in the middle of nearly every report
     try:
-        for thread in (*readers, *writers):
+        for thread in threads:
             thread.start()
-        for thread in writers:
-            thread.join()
+        deadline = time.monotonic() + 30
+        while (reads["collect"] < 300 or reads["http"] < 20) and time.monotonic() < deadline:
+            time.sleep(0.05)
     finally:
-        sys.setswitchinterval(interval)
         halt.set()
-        for thread in readers:
+        for thread in threads:
             thread.join()
+        sys.setswitchinterval(interval)
     assert broken == []
+    assert reads["collect"] >= 300
+    assert reads["http"] >= 20
     assert len(scores(scrape(port))) == names.EVALS_KEPT

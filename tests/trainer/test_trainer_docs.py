@@ -1,0 +1,204 @@
+"""The code in docs/trainer-contract.md runs, and its tables say what the code does."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace as Namespace
+from typing import Any
+
+import pytest
+
+from controller import names
+from controller.metrics.parse import parse
+from examples import evalstop_client
+from examples.evalstop_client import EvalStopClient
+from examples.trainer.checkpoints import CheckpointFolder
+
+PAGE = (Path(__file__).parents[2] / "docs" / "trainer-contract.md").read_text()
+LOOP, CALLBACK, VERL = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.fixture(autouse=True)
+def _world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """The module as a user has it, a stand-in for transformers, a run file, the handlers afterwards."""
+    monkeypatch.setitem(sys.modules, "evalstop_client", evalstop_client)
+    transformers = types.ModuleType("transformers")
+    transformers.TrainerCallback = object  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "transformers", transformers)
+    monkeypatch.setenv("EVALSTOP_RUN_DIR", str(tmp_path))
+    monkeypatch.delenv("JOB_COMPLETION_INDEX", raising=False)
+    ask(tmp_path)
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, handler)
+
+
+def ask(folder: Path, resume: object = None, **request: object) -> None:
+    content = {"attempt": 1, "resume": resume, "request": {"id": 0, **request}}
+    (folder / names.RUN_KEY).write_text(json.dumps(content))
+
+
+def client(**changes: Any) -> EvalStopClient:
+    return EvalStopClient(**{"host": "127.0.0.1", "port": 0, **changes})
+
+
+class UsersTrainer:
+    """What the first example assumes of a trainer."""
+
+    total_steps = 200
+    reward, kl = 1.5, 0.25
+
+    def __init__(self, run_dir: Path) -> None:
+        self.step, self.saved, self.run_dir = 0, [0], run_dir
+
+    def latest_checkpoint(self) -> str:
+        return "step-0"
+
+    def load(self, path: str) -> int:
+        self.step = int(path.partition("-")[2])
+        return self.step
+
+    def train_one_step(self) -> int:
+        self.step += 1
+        if self.step == 120:
+            ask(self.run_dir, id=1, evaluate=True)
+        if self.step == 160:
+            ask(self.run_dir, id=2, stop=True)
+        return self.step
+
+    def save_checkpoint(self) -> int:
+        self.saved.append(self.step)
+        return self.step
+
+    def evaluate(self) -> tuple[float, float, int]:
+        assert self.step in self.saved or self.step == 120
+        return 0.5, 0.01, 64
+
+    def wait_for_sigterm_and_exit(self, code: int) -> None:
+        sys.exit(code)
+
+
+def test_fifteen_lines_are_fifteen_lines() -> None:
+    assert len(LOOP.strip().splitlines()) == 15
+
+
+def test_the_first_example_keeps_the_contract(tmp_path: Path) -> None:
+    ask(tmp_path, resume={"path": "step-50", "step": 50})
+    made = []
+
+    def remembered() -> EvalStopClient:
+        made.append(client())
+        return made[0]
+
+    namespace: dict[str, Any] = {"trainer": UsersTrainer(tmp_path)}
+    code = LOOP.replace("EvalStopClient()", "make()")
+    try:
+        with pytest.raises(SystemExit) as left:
+            exec(code, namespace | {"make": remembered})
+        assert left.value.code == 143
+        view = parse(made[0].exposition(), "win_rate")
+        assert [(p.step, p.score, p.stderr, p.samples) for p in view.points] == [
+            (step, 0.5, 0.01, 64) for step in (100, 120, 150)
+        ]
+        assert (view.resumed_step, view.step, view.checkpoint_step) == (50, 160, 160)
+        assert (view.proxy, view.kl, view.total_steps, view.request_served) == (1.5, 0.25, 200, 2)
+    finally:
+        made[0].close()
+
+
+class HuggingFaceLoop:
+    """The order in which the Hugging Face Trainer calls its callbacks: evaluate comes before save."""
+
+    def __init__(self, callback: Any, every: int, steps: int) -> None:
+        self.callback, self.every = callback, every
+        self.state = Namespace(global_step=0, max_steps=steps, is_world_process_zero=True)
+        self.control = Namespace(should_evaluate=False, should_save=False, should_training_stop=False)
+
+    def call(self, event: str, **more: object) -> None:
+        getattr(self.callback, event)(None, self.state, self.control, **more)
+
+    def train(self, run_dir: Path) -> None:
+        self.call("on_train_begin")
+        while self.state.global_step < self.state.max_steps and not self.control.should_training_stop:
+            self.call("on_step_begin")
+            self.state.global_step += 1
+            if self.state.global_step == 23:
+                ask(run_dir, id=7, evaluate=True)
+            if self.state.global_step == 35:
+                ask(run_dir, id=8, stop=True)
+            due = self.state.global_step % self.every == 0
+            self.control.should_evaluate = self.control.should_save = due
+            self.call("on_step_end")
+            if self.control.should_evaluate:
+                self.call("on_evaluate", metrics={"eval_reward": self.state.global_step / 10})
+            if self.control.should_save:
+                self.call("on_save")
+        self.call("on_train_end")
+
+
+def test_the_hugging_face_callback_keeps_the_contract(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace: dict[str, Any] = {}
+    exec(CALLBACK, namespace)
+    with client() as c:
+        c.close()
+        unsaved: list[int] = []
+        report = c.report_eval
+
+        def spy(metric: str, step: int, *rest: Any) -> bool:
+            if parse(c.exposition(), metric).checkpoint_step != step:
+                unsaved.append(step)
+            return report(metric, step, *rest)
+
+        monkeypatch.setattr(c, "report_eval", spy)
+        callback = namespace["EvalStopCallback"]("eval_reward", c)
+        HuggingFaceLoop(callback, every=10, steps=100).train(tmp_path)
+        view = parse(c.exposition(), "eval_reward")
+        assert [(p.step, p.score) for p in view.points] == [(10, 1.0), (20, 2.0), (23, 2.3), (30, 3.0)]
+        assert unsaved == [23]  # asked for between two saves
+        assert (view.checkpoint_step, view.step, view.total_steps) == (35, 35, 100)
+        assert view.request_served == 7
+        monkeypatch.setattr(namespace["time"], "sleep", lambda seconds: None)
+        with pytest.raises(SystemExit) as left:
+            callback.exit_if_stopped()
+        assert left.value.code == 143
+        assert parse(c.exposition(), "eval_reward").request_served == 8
+
+
+def test_the_verl_wrapper_keeps_the_contract() -> None:
+    namespace: dict[str, Any] = {}
+    exec(VERL, namespace)
+    logged = []
+    tracking = Namespace(log=lambda data, step: logged.append((step, data)))
+    metric = "val-core/gsm8k/acc/mean@8"
+    with client() as c:
+        c.close()
+        namespace["instrument"](tracking, [metric], 100, c)
+        tracking.log(data={"critic/score/mean": 0.5}, step=1)
+        tracking.log({"critic/score/mean": 0.75, metric: 0.625}, 2)
+        view = parse(c.exposition(), metric)
+        c.close()
+    assert [step for step, _ in logged] == [1, 2]
+    assert [(p.step, p.score) for p in view.points] == [(2, 0.625)]
+    assert (view.step, view.total_steps, view.proxy) == (2, 100, 0.75)
+
+
+def test_the_table_names_every_sample() -> None:
+    rows = [line.split("|")[1] for line in PAGE.splitlines() if line.startswith("| `rlhf_")]
+    named = {name for row in rows for name in re.findall(r"`(rlhf_\w+)`", row)}
+    assert named == {v for k, v in vars(names).items() if k.startswith("METRIC_") and k != "METRIC_PREFIX"}
+
+
+def test_the_documented_manifest_is_the_one_written(tmp_path: Path) -> None:
+    (shown,) = (json.loads(b) for b in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL) if '"files"' in b)
+    path = CheckpointFolder(tmp_path).save(400, {})
+    written = json.loads((path / "manifest.json").read_text())
+    assert shown.keys() == written.keys()
+    assert shown["files"]["params.npz"].keys() == written["files"]["params.npz"].keys()
