@@ -13,6 +13,7 @@ from controller import names
 from controller.api.gpupool import GPUPool
 from controller.api.rlhfjob import RLHFJob
 from controller.workloads.child import build_child
+from deploy.local.plane import Plane
 from examples.trainer.curves import (
     EVAL_EVERY,
     HEALTHY,
@@ -102,3 +103,17 @@ def test_the_story_happens() -> None:
             assert found.peak[0] < stop < len(found.steps) / 2
         else:
             assert stop is None
+
+
+def test_the_api_server_takes_them(plane: Plane, namespace: str) -> None:
+    """Strictly validated by the real server, child Jobs included; nothing is kept."""
+    plane.kubectl("apply", "-f", str(FOLDER.parents[1] / "crds"))
+    for crd in ("rlhfjobs", "gpupools"):
+        plane.kubectl("wait", "--for=condition=Established", f"crd/{crd}.evalstop.dev", "--timeout=30s")
+    arguments = ("--dry-run=server", "--validate=strict", "-n", namespace)
+    said = plane.kubectl("create", *arguments, "-f", str(FOLDER))
+    assert said.count("created (server dry run)") == len(DOCUMENTS)
+    for job in JOBS.values():
+        child = build_child({**job, "metadata": {**job["metadata"], "uid": "u-1", "namespace": namespace}})
+        said = plane.kubectl("create", *arguments, "-f", "-", stdin=yaml.safe_dump(child))
+        assert said.strip() == f"job.batch/{job['metadata']['name']} created (server dry run)"
