@@ -138,7 +138,7 @@ def test_the_summary_has_the_facts_of_the_issue() -> None:
     assert (over["decision"]["step"], over["decision"]["time"]) == (50, START + 30)
     times = (START + 31, START + 31.5, START + 32)
     assert (over["retainedAt"], over["suspendedAt"], over["podsGoneAt"]) == times
-    assert over["handover"] == {"to": "demo/next", "admittedAt": START + 33, "at": START + 34, "seconds": 4.0}
+    assert over["handover"] == {"to": "next", "admittedAt": START + 33, "at": START + 34, "seconds": 4.0}
     assert over["checkpoint"]["path"] == "/retained/demo/over-12345/20"
     assert over["checkpoint"]["digest"] == "sha256:" + "a" * 64
     assert (over["completed"], fine["completed"], waiting["completed"]) == (False, True, True)
@@ -362,7 +362,7 @@ def test_the_summary_says_who_got_the_gpus_and_when() -> None:
     text = captured.get()
     assert "best eval 3.0000 at step 20; stopped at step 50 of 200: 3 of 3" in text
     assert "after the decision: retained 1.0 s, suspended 1.5 s, pods gone 2.0 s, " in text
-    assert "pods of demo/next running 4.0 s" in text
-    assert "its 4 GPUs went to demo/next" in text
+    assert "pods of next running 4.0 s" in text
+    assert "its 4 GPUs went to next" in text
     assert "GPU-hours saved: 0.098" in text
     assert "finished; best eval 3.0000 at step 30" in text

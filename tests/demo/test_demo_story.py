@@ -73,7 +73,7 @@ def test_the_story_happens(tools: dict[str, Found], tmp_path: Path) -> None:
     assert (
         decision["time"] <= over["retainedAt"] <= over["suspendedAt"] <= over["podsGoneAt"] <= handover["at"]
     )
-    assert handover["to"] == "demo/waiting"
+    assert handover["to"] == "waiting"
     assert handover["seconds"] < 60
     assert over["checkpoint"]["digestChecked"]
     assert 0 <= over["bestStep"] - over["checkpoint"]["step"] <= 20

@@ -126,13 +126,14 @@ class Chronicle:
             assert admission is not None
             running = admission.running_since
             handover = {
-                "to": to.key,
+                "to": to.name,
                 "admittedAt": admission.at,
                 "at": running,
                 "seconds": None if running is None else round(running - decision.at, 3),
             }
         return {
             "name": self.name,
+            "namespace": self.key.partition("/")[0],
             "role": str(self.role),
             "gpus": self.gpus,
             "totalSteps": self.total_steps,

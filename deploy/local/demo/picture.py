@@ -51,7 +51,7 @@ def draw(summary: Mapping[str, Any], path: Path) -> None:
         plt.close(figure)
     path.parent.mkdir(parents=True, exist_ok=True)
     # 256 colours are plenty for lines and text, and make the file a quarter as large.
-    small = Image.open(raw).convert("RGB").quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    small = Image.open(raw).convert("RGB").quantize(256, dither=Image.Dither.NONE)
     small.save(path, optimize=True)
 
 
@@ -87,7 +87,7 @@ def _curves(axes: Axes, job: Job) -> None:
     axes.set_ylabel("eval score", color=EVAL)
     axes.set_xlabel("training step")
     axes.grid(alpha=0.25)
-    axes.margins(y=0.18)
+    axes.margins(y=0.22)
     proxies = job["proxies"]
     if proxies:
         right = axes.twinx()
@@ -184,8 +184,7 @@ def _time_line(axes: Axes, jobs: Sequence[Job]) -> None:
                 axes.text(
                     end + 1,
                     row,
-                    f"{handover['to'].partition('/')[2]} runs on its GPUs "
-                    f"{handover['seconds']:.1f} s after the decision",
+                    f"{handover['to']} runs on its GPUs {handover['seconds']:.1f} s after the decision",
                     va="center",
                     fontsize=8,
                     color=STOP,
