@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from trainer_curves import HEALTHY, OVER_OPTIMISING, Curves, curves, report, stops
 
-from examples.trainer.curves import HEALTHY, OVER_OPTIMISING, Curves, curves, report, stops
 from examples.trainer.task import Floats
 
 SEEDS = range(400, 420)

@@ -8,13 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-
-from controller import names
-from controller.api.gpupool import GPUPool
-from controller.api.rlhfjob import RLHFJob
-from controller.workloads.child import build_child
-from deploy.local.plane import Plane
-from examples.trainer.curves import (
+from trainer_curves import (
     EVAL_EVERY,
     HEALTHY,
     MIN_DELTA,
@@ -24,6 +18,12 @@ from examples.trainer.curves import (
     curves,
     stops,
 )
+
+from controller import names
+from controller.api.gpupool import GPUPool
+from controller.api.rlhfjob import RLHFJob
+from controller.workloads.child import build_child
+from deploy.local.plane import Plane
 from examples.trainer.settings import parse
 
 FOLDER = Path(__file__).parents[2] / "examples" / "manifests"

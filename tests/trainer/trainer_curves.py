@@ -1,8 +1,8 @@
 """How recipes behave over many seeds, and what EvalStop's rule makes of them.
 
-Run it: ``python -m examples.trainer.curves [--seeds N] [--detail]``.
+Run it: ``python tests/trainer/trainer_curves.py [--seeds N] [--detail]``.
 
-Every figure in docs/trainer-contract.md about these runs is printed by this program.
+The figures over many seeds in docs/trainer-contract.md are what this program prints.
 """
 
 from __future__ import annotations
