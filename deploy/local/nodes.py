@@ -91,8 +91,9 @@ class Nodes:
     def start(self) -> "Nodes":
         """Start the agent and wait until every node is Ready; nothing to do if these very nodes run."""
         wanted = {"gpus": self._gpus, "capacity": self._capacity, **self._rest}
+        described = json.dumps(wanted, sort_keys=True)
         if self._running():
-            if json.loads(self.settings.with_suffix(".wanted").read_text()) != wanted:
+            if self.settings.with_suffix(".wanted").read_text() != described:
                 raise PlaneError(f"other nodes run in {self.plane.work}: take the plane down first")
             return self
         if self._provision:
@@ -100,7 +101,7 @@ class Nodes:
         blocks = _free_blocks(len(self.names))
         settings = self._settings(dict(zip(self.names, blocks, strict=True)))
         self.settings.write_text(json.dumps(settings, indent=1) + "\n")
-        self.settings.with_suffix(".wanted").write_text(json.dumps(wanted))
+        self.settings.with_suffix(".wanted").write_text(described)
         argv = [sys.executable, "-m", "deploy.local.agent", str(self.settings)]
         python_path = {"PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"}
         self.plane.start_process(self._process, argv, python_path, grace_s=_GRACE_S)

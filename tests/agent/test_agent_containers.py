@@ -182,7 +182,7 @@ print(open(folder + "/namespace").read())
 
 
 def test_a_token_has_the_audience_and_life_that_were_asked_for(pods: Pods) -> None:
-    """And only its owner can read it. (Its renewal: test_agent_parts.py, the API grants no less than 600 s.)"""
+    """And only its owner can read it. (The API grants no less than 600 s; renewal: test_agent_parts.py.)"""
     source = {"serviceAccountToken": {"path": "vault", "audience": "vault", "expirationSeconds": 600}}
     volumes = [{"name": "token", "projected": {"sources": [source]}}]
     show = (

@@ -53,17 +53,25 @@ def test_an_agent_told_to_leave_stops_its_pods_first(pods: Pods, nodes: Nodes) -
     volumes = [{"name": "x", "hostPath": {"path": str(folder), "type": "DirectoryOrCreate"}}]
     script = f"trap 'echo bye > /x/bye; exit 0' TERM; sleep {mark} & wait"
     pods.create("p", container(script, volumeMounts=[{"name": "x", "mountPath": "/x"}]), volumes=volumes)
+    pods.create("stays", container(f"sleep {mark}"), restart="Always")
     pods.wait_phase("p", "Running")
+    former = pods.wait_phase("stays", "Running")["status"]["podIP"]
     time.sleep(0.2)
     began = time.monotonic()
-    pods.plane.stop("nodes")
+    nodes.stop()
     assert time.monotonic() - began < 5
     assert not running(mark)
     assert (folder / "bye").exists()
     node = pods.client.get("/api/v1/nodes/node-1")
     assert [c["status"] for c in node["status"]["conditions"] if c["type"] == "Ready"] == ["False"]
-    pods.plane.restart("nodes")
+    assert nodes.start() is nodes
+    assert nodes.start() is nodes, "the same nodes again are no error"
     pods.wait_phase("p", "Failed", "Succeeded")
+    back = pods.wait(
+        "stays", lambda pod: state(pod)["restartCount"] == 1 and "running" in state(pod)["state"]
+    )
+    assert back["status"]["podIP"] != former, "the node has another block of addresses now"
+    assert back["status"]["podIPs"] == [{"ip": back["status"]["podIP"]}]
     pods.create("next", container("echo works"))
     assert pods.output("next", seconds=20) == "works\n"
 

@@ -113,7 +113,10 @@ def pod_status(
     reason: str = "",
     message: str = "",
 ) -> dict[str, Any]:
-    """The status to patch in. `addresses`: (pod IP or "", host IP); empty reason and message clear them."""
+    """The status, as a strategic merge patch: an empty reason or message clears what was there.
+
+    `addresses` are (pod IP or "", host IP).
+    """
     pod_ip, host_ip = addresses
     inits = [record.status() for record in records if record.kind != MAIN]
     status: dict[str, Any] = {
@@ -123,7 +126,7 @@ def pod_status(
         "message": message or None,
         "startTime": started,
         "hostIP": host_ip,
-        "hostIPs": [{"ip": host_ip}],
+        "hostIPs": _only(host_ip),
         "conditions": conditions(pod, records, phase, ready_to_start),
         "containerStatuses": [record.status() for record in records if record.kind == MAIN],
         "qosClass": (pod.get("status") or {}).get("qosClass"),
@@ -132,7 +135,12 @@ def pod_status(
         status["initContainerStatuses"] = inits
     if pod_ip:
         status["podIP"] = pod_ip
-        status["podIPs"] = [{"ip": pod_ip}]
+        status["podIPs"] = _only(pod_ip)
     if status["qosClass"] is None:
         del status["qosClass"]
     return status
+
+
+def _only(ip: str) -> list[Object]:
+    """A list of addresses that replaces the former one: a patch would merge them, and two are refused."""
+    return [{"$patch": "replace"}, {"ip": ip}]

@@ -26,6 +26,7 @@ FEATURE = "ExtendWebSocketsToKubelet"  # of node.status.declaredFeatures
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 _STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255
 _CHUNK = 1 << 15
+_TYPING_PAUSE = 0.05  # s
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ class _Session:
             child = await process.join(wanted.argv, pipe if wanted.stdin else nothing, pipe, pipe)
             return _Session(socket, child, None)
         ours, theirs = pty.openpty()
+        os.set_blocking(ours, False)  # one that waits would hold up every pod of the agent
         try:
             child = await process.join(wanted.argv, theirs, theirs, theirs, terminal=True)
         except BaseException:
@@ -114,6 +116,8 @@ class _Session:
                 readable.clear()
                 try:
                     chunk = os.read(terminal, _CHUNK)
+                except BlockingIOError:
+                    continue
                 except OSError:  # EIO: nobody has the other side open any more
                     return
                 await self._socket.send_bytes(bytes([_STDOUT]) + chunk)
@@ -128,13 +132,20 @@ class _Session:
         with contextlib.suppress(ProcessLookupError):
             self._child.kill()
 
+    async def _type(self, terminal: int, data: bytes) -> None:
+        while data:
+            try:
+                data = data[os.write(terminal, data) :]
+            except BlockingIOError:  # the program does not read, and nobody says when it will
+                await asyncio.sleep(_TYPING_PAUSE)
+
     async def _take(self, channel: int, data: bytes) -> None:
         if channel == _RESIZE and self._terminal is not None:
             size = json.loads(data)
             packed = struct.pack("HHHH", size["Height"], size["Width"], 0, 0)
             fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, packed)
         elif channel == _STDIN and self._terminal is not None:
-            os.write(self._terminal, data)
+            await self._type(self._terminal, data)
         elif self._child.stdin is not None:
             with contextlib.suppress(ConnectionError):
                 if channel == _STDIN:
