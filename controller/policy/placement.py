@@ -2,13 +2,16 @@
 
 Members of a gang ask for the same number of GPUs each and never span nodes. Best fit: each member goes to
 the node with the fewest free GPUs that still hold it, ties by name, so that large gangs find whole nodes.
+
+Two rooms: `NodeRoom` over named nodes, and `SlotRoom`, where any GPUs will do and only their number counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from controller.policy.types import JobKey, JobView
+from controller.policy.queueing.base import QueueJob
+from controller.policy.types import JobKey, JobState
 
 
 def fit(free: Mapping[str, int], replicas: int, gpus_per_replica: int) -> tuple[str, ...] | None:
@@ -27,6 +30,20 @@ def fit(free: Mapping[str, int], replicas: int, gpus_per_replica: int) -> tuple[
     return None
 
 
+def held(job: QueueJob) -> list[tuple[str, int]]:
+    """(node, GPUs) that `pool.free_gpus` charges to a gang: bound pods, and planned ones still to come."""
+    if not job.bound:
+        return [(node, job.gpus_per_replica) for node in job.nodes]
+    if job.state is not JobState.ADMITTED:
+        return list(job.bound)
+    planned = list(job.nodes)
+    for node, _ in job.bound:
+        if node in planned:
+            planned.remove(node)
+    missing = max(0, job.replicas - len(job.bound))
+    return [*job.bound, *((node, job.gpus_per_replica) for node in planned[:missing])]
+
+
 class NodeRoom:
     """A `Room` over named nodes; remembers where each gang taken in this pass goes."""
 
@@ -35,17 +52,137 @@ class NodeRoom:
         self.free = dict(free)
         self.placed: dict[JobKey, tuple[str, ...]] = {}
 
-    def take(self, job: JobView) -> bool:
+    @property
+    def slots(self) -> int | None:
+        return None
+
+    def take(self, job: QueueJob) -> bool:
         nodes = fit(self.free, job.replicas, job.gpus_per_replica)
         if nodes is None:
             return False
+        self.place(job, nodes)
+        return True
+
+    def place(self, job: QueueJob, nodes: tuple[str, ...]) -> None:
+        """Reserve these nodes' GPUs, one entry per member; they were found free before."""
         for node in nodes:
             self.free[node] -= job.gpus_per_replica
         self.placed[job.key] = nodes
-        return True
 
-    def give(self, job: JobView) -> None:
-        held = job.bound or [(node, job.gpus_per_replica) for node in job.nodes]
-        for node, gpus in held:
+    def give(self, job: QueueJob) -> None:
+        for node, gpus in job.bound or [(node, job.gpus_per_replica) for node in job.nodes]:
             if node in self.free:
                 self.free[node] += gpus
+
+    def trial(self) -> NodeTrial:
+        return NodeTrial(self)
+
+
+class NodeTrial:
+    """A `Trial` over named nodes. Gangs that run stay on their nodes: nobody is moved."""
+
+    def __init__(self, room: NodeRoom) -> None:
+        self._room = room
+        self._idle = dict(room.free)  # free now, and not taken in this trial
+        self._open = dict(room.free)  # idle, and GPUs in use that were given
+        self._starts: list[tuple[QueueJob, tuple[str, ...]]] = []
+
+    def give(self, job: QueueJob) -> None:
+        for node, gpus in held(job):
+            if node in self._open:
+                self._open[node] += gpus
+
+    def keep(self, job: QueueJob) -> bool:
+        wanted: dict[str, int] = {}
+        for node, gpus in held(job):
+            if node in self._open:
+                wanted[node] = wanted.get(node, 0) + gpus
+        if any(self._open[node] < gpus for node, gpus in wanted.items()):
+            return False
+        for node, gpus in wanted.items():
+            self._use(node, gpus)
+        return True
+
+    def take(self, job: QueueJob) -> bool:
+        nodes = fit(self._idle, job.replicas, job.gpus_per_replica)
+        if nodes is not None:
+            self._starts.append((job, nodes))
+            for node in nodes:
+                self._idle[node] -= job.gpus_per_replica
+        else:
+            nodes = fit(self._open, job.replicas, job.gpus_per_replica)
+            if nodes is None:
+                return False
+        for node in nodes:
+            self._use(node, job.gpus_per_replica)
+        return True
+
+    def commit(self) -> list[QueueJob]:
+        for job, nodes in self._starts:
+            self._room.place(job, nodes)
+        return [job for job, _ in self._starts]
+
+    def _use(self, node: str, gpus: int) -> None:
+        self._open[node] -= gpus
+        self._idle[node] = min(self._idle[node], self._open[node])
+
+
+class SlotRoom:
+    """A `Room` in which any GPUs will do for any gang."""
+
+    __slots__ = ("slots",)
+
+    def __init__(self, slots: int) -> None:
+        """``slots``: GPUs that nobody uses."""
+        self.slots = slots
+
+    def take(self, job: QueueJob) -> bool:
+        gpus = job.gpus
+        if gpus > self.slots:
+            return False
+        self.slots -= gpus
+        return True
+
+    def give(self, job: QueueJob) -> None:
+        self.slots += job.gpus
+
+    def trial(self) -> SlotTrial:
+        return SlotTrial(self)
+
+
+class SlotTrial:
+    """A `Trial` that only counts GPUs."""
+
+    __slots__ = ("_idle", "_open", "_room", "_starts")
+
+    def __init__(self, room: SlotRoom) -> None:
+        self._room = room
+        self._idle = self._open = room.slots
+        self._starts: list[QueueJob] = []
+
+    def give(self, job: QueueJob) -> None:
+        self._open += job.gpus
+
+    def keep(self, job: QueueJob) -> bool:
+        return self._use(job.gpus)
+
+    def take(self, job: QueueJob) -> bool:
+        gpus = job.gpus
+        if gpus > self._open:
+            return False
+        if gpus <= self._idle:
+            self._starts.append(job)
+            self._idle -= gpus
+        return self._use(gpus)
+
+    def commit(self) -> list[QueueJob]:
+        for job in self._starts:
+            self._room.take(job)
+        return self._starts
+
+    def _use(self, gpus: int) -> bool:
+        if gpus > self._open:
+            return False
+        self._open -= gpus
+        self._idle = min(self._idle, self._open)
+        return True

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from controller.policy.placement import NodeRoom, fit
+from controller.policy.planner import Planner
 from controller.policy.queueing import EvalStop, make_policy
 from controller.policy.types import (
     Admission,
@@ -36,23 +37,24 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
     Raises:
         ParamError: the pool's queue policy or one of its parameters does not exist or is out of bounds.
     """
-    policy = EvalStop(make_policy(snapshot.policy))
-    free = free_gpus(snapshot)
+    views = {j.key: j for j in snapshot.jobs}
     unfit = {j.key: why for j in snapshot.jobs if (why := _unfit(j, snapshot.nodes, snapshot.pool))}
-    policy.rebuild(j for j in snapshot.jobs if j.key not in unfit)
+    room = NodeRoom(free_gpus(snapshot))
+    planner = Planner(EvalStop(make_policy(snapshot.policy)), room)
+    planner.rebuild((j for j in snapshot.jobs if j.key not in unfit), now)
 
-    room = NodeRoom(free)
-    decision = policy.decide(now, room)
+    decision = planner.decide(now)
     admitted = tuple(
         Admission(j.key, room.placed[j.key], _source(room.placed[j.key], snapshot)) for j in decision.admit
     )
-    leaving = [j for j in snapshot.jobs if j.state is JobState.STOPPING] + decision.release
+    released = [views[j.key] for j in decision.release]
+    leaving = [j for j in snapshot.jobs if j.state is JobState.STOPPING] + released
     taken = {a.key for a in admitted}
-    rest = [j for j in policy.queue() if j.key not in taken]
+    rest = [views[j.key] for j in planner.policy.queue() if j.key not in taken]
     holds = _holds(snapshot, leaving, admitted, rest, room.free, now)
     wakes = [w for w in (decision.wake_at, *(h.expires for h in holds)) if w is not None]
     return PoolPlan(
-        grants=tuple(Grant(j.key, j.proposal) for j in decision.release if j.proposal is not None),
+        grants=tuple(Grant(j.key, j.proposal) for j in released if j.proposal is not None),
         admissions=admitted,
         preemptions=tuple(Preemption(j.key, why) for j, why in decision.preempt),
         holds=holds,
@@ -138,7 +140,7 @@ def _promises(
     promised: set[JobKey] = set()
     for job in leaving:
         room.give(job)
-        policy.rebuild(j for j in rest if j.key not in promised)
+        policy.rebuild((j for j in rest if j.key not in promised), now)
         for winner in policy.decide(now, room).admit:
             promised.add(winner.key)
             promises.append((job.key, winner.key, room.placed[winner.key]))

@@ -43,14 +43,58 @@ class Attempt(NamedTuple):
         return f"{self.number}-{self.started}"
 
 
+class Peers(NamedTuple):
+    """How other runs of the same kind stood at the same step: the median of their running mean scores."""
+
+    runs: int
+    median: float
+
+
 class EvalPoint(NamedTuple):
-    """One evaluation of one metric, identified by its step and attempt."""
+    """One evaluation of one metric, identified by its step and attempt: what is kept and compared.
+
+    For rules that look at more than the score there is `EvalInContext`; here the rest is unknown.
+    """
 
     step: int
     score: float
     attempt: Attempt = Attempt(0, 0)
     stderr: float | None = None
     samples: int | None = None
+
+    @property
+    def progress(self) -> float | None:
+        """Share of the whole run that is done, 0 to 1."""
+        return None
+
+    @property
+    def loss(self) -> float | None:
+        """Training loss at this step."""
+        return None
+
+    @property
+    def peers(self) -> Peers | None:
+        return None
+
+
+class EvalInContext(EvalPoint):
+    """An eval with what else is known at that moment. The context is no part of its identity."""
+
+    progress: float | None = None
+    loss: float | None = None
+    peers: Peers | None = None
+
+    @staticmethod
+    def of(
+        point: EvalPoint,
+        *,
+        progress: float | None = None,
+        loss: float | None = None,
+        peers: Peers | None = None,
+    ) -> EvalInContext:
+        seen = EvalInContext(*point)
+        seen.progress, seen.loss, seen.peers = progress, loss, peers
+        return seen
 
 
 class Verb(StrEnum):
@@ -112,6 +156,20 @@ class Proposal:
     threshold: float
 
 
+class LossTrend(NamedTuple):
+    """What a job's training losses say about its next ones; folded by `queueing.slaq.add_loss`.
+
+    ``drop`` and ``before`` are the last two falls of the loss per GPU-second of service, ``largest`` the
+    largest so far (same unit); ``loss`` and ``service`` (GPU-seconds) are the last report itself.
+    """
+
+    loss: float
+    service: float
+    drop: float = 0.0
+    before: float = 0.0
+    largest: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class JobView:
     """A job as its pool sees it. Labels of hidden truth (does it hack?) never appear here."""
@@ -129,6 +187,12 @@ class JobView:
     attained: float = 0.0  # GPU-seconds of service so far
     remaining: float | None = None  # s, estimate of the running time left; None: unknown
     proposal: Proposal | None = None
+    since: float | None = None  # s, when its present state began; None: unknown
+    estimate: float | None = None  # s, estimate of the whole running time made before the first start
+    progress: float | None = None  # share of the run that is done, 0 to 1, as last reported
+    weight: float = 1.0  # share of the pool that its namespace is due, relative to others
+    loss_trend: LossTrend | None = None
+    mark: tuple[int, ...] = ()  # what the queue policy asked to remember of it (`QueuePolicy.mark`)
 
     @property
     def gpus(self) -> int:

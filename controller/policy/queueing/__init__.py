@@ -10,9 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.policy.params import ParamError, build
-from controller.policy.queueing.base import EventKind, QueueDecision, QueueEvent, QueuePolicy, Room
+from controller.policy.queueing.base import EventKind, QueueDecision, QueueEvent, QueueJob, QueuePolicy, Room
 from controller.policy.queueing.evalstop import EvalStop
+from controller.policy.queueing.fair_share import FairShare, FairShareParams
 from controller.policy.queueing.fifo import Fifo, FifoParams
+from controller.policy.queueing.las import Las, LasParams
+from controller.policy.queueing.slaq import Slaq, SlaqParams
+from controller.policy.queueing.srtf import Srtf, SrtfParams
+from controller.policy.queueing.srtf_est import SrtfEst, SrtfEstParams
 from controller.policy.types import PolicySpec
 
 __all__ = [
@@ -22,6 +27,7 @@ __all__ = [
     "PolicyType",
     "QueueDecision",
     "QueueEvent",
+    "QueueJob",
     "QueuePolicy",
     "Room",
     "make_policy",
@@ -40,7 +46,16 @@ class PolicyType:
 
 POLICIES: Mapping[str, PolicyType] = {
     policy.name: policy
-    for policy in (PolicyType(Fifo.name, FifoParams, Fifo, "in the order of submission, within priorities"),)
+    for policy in (
+        PolicyType(Fifo.name, FifoParams, Fifo, "in the order of submission, within priorities"),
+        PolicyType(Srtf.name, SrtfParams, Srtf, "shortest remaining time first, preemptive"),
+        PolicyType(
+            SrtfEst.name, SrtfEstParams, SrtfEst, "shortest estimated remaining time first, preemptive"
+        ),
+        PolicyType(Las.name, LasParams, Las, "least attained service first, in queues, preemptive"),
+        PolicyType(Slaq.name, SlaqParams, Slaq, "where the loss is expected to fall most, preemptive"),
+        PolicyType(FairShare.name, FairShareParams, FairShare, "who is furthest below its share first"),
+    )
 }
 
 

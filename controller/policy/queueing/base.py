@@ -1,18 +1,63 @@
 """What a queue policy is: a deterministic object in memory, without clock, randomness or I/O.
 
-It hears of jobs by `apply`, and says by `decide` who runs. `rebuild` brings it from a snapshot to the very
+It hears of jobs by events, and says by `decide` who runs. `rebuild` brings it from a snapshot to the very
 state that the events behind that snapshot would have: the operator rebuilds at each pass, the simulator
-applies events, both by this code. Where a gang fits is not the policy's business: it asks a `Room`.
+sends events, both to this code. Where a gang fits is not the policy's business: it asks a `Room`.
+
+A view's ``attained``, ``remaining`` and ``progress`` are as of the moment the policy is given it; from then
+on the policy counts a running job's time itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from controller.policy.types import JobKey, JobView
+from controller.policy.types import JobKey, JobState, LossTrend, Proposal
+
+
+class QueueJob(Protocol):
+    """What a policy may read of a job. `JobView` is one; the simulator has a lighter one of its own."""
+
+    @property
+    def key(self) -> JobKey: ...
+    @property
+    def submitted(self) -> float: ...
+    @property
+    def sequence(self) -> int: ...
+    @property
+    def replicas(self) -> int: ...
+    @property
+    def gpus_per_replica(self) -> int: ...
+    @property
+    def gpus(self) -> int: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def state(self) -> JobState: ...
+    @property
+    def bound(self) -> tuple[tuple[str, int], ...]: ...
+    @property
+    def nodes(self) -> tuple[str, ...]: ...
+    @property
+    def attained(self) -> float: ...
+    @property
+    def remaining(self) -> float | None: ...
+    @property
+    def proposal(self) -> Proposal | None: ...
+    @property
+    def since(self) -> float | None: ...
+    @property
+    def estimate(self) -> float | None: ...
+    @property
+    def progress(self) -> float | None: ...
+    @property
+    def weight(self) -> float: ...
+    @property
+    def loss_trend(self) -> LossTrend | None: ...
+    @property
+    def mark(self) -> tuple[int, ...]: ...
 
 
 class EventKind(IntEnum):
@@ -26,58 +71,173 @@ class EventKind(IntEnum):
 
 
 class QueueEvent(NamedTuple):
+    """An event as a value; ``at`` (s) is when it happened."""
+
     kind: EventKind
-    job: JobView
+    job: QueueJob
+    at: float = 0.0
+
+
+class Trial(Protocol):
+    """A what-if on a room, for policies that preempt: GPUs in use can be counted as if they were free.
+
+    Take jobs best first. `commit` makes real what can start at once, on GPUs that are free already; the
+    rest of what was taken waits until those whose GPUs it is to get are gone.
+    """
+
+    def give(self, job: QueueJob) -> None:
+        """Count the GPUs of a running or leaving gang as available."""
+        ...
+
+    def keep(self, job: QueueJob) -> bool:
+        """Leave a running gang where it is, if nobody better has taken its GPUs."""
+        ...
+
+    def take(self, job: QueueJob) -> bool:
+        """Find GPUs for a waiting gang, free ones before those in use; say whether there are any."""
+        ...
+
+    def commit(self) -> list[QueueJob]:
+        """Reserve, in the room, the GPUs of the taken gangs that can start now; return those gangs."""
+        ...
 
 
 class Room(Protocol):
     """The GPUs that may be given out in one pass."""
 
-    def take(self, job: JobView) -> bool:
+    @property
+    def slots(self) -> int | None:
+        """Free GPUs where any will do for any gang; None where it matters which node they are on."""
+        ...
+
+    def take(self, job: QueueJob) -> bool:
         """Reserve the whole gang if it fits; say whether it did."""
         ...
 
-    def give(self, job: JobView) -> None:
-        """Count a running gang's GPUs as free, for a policy that would preempt it."""
+    def give(self, job: QueueJob) -> None:
+        """Count a gang's GPUs as free from now on."""
+        ...
+
+    def trial(self) -> Trial:
+        """A what-if that starts from what is free now."""
         ...
 
 
-@dataclass(slots=True)
-class QueueDecision:
+class QueueDecision(NamedTuple):
     """Who starts (in order), who is preempted (with a reason), who is released (their stop is granted).
 
-    ``wake_at`` (s): when to decide again though nothing happened; None: only on an event.
+    Who starts fits into GPUs that are free: nobody is admitted to GPUs of a job that is still leaving.
+    ``wake_at`` (s): when to decide again though nothing happened, this decision carried out; None: only on an
+    event.
     """
 
-    admit: list[JobView] = field(default_factory=list)
-    preempt: list[tuple[JobView, str]] = field(default_factory=list)
-    release: list[JobView] = field(default_factory=list)
+    admit: Sequence[QueueJob] = ()
+    preempt: Sequence[tuple[QueueJob, str]] = ()
+    release: Sequence[QueueJob] = ()
     wake_at: float | None = None
 
 
+NOTHING = QueueDecision()
+
+
 class QueuePolicy(Protocol):
-    """An order over jobs, and what to do with free GPUs."""
+    """An order over jobs, and what to do with free GPUs.
+
+    Every event drops what was known of its job before, so that a repeated or out-of-order one does no harm.
+    """
 
     name: ClassVar[str]  # as users write it: lowerCamelCase
     params: Any
 
-    def rebuild(self, jobs: Iterable[JobView]) -> None:
-        """Forget everything and take in these jobs, queued and running."""
+    @property
+    def watches(self) -> bool:
+        """Whether it decides by progress or losses, and so must hear of every eval."""
+        ...
+
+    def rebuild(self, jobs: Iterable[QueueJob], now: float = 0.0) -> None:
+        """Forget everything and take in these jobs, queued and running, as they are at ``now`` (s)."""
         ...
 
     def apply(self, event: QueueEvent) -> None:
-        """Take in one event."""
+        """Take in one event, by the method of its kind."""
         ...
+
+    def submitted(self, job: QueueJob, now: float) -> None: ...
+
+    def admitted(self, job: QueueJob, now: float) -> None: ...
+
+    def updated(self, job: QueueJob, now: float) -> None: ...
+
+    def leaving(self, job: QueueJob, now: float) -> None: ...
+
+    def gone(self, job: QueueJob, now: float) -> None: ...
 
     def decide(self, now: float, room: Room) -> QueueDecision:
         """Who runs now. Calling it twice without events in between gives the same answer."""
         ...
 
-    def queue(self) -> list[JobView]:
+    def queue(self) -> list[QueueJob]:
         """The waiting jobs, next one first."""
         ...
 
+    def mark(self, key: JobKey) -> tuple[int, ...]:
+        """What must be kept on a job's view for `rebuild` to come out the same; () for nearly all."""
+        ...
 
-def queue_key(job: JobView) -> tuple[int, float, int, JobKey]:
+
+class PolicyBase:
+    """The part of a policy that is the same for all: events by kind, and rebuilding by replaying states."""
+
+    @property
+    def watches(self) -> bool:
+        return False
+
+    def submitted(self, job: QueueJob, now: float) -> None:
+        raise NotImplementedError
+
+    def admitted(self, job: QueueJob, now: float) -> None:
+        raise NotImplementedError
+
+    def leaving(self, job: QueueJob, now: float) -> None:
+        raise NotImplementedError
+
+    def gone(self, job: QueueJob, now: float) -> None:
+        raise NotImplementedError
+
+    def clear(self) -> None:
+        """Forget every job."""
+        raise NotImplementedError
+
+    def updated(self, job: QueueJob, now: float) -> None:
+        if job.state is JobState.QUEUED:
+            self.submitted(job, now)
+        elif job.state is JobState.ADMITTED:
+            self.admitted(job, now)
+        else:
+            self.leaving(job, now)
+
+    def apply(self, event: QueueEvent) -> None:
+        match event.kind:
+            case EventKind.SUBMITTED:
+                self.submitted(event.job, event.at)
+            case EventKind.ADMITTED:
+                self.admitted(event.job, event.at)
+            case EventKind.UPDATED:
+                self.updated(event.job, event.at)
+            case EventKind.LEAVING:
+                self.leaving(event.job, event.at)
+            case EventKind.GONE:
+                self.gone(event.job, event.at)
+
+    def rebuild(self, jobs: Iterable[QueueJob], now: float = 0.0) -> None:
+        self.clear()
+        for job in sorted(jobs, key=queue_key):
+            self.updated(job, now)
+
+    def mark(self, key: JobKey) -> tuple[int, ...]:
+        return ()
+
+
+def queue_key(job: QueueJob) -> tuple[int, float, int, JobKey]:
     """Higher priority first, then the earlier submitted; the last parts make ties deterministic."""
     return (-job.priority, job.submitted, job.sequence, job.key)

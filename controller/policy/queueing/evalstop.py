@@ -1,20 +1,19 @@
 """EvalStop around any base policy: the only place where a verdict becomes a release.
 
 The wrapper watches the proposals that jobs bring with them (`lifecycle.plan` makes them from a stop rule's
-verdict), releases those jobs, and leaves everything else to the base policy. With rules that never
-propose it decides exactly as its base does.
+verdict), releases those jobs, and leaves everything else to the base policy, to which a job that proposes
+is already on its way out. With rules that never propose it decides exactly as its base does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from controller.policy.queueing.base import EventKind, QueueDecision, QueueEvent, QueuePolicy, Room, queue_key
-from controller.policy.types import JobKey, JobState, JobView
+from controller.policy.queueing.base import PolicyBase, QueueDecision, QueueJob, QueuePolicy, Room, queue_key
+from controller.policy.types import JobKey, JobState
 
 
-class EvalStop:
+class EvalStop(PolicyBase):
     """Release every admitted job with a proposal; delegate the rest to ``base``."""
 
     name: ClassVar[str] = "evalStop"
@@ -22,31 +21,53 @@ class EvalStop:
     def __init__(self, base: QueuePolicy) -> None:
         self.base = base
         self.params: Any = base.params
-        self._proposed: dict[JobKey, JobView] = {}
+        self._proposed: dict[JobKey, QueueJob] = {}
 
-    def rebuild(self, jobs: Iterable[JobView]) -> None:
-        jobs = list(jobs)
-        self.base.rebuild(jobs)
-        self._proposed = {j.key: j for j in jobs if _proposes(j)}
+    @property
+    def watches(self) -> bool:
+        return self.base.watches
 
-    def apply(self, event: QueueEvent) -> None:
-        self.base.apply(event)
-        if event.kind in (EventKind.ADMITTED, EventKind.UPDATED) and _proposes(event.job):
-            self._proposed[event.job.key] = event.job
+    def clear(self) -> None:
+        self._proposed.clear()
+        self.base.rebuild(())
+
+    def submitted(self, job: QueueJob, now: float) -> None:
+        if self._proposed:
+            self._proposed.pop(job.key, None)
+        self.base.submitted(job, now)
+
+    def admitted(self, job: QueueJob, now: float) -> None:
+        if job.proposal is not None and job.state is JobState.ADMITTED:
+            self._proposed[job.key] = job
+            self.base.leaving(job, now)
         else:
-            self._proposed.pop(event.job.key, None)
+            self._proposed.pop(job.key, None)
+            self.base.admitted(job, now)
+
+    def updated(self, job: QueueJob, now: float) -> None:
+        if job.state is JobState.ADMITTED:
+            self.admitted(job, now)
+        else:
+            self._proposed.pop(job.key, None)
+            self.base.updated(job, now)
+
+    def leaving(self, job: QueueJob, now: float) -> None:
+        self._proposed.pop(job.key, None)
+        self.base.leaving(job, now)
+
+    def gone(self, job: QueueJob, now: float) -> None:
+        if self._proposed:
+            self._proposed.pop(job.key, None)
+        self.base.gone(job, now)
 
     def decide(self, now: float, room: Room) -> QueueDecision:
         decision = self.base.decide(now, room)
-        if self._proposed:
-            decision.release = sorted(self._proposed.values(), key=queue_key)
-            # A job on its way out is not worth a preemption as well.
-            decision.preempt = [(j, why) for j, why in decision.preempt if j.key not in self._proposed]
-        return decision
+        if not self._proposed:
+            return decision
+        return decision._replace(release=sorted(self._proposed.values(), key=queue_key))
 
-    def queue(self) -> list[JobView]:
+    def queue(self) -> list[QueueJob]:
         return self.base.queue()
 
-
-def _proposes(job: JobView) -> bool:
-    return job.proposal is not None and job.state is JobState.ADMITTED
+    def mark(self, key: JobKey) -> tuple[int, ...]:
+        return self.base.mark(key)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import ClassVar
 
 from controller.policy.params import check, param
-from controller.policy.queueing.base import EventKind, QueueDecision, QueueEvent, Room, queue_key
-from controller.policy.types import JobKey, JobState, JobView
+from controller.policy.queueing.base import NOTHING, PolicyBase, QueueDecision, QueueJob, Room, queue_key
+from controller.policy.types import JobKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +18,7 @@ class FifoParams:
     )
 
 
-class Fifo:
+class Fifo(PolicyBase):
     """Jobs start in the order of their submission, higher priorities first; nobody is preempted.
 
     Without backfill the head of the queue blocks all behind it until it fits, so every job starts after
@@ -32,42 +31,61 @@ class Fifo:
     def __init__(self, params: FifoParams) -> None:
         check(params, self.name)
         self.params = params
-        self._keys: list[tuple[int, float, int, JobKey]] = []  # sorted; parallel to _waiting
-        self._waiting: list[JobView] = []
-        self._key_of: dict[JobKey, tuple[int, float, int, JobKey]] = {}
+        self._backfill = params.backfill
+        self._waiting: OrderedDict[JobKey, QueueJob] = OrderedDict()
+        self._last: QueueJob | None = None  # the newest in line; nobody in line comes after it
+        self._sorted = True
 
-    def rebuild(self, jobs: Iterable[JobView]) -> None:
-        queued = sorted((j for j in jobs if j.state is JobState.QUEUED), key=queue_key)
-        self._waiting = queued
-        self._keys = [queue_key(j) for j in queued]
-        self._key_of = {j.key: k for j, k in zip(queued, self._keys, strict=True)}
+    def clear(self) -> None:
+        self._waiting.clear()
+        self._last = None
+        self._sorted = True
 
-    def apply(self, event: QueueEvent) -> None:
-        job = event.job
-        if event.kind is EventKind.UPDATED and job.key not in self._key_of:
-            return
-        self._drop(job.key)
-        if event.kind in (EventKind.SUBMITTED, EventKind.UPDATED):
-            key = queue_key(job)
-            at = bisect_left(self._keys, key)
-            self._keys.insert(at, key)
-            self._waiting.insert(at, job)
-            self._key_of[job.key] = key
+    def submitted(self, job: QueueJob, now: float) -> None:
+        waiting = self._waiting
+        if job.key in waiting:
+            del waiting[job.key]
+        waiting[job.key] = job
+        last = self._last
+        # Jobs nearly always come in order: only others cost a sort, and only when somebody next looks.
+        if (
+            last is None
+            or (job.submitted > last.submitted and job.priority == last.priority)
+            or queue_key(job) >= queue_key(last)
+        ):
+            self._last = job
+        else:
+            self._sorted = False
+
+    def admitted(self, job: QueueJob, now: float) -> None:
+        self._waiting.pop(job.key, None)
+
+    def leaving(self, job: QueueJob, now: float) -> None:
+        self._waiting.pop(job.key, None)
+
+    def gone(self, job: QueueJob, now: float) -> None:
+        self._waiting.pop(job.key, None)
 
     def decide(self, now: float, room: Room) -> QueueDecision:
-        decision = QueueDecision()
-        for job in self._waiting:
+        if not self._waiting:
+            return NOTHING
+        if not self._sorted:
+            self._sort()
+        admit = []
+        for job in self._waiting.values():
             if room.take(job):
-                decision.admit.append(job)
-            elif not self.params.backfill:
+                admit.append(job)
+            elif not self._backfill:
                 break
-        return decision
+        return QueueDecision(admit) if admit else NOTHING
 
-    def queue(self) -> list[JobView]:
-        return list(self._waiting)
+    def queue(self) -> list[QueueJob]:
+        if not self._sorted:
+            self._sort()
+        return list(self._waiting.values())
 
-    def _drop(self, key: JobKey) -> None:
-        known = self._key_of.pop(key, None)
-        if known is not None:
-            at = bisect_left(self._keys, known)
-            del self._keys[at], self._waiting[at]
+    def _sort(self) -> None:
+        ordered = sorted(self._waiting.values(), key=queue_key)
+        self._waiting = OrderedDict((job.key, job) for job in ordered)
+        self._last = ordered[-1] if ordered else None
+        self._sorted = True

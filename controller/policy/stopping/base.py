@@ -41,7 +41,8 @@ class RuleType:
     """A registered rule or modifier: its params dataclass and how to make it.
 
     A rule's ``make`` takes the params; a modifier's takes the params and the rule it wraps.
-    ``doc`` is the first line users read about it.
+    ``doc`` is the first line users read about it. ``needs`` names the fields of `EvalPoint` besides the score
+    without which it says nothing; a rule class states them as ``needs``.
     """
 
     name: str
@@ -49,8 +50,9 @@ class RuleType:
     params: type[Any]
     make: Callable[..., StopRule]
     doc: str
+    needs: tuple[str, ...] = ()
 
     @staticmethod
     def of(make: Any, params: type[Any], doc: str) -> RuleType:
         """An entry for a rule or modifier class, which carries its own name and version."""
-        return RuleType(make.name, make.version, params, make, doc)
+        return RuleType(make.name, make.version, params, make, doc, getattr(make, "needs", ()))

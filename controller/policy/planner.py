@@ -1,0 +1,49 @@
+"""A pool's decision in incremental form: a queue policy and the room it gives out, kept in step.
+
+`pool.plan` builds one from a snapshot at each pass; the simulator keeps one and tells it what happens. Both
+ask the same `decide`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from controller.policy.queueing.base import QueueDecision, QueueJob, QueuePolicy, Room
+
+
+class Planner:
+    """Who runs in a pool, after each thing that happens in it.
+
+    What `decide` admits has its GPUs taken out of the room already: carry it out and say so (`admitted`),
+    or throw the planner away. A job that leaves keeps its GPUs until `gone` or `requeued`.
+    """
+
+    __slots__ = ("_room", "admitted", "leaving", "policy", "submitted", "updated")
+
+    def __init__(self, policy: QueuePolicy, room: Room) -> None:
+        """``room``: what is free. ``policy``: in `EvalStop`, where verdicts are to release jobs."""
+        self.policy = policy
+        self._room = room
+        # Events that do not touch the room go to the policy directly.
+        self.submitted = policy.submitted
+        self.admitted = policy.admitted
+        self.updated = policy.updated
+        self.leaving = policy.leaving
+
+    def rebuild(self, jobs: Iterable[QueueJob], now: float) -> None:
+        """Forget every job and take in these, whose GPUs are out of the room already."""
+        self.policy.rebuild(jobs, now)
+
+    def decide(self, now: float) -> QueueDecision:
+        """Who starts, who is preempted, who is released at ``now`` (s)."""
+        return self.policy.decide(now, self._room)
+
+    def gone(self, job: QueueJob, now: float) -> None:
+        """A job that had GPUs is done, or stopped and off them: they are free."""
+        self.policy.gone(job, now)
+        self._room.give(job)
+
+    def requeued(self, job: QueueJob, now: float) -> None:
+        """A preempted job is off its GPUs and waits again. Its view still names the nodes it had."""
+        self._room.give(job)
+        self.policy.submitted(job, now)

@@ -1,0 +1,104 @@
+"""Weighted fair share: every namespace is due GPUs by its weight, whoever asked first.
+
+Progressive filling: again and again the namespace with the fewest GPUs per weight gets its next job, running
+ones before waiting ones. What a namespace does not use, others do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
+from typing import Any, ClassVar
+
+from controller.policy.params import check, param
+from controller.policy.queueing.base import NOTHING, PolicyBase, QueueDecision, QueueJob, Room
+from controller.policy.queueing.greedy import run_best
+from controller.policy.queueing.known import KnownJobs
+from controller.policy.types import JobKey
+
+REASON = "NamespaceBelowItsShare"
+
+
+@dataclass(frozen=True, slots=True)
+class FairShareParams:
+    preempt: bool = param(
+        False, unit="yes or no", doc="preempt runs of a namespace above its share for one below it"
+    )
+    epoch: float = param(
+        600.0, unit="s", doc="a run is left alone for this long after its start", ge=0.0, le=1e9
+    )
+
+
+class FairShare(PolicyBase):
+    """The namespace with the fewest GPUs per weight goes next; within one, priority, then submission.
+
+    A namespace is what comes before the ``/`` of a job's key; its weight is that of its jobs (the largest,
+    if they differ).
+    """
+
+    name: ClassVar[str] = "fairShare"
+    params: FairShareParams
+
+    def __init__(self, params: FairShareParams) -> None:
+        check(params, self.name)
+        self.params = params
+        self._known = KnownJobs()
+
+    def clear(self) -> None:
+        self._known.clear()
+
+    def submitted(self, job: QueueJob, now: float) -> None:
+        self._known.submitted(job, now)
+
+    def admitted(self, job: QueueJob, now: float) -> None:
+        self._known.admitted(job, now)
+
+    def leaving(self, job: QueueJob, now: float) -> None:
+        self._known.leaving(job, now)
+
+    def gone(self, job: QueueJob, now: float) -> None:
+        self._known.gone(job)
+
+    def decide(self, now: float, room: Room) -> QueueDecision:
+        known = self._known
+        if not known.waiting:
+            return NOTHING
+        open_ = known.preemptible(now, self.params.epoch) if self.params.preempt else {}
+        order = [job for job in self._filling() if job.key in known.waiting or job.key in open_]
+        decision = run_best(order, open_, known.leaving_jobs(), room, REASON)
+        return known.with_alarm(decision, now, self.params.epoch) if self.params.preempt else decision
+
+    def queue(self) -> list[QueueJob]:
+        return [job for job in self._filling() if job.key in self._known.waiting]
+
+    def _filling(self) -> Iterator[QueueJob]:
+        """All running and waiting jobs in the order in which filling an empty pool would take them."""
+        tenants: dict[str, list[QueueJob]] = {}
+        for job in [*self._known.running.values(), *self._known.waiting.values()]:
+            tenants.setdefault(_namespace(job.key), []).append(job)
+        # (GPUs per weight with the next job, namespace, its jobs, how many are taken, GPUs, weight)
+        heap: list[list[Any]] = []
+        for tenant, jobs in tenants.items():
+            jobs.sort(key=self._rank)
+            weight = max(job.weight for job in jobs)
+            heap.append([jobs[0].gpus / weight, tenant, jobs, 0, 0, weight])
+        heapify(heap)
+        while heap:
+            entry = heap[0]
+            _, _, jobs, taken, gpus, weight = entry
+            job = jobs[taken]
+            yield job
+            if taken + 1 == len(jobs):
+                heappop(heap)
+                continue
+            entry[3], entry[4] = taken + 1, gpus + job.gpus
+            entry[0] = (entry[4] + jobs[taken + 1].gpus) / weight
+            heapreplace(heap, entry)
+
+    def _rank(self, job: QueueJob) -> tuple[object, ...]:
+        return (job.key in self._known.waiting, -job.priority, job.submitted, job.sequence, job.key)
+
+
+def _namespace(key: JobKey) -> str:
+    return key.partition("/")[0]

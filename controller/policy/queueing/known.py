@@ -1,0 +1,65 @@
+"""The jobs a policy knows, by where they stand; for policies that rank all of them anew at each decision."""
+
+from __future__ import annotations
+
+from controller.policy.queueing.base import QueueDecision, QueueJob
+from controller.policy.types import JobKey
+
+
+class KnownJobs:
+    """Waiting, running and leaving jobs. Every event drops what was known of its job before."""
+
+    __slots__ = ("_heard", "_leaving", "running", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: dict[JobKey, QueueJob] = {}
+        self.running: dict[JobKey, QueueJob] = {}
+        self._leaving: dict[JobKey, QueueJob] = {}
+        self._heard: dict[JobKey, float] = {}  # when a running job's view was given
+
+    def clear(self) -> None:
+        self.waiting.clear()
+        self.running.clear()
+        self._leaving.clear()
+        self._heard.clear()
+
+    def submitted(self, job: QueueJob, now: float) -> None:
+        self.gone(job)
+        self.waiting[job.key] = job
+
+    def admitted(self, job: QueueJob, now: float) -> None:
+        self.gone(job)
+        self.running[job.key] = job
+        self._heard[job.key] = now
+
+    def leaving(self, job: QueueJob, now: float) -> None:
+        self.gone(job)
+        self._leaving[job.key] = job
+
+    def gone(self, job: QueueJob) -> None:
+        key = job.key
+        if self.waiting.pop(key, None) is None and self.running.pop(key, None) is None:
+            self._leaving.pop(key, None)
+        self._heard.pop(key, None)
+
+    def leaving_jobs(self) -> list[QueueJob]:
+        return list(self._leaving.values())
+
+    def heard(self, key: JobKey) -> float:
+        """When the present view of a running job was given, s."""
+        return self._heard[key]
+
+    def preemptible(self, now: float, epoch: float) -> dict[JobKey, QueueJob]:
+        """Running jobs that have run for ``epoch`` s, or of which it is not known since when they run."""
+        return {k: j for k, j in self.running.items() if j.since is None or now >= j.since + epoch}
+
+    def with_alarm(self, decision: QueueDecision, now: float, epoch: float) -> QueueDecision:
+        """The decision, to be made again when the next run has had its epoch while somebody waits."""
+        if len(decision.admit) == len(self.waiting):
+            return decision
+        ends = [
+            j.since + epoch for j in self.running.values() if j.since is not None and j.since + epoch > now
+        ]
+        if decision.admit and epoch:
+            ends.append(now + epoch)
+        return decision._replace(wake_at=min(ends, default=None))

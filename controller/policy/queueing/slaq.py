@@ -1,0 +1,99 @@
+"""SLAQ-like: GPUs go where they are expected to lower the loss the most (Zhang et al., SoCC 2017).
+
+SLAQ divides single cores by predicted loss reduction; jobs here are gangs of fixed size, so its marginal
+gain per core becomes the predicted fall of the loss per GPU-second, and who has the largest runs.
+
+As there, every job's falls are measured against its own largest one, so that losses of different kinds
+compare; the next fall is predicted to shrink as the last one did (the geometric, "superlinear" of its two
+curve families, fitted to the last two falls).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import ClassVar
+
+from controller.policy.params import check, param
+from controller.policy.queueing.base import NOTHING, PolicyBase, QueueDecision, QueueJob, Room
+from controller.policy.queueing.greedy import run_best
+from controller.policy.queueing.known import KnownJobs
+from controller.policy.types import LossTrend
+
+REASON = "LossFallsFasterElsewhere"
+
+
+def add_loss(trend: LossTrend | None, loss: float, service: float) -> LossTrend:
+    """The trend after a report of ``loss`` at ``service`` GPU-seconds; without new service, as it was."""
+    if trend is None:
+        return LossTrend(loss, service)
+    if service <= trend.service:
+        return trend
+    drop = max(0.0, (trend.loss - loss) / (service - trend.service))
+    return LossTrend(loss, service, drop, trend.drop, max(trend.largest, drop))
+
+
+def predicted_gain(trend: LossTrend | None) -> float:
+    """Next fall of the loss per GPU-second, as a share of the job's largest; inf while nothing is known."""
+    if trend is None or trend.largest == 0.0:
+        return inf
+    shrinks = min(1.0, trend.drop / trend.before) if trend.before > 0.0 else 1.0
+    return trend.drop * shrinks / trend.largest
+
+
+@dataclass(frozen=True, slots=True)
+class SlaqParams:
+    epoch: float = param(
+        600.0, unit="s", doc="a run is left alone for this long after its start", ge=0.0, le=1e9
+    )
+
+
+class Slaq(PolicyBase):
+    """Jobs with the largest predicted gain run; a job of which nothing is known yet comes before all others.
+
+    Higher priorities first; ties: who runs first, then who came first.
+    """
+
+    name: ClassVar[str] = "slaq"
+    params: SlaqParams
+
+    def __init__(self, params: SlaqParams) -> None:
+        check(params, self.name)
+        self.params = params
+        self._known = KnownJobs()
+
+    @property
+    def watches(self) -> bool:
+        return True
+
+    def clear(self) -> None:
+        self._known.clear()
+
+    def submitted(self, job: QueueJob, now: float) -> None:
+        self._known.submitted(job, now)
+
+    def admitted(self, job: QueueJob, now: float) -> None:
+        self._known.admitted(job, now)
+
+    def leaving(self, job: QueueJob, now: float) -> None:
+        self._known.leaving(job, now)
+
+    def gone(self, job: QueueJob, now: float) -> None:
+        self._known.gone(job)
+
+    def decide(self, now: float, room: Room) -> QueueDecision:
+        known = self._known
+        if not known.waiting:
+            return NOTHING
+        open_ = known.preemptible(now, self.params.epoch)
+        order = sorted([*known.waiting.values(), *open_.values()], key=self._rank)
+        decision = run_best(order, open_, known.leaving_jobs(), room, REASON)
+        return known.with_alarm(decision, now, self.params.epoch)
+
+    def queue(self) -> list[QueueJob]:
+        return sorted(self._known.waiting.values(), key=self._rank)
+
+    def _rank(self, job: QueueJob) -> tuple[object, ...]:
+        waits = job.key in self._known.waiting
+        gain = predicted_gain(job.loss_trend)
+        return (-job.priority, -gain, waits, job.submitted, job.sequence, job.key)

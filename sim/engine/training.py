@@ -1,0 +1,103 @@
+"""Virtual trainers: when a run that holds its GPUs reaches its evals, its end, and its checkpoints.
+
+A run's time is: start delay, (restart cost,) then training, interrupted by ``eval_cost`` at each eval. All
+times of a run are computed from the moment its training began, so nothing drifts.
+"""
+
+from __future__ import annotations
+
+from math import floor
+
+from sim.latencies import Latencies
+from sim.workload import Workload
+
+
+class Training:
+    """Where every job of a workload stands in its training."""
+
+    __slots__ = ("_began", "_cost", "_evals", "_first", "_overhead", "_work", "done", "latencies", "next")
+
+    def __init__(self, workload: Workload, latencies: Latencies) -> None:
+        rows = len(workload)
+        self.latencies = latencies
+        self.done: list[float] = [0] * rows  # s of training in safety
+        self.next = [0] * rows  # first eval that is not made yet, as far as the job would start now
+        self._work = workload.work
+        self._evals = workload.evals
+        self._cost = latencies.eval_cost
+        self._began: list[float] = [0.0] * rows  # when the present run's training began or will begin
+        self._first = [0] * rows  # first eval of the present run
+        self._overhead = (latencies.start_delay, latencies.start_delay + latencies.restart_cost)
+
+    def evals(self, row: int) -> int:
+        """How many evals the job makes if it runs to its end."""
+        evals = self._evals[row] if self._evals else None
+        return len(evals.at) if evals is not None else 0
+
+    def left(self, row: int, again: bool) -> float:
+        """Seconds until the end if the waiting job were admitted now; ``again``: it has run before."""
+        left = self._work[row] - self.done[row]
+        # Nothing is added where nothing is due: whole seconds stay exact ints.
+        if self._cost:
+            left += (self.evals(row) - self.next[row]) * self._cost
+        overhead = self._overhead[again]
+        return left + overhead if overhead else left
+
+    def begin(self, row: int, now: float, again: bool) -> None:
+        """A run was admitted at ``now``."""
+        overhead = self._overhead[again]
+        self._began[row] = now + overhead if overhead else now
+        self._first[row] = self.next[row]
+
+    def end_at(self, row: int) -> float:
+        """When the present run ends if it is let run."""
+        return self._reaches(row, self._work[row], self.evals(row) - self._first[row])
+
+    def eval_at(self, row: int, number: int) -> float:
+        """When eval ``number`` of the present run is made (its own cost included)."""
+        return self._reaches(row, self._position(row, number), number - self._first[row] + 1)
+
+    def position(self, row: int, now: float) -> float:
+        """Seconds of training done at ``now``, by the present run and those before it."""
+        made = self._made(row, now)
+        spent = now - self._began[row]
+        if spent <= 0:
+            return self.done[row]
+        if self._cost:
+            spent -= (made - self._first[row]) * self._cost
+        reached = min(self.done[row] + spent, self._work[row])
+        if self._cost and made < self.evals(row):  # in the middle of an eval training stands still
+            return min(reached, self._position(row, made))
+        return reached
+
+    def pause(self, row: int, now: float, *, graceful: bool) -> float:
+        """The present run ends at ``now``; what is in safety stays. Returns the seconds that are lost.
+
+        ``graceful``: with one more checkpoint first. An eval that was not finished is made again, and so
+        are those after the checkpoint that the job goes back to.
+        """
+        reached, interval = self.position(row, now), self.latencies.checkpoint_interval
+        self.next[row] = self._made(row, now)
+        kept = reached
+        if interval and not graceful:
+            kept = max(self.done[row], min(reached, floor(reached / interval) * interval))
+            while self.next[row] and self._position(row, self.next[row] - 1) > kept:
+                self.next[row] -= 1
+        self.done[row] = kept
+        return reached - kept
+
+    def _made(self, row: int, now: float) -> int:
+        """How many evals are made at ``now``."""
+        made, count = self._first[row], self.evals(row)
+        while made < count and self.eval_at(row, made) <= now:
+            made += 1
+        return made
+
+    def _reaches(self, row: int, position: float, evals: int) -> float:
+        time = self._began[row] + (position - self.done[row])
+        return time + evals * self._cost if self._cost else time
+
+    def _position(self, row: int, number: int) -> float:
+        evals = self._evals[row]
+        assert evals is not None  # only jobs with evals are asked
+        return evals.at[number] * self._work[row]

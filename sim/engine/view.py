@@ -1,0 +1,74 @@
+"""What policies see of a virtual job.
+
+It holds facts a scheduler may know and no way back to the truth behind them: neither the workload nor the
+engine, only numbers. `sequence` is the job's row in the workload, of which a policy has no use.
+"""
+
+from __future__ import annotations
+
+from controller.policy.types import JobKey, JobState, LossTrend, Proposal
+
+
+class VirtualJob:
+    """A `QueueJob` of a workload with the mandatory columns only; the rest is the same for all of them."""
+
+    __slots__ = (
+        "attained",
+        "gpus",
+        "key",
+        "nodes",
+        "proposal",
+        "remaining",
+        "sequence",
+        "since",
+        "state",
+        "submitted",
+    )
+
+    replicas: int = 1
+    priority: int = 0
+    weight: float = 1.0
+    estimate: float | None = None
+    progress: float | None = None
+    loss_trend: LossTrend | None = None
+    bound: tuple[tuple[str, int], ...] = ()
+    mark: tuple[int, ...] = ()
+
+    def __init__(self, key: JobKey, submitted: float, sequence: int, gpus: int, remaining: float) -> None:
+        self.key = key
+        self.submitted = submitted
+        self.sequence = sequence
+        self.gpus = gpus
+        self.remaining: float | None = remaining
+        self.attained: float = 0
+        self.state = JobState.QUEUED
+        self.since: float | None = submitted
+        self.nodes: tuple[str, ...] = ()
+        self.proposal: Proposal | None = None
+
+    @property
+    def gpus_per_replica(self) -> int:
+        return self.gpus
+
+    def __repr__(self) -> str:
+        return f"VirtualJob({self.key!r}, {self.gpus} GPUs, {self.state})"
+
+
+class DetailedJob(VirtualJob):
+    """A `QueueJob` with everything of its own: gang, priority, weight, estimate, progress, losses."""
+
+    __slots__ = ("estimate", "gpus_each", "loss_trend", "priority", "progress", "replicas", "weight")
+
+    def __init__(self, key: JobKey, submitted: float, sequence: int, gpus: int, remaining: float) -> None:
+        super().__init__(key, submitted, sequence, gpus, remaining)
+        self.replicas = 1
+        self.gpus_each = gpus
+        self.priority = 0
+        self.weight = 1.0
+        self.estimate: float | None = None
+        self.progress: float | None = None
+        self.loss_trend: LossTrend | None = None
+
+    @property
+    def gpus_per_replica(self) -> int:
+        return self.gpus_each

@@ -1,0 +1,82 @@
+"""Where a rule will say STOP, computed before the run: one event per stopped job instead of one per eval.
+
+A rule's verdicts on a job depend on that job's evals only, and those do not depend on when they are made.
+So the first STOP of each job is known as soon as its evals are, and evals that change nothing need not be
+simulated. Not for rules that look at other runs (``peers``), nor for queue policies that watch progress.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, isfinite
+from typing import NamedTuple
+
+from controller.policy.stopping import RULES, StopRule, make_rule
+from controller.policy.types import EvalInContext, EvalPoint, Peers, PolicySpec, Verb, Verdict
+from sim.workload import Evals
+
+VECTOR_FROM = 4096  # evals from which on importing numpy pays
+
+
+class RuleSpec(NamedTuple):
+    """A stop rule and its modifiers, by name and parameters."""
+
+    rule: PolicySpec
+    modifiers: tuple[PolicySpec, ...] = ()
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What it looks at besides the score: names of `EvalPoint` fields."""
+        return frozenset(RULES[self.rule.name].needs) if self.rule.name in RULES else frozenset()
+
+    def make(self) -> StopRule:
+        """Raises `ParamError` for what does not exist or is out of bounds."""
+        return make_rule(self.rule, self.modifiers)
+
+
+class Foreseen(NamedTuple):
+    """The first STOP of a job: at which eval (from 0), the verdict, and the best eval up to it."""
+
+    eval: int
+    verdict: Verdict
+    best: int
+
+
+def point(evals: Evals, number: int, *, context: bool, peers: Peers | None = None) -> EvalPoint:
+    """Eval ``number`` (from 0) as a rule sees it; with its context if the rule looks at it."""
+    plain = EvalPoint(number + 1, evals.scores[number])
+    if not context:
+        return plain
+    loss = evals.losses[number] if len(evals.losses) else None
+    return EvalInContext.of(plain, progress=evals.at[number], loss=loss, peers=peers)
+
+
+def first_stop(rule: StopRule, evals: Evals, *, context: bool = True) -> Foreseen | None:
+    """By the streaming rule, eval by eval."""
+    state = rule.initial()
+    best, highest = 0, -inf
+    for number, score in enumerate(evals.scores):
+        if not isfinite(score):
+            continue
+        if score > highest:
+            best, highest = number, score
+        state, verdict = rule.observe(state, point(evals, number, context=context))
+        if verdict.verb is Verb.STOP:
+            return Foreseen(number, verdict, best)
+    return None
+
+
+def foresee(spec: RuleSpec, evals: Sequence[Evals | None]) -> list[Foreseen | None]:
+    """The first STOP of every job, or None; by the vectorised form where there is one and it pays.
+
+    Raises:
+        ParamError: the rule, a modifier or a parameter does not exist or is out of bounds.
+    """
+    rule = spec.make()
+    if sum(len(e.at) for e in evals if e is not None) >= VECTOR_FROM:
+        from sim import vectorised
+
+        if vectorised.covers(spec):
+            return vectorised.foresee(spec, evals)
+    context = bool(spec.needs)
+    return [None if e is None else first_stop(rule, e, context=context) for e in evals]

@@ -1,0 +1,81 @@
+"""A discrete-event kernel: a heap of (time, ticket), a feed of arrivals, and nothing else.
+
+Everything that is to happen at one instant happens before anybody decides: first the events of the heap, in
+the order in which they were scheduled, then the arrivals of that instant, then ``settle``, once. What
+settling schedules for the same instant (a release without delay) makes another round of the same instant.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+from typing import Any
+
+Handler = Callable[[Any], None]
+
+
+class Kernel:
+    """Virtual time. Times may be ints or floats; ints stay exact."""
+
+    __slots__ = ("_cancelled", "_heap", "_ticket", "events", "now")
+
+    def __init__(self) -> None:
+        self.now: float = 0
+        self.events = 0  # handled so far, arrivals among them
+        self._heap: list[tuple[float, int, Handler, Any]] = []
+        self._ticket = 0
+        self._cancelled: set[int] = set()
+
+    def at(self, time: float, handler: Handler, subject: Any) -> int:
+        """Call ``handler(subject)`` at ``time``; the ticket is for `cancel`.
+
+        Raises:
+            ValueError: ``time`` has passed, or is no finite number.
+        """
+        if not self.now <= time < math.inf:
+            raise ValueError(f"time: {time!r}, expected a finite time of at least now, {self.now!r}")
+        self._ticket = ticket = self._ticket + 1
+        heappush(self._heap, (time, ticket, handler, subject))
+        return ticket
+
+    def cancel(self, ticket: int) -> None:
+        """What was scheduled under this ticket, and did not happen yet, will not happen."""
+        self._cancelled.add(ticket)
+
+    def run(
+        self, feed: Iterator[tuple[float, Any]], arrive: Handler, settle: Callable[[float], None]
+    ) -> None:
+        """Until nothing is left to happen.
+
+        Args:
+            feed: (time, subject) in the order of time; ``arrive(subject)`` is called at that time.
+            settle: called with the time, after all that happened at it.
+        """
+        heap, cancelled = self._heap, self._cancelled
+        coming, subject = next(feed, (math.inf, None))
+        while True:
+            if heap and heap[0][0] <= coming:
+                now = heap[0][0]
+                happened = 0
+                while heap and heap[0][0] == now:
+                    event = heappop(heap)
+                    if cancelled and event[1] in cancelled:
+                        cancelled.remove(event[1])
+                        continue
+                    self.now = now
+                    happened += 1
+                    event[2](event[3])
+            elif coming < math.inf:
+                now = coming
+                happened = 0
+            else:
+                return
+            while coming == now:
+                self.now = now
+                happened += 1
+                arrive(subject)
+                coming, subject = next(feed, (math.inf, None))
+            if happened:
+                self.events += happened
+                settle(now)

@@ -1,0 +1,73 @@
+"""Every delay and cost of the virtual world, each a named field with its unit. All default to nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from controller.policy.params import check, param
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """What takes time besides training.
+
+    Raises:
+        ParamError: a value is negative, not finite or no number; the message names the field.
+    """
+
+    start_delay: float = param(
+        0.0, unit="s", doc="from admission until the run makes progress, at every start; GPUs held", ge=0.0
+    )
+    restart_cost: float = param(
+        0.0, unit="s", doc="on top of it, when a preempted run starts again; GPUs held", ge=0.0
+    )
+    suspend_delay: float = param(
+        0.0,
+        unit="s",
+        doc="from the decision to stop or preempt until the pods are gone; GPUs held, no progress",
+        ge=0.0,
+    )
+    retain_time: float = param(
+        0.0, unit="s", doc="copying the best checkpoint away before a stopped run is suspended", ge=0.0
+    )
+    eval_cost: float = param(
+        0.0, unit="s", doc="of each eval, while which training stands still; GPUs held", ge=0.0
+    )
+    eval_delay: float = param(
+        0.0, unit="s", doc="from the end of an eval until its score is known; the run goes on", ge=0.0
+    )
+    checkpoint_interval: float = param(
+        0.0,
+        unit="s of training",
+        doc="between checkpoints; a preempted run goes back to its last one; 0: it never loses anything",
+        ge=0.0,
+    )
+    checkpoint_on_preempt: bool = param(
+        True, unit="yes or no", doc="a preempted run writes one more checkpoint first, and loses nothing"
+    )
+    checkpoint_time: float = param(
+        0.0, unit="s", doc="of that one more checkpoint; GPUs held, no progress", ge=0.0
+    )
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if type(value) is int:
+                object.__setattr__(self, f.name, float(value))
+        check(self, "latencies")
+
+    @property
+    def none(self) -> bool:
+        """Whether nothing but training takes time."""
+        return not any(
+            (
+                self.start_delay,
+                self.restart_cost,
+                self.suspend_delay,
+                self.retain_time,
+                self.eval_cost,
+                self.eval_delay,
+                self.checkpoint_interval and not self.checkpoint_on_preempt,
+                self.checkpoint_time,
+            )
+        )

@@ -1,0 +1,87 @@
+"""Stop rules over whole matrices of scores: the one decision that exists twice.
+
+It is here for speed alone, and a property test holds it equal to the streaming form
+(`sim.foresight.first_stop`), which is the one that counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from controller.policy.params import build
+from controller.policy.stopping.kdeclines import KDeclines, KDeclinesParams
+from controller.policy.stopping.warmup import WarmUp, WarmUpParams
+from controller.policy.types import Verb, Verdict
+from sim.foresight import Foreseen, RuleSpec, first_stop
+from sim.workload import Evals
+
+Scores = npt.NDArray[np.float64]
+
+
+def covers(spec: RuleSpec) -> bool:
+    """Whether this rule has a vectorised form: k declines, with or without a warm-up."""
+    return spec.rule.name == KDeclines.name and all(m.name == WarmUp.name for m in spec.modifiers)
+
+
+def foresee(spec: RuleSpec, evals: Sequence[Evals | None]) -> list[Foreseen | None]:
+    """The first STOP of every job, jobs with as many evals taken together.
+
+    Jobs of which an eval is missing (its score is not finite) go through the streaming form.
+    """
+    by_length: dict[int, list[int]] = {}
+    for row, e in enumerate(evals):
+        if e is not None and len(e.scores):
+            by_length.setdefault(len(e.scores), []).append(row)
+    found: list[Foreseen | None] = [None] * len(evals)
+    k, min_delta, _ = _params(spec)
+    for rows in by_length.values():
+        scores = np.array([e.scores for row in rows if (e := evals[row]) is not None], dtype=np.float64)
+        stops = first_stops(spec, scores)
+        hit = np.flatnonzero(stops >= 0)
+        falls = scores[:, :-1] - scores[:, 1:] > min_delta
+        bests = _bests(scores[hit], stops[hit])
+        for at, stop, best in zip(hit.tolist(), stops[hit].tolist(), bests, strict=True):
+            streak = k
+            while streak < stop and falls[at, stop - streak - 1]:
+                streak += 1
+            verdict = Verdict(Verb.STOP, "ConsecutiveDeclines", streak, k)
+            found[rows[at]] = Foreseen(stop, verdict, best)
+        for at in np.flatnonzero(~np.isfinite(scores).all(axis=1)).tolist():
+            e = evals[rows[at]]
+            assert e is not None
+            found[rows[at]] = first_stop(spec.make(), e, context=False)
+    return found
+
+
+def first_stops(spec: RuleSpec, scores: Scores) -> npt.NDArray[np.int64]:
+    """First STOP of each row of (jobs, evals) scores, -1 where there is none."""
+    k, min_delta, min_evals = _params(spec)
+    jobs, evals = scores.shape
+    falls = scores[:, :-1] - scores[:, 1:] > min_delta
+    # A streak of k ends at eval i where the k falls before it are all there; a streak that was long enough
+    # during the warm-up stops at the first eval after it if it still goes on.
+    streaks = np.ones((jobs, max(0, evals - k)), dtype=bool)
+    for back in range(k):
+        streaks &= falls[:, back : back + streaks.shape[1]]
+    first = max(k, min_evals - 1)  # index of the first eval at which a stop may be
+    streaks = streaks[:, first - k :]
+    if not streaks.shape[1]:
+        return np.full(jobs, -1, dtype=np.int64)
+    return np.where(streaks.any(axis=1), streaks.argmax(axis=1) + first, -1)
+
+
+def _bests(scores: Scores, stops: npt.NDArray[np.int64]) -> list[int]:
+    """The first highest score up to the stop, in each row."""
+    seen = np.arange(scores.shape[1])[None, :] <= stops[:, None]
+    best: list[int] = np.where(seen, scores, -np.inf).argmax(axis=1).tolist()
+    return best
+
+
+def _params(spec: RuleSpec) -> tuple[int, float, int]:
+    """(k, min_delta, evals before which nothing stops)."""
+    rule = build(KDeclinesParams, spec.rule.params, spec.rule.name)
+    warm_ups = [build(WarmUpParams, m.params, m.name).min_evals for m in spec.modifiers]
+    return rule.k, rule.min_delta, max(warm_ups, default=1)
