@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from controller import names
 from controller.policy.jobs import ScrapeOutcome, ScrapeView
@@ -178,14 +179,16 @@ def _start(line: bytes) -> str:
 
 def _samples(lines: list[str], limits: Limits) -> Iterable[_Sample]:
     for line in lines:
-        shown = repr(printable(line, 160))
-        try:
-            (sample,) = (s for family in text_string_to_metric_families(line) for s in family.samples)
-        except Exception as error:  # ValueError, IndexError or OverflowError, by the kind of rubbish
-            raise _refuse(f"line {shown} cannot be read ({type(error).__name__}); {_EXPECTED}") from None
-        if not line[line.rfind("}") + 1 :].isascii():
+        if not line.isascii() and not line[line.rfind("}") + 1 :].isascii():
             # int() and float() read the digits of every script, Prometheus reads ASCII.
-            raise _refuse(f"line {shown} has a value that is not written in ASCII; {_EXPECTED}")
+            raise _refuse(f"line {_shown(line)} has a value that is not written in ASCII; {_EXPECTED}")
+    try:
+        parsed = _parsed("\n".join(lines))
+    except Exception:  # the page as a whole does not say which line it was
+        parsed = []
+    if len(parsed) != len(lines):
+        parsed = [_parsed_line(line) for line in lines]
+    for sample in parsed:
         for label, value in sample.labels.items():
             if len(value) > limits.label_chars:
                 what = f"value of label {printable(label)!r} too long"
@@ -195,7 +198,23 @@ def _samples(lines: list[str], limits: Limits) -> Iterable[_Sample]:
             name = name.removesuffix(_TOTAL)  # a gauge that the trainer declared as a counter
         elif name + _TOTAL == names.METRIC_EVALS_TOTAL:
             name = names.METRIC_EVALS_TOTAL
-        yield _Sample(name, dict(sample.labels), _float(sample.value))
+        yield _Sample(name, sample.labels, _float(sample.value))
+
+
+def _parsed(text: str) -> list[Sample]:
+    return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+
+
+def _parsed_line(line: str) -> Sample:
+    try:
+        (sample,) = _parsed(line)
+    except Exception as error:  # ValueError, IndexError or OverflowError, by the kind of rubbish
+        raise _refuse(f"line {_shown(line)} cannot be read ({type(error).__name__}); {_EXPECTED}") from None
+    return sample
+
+
+def _shown(line: str) -> str:
+    return repr(printable(line, 160))
 
 
 def _float(value: float) -> float:

@@ -349,7 +349,7 @@ def test_the_picture_marks_best_and_stop_and_is_small(tmp_path: Path) -> None:
     colours = [colour for _, colour in image.getcolors(1 << 20) or ()]
     for wanted in (picture.STOP, picture.BEST, picture.EVAL, picture.PROXY):
         exact = ImageColor.getrgb(wanted)
-        assert min(sum(abs(a - b) for a, b in zip(exact, c, strict=True)) for c in colours) < 24, wanted  # type: ignore[misc,arg-type]
+        assert min(sum(abs(a - b) for a, b in zip(exact, c, strict=True)) for c in colours) < 60, wanted  # type: ignore[misc,arg-type]
     picture.draw(
         describe([Chronicle("demo/a", Role.HEALTHY)], 1.0), tmp_path / "empty.png"
     )  # nothing happened at all

@@ -1,0 +1,41 @@
+"""`python -m tests.bench [NAME …]`: run the benchmarks, print their table, write build/bench.json."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from rich.console import Console
+
+from tests.bench import bench_handback, bench_scrape
+from tests.bench.rows import Row, show, write
+
+BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Iterator[Row]]] = {
+    "scrape": bench_scrape.run,
+    "handback": bench_handback.run,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; none: all")
+    parser.add_argument("--out", type=Path, default=Path("build/bench.json"), help="default %(default)s")
+    given = parser.parse_args()
+    unknown = set(given.names) - BENCHMARKS.keys()
+    if unknown:
+        parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
+    console = Console()
+    rows: list[Row] = []
+    for name in given.names or BENCHMARKS:
+        console.print(f"{name} …", style="dim")
+        rows += BENCHMARKS[name](lambda line: console.print(f"  {line}", style="dim", markup=False))
+    show(rows, console)
+    write(rows, given.out)
+    console.print(f"written to {given.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
