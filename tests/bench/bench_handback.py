@@ -46,7 +46,7 @@ def run(say: Callable[[str], None]) -> Iterator[Row]:
             say(f"round {number} of {ROUNDS}: next pods running {rounds[-1][-1]:.2f} s after the decision")
         by_hand = [_by_hand(built, by_role[Role.WAITING], number) for number in range(1, ROUNDS + 1)]
     gone, running = ([b[i] for b in by_hand] for i in (0, 1))
-    names = ["retained and verified", "suspended", "pods gone", "next admitted", "next pods running"]
+    names = ["best retained, verified", "suspended", "pods gone", "next admitted", "next pods running"]
     for i, name in enumerate(names):
         floor = [g + r for g, r in by_hand] if name == names[-1] else gone if name == "pods gone" else []
         yield median_row(f"hand-back: decision -> {name}", [r[i] for r in rounds], "s", floor)
