@@ -1,0 +1,185 @@
+"""What the demo does not show, with the same real parts: real trainers, nodes, operator pod, API server.
+
+Every job here is the sample over-optimising run, hurried; each test changes one thing about it.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from controller import names
+from deploy.local.acquire import Found
+from deploy.local.demo import cast
+from deploy.local.demo.facts import Role
+from deploy.local.demo.stage import SYSTEM, Stage, stage
+from deploy.local.errors import PlaneError
+from deploy.local.report import silent
+
+pytestmark = pytest.mark.timeout(240)
+
+NAMESPACE = "story"
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def story(tools: dict[str, Found], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    scenes = cast.load(namespace=NAMESPACE)
+    with stage(tmp_path_factory.mktemp("story") / "plane", scenes.node_labels, silent) as built:
+        built.apply(
+            [s for s in scenes.supplies if s["kind"] != "Namespace" or s["metadata"]["name"] == NAMESPACE]
+        )
+        yield built
+
+
+def sample(name: str, **spec: Any) -> Json:
+    """The over-optimising sample under another name, at twice its pace, with fields of its spec changed."""
+    scenes = cast.load(namespace=NAMESPACE)
+    job: Json = copy.deepcopy(dict(next(j for j, role in scenes.jobs if role is Role.OVER_OPTIMISING)))
+    text = json.dumps(job).replace("overoptimising", name)
+    job = json.loads(text.replace("--step-seconds=0.2", "--step-seconds=0.1"))
+    job["spec"].update(spec)
+    return job
+
+
+def get(story: Stage, kind: str, name: str) -> Json:
+    found: Json = json.loads(story.plane.kubectl("-n", NAMESPACE, "get", kind, name, "-o", "json"))
+    return found
+
+
+def wait(story: Stage, name: str, what: str, ready: Callable[[Json], Any], seconds: float = 120.0) -> Json:
+    """The RLHFJob once ``ready(status)`` holds; fails with its status and the operator's last words."""
+    deadline = time.monotonic() + seconds
+    while True:
+        job = get(story, "rlhfjob", name)
+        if ready(job.get("status") or {}):
+            return job
+        if time.monotonic() > deadline:
+            status = json.dumps(job.get("status"), indent=1)
+            pytest.fail(f"{name}: not {what} within {seconds:g} s\n{status}\n{story.operator_log(30)}")
+        time.sleep(0.3)
+
+
+def condition(status: Json, type_: str) -> tuple[str, str, str]:
+    for c in status.get("conditions") or ():
+        if c["type"] == type_:
+            return c["status"], c["reason"], c["message"]
+    return "", "", ""
+
+
+def stopped(status: Json) -> bool:
+    return (
+        condition(status, "GPUsReleased")[0] == "True" and condition(status, "TerminationTarget")[0] == "True"
+    )
+
+
+def steps(status: Json) -> list[int]:
+    return [int(line.split()[0]) for line in status.get("evals") or ()]
+
+
+def delete(story: Stage, name: str) -> None:
+    story.plane.kubectl("-n", NAMESPACE, "delete", "rlhfjob", name, "--wait=true", "--timeout=60s")
+
+
+def test_resume_from_best_end_to_end_then_deleting_keeps_what_was_retained(story: Stage) -> None:
+    story.apply([sample("again")])
+    first = wait(story, "again", "stopped", stopped)["status"]
+    best = first["best"]["step"]
+    assert best < first["decision"]["step"]
+    patch = json.dumps({"spec": {"resume": {"id": "one-more", "from": "Best"}}})
+    story.plane.kubectl("-n", NAMESPACE, "patch", "rlhfjob", "again", "--type=merge", "-p", patch)
+    resumed = wait(
+        story,
+        "again",
+        "running again",
+        lambda s: s.get("attempt") == 2 and condition(s, "Running")[0] == "True",
+    )["status"]
+    assert condition(resumed, "Resumed")[:2] == ("True", "Resumed")
+    run = json.loads(get(story, "configmap", "again" + names.RUN_CONFIGMAP_SUFFIX)["data"][names.RUN_KEY])
+    kept = first["retained"][-1]["step"]
+    assert (run["attempt"], run["resume"]["step"]) == (2, kept)
+    # The restored checkpoint is the retained one, and the trainer really goes on from its step.
+    more = wait(story, "again", "evaluating again", lambda s: any(x > best for x in steps(s)))["status"]
+    after = [x for x in steps(more) if x > kept]
+    assert after[0] == kept + 10
+    logs = story.plane.kubectl("-n", NAMESPACE, "logs", "-l", f"{names.LABEL_JOB}=again", "--tail=200")
+    assert f"step {kept}" in logs
+    # It over-optimises again, and is stopped again.
+    second = wait(story, "again", "stopped again", stopped)["status"]
+    assert second["decision"]["time"] > first["decision"]["time"]
+    folder = story.claim_folder(NAMESPACE, "retained")
+    kept_files = sorted(folder.rglob("manifest.json"))
+    assert kept_files
+    delete(story, "again")
+    with pytest.raises(PlaneError, match="not found"):
+        wait_gone(story, "job", "again")
+    assert sorted(folder.rglob("manifest.json")) == kept_files
+
+
+def wait_gone(story: Stage, kind: str, name: str) -> None:
+    for _ in range(100):
+        get(story, kind, name)
+        time.sleep(0.2)
+
+
+def test_shadow_says_what_it_would_do_and_the_run_goes_on_to_its_end(story: Stage) -> None:
+    story.apply([sample("watched", mode="Shadow")])
+    status = wait(story, "watched", "judged", lambda s: s.get("decision"))["status"]
+    assert status["decision"]["mode"] == "Shadow"
+    assert condition(status, "TerminationTarget")[:2] == ("False", "Shadow")
+    done = wait(story, "watched", "completed", lambda s: condition(s, "Completed")[0] == "True")["status"]
+    assert done.get("secured") is None
+    assert done.get("retained") in (None, [])
+    pins = story.claim_folder(NAMESPACE, "checkpoints") / "watched" / names.PINS_FOLDER
+    assert not pins.exists()
+    delete(story, "watched")
+
+
+def test_the_operator_killed_in_the_middle_of_a_stop_goes_on_where_it_was(story: Stage) -> None:
+    story.apply([sample("survivor")])
+    wait(story, "survivor", "being stopped", lambda s: condition(s, "TerminationTarget")[0] == "True", 120)
+    kill = (
+        "-n",
+        SYSTEM,
+        "delete",
+        "pod",
+        "-l",
+        "app.kubernetes.io/name=evalstop",
+        "--grace-period=0",
+        "--force",
+    )
+    story.plane.kubectl(*kill)
+    status = wait(story, "survivor", "stopped", stopped)["status"]
+    assert len(status["retained"]) == 1
+    assert get(story, "job", "survivor")["spec"]["suspend"] is True
+    delete(story, "survivor")
+
+
+def test_an_unknown_metric_is_told_with_the_names_seen_and_stops_nothing(story: Stage) -> None:
+    metrics = [{"name": "silver_reward", "direction": "Maximize", "role": "Primary"}]
+    story.apply([sample("misnamed", metrics=metrics)])
+    status = wait(
+        story, "misnamed", "told", lambda s: condition(s, "MetricsAvailable")[1] == "MetricMissing"
+    )["status"]
+    message = condition(status, "MetricsAvailable")[2]
+    assert "'silver_reward'" in message
+    assert "gold_reward" in message
+    assert not status.get("decision")
+    delete(story, "misnamed")
+
+
+def test_a_gang_larger_than_the_pool_is_refused_with_the_numbers_and_blocks_nobody(story: Stage) -> None:
+    wide = sample("wide", gang={"replicas": 2, "gpusPerReplica": 16})
+    container = wide["spec"]["workload"]["template"]["spec"]["template"]["spec"]["containers"][0]
+    container["resources"]["limits"]["nvidia.com/gpu"] = "16"
+    story.apply([wide, sample("beside")])
+    told = wait(story, "wide", "refused", lambda s: condition(s, "Admitted")[1] == "TooLarge")["status"]
+    assert "16 is more than the 2 GPUs" in condition(told, "Admitted")[2]
+    wait(story, "beside", "running", lambda s: condition(s, "Running")[0] == "True")
+    delete(story, "wide")
+    delete(story, "beside")
