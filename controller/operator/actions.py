@@ -6,12 +6,12 @@ name the uid they mean. No action decides whether it should happen: that was the
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from typing import Any
 
 from controller import names, workloads
 from controller.checkpoints.jobs import AccessRefused, AccessSettings, access_job, is_released, release_patch
+from controller.checkpoints.jobs import request_id as request_id_of
 from controller.kube.cache import Cache
 from controller.kube.client import Api
 from controller.kube.errors import AlreadyExists, Conflict, NotFound, Refused, Unavailable
@@ -27,6 +27,7 @@ from controller.policy.jobs import (
     Action,
     CreateWorkload,
     ForgetAccess,
+    JobRecord,
     SetFinalizer,
     StartAccess,
     StartWorkload,
@@ -156,13 +157,30 @@ class Actions:
             ),
         )
 
+    async def discard_unreleased(self, loaded: Loaded, record: JobRecord) -> None:
+        """Delete access Jobs that a crash left between create and start, if nobody waits for them any more.
+
+        They would wait for ever: deadline and time to live count from the start.
+        """
+        waited = record.access.request_id if record.access is not None else None
+        for job in self._world.unreleased(loaded.obj):
+            if request_id_of(job) != waited:
+                await self._forget_access(loaded, request_id_of(job))
+
     async def _forget_access(self, loaded: Loaded, request_id: str) -> None:
         found = self._world.access_job(loaded.obj, request_id)
-        if found is not None:
-            metadata = found["metadata"]
-            with contextlib.suppress(NotFound, Conflict):  # gone, or a namesake is there by now
-                await self._api.delete(JOBS, metadata["name"], metadata["namespace"], metadata["uid"])
-        self._world.forget_access(loaded, request_id, found["metadata"]["uid"] if found is not None else None)
+        if found is None:
+            self._world.forget_access(loaded, request_id, None)
+            return
+        metadata = found["metadata"]
+        try:
+            await self._api.delete(JOBS, metadata["name"], metadata["namespace"], metadata["uid"])
+        except NotFound:
+            self._cache.drop(JOBS, found)
+        except Conflict as error:  # a namesake is there by now, or the server was not sure
+            await self._refresh(JOBS, found)
+            raise Stale(f"Job {metadata['name']}: {error}") from error
+        self._world.forget_access(loaded, request_id, metadata["uid"])
 
     # -- the RLHFJob itself ----------------------------------------------------------------------------------
 
@@ -209,12 +227,19 @@ class Actions:
             self._cache.drop(resource, obj)
             raise Stale(f"{resource.kind} {name} is gone") from error
         except Conflict as error:
-            try:
-                self._cache.put(resource, await self._api.get(resource, name, namespace))
-            except NotFound:
-                self._cache.drop(resource, obj)
+            await self._refresh(resource, obj)
             raise Stale(f"{resource.kind} {name}: {error}") from error
         self._cache.put(resource, answer)
+
+    async def _refresh(self, resource: Resource, obj: Object) -> None:
+        """Read an object anew: the watch may be behind."""
+        metadata = obj["metadata"]
+        try:
+            found = await self._api.get(resource, metadata["name"], metadata.get("namespace"))
+        except NotFound:
+            self._cache.drop(resource, obj)
+        else:
+            self._cache.put(resource, found)
 
 
 def _must_be_ours(resource: Resource, found: Object, loaded: Loaded) -> None:

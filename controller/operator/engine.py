@@ -20,7 +20,7 @@ from controller.kube.client import Api
 from controller.kube.connect import Connection
 from controller.kube.errors import ApiError, NotFound
 from controller.kube.events import Recorder
-from controller.kube.resources import GPUPOOLS, NODES, Resource
+from controller.kube.resources import GPUPOOLS, NODES, PODS, Resource
 from controller.kube.trim import Object
 from controller.kube.watch import WatchShell
 from controller.metrics import AddressPolicy, ScrapeLoop, Scraper
@@ -34,6 +34,7 @@ from controller.operator.foreign import ForeignPods
 from controller.operator.health import Health, HealthServer, measure_lag
 from controller.operator.job_pass import JobPass
 from controller.operator.metrics import Metrics
+from controller.operator.nodes import place
 from controller.operator.pool_pass import PoolPass
 from controller.operator.queue import Closed, Locks, WorkQueue
 from controller.operator.settings import Settings
@@ -122,6 +123,7 @@ class Engine:
         self.world.changed = self.jobs.add
         self.world.pool_changed = self._pool_later
         self.cache.subscribe(self._node_changed)
+        self.cache.subscribe(self._pod_changed)
         self._set_up_health()
 
     # -- the life of the process -----------------------------------------------------------------------
@@ -146,7 +148,8 @@ class Engine:
         finally:
             await _cancel(tasks)
             if self._shell is not None:
-                await self._shell.stop()
+                # A process that ends in failure leaves kopf's thread, a daemon, behind.
+                await self._shell.stop(8.0 if code == 0 else 0.0)
             await self.server.stop()
             await self.api.close()
             if self._decisions is not None:
@@ -289,6 +292,16 @@ class Engine:
             return
         for pool in list(self.cache.values(GPUPOOLS)):
             self._pool_later(pool["metadata"]["name"])
+
+    def _pod_changed(self, resource: Resource, old: Object | None, new: Object | None) -> None:
+        """A pod took or gave back a place on a node. Not every such pod has a job that would tell the pool:
+        those of a deleted job hold their GPUs until they are gone."""
+        if resource != PODS:
+            return
+        places = {place(obj) for obj in (old, new)}
+        for node in (places - {None}) if len(places) > 1 else ():
+            if node is not None and (pool := self.taints.owner_of(node)) is not None:
+                self._pool_later(pool)
 
     def _offer(self, key: JobKey, pool: str, view: JobView | None) -> None:
         """A job stands otherwise before its pool than it did: the pool is to look."""

@@ -87,6 +87,7 @@ class JobPass:
         self._offer(key, str((thought.loaded.obj.get("spec") or {}).get("pool") or ""), thought.view)
         self._targets.follow(thought.loaded)
         await self._act(thought)
+        await self._actions.discard_unreleased(thought.loaded, thought.plan.record)
         for event in thought.plan.events:
             await self._recorder.post(thought.loaded.obj, event.reason, event.message, warning=event.warning)
         self._queue.later(key, self._next(thought))

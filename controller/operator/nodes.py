@@ -30,6 +30,11 @@ def _quantity(value: Any) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
+def place(pod: Object | None) -> str | None:
+    """The node on which a pod holds what it asked for; None: it is not there, has none, or is terminal."""
+    return None if pod is None or is_terminal(pod) else node_of(pod)
+
+
 def node_gpus(node: Object) -> int:
     """Allocatable GPUs."""
     return _quantity(((node.get("status") or {}).get("allocatable") or {}).get(names.GPU_RESOURCE))

@@ -77,10 +77,14 @@ class WorkQueue:
         self._wake.set()
 
     def sooner(self, key: str, delay: float) -> None:
-        """Like ``later``, but a timer that ends before stays, and a key that waits already is left alone."""
-        if key in self._ready or key in self._again:
-            return
-        if self._due.get(key, float("inf")) > self._now() + delay:
+        """Have ``key`` worked on in ``delay`` seconds at the latest: for events of which one pass sees many.
+
+        A key that is being worked on is worked on once more right afterwards: a timer would be replaced by
+        the one that the work ends with.
+        """
+        if key in self._active:
+            self.add(key)
+        elif key not in self._ready and self._due.get(key, float("inf")) > self._now() + delay:
             self.later(key, delay)
 
     def retry(self, key: str) -> float:

@@ -23,11 +23,18 @@ class Taints:
 
     def owners(self) -> Mapping[str, str]:
         """Node name -> pool name."""
-        selectors = [
+        return nodes.assign(self._selectors(), self._cache.values(NODES))
+
+    def owner_of(self, node: str) -> str | None:
+        """The pool of one node; None: it is in none, or not there."""
+        found = self._cache.get(NODES, node)
+        return nodes.assign(self._selectors(), [found]).get(node) if found is not None else None
+
+    def _selectors(self) -> list[tuple[str, dict[str, str]]]:
+        return [
             (pool.metadata.name, {label.key: label.value for label in pool.spec.node_selector})
             for pool in self._world.pools()
         ]
-        return nodes.assign(selectors, self._cache.values(NODES))
 
     def nodes_of(self, pool: str) -> frozenset[str]:
         return frozenset(node for node, owner in self.owners().items() if owner == pool)

@@ -13,7 +13,7 @@ from typing import Any
 from controller import names, workloads
 from controller.api import convert
 from controller.api.gpupool import GPUPool
-from controller.checkpoints.jobs import COMPONENT, parse_result
+from controller.checkpoints.jobs import COMPONENT, is_released, parse_result
 from controller.checkpoints.jobs import request_id as access_request_id
 from controller.kube.cache import Cache, job_key, key_of
 from controller.kube.resources import CONFIGMAPS, GPUPOOLS, JOBS, PODS, RLHFJOBS, Resource
@@ -260,6 +260,10 @@ class World:
         """The access Job of a request, if it is there and was made for this very RLHFJob."""
         return next((job for job in self._access_jobs(obj) if access_request_id(job) == request_id), None)
 
+    def unreleased(self, obj: Object) -> list[Object]:
+        """Access Jobs of this very RLHFJob that were created but not set going."""
+        return [job for job in self._access_jobs(obj) if not is_released(job)]
+
     def _read_desired(self, key: JobKey, obj: Object, pool: GPUPool | None) -> Desired:
         # Validating a spec takes about a millisecond, a pass everything else a tenth of that.
         stamp = (
@@ -304,6 +308,8 @@ class World:
         pods = self.cache.of_job(PODS, key_of(obj))
         views = []
         for job in self._access_jobs(obj):
+            if not is_released(job):
+                continue  # created but not set going: to the brain it is not started yet
             own = [pod for pod in pods if controlled_by(pod, job["metadata"]["uid"])]
             views.append(parse_result(job, own))
         known = {view.request_id for view in views}

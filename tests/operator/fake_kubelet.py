@@ -11,6 +11,7 @@ import json
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from kubernetes import client, watch
@@ -127,13 +128,16 @@ class FakeKubelet:
 
     def _node_status(self) -> dict[str, Any]:
         room = {"cpu": "64", "memory": "64Gi", "pods": "110", GPUS: str(self._gpus)}
-        ready = {"type": "Ready", "status": "True", "reason": "Fake", "message": "played by a test"}
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        ready = {"type": "Ready", "status": "True", "reason": "Fake", "lastHeartbeatTime": now}
         return {"capacity": room, "allocatable": room, "conditions": [ready]}
 
     def _beat(self) -> None:
         while not self._stop.wait(8.0):
             for name in self._nodes:
-                with contextlib.suppress(ApiException):
+                with contextlib.suppress(ApiException, HTTPError):
+                    lease = {"spec": {"renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")}}
+                    self._leases.patch_namespaced_lease(name, "kube-node-lease", lease)
                     self._core.patch_node_status(name, {"status": self._node_status()})
 
     def _follow(self) -> None:

@@ -53,6 +53,7 @@ class CountingApi(Api):
         self.crash_at: int | None = None
         self.crash_after = False
         self.crashed = asyncio.Event()
+        self.fatal_write: str | None = None
         self.fault: Fault | None = None
 
     async def _request(
@@ -61,16 +62,20 @@ class CountingApi(Api):
         counted = method != "GET" and "/events" not in path and "dryRun" not in (query or {})
         if self.crashed.is_set():
             raise Crash
+        fatal = False
         if counted:
             self.writes.append(f"{method} {path}")
-            if self.crash_at == len(self.writes) and not self.crash_after:
+            fatal = self.crash_at == len(self.writes)
+            if fatal and not self.crash_after:
+                self.fatal_write = f"{method} {path}"
                 self.crashed.set()
                 raise Crash
         send = partial(super()._request, method, path, query, body, content_type)
         if counted and self.fault is not None:
             return await self.fault(method, path, send)
         answer = await send()
-        if counted and self.crash_at == len(self.writes):
+        if fatal:
+            self.fatal_write = f"{method} {path}"
             self.crashed.set()
             raise Crash
         return answer
@@ -111,6 +116,9 @@ class Rig:
         stop = asyncio.Event()
         task = asyncio.create_task(engine.run(stop))
         hurry = asyncio.create_task(self._hurry(engine))
+        test = asyncio.current_task()
+        assert test is not None
+        task.add_done_callback(lambda _: None if stop.is_set() else test.cancel("the operator ended"))
         try:
             yield engine
         finally:
@@ -134,7 +142,8 @@ class Rig:
         finished = asyncio.create_task(eventually(done, 30.0, "the operator to go on where it was"))
         crashed = asyncio.create_task(api.crashed.wait())
         await asyncio.wait([life, finished, crashed], return_when=asyncio.FIRST_COMPLETED)
-        stop.set()
+        if not api.crashed.is_set():
+            stop.set()
         waiters = (finished, crashed, hurry)
         failed = finished.exception() if finished.done() else None
         for waiter in waiters:
@@ -143,7 +152,7 @@ class Rig:
         if failed is not None:
             raise failed
         assert not isinstance(ended, Exception), ended
-        return api.writes[-1] if api.crashed.is_set() else None
+        return api.fatal_write
 
     async def _hurry(self, engine: Engine) -> None:
         """Five seconds between scrapes are the least the API allows: too many for a test."""
