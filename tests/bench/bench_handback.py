@@ -23,11 +23,7 @@ from tests.bench.rows import Row, median_row
 
 ROUNDS = 5
 _PATIENCE_S = 120.0
-_STAGES = (
-    ("retained and verified", "retained_at"),
-    ("suspended", "suspended_at"),
-    ("pods gone", "pods_gone_at"),
-)
+_STAGES = ("best retained, verified", "suspended", "pods gone", "next admitted", "next pods running")
 
 Job = dict[str, Any]
 
@@ -46,14 +42,13 @@ def run(say: Callable[[str], None]) -> Iterator[Row]:
             say(f"round {number} of {ROUNDS}: next pods running {rounds[-1][-1]:.2f} s after the decision")
         by_hand = [_by_hand(built, by_role[Role.WAITING], number) for number in range(1, ROUNDS + 1)]
     gone, running = ([b[i] for b in by_hand] for i in (0, 1))
-    names = ["best retained, verified", "suspended", "pods gone", "next admitted", "next pods running"]
-    for i, name in enumerate(names):
-        floor = [g + r for g, r in by_hand] if name == names[-1] else gone if name == "pods gone" else []
+    for i, name in enumerate(_STAGES):
+        floor = [g + r for g, r in by_hand] if name == _STAGES[-1] else gone if name == "pods gone" else []
         yield median_row(f"hand-back: decision -> {name}", [r[i] for r in rounds], "s", floor)
-    steps = [[r[i] - (r[i - 1] if i else 0.0) for r in rounds] for i in range(len(names))]
-    for i, name in enumerate(names):
+    steps = [[r[i] - (r[i - 1] if i else 0.0) for r in rounds] for i in range(len(_STAGES))]
+    for i, name in enumerate(_STAGES):
         floor = {"pods gone": gone, "next pods running": running}.get(name, [])
-        before = names[i - 1] if i else "decision"
+        before = _STAGES[i - 1] if i else "decision"
         yield median_row(f"hand-back stage: {before} -> {name}", steps[i], "s", floor)
 
 
@@ -102,8 +97,15 @@ def _round(built: Stage, by_role: Mapping[Role, Mapping[str, Any]], number: int)
     assert decision is not None
     assert admission is not None
     assert admission.running_since is not None
-    times = [getattr(decision, field) for _, field in _STAGES] + [admission.at, admission.running_since]
-    return [t - decision.at for t in times]
+    times = (
+        decision.retained_at,
+        decision.suspended_at,
+        decision.pods_gone_at,
+        admission.at,
+        admission.running_since,
+    )
+    assert None not in times
+    return [t - decision.at for t in times if t is not None]
 
 
 def _follow(watcher: Watcher, chronicles: Mapping[str, Chronicle], over: Callable[[], bool]) -> None:
