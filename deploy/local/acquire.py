@@ -1,8 +1,9 @@
-"""Where the control plane's binaries come from.
+"""Where the control plane's binaries come from, and those of other tools.
 
 Each one is looked for separately, in this order: the folder that `KUBEBUILDER_ASSETS` names, the
 cache, the official release download, a build from Go modules. The way that was taken is reported
-per binary, and if none works, one error says what was tried for which.
+per binary, and if none works, one error says what was tried for which. A tool's folders (manifests
+of its version) are looked for in the same way.
 """
 
 import contextlib
@@ -10,19 +11,18 @@ import dataclasses
 import fcntl
 import json
 import os
-import re
 import shutil
-import subprocess
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from deploy.local import build, versions
+from deploy.local import build
 from deploy.local.download import Releases, download
 from deploy.local.errors import ToolsMissing
+from deploy.local.recipe import Recipe, cache_root, goarch, goos
 from deploy.local.report import Report, silent
-from deploy.local.versions import BINARIES, ETCD_NAME, KUBECTL
+from deploy.local.versions import CONTROL_PLANE
 
 ASSETS = "KUBEBUILDER_ASSETS"
 DOWNLOAD = "EVALSTOP_DOWNLOAD"
@@ -35,7 +35,7 @@ _TEMPORARY = "unfinished-"
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """One binary and the way by which it came."""
+    """One binary (or folder) and the way by which it came."""
 
     path: Path
     way: str
@@ -58,7 +58,7 @@ class Sources:
     toolchain: build.Toolchain | None
 
     @classmethod
-    def from_environment(cls) -> "Sources":
+    def from_environment(cls, recipe: Recipe = CONTROL_PLANE) -> "Sources":
         """As the environment says. Errors: ValueError naming the variable.
 
         `KUBEBUILDER_ASSETS` (folder), `EVALSTOP_CACHE` (folder), `EVALSTOP_DOWNLOAD=never`,
@@ -73,18 +73,24 @@ class Sources:
         assets = os.environ.get(ASSETS)
         return cls(
             assets=Path(assets).expanduser().absolute() if assets else None,
-            cache=versions.cache_folder(),
+            cache=recipe.cache_folder(),
             releases=releases if _wanted(DOWNLOAD) else None,
-            toolchain=build.Toolchain(versions.cache_root()) if _wanted(BUILD) else None,
+            toolchain=build.Toolchain(cache_root()) if _wanted(BUILD) else None,
         )
 
 
 def obtain(
-    report: Report = silent, sources: Sources | None = None, names: Sequence[str] = BINARIES
+    report: Report = silent,
+    sources: Sources | None = None,
+    names: Sequence[str] | None = None,
+    recipe: Recipe = CONTROL_PLANE,
 ) -> dict[str, Found]:
-    """All binaries, and by which way each came. Errors: ToolsMissing with what was tried for which."""
+    """All that a recipe gives (or only `names`), and by which way each came.
+
+    Errors: ToolsMissing with what was tried for which.
+    """
     try:
-        search = _Search(report, sources or Sources.from_environment(), names)
+        search = _Search(report, sources or Sources.from_environment(recipe), names, recipe)
     except ValueError as error:
         raise ToolsMissing(str(error)) from error
     search.in_assets()
@@ -104,10 +110,11 @@ def obtain(
 class _Search:
     """One run through the ways: what was found, and why the rest was not."""
 
-    def __init__(self, report: Report, sources: Sources, names: Sequence[str]) -> None:
+    def __init__(self, report: Report, sources: Sources, names: Sequence[str] | None, recipe: Recipe) -> None:
         self.report = report
         self.sources = sources
-        self.names = names
+        self.recipe = recipe
+        self.names = recipe.names if names is None else names
         self.found: dict[str, Found] = {}
         self.tried: dict[str, dict[str, str]] = defaultdict(dict)  # way -> binary -> why not
 
@@ -123,18 +130,19 @@ class _Search:
                 self.tried[way][name] = f"{folder} is not a folder"
             elif not (folder / name).exists():
                 self.tried[way][name] = f"not in {folder}"
-            elif not _executable(folder / name):
-                self.tried[way][name] = f"{folder / name} is not executable"
+            elif not self.usable(folder / name):
+                wrong = "a folder" if name in self.recipe.trees else "executable"
+                self.tried[way][name] = f"{folder / name} is not {wrong}"
             else:
-                told, pinned = version_of(name, folder / name), pinned_version(name)
-                note = "" if told == pinned else f" (version {told or 'unknown'}, pinned is {pinned})"
-                self.found[name] = Found(folder / name, f"{ASSETS}={folder}{note}")
+                self.found[name] = Found(
+                    folder / name, f"{ASSETS}={folder}{self.other_version(folder / name)}"
+                )
 
     def in_cache(self) -> None:
         folder = self.sources.cache
         origins = _origins(folder)
         for name in self.missing():
-            if _executable(folder / name):
+            if self.usable(folder / name):
                 origin = f" ({origins[name]})" if name in origins else ""
                 self.found[name] = Found(folder / name, f"cache {folder}{origin}")
             else:
@@ -143,6 +151,9 @@ class _Search:
     def by_download(self) -> None:
         names, releases = self.missing(), self.sources.releases
         if not names:
+            return
+        if not self.recipe.released:
+            self.tried["download"].update(dict.fromkeys(names, "there are no official releases of it"))
             return
         if releases is None:
             self.tried["download"].update(dict.fromkeys(names, f"switched off ({DOWNLOAD}=never)"))
@@ -162,14 +173,29 @@ class _Search:
             return
         with self.unfinished() as folder:
             try:
-                origin = build.build(toolchain, folder, self.report)
+                origin = build.build(self.recipe, toolchain, folder, self.report)
             except build.BuildError as error:
                 self.tried["build"].update(dict.fromkeys(names, str(error)))
                 return
-            (folder / build.PROGRAM).replace(self.sources.cache / build.PROGRAM)
+            output = self.recipe.output
+            if any(name in self.recipe.programs and name != output for name in names):
+                (folder / output).replace(self.sources.cache / output)
             for name in names:
-                (folder / name).symlink_to(build.PROGRAM)  # the program looks at the name it is called by
+                if name in self.recipe.programs and name != output:
+                    (folder / name).symlink_to(output)  # the program looks at the name it is called by
                 self.keep(folder / name, name, origin)
+
+    def usable(self, path: Path) -> bool:
+        """Whether a program can be run, a tree read."""
+        if path.name in self.recipe.trees:
+            return path.is_dir()
+        return path.is_file() and os.access(path, os.X_OK)
+
+    def other_version(self, path: Path) -> str:
+        """Words about a program of another version than the pinned one; "" for the pinned, and for trees."""
+        pinned = self.recipe.programs.get(path.name)
+        told = None if pinned is None else self.recipe.ask(path.name, path)
+        return "" if told == pinned else f" (version {told or 'unknown'}, pinned is {pinned})"
 
     def keep(self, path: Path, name: str, origin: str) -> None:
         """Move a complete binary into the cache at once, so that no other process ever sees half of it."""
@@ -208,37 +234,19 @@ class _Search:
 
     def failure(self) -> str:
         names = self.missing()
-        lines = [
-            f"no way led to {', '.join(names)} (Kubernetes {versions.KUBERNETES}, etcd {versions.ETCD}, "
-            f"{versions.goos()}/{versions.goarch()}). Tried:"
-        ]
+        lines = [f"no way led to {', '.join(names)} ({self.recipe.title}, {goos()}/{goarch()}). Tried:"]
         for way, reasons in self.tried.items():
             relevant = {name: reason for name, reason in reasons.items() if name in names}
             for reason, group in _by_value(relevant).items():
                 who = "" if len(group) == len(names) else f"{', '.join(group)}: "
                 lines.append(f"  {way}: {who}{reason}")
+        mirrors = f"; {KUBERNETES_RELEASES} and {ETCD_RELEASES} set to a mirror of the releases"
         lines.append(
-            f"Any of these helps: {ASSETS} set to a folder that holds them; Go {build.wanted_go()} or newer "
-            "on PATH with a module proxy in reach; a package index in reach, for the Go toolchain; "
-            f"{KUBERNETES_RELEASES} and {ETCD_RELEASES} set to a mirror of the releases."
+            f"Any of these helps: {ASSETS} set to a folder that holds them; Go {self.recipe.go} or newer "
+            "on PATH with a module proxy in reach; a package index in reach, for the Go toolchain"
+            f"{mirrors if self.recipe.released else ''}."
         )
         return "\n".join(lines)
-
-
-def version_of(name: str, path: Path) -> str | None:
-    """What version a binary says it is, such as `1.36.3`; None if it does not say."""
-    arguments = ["version", "--client"] if name == KUBECTL else ["--version"]
-    try:
-        done = subprocess.run([path, *arguments], capture_output=True, text=True, timeout=20)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    told = re.search(r"\bv?(\d+\.\d+\.\d+)", done.stdout)
-    return told.group(1) if told else None
-
-
-def pinned_version(name: str) -> str:
-    """The version that this repository was written for."""
-    return versions.ETCD if name == ETCD_NAME else versions.KUBERNETES
 
 
 def _wanted(variable: str) -> bool:
@@ -246,10 +254,6 @@ def _wanted(variable: str) -> bool:
     if value not in ("auto", "never"):
         raise ValueError(f"{variable} is {value!r}; it must be 'auto' or 'never'")
     return value == "auto"
-
-
-def _executable(path: Path) -> bool:
-    return path.is_file() and os.access(path, os.X_OK)
 
 
 def _origins(folder: Path) -> dict[str, str]:

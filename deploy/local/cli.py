@@ -10,6 +10,8 @@ from deploy.local.acquire import obtain
 from deploy.local.components import Options
 from deploy.local.console import Console
 from deploy.local.errors import PlaneError
+from deploy.local.kueue.manager import Kueue
+from deploy.local.kueue.recipe import KUEUE
 from deploy.local.plane import DEFAULT_WORK, Plane
 
 DOWN = 3  # exit status of `status` when nothing runs, as service managers have it
@@ -26,11 +28,13 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument("--fsync", action="store_true", help="make etcd sync to disk")
     up.add_argument("--nodes", type=int, default=0, help="with so many local GPU nodes (default none)")
     up.add_argument("--gpus", type=int, default=2, help="GPUs of each node (default %(default)s)")
+    up.add_argument("--kueue", action="store_true", help="with Kueue's manager (deploy/local/kueue)")
     down = commands.add_parser("down", parents=[shared], help="end every process of it")
     down.add_argument("--wipe", action="store_true", help="and remove its files")
     commands.add_parser("status", parents=[shared], help=f"what runs (exit status {DOWN}: nothing)")
     commands.add_parser("env", parents=[shared], help='for a shell: eval "$(python -m deploy.local env)"')
-    commands.add_parser("tools", help="obtain the binaries and say which way each came")
+    tools = commands.add_parser("tools", help="obtain the binaries and say which way each came")
+    tools.add_argument("--kueue", action="store_true", help="and Kueue's")
     return top
 
 
@@ -41,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             if given.command == "tools":
                 obtain(console)
+                if given.kueue:
+                    obtain(console, recipe=KUEUE)
                 return 0
             return _COMMANDS[given.command](given, console)
         except PlaneError as error:
@@ -59,6 +65,8 @@ def _up(given: argparse.Namespace, console: Console) -> int:
     plane = Plane(given.work, options, console)
     plane.up(fresh=given.fresh)
     try:
+        if given.kueue or Kueue.installed(plane):  # a cluster that knows it cannot do without it
+            Kueue(plane).start()
         if given.nodes:
             from deploy.local.nodes import Nodes
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from deploy.local import versions
+from deploy.local.recipe import goarch, goos
 from deploy.local.report import Report
 from deploy.local.versions import ETCD_NAME
 
@@ -57,7 +58,7 @@ class Releases:
 
     def file(self, name: str) -> str:
         """The address of the file that is, or holds, a binary."""
-        os, arch = versions.goos(), versions.goarch()
+        os, arch = goos(), goarch()
         if name == ETCD_NAME:
             return f"{self.etcd}/v{versions.ETCD}/{etcd_archive()}"
         return f"{self.kubernetes}/v{versions.KUBERNETES}/bin/{os}/{arch}/{name}"
@@ -79,8 +80,8 @@ class Outcome:
 
 def etcd_archive() -> str:
     """The file name of etcd's release for this machine."""
-    ending = "tar.gz" if versions.goos() == "linux" else "zip"
-    return f"etcd-v{versions.ETCD}-{versions.goos()}-{versions.goarch()}.{ending}"
+    ending = "tar.gz" if goos() == "linux" else "zip"
+    return f"etcd-v{versions.ETCD}-{goos()}-{goarch()}.{ending}"
 
 
 def check_address(address: str) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from deploy.local import versions
-from deploy.local.acquire import Found, Sources, obtain, version_of
+from deploy.local.acquire import Found, Sources, obtain
 from deploy.local.build import Toolchain
 from deploy.local.download import Releases
 from deploy.local.errors import ToolsMissing
-from deploy.local.versions import BINARIES, ETCD_NAME, KUBECTL
+from deploy.local.versions import BINARIES, CONTROL_PLANE, ETCD_NAME, KUBECTL
 
 NOWHERE = "http://127.0.0.1:9"  # the discard port: refused at once
 
@@ -136,7 +136,7 @@ def test_an_explicit_folder_of_another_version_is_taken_and_told(
 
 
 def test_version_of_something_that_cannot_run(tmp_path: Path) -> None:
-    assert version_of("etcd", tmp_path / "none") is None
+    assert CONTROL_PLANE.ask("etcd", tmp_path / "none") is None
 
 
 def test_the_one_error_lists_every_way_and_every_binary(tmp_path: Path) -> None:
@@ -262,17 +262,11 @@ def test_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def test_the_recipe_builds_the_pinned_versions() -> None:
-    recipe = (versions.RECIPE / "go.mod").read_text()
+    recipe = (CONTROL_PLANE.folder / "go.mod").read_text()
     assert f"k8s.io/kubernetes v{versions.KUBERNETES}" in recipe
     assert f"go.etcd.io/etcd/server/v3 v{versions.ETCD}" in recipe
     staging = f"v0.{versions.KUBERNETES.removeprefix('1.')}"
     assert f"k8s.io/api => k8s.io/api {staging}" in recipe
     assert f"gitVersion=v{versions.KUBERNETES}" in versions.LDFLAGS
-    program = (versions.RECIPE / "main.go").read_text()
+    program = (CONTROL_PLANE.folder / "main.go").read_text()
     assert all(f'"{name}"' in program for name in BINARIES)
-
-
-def test_another_recipe_has_another_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = versions.recipe_hash()
-    monkeypatch.setattr(versions, "KUBERNETES", "1.36.4")
-    assert versions.recipe_hash() != before

@@ -17,8 +17,9 @@ import pytest
 
 from deploy.local.acquire import Sources, obtain
 from deploy.local.download import Releases, check_address, download, etcd_archive
+from deploy.local.recipe import goarch, goos
 from deploy.local.report import silent
-from deploy.local.versions import BINARIES, ETCD, KUBERNETES, goarch, goos
+from deploy.local.versions import BINARIES, ETCD, KUBERNETES
 
 BIN = f"/k8s/v{KUBERNETES}/bin/{goos()}/{goarch()}"
 ETCD_AT = f"/etcd/v{ETCD}"

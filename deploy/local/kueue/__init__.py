@@ -1,0 +1,1 @@
+"""Kueue on a local control plane: the real manager, as one more process of the plane (`manager.Kueue`)."""
