@@ -6,6 +6,7 @@ name the uid they mean. No action decides whether it should happen: that was the
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from controller.kube.client import Api
 from controller.kube.errors import AlreadyExists, Conflict, NotFound, Refused, Unavailable
 from controller.kube.resources import CONFIGMAPS, JOBS, RLHFJOBS, Resource
 from controller.operator import log, runfile
+from controller.operator.checks import NO_LASTS
 from controller.operator.claims import claims_of
 from controller.operator.ownership import controlled_by, leftover
 from controller.operator.settings import Settings
@@ -83,6 +85,12 @@ class Actions:
             await self._patch(JOBS, found, patch)
         except Refused:
             problem = workloads.queue_problem(found, loaded.obj["spec"]["workload"]["template"]) or ""
+            metadata = found["metadata"]
+            if names.ANNOTATION_ATTEMPT not in (metadata.get("annotations") or {}):
+                # Never started by us, and that queue must not start it: away with it, and asked anew later.
+                with contextlib.suppress(NotFound, Conflict):
+                    await self._api.delete(JOBS, metadata["name"], metadata["namespace"], metadata["uid"])
+                self._world.refuse(loaded, ("QueueTakesWorkload", problem), NO_LASTS)
             raise Refused(403, "QueueLabelKept", problem) from None
 
     async def _start_workload(self, loaded: Loaded, attempt: int) -> None:

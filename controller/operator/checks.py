@@ -74,12 +74,13 @@ class Checks:
             return problem
         taken = False
 
-        async def dry_run(manifest: Object) -> None:
+        async def dry_run(manifest: Object) -> Object | None:
             nonlocal taken
             try:
-                await self._api.create(JOBS, manifest, dry_run=True)
+                return await self._api.create(JOBS, manifest, dry_run=True)
             except AlreadyExists:
                 taken = True
+                return None
 
         problem = await workloads.server_problem(dry_run, workloads.build_child(loaded.obj))
         if taken:

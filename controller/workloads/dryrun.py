@@ -1,12 +1,13 @@
-"""Asking the API server whether it would take a workload, without making one."""
+"""Asking the API server whether it would take a workload as it is, without making one."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from controller.workloads.child import TEMPLATE, Problem
+from controller.workloads.running import queue_problem
 
 MESSAGE_LIMIT = 1000  # characters of the server's answer
 
@@ -18,11 +19,12 @@ REFUSALS = (400, 403, 404, 415, 422)
 async def server_problem(
     create: Callable[[dict[str, Any]], Awaitable[Any]], manifest: dict[str, Any]
 ) -> Problem | None:
-    """Why the API server would refuse a workload; None: it would take it.
+    """Why the API server would refuse a workload, or give it to another queue; None: it would take it.
 
     Args:
-        create: makes the object with ``dryRun=All``; raises an exception that carries the HTTP ``status``
-            and, if it can, ``body`` (a Status object as JSON text) or ``message``.
+        create: makes the object with ``dryRun=All`` and returns it as it would become; raises an exception
+            that carries the HTTP ``status`` and, if it can, ``body`` (a Status object as JSON text) or
+            ``message``.
         manifest: from `build_child`.
 
     Raises:
@@ -30,7 +32,7 @@ async def server_problem(
             about the workload, to be tried again.
     """
     try:
-        await create(manifest)
+        answer = await create(manifest)
     except Exception as error:
         status = getattr(error, "status", None)
         if status == 409:
@@ -39,7 +41,8 @@ async def server_problem(
             raise
         text = _message(error)
         return Problem("TemplateRefused", f"{TEMPLATE}: the API server refuses it: {text[:MESSAGE_LIMIT]}")
-    return None
+    captured = queue_problem(answer, manifest) if isinstance(answer, Mapping) else None
+    return None if captured is None else Problem("QueueTakesWorkload", captured)
 
 
 def _message(error: Exception) -> str:

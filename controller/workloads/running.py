@@ -121,24 +121,30 @@ def pool_toleration(pool: str | None = None) -> dict[str, str]:
 
 
 def queue_problem(workload: Object, template: Object) -> str | None:
-    """Whether admission put a workload under a queue that its template does not name; what to do about it."""
+    """Whether admission put a workload under a queue that its template does not name; what to do about it.
+
+    Args:
+        workload: as the API server made it, or would make it (a dry run's answer).
+        template: the RLHFJob's, or the manifest that was sent.
+    """
     queue = ((workload.get("metadata") or {}).get("labels") or {}).get(QUEUE_LABEL)
     wanted = ((template.get("metadata") or {}).get("labels") or {}).get(QUEUE_LABEL)
     if not queue or queue == wanted:
         return None
     return (
-        f"metadata.labels[{QUEUE_LABEL}]: admission set it to {queue!r} because the namespace has a "
-        "LocalQueue of that name, so Kueue would suspend the workload again; remove that LocalQueue, use "
-        f"another namespace, or add RLHFJob.{names.VERSION}.{names.GROUP} to integrations.externalFrameworks "
-        "in Kueue's configuration"
+        f"metadata.labels[{QUEUE_LABEL}]: admission sets it to {queue!r} because the namespace has a "
+        "LocalQueue of that name, so Kueue would start and suspend the workload by that queue's quota, not as "
+        "its pool decides; remove that LocalQueue, use another namespace, or add "
+        f"RLHFJob.{names.VERSION}.{names.GROUP} to integrations.externalFrameworks in Kueue's configuration "
+        "and let Kueue get, list and watch rlhfjobs"
     )
 
 
 def strip_queue_patch(workload: Object, template: Object) -> dict[str, Any] | None:
     """A merge patch that takes off a queue label the template does not have; None: there is none to take.
 
-    Some webhooks refuse it (Kueue's does while a LocalQueue named ``default`` is in the namespace): then
-    `queue_problem` is what to tell the user.
+    Kueue refuses it for as long as a LocalQueue named ``default`` is in the namespace, and by then it may
+    have started the workload: `server_problem` asks before there is one, this is for what came in between.
     """
     if queue_problem(workload, template) is None:
         return None

@@ -278,10 +278,11 @@ class ApiError(Exception):
         self.status, self.body = status, body
 
 
-def ask(error: Exception | None) -> Problem | None:
-    async def create(manifest: dict[str, Any]) -> None:
+def ask(error: Exception | None, answer: Any = None) -> Problem | None:
+    async def create(manifest: dict[str, Any]) -> Any:
         if error is not None:
             raise error
+        return answer
 
     return asyncio.run(workloads.server_problem(create, {}))
 
@@ -296,3 +297,11 @@ def test_the_servers_no_is_told_and_its_troubles_are_not_taken_for_one() -> None
     for trouble in (ApiError(500), ApiError(429), TimeoutError()):
         with pytest.raises(type(trouble)):
             ask(trouble)
+
+
+def test_a_queue_that_would_take_the_workload_is_told_before_there_is_one() -> None:
+    assert ask(None, {"metadata": {"labels": {"team": "x"}}}) is None
+    problem = ask(None, {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "default"}}})
+    assert problem is not None
+    assert problem.reason == "QueueTakesWorkload"
+    assert "RLHFJob.v1alpha1.evalstop.dev" in problem.message
