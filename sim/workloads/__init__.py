@@ -1,0 +1,7 @@
+"""Generated workloads: the paper's mix of fine-tuning jobs, and eval curves for logs that have none."""
+
+from sim.workloads.curves import FAMILIES, Family
+from sim.workloads.mix import Population, Truth, curves_for, generate
+from sim.workloads.settings import CurveSettings, MixSettings
+
+__all__ = ["FAMILIES", "CurveSettings", "Family", "MixSettings", "Population", "Truth", "curves_for", "generate"]

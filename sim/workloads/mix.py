@@ -1,0 +1,131 @@
+"""Jobs by Poisson arrivals, and evals for them.
+
+Every quantity has a stream of random numbers of its own, and every job its own within it, so that changing
+one setting changes nothing else: runs of the same seed under different settings are paired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp
+from random import Random
+
+from sim.workload import Evals, Workload
+from sim.workloads.curves import AFTER_MEAN_PEAK, FAMILIES, rise
+from sim.workloads.kinds import SIZES, Kind
+from sim.workloads.settings import CurveSettings, MixSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What nobody but the judge knows, by row of the workload.
+
+    ``peak``: share of the training at which the true score of a hacking run is highest; 1 for the others.
+    """
+
+    kind: tuple[Kind, ...]
+    hacks: tuple[bool, ...]
+    peak: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Population:
+    """A workload, and the truth about it, which the engine is never given."""
+
+    workload: Workload
+    truth: Truth
+
+
+def stream(seed: int, purpose: str) -> Random:
+    """Random numbers for one purpose; the same on every machine and version of Python."""
+    return Random(f"evalstop/{seed}/{purpose}")
+
+
+def generate(settings: MixSettings, seed: int) -> Population:
+    """The paper's mix: ``settings.jobs`` jobs of three kinds, Poisson arrivals at ``settings.load``."""
+    kinds = _kinds(settings, seed)
+    arrivals, sizes, spread = stream(seed, "arrivals"), stream(seed, "sizes"), stream(seed, "estimates")
+    tenants = stream(seed, "tenants")
+    between = _mean_gpu_seconds(settings) / (settings.load * settings.gpus)
+    submitted, gpus, work, keys, estimates = [], [], [], [], []
+    now = 0.0
+    for row, kind in enumerate(kinds):
+        now += arrivals.expovariate(1.0) * between
+        submitted.append(now)
+        gpus.append(sizes.choice(SIZES[kind].gpus))
+        work.append(sizes.uniform(*SIZES[kind].hours) * 3600.0)
+        estimates.append(work[-1] * exp(spread.gauss(0.0, 1.0) * settings.estimate_spread))
+        keys.append(f"tenant-{tenants.randrange(settings.tenants)}/{kind.lower()}-{row}")
+    evals, truth = curves_for(kinds, settings, seed)
+    workload = Workload(
+        submitted, gpus, work, keys=keys, estimate=estimates, group=[str(k) for k in kinds], evals=evals
+    )
+    return Population(workload, truth)
+
+
+def curves_for(kinds: Sequence[Kind], settings: CurveSettings, seed: int) -> tuple[list[Evals], Truth]:
+    """Evals for jobs of these kinds, and the truth about them."""
+    labels = stream(seed, "labels")
+    evals, hacks, peaks = [], [], []
+    at = _eval_times(settings.eval_interval)
+    for row, kind in enumerate(kinds):
+        label, where = labels.random(), labels.random()
+        hacking = kind is Kind.RLHF and label < settings.hacking_share
+        peak = settings.peak_low + (settings.peak_high - settings.peak_low) * where
+        errors = stream(seed, f"errors/{row}")
+        scores, losses = [], []
+        for progress in at:
+            true = settings.floor + settings.gain * _true(kind, hacking, progress, peak, settings)
+            scores.append(min(1.0, max(0.0, true + errors.gauss(0.0, 1.0) * settings.noise)))
+            losses.append(_loss(progress) * (1.0 + errors.gauss(0.0, 1.0) * settings.loss_noise))
+        evals.append(Evals(at, scores, losses))
+        hacks.append(hacking)
+        peaks.append(peak if hacking else 1.0)
+    return evals, Truth(tuple(kinds), tuple(hacks), tuple(peaks))
+
+
+def _kinds(settings: MixSettings, seed: int) -> list[Kind]:
+    draw = stream(seed, "kinds")
+    lora = settings.rlhf_share + settings.lora_share
+    kinds = []
+    for _ in range(settings.jobs):
+        u = draw.random()
+        kinds.append(Kind.RLHF if u < settings.rlhf_share else Kind.LORA if u < lora else Kind.DPO)
+    return kinds
+
+
+def _mean_gpu_seconds(settings: MixSettings) -> float:
+    shares = {
+        Kind.RLHF: settings.rlhf_share,
+        Kind.LORA: settings.lora_share,
+        Kind.DPO: max(0.0, 1.0 - settings.rlhf_share - settings.lora_share),
+    }
+    return sum(share * SIZES[kind].mean_gpu_seconds for kind, share in shares.items())
+
+
+def _eval_times(interval: float) -> tuple[float, ...]:
+    """Multiples of the interval below 1, then 1. A last gap of under a hundredth of the interval is none."""
+    times = []
+    number = 1
+    while number * interval < 1.0 - interval / 100.0:
+        times.append(number * interval)
+        number += 1
+    return (*times, 1.0)
+
+
+def _true(kind: Kind, hacking: bool, progress: float, peak: float, settings: CurveSettings) -> float:
+    """Share of the gain at ``progress``."""
+    if kind is Kind.LORA:
+        return rise(progress, settings.lora_curvature)
+    if kind is Kind.DPO:
+        return rise(min(1.0, progress / settings.dpo_saturation), settings.curvature)
+    family = FAMILIES[settings.family]
+    fall = settings.depth / AFTER_MEAN_PEAK / settings.gain if settings.gain else 0.0
+    shape = family.hacking if hacking else family.healthy
+    return shape(progress, peak, fall, settings.curvature)
+
+
+def _loss(progress: float) -> float:
+    """Training loss, which keeps falling whatever the evals do, as the paper has it."""
+    return 0.5 + 1.5 * exp(-4.0 * progress)
