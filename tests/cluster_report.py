@@ -2,7 +2,8 @@
 
 Tests that use the `plane` or `tools` fixture, directly or through another, get the marker `cluster`.
 Those that were skipped, deselected or not reached are told in the summary with the reason, and under
-CI=true they fail the session.
+CI=true they fail the session. Tools beyond the control plane, such as Kueue, are obtained for the tests
+that use their fixture (`TOOLS`).
 """
 
 import os
@@ -13,8 +14,13 @@ import pytest
 
 from deploy.local.acquire import Found, obtain
 from deploy.local.errors import ToolsMissing
+from deploy.local.kueue.recipe import KUEUE
+from deploy.local.recipe import Recipe
+from deploy.local.report import Report
+from deploy.local.versions import CONTROL_PLANE
 
 FIXTURES = {"plane", "tools"}
+TOOLS = {"kueue_tools": KUEUE}  # fixture -> the recipe of what it gives
 
 
 def under_ci() -> bool:
@@ -30,7 +36,8 @@ class ClusterReport:
         self.waiting: dict[str, str] = {}  # node id -> why it did not run
         self.ran: set[str] = set()
         self.tools: dict[str, Found] | None = None
-        self.missing: str | None = None  # what `obtain` said
+        self.more: dict[str, dict[str, Found]] = {}  # the same for each fixture of `TOOLS` that is used
+        self.missing: list[str] = []  # what `obtain` said
 
     # Which tests they are
 
@@ -54,14 +61,24 @@ class ClusterReport:
         ):
             return
         capture = self.config.pluginmanager.getplugin("capturemanager")
-        try:
-            with capture.global_and_fixture_disabled():
-                from deploy.local.console import Console
+        with capture.global_and_fixture_disabled():
+            from deploy.local.console import Console
 
-                with Console() as report:
-                    self.tools = obtain(report)
+            with Console() as report:
+                self.tools = self.obtained(report, CONTROL_PLANE)
+                for fixture, recipe in TOOLS.items():
+                    if any(fixture in getattr(item, "fixturenames", ()) for item in session.items):
+                        found = self.obtained(report, recipe)
+                        if found is not None:
+                            self.more[fixture] = found
+
+    def obtained(self, report: Report, recipe: Recipe) -> dict[str, Found] | None:
+        """What a recipe gives; None if it cannot be had, and why is told in the end."""
+        try:
+            return obtain(report, recipe=recipe)
         except ToolsMissing as error:
-            self.missing = str(error)
+            self.missing.append(str(error))
+            return None
 
     # What became of them
 
@@ -103,8 +120,8 @@ class ClusterReport:
         if terminal is None or self.config.option.collectonly or not (left or self.nothing_ran()):
             return
         colour = {"red" if under_ci() else "yellow": True, "bold": True}
-        if self.missing:
-            terminal.write_line(self.missing, **colour)
+        for text in self.missing:
+            terminal.write_line(text, **colour)
         for reason, count in Counter(left.values()).most_common():
             terminal.write_line(f"  {count} x {reason}", **colour)
         if self.nothing_ran():

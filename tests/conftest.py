@@ -1,18 +1,16 @@
 """Fixtures for tests on a real control plane: one plane per session, a namespace per test."""
 
-import re
-import secrets
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from fresh_namespace import fresh_namespace
 from kubernetes import client, config
 
 from deploy.local.acquire import Found
 from deploy.local.plane import Plane
 
-pytest_plugins = ["cluster_report", "agent_fixture"]
+pytest_plugins = ["cluster_report", "agent_fixture", "kueue_fixture"]
 
 
 @pytest.fixture(scope="session")
@@ -46,16 +44,8 @@ def api(plane: Plane) -> Iterator[client.ApiClient]:
 @pytest.fixture
 def namespace(plane: Plane, request: pytest.FixtureRequest) -> Iterator[str]:
     """A fresh namespace in which pods can be created; it is deleted, without waiting, after the test."""
-    readable = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower())[:40].strip("-")
-    name = f"{readable}-{secrets.token_hex(3)}"
-    admin = plane.client()
-    admin.post("/api/v1/namespaces", {"metadata": {"name": name}})
-    deadline = time.monotonic() + 20
-    while not admin.succeeds(f"/api/v1/namespaces/{name}/serviceaccounts/default"):
-        assert time.monotonic() < deadline, f"namespace {name} got no service account within 20 s"
-        time.sleep(0.02)
-    yield name
-    admin.delete(f"/api/v1/namespaces/{name}")
+    with fresh_namespace(plane, request.node.name) as name:
+        yield name
 
 
 @pytest.fixture

@@ -1,72 +1,25 @@
 """On a real control plane with real pods: a child through its life, and store work where Kueue lies in wait.
 
-Kueue's Job webhook is imitated by admission policies of the same rules (0.15.2, pkg/controller/jobframework:
-ApplyDefaultLocalQueue, ApplyDefaultForSuspend, validateUpdateForQueueName): a Job without queue label gets
-`default` on CREATE and is suspended, unless its controller is itself a Job; afterwards the label may not
-be taken off, nor changed together with starting.
+The fast form of tests/kueue, which ask the real Kueue. Here its Job webhook is imitated by policies of
+the same rules (0.15.2, pkg/controller/jobframework: ApplyDefaultLocalQueue, ApplyDefaultForSuspend,
+validateUpdateForQueueName): a Job without queue label gets `default` on CREATE and is suspended, unless its
+controller is itself a Job; afterwards the label may not be taken off, nor changed together with starting.
 """
 
 import asyncio
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from store_work import QUEUE, Cluster, Kubectl, rlhfjob, settled, start_child, work
 
 from controller import names, workloads
-from controller.checkpoints.jobs import AccessSettings, access_job, parse_result, release_patch
-from controller.policy.jobs import AccessView, Kept, Operation, StartAccess
+from controller.checkpoints.jobs import AccessSettings, access_job
+from controller.policy.jobs import Kept, Operation, StartAccess
 from deploy.local.errors import PlaneError
 from deploy.local.nodes import Nodes
 from deploy.local.plane import Plane
-
-QUEUE = "kueue.x-k8s.io/queue-name"
-Kubectl = Callable[..., str]
-
-
-class Cluster:
-    """One namespace, seen through kubectl."""
-
-    def __init__(self, kubectl: Kubectl, namespace: str) -> None:
-        self.kubectl, self.namespace = kubectl, namespace
-
-    def create(self, obj: Any, *flags: str) -> Any:
-        text = self.kubectl(
-            "create", "-n", self.namespace, "-o", "json", "-f", "-", *flags, stdin=json.dumps(obj)
-        )
-        return json.loads(text)
-
-    def get(self, kind: str, name: str) -> Any:
-        return json.loads(self.kubectl("get", kind, name, "-n", self.namespace, "-o", "json"))
-
-    def pods_of(self, job: Any) -> list[Any]:
-        found = json.loads(self.kubectl("get", "pods", "-n", self.namespace, "-o", "json"))["items"]
-        return [pod for pod in found if workloads.owned(pod, job["metadata"]["uid"])]
-
-    def patch(self, job: Any, patch: Any) -> Any:
-        name = job["metadata"]["name"]
-        arguments = ("patch", "job", name, "-n", self.namespace, "--type=merge", "-o", "json", "-p")
-        return json.loads(self.kubectl(*arguments, json.dumps(patch)))
-
-    def wait(self, what: Callable[[], Any], seconds: float = 30.0) -> Any:
-        deadline = time.monotonic() + seconds
-        while True:
-            found = what()
-            if found:
-                return found
-            assert time.monotonic() < deadline, self.kubectl("get", "jobs,pods,events", "-n", self.namespace)
-            time.sleep(0.2)
-
-    def claim(self, name: str) -> Any:
-        return self.create(
-            {
-                "apiVersion": "v1",
-                "kind": "PersistentVolumeClaim",
-                "metadata": {"name": name},
-                "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
-            }
-        )
 
 
 @pytest.fixture
@@ -180,83 +133,6 @@ def _may_drop_queue(cluster: Cluster, job: Any) -> bool:
     return True
 
 
-def rlhfjob(namespace: str) -> dict[str, Any]:
-    """One whose trainer writes a Plain checkpoint of step 100 and sleeps."""
-    program = (
-        "import hashlib, json, os, time; d='/ckpt/runs/step-100'; os.makedirs(d, exist_ok=True); "
-        "w=b'weights'; open(d+'/w','wb').write(w); "
-        "f={'w': {'size': 7, 'sha256': hashlib.sha256(w).hexdigest()}}; "
-        "open(d+'/manifest.json','w').write(json.dumps({'step': 100, 'files': f})); time.sleep(600)"
-    )
-    trainer = {
-        "name": "trainer",
-        "image": f"{names.TRAINER_IMAGE}:0.1.0",
-        "command": ["python", "-c", program],
-        "ports": [{"name": "metrics", "containerPort": 9400}],
-        "resources": {"limits": {names.GPU_RESOURCE: 1}},
-        "volumeMounts": [{"name": "ckpt", "mountPath": "/ckpt"}],
-    }
-    pod = {
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 2,
-        "volumes": [{"name": "ckpt", "persistentVolumeClaim": {"claimName": "work"}}],
-        "containers": [trainer],
-    }
-    job_spec = {"completions": 1, "parallelism": 1, "completionMode": "Indexed", "template": {"spec": pod}}
-    return {
-        "metadata": {"name": "run", "namespace": namespace, "uid": "0f2a1bb7-3c52-4d5e-9d61-8d7b5a1c0001"},
-        "spec": {
-            "gang": {"replicas": 1, "gpusPerReplica": 1},
-            "workload": {"template": {"apiVersion": "batch/v1", "kind": "Job", "spec": job_spec}},
-            "checkpoints": {
-                "layout": "Plain",
-                "location": {"volumeClaim": {"claimName": "work", "path": "/runs"}},
-                "retention": {"volumeClaim": {"claimName": "kept"}},
-                "keep": "Best",
-            },
-        },
-    }
-
-
-def start_child(cluster: Cluster, wish: Any) -> Any:
-    """Make, place and start the child, and wait for its pod to run."""
-    config = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "run-run"},
-        "data": {"run.json": "{}"},
-    }
-    cluster.create(config)
-    manifest = workloads.build_child(wish)
-    # The RLHFJob itself is not in this cluster: an owner that is not there would have the child collected.
-    del manifest["metadata"]["ownerReferences"]
-    child = cluster.create(manifest)
-    assert workloads.view(child).suspended
-    child = cluster.patch(child, workloads.start_patch(child, 1, {"kubernetes.io/os": "linux"}))
-    cluster.wait(lambda: any(p["status"].get("phase") == "Running" for p in cluster.pods_of(child)))
-    return child
-
-
-def work(cluster: Cluster, wish: Any, child: Any, action: StartAccess, node: str | None) -> AccessView:
-    """One access Job, from making to its answer."""
-    claims = {name: cluster.get("pvc", name) for name in ("work", "kept")}
-    template = child["spec"]["template"]
-    made = access_job(wish, template, action, AccessSettings(), claims=claims, node=node, anchor=child)
-    job = cluster.create(made)
-    assert job["spec"]["suspend"] is True
-    assert QUEUE not in job["metadata"]["labels"]
-    job = cluster.patch(job, release_patch(job))
-    assert "ownerReferences" not in job["metadata"]
-
-    def answered() -> AccessView | None:
-        view = parse_result(cluster.get("job", job["metadata"]["name"]), cluster.pods_of(job))
-        return view if view.finished else None
-
-    view: AccessView = cluster.wait(answered)
-    assert view.ok, view.message
-    return view
-
-
 def test_store_work_where_a_default_queue_captures_unlabelled_jobs(
     plane: Plane, nodes: Nodes, cluster: Cluster, default_queue: None
 ) -> None:
@@ -283,7 +159,7 @@ def test_store_work_where_a_default_queue_captures_unlabelled_jobs(
     assert retained.digest == secured.digest
 
     cluster.patch(child, workloads.suspend_patch(child))
-    child = cluster.wait(lambda: _settled(cluster, child))
+    child = cluster.wait(lambda: settled(cluster, child))
     cluster.wait(lambda: not cluster.pods_of(child))
     assert workloads.start_problem(child) is None
     source = Kept(100, 100, retained.path, retained.digest, 0.0)
@@ -296,11 +172,6 @@ def test_store_work_where_a_default_queue_captures_unlabelled_jobs(
     child = cluster.patch(child, workloads.start_patch(child, 2, {"kubernetes.io/arch": "amd64"}))
     assert child["spec"]["template"]["spec"]["nodeSelector"] == {"kubernetes.io/arch": "amd64"}
     assert len(child["spec"]["template"]["spec"]["tolerations"]) == 1
-
-
-def _settled(cluster: Cluster, child: Any) -> Any:
-    found = cluster.get("job", child["metadata"]["name"])
-    return found if workloads.view(found).settled else None
 
 
 def test_access_jobs_satisfy_restricted_pod_security(cluster: Cluster, kubectl: Kubectl) -> None:

@@ -1,0 +1,170 @@
+"""A child workload and its access Jobs on a real control plane, made as the operator makes them."""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from controller import names, workloads
+from controller.checkpoints.jobs import AccessSettings, access_job, parse_result, release_patch
+from controller.policy.jobs import AccessView, StartAccess
+
+QUEUE = workloads.QUEUE_LABEL
+Kubectl = Callable[..., str]
+
+
+class Cluster:
+    """One namespace, seen through kubectl."""
+
+    def __init__(self, kubectl: Kubectl, namespace: str) -> None:
+        self.kubectl, self.namespace = kubectl, namespace
+
+    def create(self, obj: Any, *flags: str) -> Any:
+        text = self.kubectl(
+            "create", "-n", self.namespace, "-o", "json", "-f", "-", *flags, stdin=json.dumps(obj)
+        )
+        return json.loads(text)
+
+    def get(self, kind: str, name: str) -> Any:
+        return json.loads(self.kubectl("get", kind, name, "-n", self.namespace, "-o", "json"))
+
+    def pods_of(self, job: Any) -> list[Any]:
+        found = json.loads(self.kubectl("get", "pods", "-n", self.namespace, "-o", "json"))["items"]
+        return [pod for pod in found if workloads.owned(pod, job["metadata"]["uid"])]
+
+    def patch(self, job: Any, patch: Any) -> Any:
+        name = job["metadata"]["name"]
+        arguments = ("patch", "job", name, "-n", self.namespace, "--type=merge", "-o", "json", "-p")
+        return json.loads(self.kubectl(*arguments, json.dumps(patch)))
+
+    def wait(self, what: Callable[[], Any], seconds: float = 30.0) -> Any:
+        deadline = time.monotonic() + seconds
+        while True:
+            found = what()
+            if found:
+                return found
+            assert time.monotonic() < deadline, self.kubectl("get", "jobs,pods,events", "-n", self.namespace)
+            time.sleep(0.2)
+
+    def claim(self, name: str) -> Any:
+        return self.create(
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": {"name": name},
+                "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
+            }
+        )
+
+
+def rlhfjob(namespace: str) -> dict[str, Any]:
+    """One whose trainer writes a Plain checkpoint of step 100 and sleeps."""
+    program = (
+        "import hashlib, json, os, time; d='/ckpt/runs/step-100'; os.makedirs(d, exist_ok=True); "
+        "w=b'weights'; open(d+'/w','wb').write(w); "
+        "f={'w': {'size': 7, 'sha256': hashlib.sha256(w).hexdigest()}}; "
+        "open(d+'/manifest.json','w').write(json.dumps({'step': 100, 'files': f})); time.sleep(600)"
+    )
+    trainer = {
+        "name": "trainer",
+        "image": f"{names.TRAINER_IMAGE}:0.1.0",
+        "command": ["python", "-c", program],
+        "ports": [{"name": "metrics", "containerPort": 9400}],
+        "resources": {"limits": {names.GPU_RESOURCE: 1}},
+        "volumeMounts": [{"name": "ckpt", "mountPath": "/ckpt"}],
+    }
+    pod = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 2,
+        "volumes": [{"name": "ckpt", "persistentVolumeClaim": {"claimName": "work"}}],
+        "containers": [trainer],
+    }
+    job_spec = {"completions": 1, "parallelism": 1, "completionMode": "Indexed", "template": {"spec": pod}}
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "RLHFJob",
+        "metadata": {"name": "run", "namespace": namespace, "uid": "0f2a1bb7-3c52-4d5e-9d61-8d7b5a1c0001"},
+        "spec": {
+            "pool": "gpus",
+            "metrics": [{"name": "gold_reward"}],
+            "stopRule": {"kDeclines": {"k": 3}},
+            "gang": {"replicas": 1, "gpusPerReplica": 1},
+            "workload": {"template": {"apiVersion": "batch/v1", "kind": "Job", "spec": job_spec}},
+            "checkpoints": {
+                "layout": "Plain",
+                "location": {"volumeClaim": {"claimName": "work", "path": "/runs"}},
+                "retention": {"volumeClaim": {"claimName": "kept"}},
+                "keep": "Best",
+            },
+        },
+    }
+
+
+def create_child(cluster: Cluster, manifest: Any) -> Any:
+    """Make a child from `workloads.build_child`, and the ConfigMap that its pods mount."""
+    name = manifest["metadata"]["name"]
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{name}-run"}}
+    cluster.create({**config, "data": {"run.json": "{}"}})
+    return cluster.create(manifest)
+
+
+def orphan(manifest: Any) -> Any:
+    """A child without its owner: one that is not in the cluster would have it collected."""
+    metadata = {k: v for k, v in manifest["metadata"].items() if k != "ownerReferences"}
+    return {**manifest, "metadata": metadata}
+
+
+def start_child(cluster: Cluster, wish: Any) -> Any:
+    """Make, place and start the child, and wait for its pod to run."""
+    child = create_child(cluster, orphan(workloads.build_child(wish)))
+    assert workloads.view(child).suspended
+    child = cluster.patch(child, workloads.start_patch(child, 1, {"kubernetes.io/os": "linux"}))
+    return running(cluster, child)
+
+
+def running(cluster: Cluster, child: Any) -> Any:
+    """The child as it is once one of its pods runs."""
+    cluster.wait(lambda: any(p["status"].get("phase") == "Running" for p in cluster.pods_of(child)))
+    return cluster.get("job", child["metadata"]["name"])
+
+
+def access_manifest(
+    cluster: Cluster, wish: Any, child: Any, action: StartAccess, node: str | None, anchor: Any
+) -> dict[str, Any]:
+    """What the operator would send to have a piece of store work done."""
+    claims = {name: cluster.get("pvc", name) for name in ("work", "kept")}
+    template = child["spec"]["template"]
+    return access_job(wish, template, action, AccessSettings(), claims=claims, node=node, anchor=anchor)
+
+
+def begin_work(cluster: Cluster, wish: Any, child: Any, action: StartAccess, node: str | None) -> Any:
+    """An access Job, made and set going in the operator's two steps."""
+    job = cluster.create(access_manifest(cluster, wish, child, action, node, anchor=child))
+    assert job["spec"]["suspend"] is True
+    assert QUEUE not in job["metadata"]["labels"]
+    job = cluster.patch(job, release_patch(job))
+    assert "ownerReferences" not in job["metadata"]
+    return job
+
+
+def answer(cluster: Cluster, job: Any) -> AccessView:
+    """What an access Job answers, once it has; it must be a success."""
+
+    def answered() -> AccessView | None:
+        view = parse_result(cluster.get("job", job["metadata"]["name"]), cluster.pods_of(job))
+        return view if view.finished else None
+
+    view: AccessView = cluster.wait(answered)
+    assert view.ok, view.message
+    return view
+
+
+def work(cluster: Cluster, wish: Any, child: Any, action: StartAccess, node: str | None) -> AccessView:
+    """One access Job, from making to its answer."""
+    return answer(cluster, begin_work(cluster, wish, child, action, node))
+
+
+def settled(cluster: Cluster, child: Any) -> Any:
+    """The child once it is suspended and its pods are gone by its own status; None before."""
+    found = cluster.get("job", child["metadata"]["name"])
+    return found if workloads.view(found).settled else None
