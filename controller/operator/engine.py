@@ -46,9 +46,11 @@ from controller.policy.types import JobKey, JobView
 
 _logger = log.get("evalstop.engine")
 
-GAP = (
-    2.0  # s after kopf's start: by then it watches; a LIST then brings what fell between our LIST and its own
-)
+# s after kopf's start, by when it watches: a LIST then brings what fell between our first LIST and its own.
+GAP = 2.0
+
+# Key of the pass that only sees to the nodes' taints, for when there is no pool left to have one.
+NO_POOL = ""
 
 
 class Engine:
@@ -290,8 +292,8 @@ class Engine:
     def _node_changed(self, resource: Resource, old: Object | None, new: Object | None) -> None:
         if resource != NODES:
             return
-        for pool in list(self.cache.values(GPUPOOLS)):
-            self._pool_later(pool["metadata"]["name"])
+        for name in [pool["metadata"]["name"] for pool in self.cache.values(GPUPOOLS)] or [NO_POOL]:
+            self._pool_later(name)
 
     def _pod_changed(self, resource: Resource, old: Object | None, new: Object | None) -> None:
         """A pod took or gave back a place on a node. Not every such pod has a job that would tell the pool:

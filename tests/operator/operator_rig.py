@@ -189,22 +189,32 @@ class Rig:
     def ports(self) -> dict[str, int]:
         return {name: 9400 + i for i, name in enumerate(self._names)}
 
+    def names(self, jobs: list[str]) -> None:
+        """Fix the ports of jobs that are made later."""
+        self._names += [name for name in jobs if name not in self._names]
+
     async def make_pool(self, **spec: Any) -> Object:
+        return await self.make_pool_named(self.pool_name, **spec)
+
+    async def make_pool_named(self, name: str, **spec: Any) -> Object:
         body = {
             "apiVersion": names.API_VERSION,
             "kind": "GPUPool",
-            "metadata": {"name": self.pool_name},
+            "metadata": {"name": name},
             "spec": {
-                "nodeSelector": [{"key": "pool", "value": self.pool_name}],
+                "nodeSelector": [{"key": "pool", "value": name}],
                 "allowedNamespaces": [{"name": self.namespace, "maxPriority": 10}],
                 **spec,
             },
         }
         return await self.api.create(GPUPOOLS, body)
 
+    async def delete_pool(self, name: str) -> None:
+        found = await self.api.get(GPUPOOLS, name)
+        await self.api.delete(GPUPOOLS, name, None, found["metadata"]["uid"])
+
     async def make_job(self, name: str, replicas: int = 1, gpus: int = 2, **spec: Any) -> Object:
-        if name not in self._names:
-            self._names.append(name)
+        self.names([name])
         body = {
             "apiVersion": names.API_VERSION,
             "kind": "RLHFJob",

@@ -1,0 +1,433 @@
+"""The operator's small parts, each by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import structlog
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller import names
+from controller.kube.connect import NoCredentials, connect
+from controller.kube.errors import AlreadyExists, Conflict, NotFound, Refused, Unavailable, from_response
+from controller.kube.events import Recorder
+from controller.kube.watch import JitteredBackoffs
+from controller.operator import log, nodes, runfile
+from controller.operator.declogfile import DecisionLog
+from controller.operator.health import Health, HealthServer
+from controller.operator.metrics import Metrics
+from controller.operator.settings import Settings, SettingsError, describe
+from controller.policy.jobs import Decision, JobRecord, Kept, RunFile
+from controller.policy.types import Mode, Proposal
+
+# -- settings ------------------------------------------------------------------------------------------------
+
+
+def test_settings_have_defaults_and_are_read_from_the_environment() -> None:
+    settings = Settings.from_environ({"POD_NAME": "operator-1", "HOME": "/root"})
+    assert (settings.port, settings.workers, settings.instance) == (8080, 8, "operator-1")
+    settings = Settings.from_environ({"EVALSTOP_PORT": "0", "EVALSTOP_SCRAPE_ADDRESSES": "Private,Loopback"})
+    assert (settings.port, settings.scrape_addresses) == (0, "Private,Loopback")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("EVALSTOP_PORT", "http", "EVALSTOP_PORT='http': expected a whole number from 0 to 65535"),
+        ("EVALSTOP_WORKERS", "0", "a whole number from 1 to 256"),
+        ("EVALSTOP_DRAIN_SECONDS", "nan", "a number from 0 to 300"),
+        ("EVALSTOP_LOG_LEVEL", "LOUD", "one of DEBUG, INFO, WARNING, ERROR"),
+        ("EVALSTOP_SCRAPE_ADDRESSES", "Everywhere", "address classes"),
+        ("EVALSTOP_HOST", "", "a text that is not empty"),
+        ("EVALSTOP_WORKRES", "3", "no such setting; there are EVALSTOP_ACCESS_DEADLINE_SECONDS"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_value_and_what_would_be_right(
+    variable: str, value: str, words: str
+) -> None:
+    with pytest.raises(SettingsError, match=re.escape(words)):
+        Settings.from_environ({variable: value})
+
+
+def test_all_wrong_settings_are_told_at_once_and_the_contracts_own_variables_are_no_mistake() -> None:
+    with pytest.raises(SettingsError) as caught:
+        Settings.from_environ({"EVALSTOP_PORT": "x", "EVALSTOP_WORKERS": "y"})
+    assert "EVALSTOP_PORT" in str(caught.value)
+    assert "EVALSTOP_WORKERS" in str(caught.value)
+    Settings.from_environ({"EVALSTOP_RUN_DIR": "/etc/evalstop/run", "EVALSTOP_REQUEST": "{}"})
+
+
+def test_the_documentation_lists_every_setting(repository: Path) -> None:
+    text = (repository / "docs" / "operator.md").read_text()
+    for variable, default, _ in describe():
+        assert f"| `{variable}` | `{default}` |" in text.replace("| `` |", "| `` |"), variable
+
+
+# -- nodes ---------------------------------------------------------------------------------------------------
+
+
+def node(
+    name: str, *, ready: str = "True", taints: Any = None, labels: Any = None, **spec: Any
+) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": {**spec, **({"taints": taints} if taints is not None else {})},
+        "status": {
+            "allocatable": {names.GPU_RESOURCE: "8"},
+            "conditions": [{"type": "Ready", "status": ready}],
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("obj", "usable"),
+    [
+        (node("a"), True),
+        (node("a", ready="False"), False),
+        (node("a", ready="Unknown"), False),
+        (node("a", unschedulable=True), False),
+        ({**node("a"), "status": {}}, False),
+        ({**node("a"), "metadata": {"name": "a", "deletionTimestamp": "2026-01-01T00:00:00Z"}}, False),
+    ],
+)
+def test_usable_nodes(obj: dict[str, Any], usable: bool) -> None:
+    assert nodes.usable(obj) is usable
+
+
+OTHER = {"key": "other", "effect": "NoExecute"}
+OURS = {"key": nodes.POOL_TAINT, "value": "p", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("taints", "pool", "wanted"),
+    [
+        (None, None, None),
+        (None, "p", [OURS]),
+        ([OTHER], "p", [OTHER, OURS]),
+        ([OTHER, OURS], "p", None),
+        ([{**OURS, "timeAdded": "x"}, OTHER], "p", None),
+        ([OURS, OTHER], "q", [OTHER, {**OURS, "value": "q"}]),
+        ([OURS, OTHER], None, [OTHER]),
+        ([OURS], None, []),
+        ([{**OURS, "effect": "NoExecute"}], "p", [OURS]),
+    ],
+)
+def test_only_our_taint_is_touched(taints: Any, pool: str | None, wanted: Any) -> None:
+    assert nodes.wanted_taints(node("a", taints=taints), pool) == wanted
+
+
+def test_a_node_of_two_pools_belongs_to_the_first_and_an_empty_selector_takes_none() -> None:
+    found = [node("a", labels={"x": "1", "y": "1"}), node("b", labels={"y": "1"}), node("c")]
+    pools = [("everything", {}), ("older", {"x": "1"}), ("newer", {"y": "1"})]
+    assert nodes.assign(pools, found) == {"a": "older", "b": "newer"}
+
+
+def test_foreign_gpus_are_those_of_live_pods_nobody_knows() -> None:
+    def pod(uid: str, where: str | None, phase: str = "Running", gpus: int = 2) -> dict[str, Any]:
+        limits = {"limits": {names.GPU_RESOURCE: str(gpus)}}
+        spec: dict[str, Any] = {"containers": [{"name": "c", "resources": limits}]}
+        return {
+            "metadata": {"uid": uid},
+            "spec": {**spec, **({"nodeName": where} if where else {})},
+            "status": {"phase": phase},
+        }
+
+    pods = [
+        pod("1", "a"),
+        pod("2", "a"),
+        pod("3", "b", "Succeeded"),
+        pod("4", None, "Pending"),
+        pod("5", "b", gpus=0),
+    ]
+    assert nodes.foreign_gpus(pods, frozenset({"2"})) == {"a": 2}
+
+
+# -- the run file -------------------------------------------------------------------------------------------
+
+RUNS = st.builds(
+    RunFile,
+    attempt=st.integers(0, 99),
+    resume_path=st.sampled_from(["", "/ckpt/step-40", "s3://b/ü"]),
+    request_id=st.integers(0, 9),
+    evaluate=st.booleans(),
+    checkpoint=st.booleans(),
+    stop=st.booleans(),
+)
+
+
+@given(RUNS)
+def test_the_run_file_reads_back(run: RunFile) -> None:
+    run = replace(run, resume_step=40 if run.resume_path else None)
+    assert runfile.read({"data": {names.RUN_KEY: runfile.render(run)}}) == run
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "{}", '{"attempt": 1}', "null", '{"attempt":1, "resume":null,"request":7}']
+)
+def test_a_run_file_that_was_tampered_with_is_as_good_as_none(text: str) -> None:
+    assert runfile.read({"data": {names.RUN_KEY: text}}) is None
+    edited = runfile.render(RunFile(attempt=1)).replace(" ", "  ")
+    assert runfile.read({"data": {names.RUN_KEY: edited}}) is None
+    assert runfile.read(None) is None
+
+
+# -- logs ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("plain_logs")
+def test_log_lines_are_json_with_their_job_and_cannot_be_forged() -> None:
+    stream = io.StringIO()
+    log.configure("INFO", "json", stream)
+    with structlog.contextvars.bound_contextvars(job="ns/run"):
+        log.get("evalstop.test").info("pass", message='x\n{"level": "error"}\x1b[31m')
+        logging.getLogger("kopf.objects").info("chatter")
+        logging.getLogger("kopf.objects").warning("trouble")
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["event"] for line in lines] == ["pass", "trouble"]
+    assert all(line["job"] == "ns/run" for line in lines)
+    assert "\x1b" not in lines[0]["message"]
+    assert lines[0]["level"] == "info"
+
+
+# -- the decision log ---------------------------------------------------------------------------------------
+
+
+def test_the_decision_log_rotates_between_lines_and_keeps_so_many_files(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "decisions.jsonl"
+    written = DecisionLog(path, max_bytes=100, files=3)
+    lines = [json.dumps({"n": n, "pad": "x" * 20}) for n in range(12)]
+    for line in lines:
+        written.append(line)
+    written.close()
+    files = sorted(path.parent.iterdir(), key=lambda p: p.name, reverse=True)
+    assert [f.name for f in files] == ["decisions.jsonl.2", "decisions.jsonl.1", "decisions.jsonl"]
+    kept = [line for f in files for line in f.read_text().splitlines()]
+    assert kept == lines[-len(kept) :]
+    assert all(f.stat().st_size < 100 + 40 for f in files)
+
+
+def test_a_line_cut_off_by_a_crash_does_not_spoil_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    path.write_text('{"whole": 1}\n{"cut o')
+    written = DecisionLog(path, max_bytes=1000, files=1)
+    written.append('{"next": 2}')
+    written.close()
+    assert path.read_text().splitlines() == ['{"whole": 1}', '{"cut o', '{"next": 2}']
+
+
+def test_a_full_disk_drops_lines_and_says_how_many(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    path.mkdir()  # cannot be opened as a file
+    dropped: list[int] = []
+    written = DecisionLog(path, max_bytes=1000, files=1, dropped=lambda: dropped.append(1))
+    written.append("{}")
+    written.append("{}")
+    written.close()
+    assert len(dropped) == 2
+
+
+# -- health -------------------------------------------------------------------------------------------------
+
+
+def test_a_part_without_progress_is_named_and_readiness_says_what_is_missing() -> None:
+    async def run() -> None:
+        now = 0.0
+        health = Health(60, lambda: now)
+        health.beat("loop")
+        beat = 0.0
+        health.watch("kopf", lambda: beat)
+        missing: list[str | None] = ["not every kind is listed yet"]
+        health.require("lists", lambda: missing[0])
+        server = HealthServer(health, Metrics(), "127.0.0.1", 0)
+        await server.start()
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session:
+
+            async def ask(path: str) -> tuple[int, str]:
+                async with session.get(path) as answer:
+                    return answer.status, await answer.text()
+
+            assert await ask("/healthz") == (200, "ok\n")
+            assert await ask("/readyz") == (503, "lists: not every kind is listed yet\n")
+            missing[0] = None
+            assert (await ask("/readyz"))[0] == 200
+            now, beat = 61.0, 60.0
+            status, text = await ask("/healthz")
+            assert (status, text) == (503, "loop: no progress for 61 s, at most 60 s are expected\n")
+            health.beat("loop")
+            assert (await ask("/healthz"))[0] == 200
+            assert "evalstop_handback_seconds" in (await ask("/metrics"))[1]
+        await server.stop()
+
+    asyncio.run(run())
+
+
+# -- metrics ------------------------------------------------------------------------------------------------
+
+
+def test_stages_are_counted_once_as_they_appear_and_reasons_are_bounded() -> None:
+    metrics = Metrics()
+    proposal = Proposal(70, 40, "ConsecutiveDeclines", 3.0, 3.0)
+    decision = Decision("kDeclines", Mode.ENFORCE, proposal, "", 100.0)
+    kept = Kept(40, 40, "/x", "sha256:", 90.0)
+    record = JobRecord()
+    for stage in (
+        JobRecord(decision=decision, secured=kept),
+        JobRecord(decision=replace(decision, retained_at=102.0), secured=kept),
+        JobRecord(decision=replace(decision, retained_at=102.0, suspended_at=103.0), secured=kept),
+        JobRecord(decision=replace(decision, retained_at=102.0, suspended_at=103.0, pods_gone_at=107.0)),
+    ):
+        metrics.record_changed(record, stage)
+        metrics.record_changed(stage, stage)
+        record = stage
+    sample = metrics.registry.get_sample_value
+    assert sample("evalstop_decisions_total", {"mode": "Enforce", "reason": "ConsecutiveDeclines"}) == 1
+    sums = {
+        s: sample("evalstop_handback_seconds_sum", {"stage": s}) for s in ("secured", "retained", "suspended")
+    }
+    assert sums == {"secured": 0.0, "retained": 2.0, "suspended": 3.0}
+    assert sample("evalstop_handback_seconds_sum", {"stage": "pods_gone"}) == 7.0
+    assert sample("evalstop_handback_seconds_count", {"stage": "pods_gone"}) == 1
+    for i in range(100):
+        metrics.decided(replace(decision, proposal=replace(proposal, reason=f"R{i}")))
+    assert sample("evalstop_decisions_total", {"mode": "Enforce", "reason": "Other"}) == 37
+
+
+# -- the API's errors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "kind"),
+    [
+        (404, "NotFound", NotFound),
+        (409, "Conflict", Conflict),
+        (409, "AlreadyExists", AlreadyExists),
+        (422, "Invalid", Refused),
+        (403, "Forbidden", Refused),
+        (429, "TooManyRequests", Unavailable),
+        (500, "InternalError", Unavailable),
+        (503, "", Unavailable),
+    ],
+)
+def test_answers_become_exceptions_a_caller_can_tell_apart(status: int, reason: str, kind: type) -> None:
+    body = json.dumps({"kind": "Status", "reason": reason, "message": "why"}).encode()
+    error = from_response(status, body, {"Retry-After": "7"})
+    assert type(error) is kind
+    assert (error.message, error.retry_after) == ("why", 7.0)
+    plain = from_response(status, b"<html>gateway</html>", {})
+    assert "gateway" in plain.message
+
+
+def test_backoffs_never_run_out_and_begin_anew_each_time() -> None:
+    backoffs = JitteredBackoffs(first=1, factor=2, cap=8)
+    for _ in range(2):
+        pauses = iter(backoffs)
+        got = [next(pauses) for _ in range(50)]
+        assert got[0] <= 1
+        assert max(got) <= 8
+        assert min(got[5:]) >= 4
+
+
+# -- credentials --------------------------------------------------------------------------------------------
+
+
+def test_without_credentials_the_error_says_what_was_looked_for(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(NoCredentials, match=r"KUBECONFIG is not set; KUBERNETES_SERVICE_HOST is not set"):
+        asyncio.run(connect({}, tmp_path))
+    with pytest.raises(NoCredentials, match="no such file"):
+        asyncio.run(connect({"KUBECONFIG": str(tmp_path / "nothing")}, tmp_path))
+
+
+def test_a_rotated_service_account_token_is_read_again(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "token").write_text("first\n")
+    (tmp_path / "ca.crt").write_text("")
+    now = 0.0
+    monkeypatch.setattr("controller.kube.connect.time.monotonic", lambda: now)
+    environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+
+    async def run() -> None:
+        nonlocal now
+        connection = await connect(environ, tmp_path)
+        configuration = connection.configuration
+        assert configuration.host == "https://10.0.0.1:443"
+        assert await configuration.get_api_key_with_prefix("BearerToken") == "Bearer first"
+        (tmp_path / "token").write_text("second")
+        assert connection.read_token() == "second"
+        assert await configuration.get_api_key_with_prefix("BearerToken") == "Bearer first"
+        now = 61.0
+        assert await configuration.get_api_key_with_prefix("BearerToken") == "Bearer second"
+
+    asyncio.run(run())
+
+
+# -- events -------------------------------------------------------------------------------------------------
+
+
+class FakeEvents:
+    """Takes creates and patches of Events; `there` are the names that exist already."""
+
+    def __init__(self) -> None:
+        self.created: list[dict[str, Any]] = []
+        self.patched: list[tuple[str, dict[str, Any]]] = []
+        self.broken = False
+
+    async def create(self, resource: Any, body: dict[str, Any]) -> dict[str, Any]:
+        if self.broken:
+            raise Unavailable(500, "InternalError", "down")
+        if any(b["metadata"]["name"] == body["metadata"]["name"] for b in self.created):
+            raise AlreadyExists(409, "AlreadyExists", "")
+        self.created.append(body)
+        return body
+
+    async def merge_patch(
+        self, resource: Any, name: str, patch: dict[str, Any], namespace: str
+    ) -> dict[str, Any]:
+        self.patched.append((name, patch))
+        return {}
+
+
+ABOUT = {
+    "apiVersion": "evalstop.dev/v1alpha1",
+    "kind": "RLHFJob",
+    "metadata": {"name": "run", "namespace": "ns", "uid": "u1"},
+}
+
+
+def test_repeats_are_folded_floods_are_cut_and_a_broken_server_is_nobodys_problem() -> None:
+    async def run() -> None:
+        now = 1000.0
+        api, dropped = FakeEvents(), []
+        recorder = Recorder(api, "pod-1", lambda: now, burst=3, dropped=dropped.append)  # type: ignore[arg-type]
+        for _ in range(5):
+            await recorder.post(ABOUT, "Secured", "step 40\nforged line")
+        assert len(api.created) == 1
+        assert api.created[0]["message"] == "step 40 forged line"
+        assert api.created[0]["involvedObject"]["uid"] == "u1"
+        now += 301
+        await recorder.post(ABOUT, "Secured", "step 40\nforged line")
+        assert api.patched[-1][1]["count"] == 6
+        for i in range(4):
+            await recorder.post(ABOUT, "Other", f"number {i}")
+        # Three at first, and five more have been earned in 301 s; the object itself took one.
+        assert len(api.created) == 1 + 3, "the burst is the most there can be"
+        assert dropped == ["Other"]
+        again = Recorder(api, "pod-2", lambda: now, dropped=dropped.append)  # type: ignore[arg-type]
+        before = len(api.created)
+        assert await again.post(ABOUT, "Secured", "step 40\nforged line"), (
+            "a restart counts the same Event up"
+        )
+        assert len(api.created) == before
+        api.broken = True
+        assert not await again.post(ABOUT, "New", "cannot be told")
+
+    asyncio.run(run())

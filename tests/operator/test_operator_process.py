@@ -1,0 +1,163 @@
+"""The operator as a process: ready, alive, its log of decisions, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fake_kubelet import FakeKubelet
+from operator_rig import Rig, eventually
+
+from controller.policy import declog
+
+
+@pytest.fixture
+def start(
+    installed: Path, repository: Path, tmp_path: Path
+) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts operators; those still running at the end are killed."""
+    running: list[subprocess.Popen[str]] = []
+
+    def run(**settings: str) -> subprocess.Popen[str]:
+        environ = {k: v for k, v in os.environ.items() if not k.startswith("EVALSTOP_")}
+        environ |= {"KUBECONFIG": str(installed), "EVALSTOP_HOST": "127.0.0.1", **settings}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "controller.operator"],
+            cwd=repository,
+            env=environ,
+            stderr=(tmp_path / "operator.log").open("w"),
+            text=True,
+        )
+        running.append(process)
+        return process
+
+    yield run
+    for process in running:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def ask(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=2) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError as error:
+        return 0, str(error)
+
+
+def wait_until(check: Callable[[], bool], seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}"
+        time.sleep(0.1)
+
+
+def test_it_gets_ready_works_logs_its_decisions_and_ends_on_sigterm(
+    rig: Rig, kubelet: FakeKubelet, start: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    port, path = free_port(), tmp_path / "decisions.jsonl"
+    process = start(EVALSTOP_PORT=str(port), EVALSTOP_DECISION_LOG=str(path), EVALSTOP_INSTANCE="test")
+    wait_until(lambda: ask(port, "/healthz")[0] == 200, 20, "health")
+    wait_until(lambda: ask(port, "/readyz")[0] == 200, 20, f"readiness: {ask(port, '/readyz')[1]}")
+
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool()
+            await rig.make_job("run")
+            await eventually(lambda: rig.is_true("run", "Running"))
+
+    asyncio.run(story())
+    _, text = ask(port, "/metrics")
+    assert 'evalstop_passes_total{kind="job",result="wrote"}' in text
+    assert 'evalstop_api_calls_total{outcome="200",resource="rlhfjobs",verb="patch-status"}' in text
+    assert f'namespace="{rig.namespace}"' not in text
+    began = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+    assert time.monotonic() - began < 15
+    replayed = list(declog.replay(path.read_text().splitlines()))
+    assert {r.kind for r in replayed} == {"job", "pool"}
+    assert f"{rig.namespace}/run" in {r.subject for r in replayed}
+    assert all(r.same for r in replayed)
+
+
+def test_killed_hard_and_started_again(
+    rig: Rig, kubelet: FakeKubelet, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    """SIGKILL between admission and running; the next process goes on."""
+
+    async def story() -> None:
+        async with rig:
+            first = start(EVALSTOP_PORT="0")
+            await rig.make_pool()
+            await rig.make_job("run", replicas=2)
+            await eventually(lambda: rig.is_true("run", "Admitted"))
+            first.kill()
+            first.wait()
+            start(EVALSTOP_PORT="0")
+            await eventually(lambda: rig.is_true("run", "Running"))
+            record = await rig.record("run")
+        assert record.attempt == 1
+
+    asyncio.run(story())
+
+
+def test_wrong_settings_and_missing_credentials_end_with_code_2(repository: Path, tmp_path: Path) -> None:
+    def run(**environ: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "controller.operator"],
+            cwd=repository,
+            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), **environ},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        return done.returncode, done.stderr
+
+    code, text = run(EVALSTOP_WORKERS="many")
+    assert (code, text) == (
+        2,
+        "evalstop operator: EVALSTOP_WORKERS='many': expected a whole number from 1 to 256 (workers)\n",
+    )
+    code, text = run(KUBECONFIG=str(tmp_path / "none"))
+    assert code == 2
+    assert "no such file" in text
+
+
+def test_it_ends_with_a_failure_when_the_watch_ends(rig: Rig) -> None:
+    """kopf gives up on some faults of the API by design; nothing is watched then, so the process must end."""
+
+    async def story() -> None:
+        async with rig:
+            engine = rig.engine()
+            life = asyncio.create_task(engine.run(asyncio.Event()))
+            await eventually(lambda: ready(engine), what="readiness")
+            assert engine._shell is not None
+            engine._shell._stop.set()
+            with pytest.raises(RuntimeError, match="kopf's thread ended"):
+                await asyncio.wait_for(life, 20)
+
+    async def ready(engine: object) -> bool:
+        return not engine.health.unready()  # type: ignore[attr-defined]
+
+    asyncio.run(story())

@@ -1,0 +1,218 @@
+"""What cannot be done is said on the RLHFJob: field, value, what would be right. Nothing else is done."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import math
+from typing import Any
+
+from fake_kubelet import FakeKubelet
+from operator_rig import CountingApi, Rig, eventually
+
+from controller import names
+from controller.kube.resources import GPUPOOLS, JOBS, NODES, PODS
+from controller.policy.jobs import ScrapeOutcome, ScrapeView
+from controller.policy.types import Attempt, EvalPoint
+from controller.workloads.running import POOL_TAINT
+
+
+def without(template: dict[str, Any], *path: Any, value: Any = None) -> dict[str, Any]:
+    """A template in which one field is another, or is gone."""
+    changed = copy.deepcopy(template)
+    node: Any = changed
+    for part in path[:-1]:
+        node = node[part]
+    if value is None:
+        del node[path[-1]]
+    else:
+        node[path[-1]] = value
+    return changed
+
+
+POD = ("spec", "template", "spec")
+
+
+def test_jobs_that_cannot_be_accepted(rig: Rig, kubelet: FakeKubelet) -> None:
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool(allowedNamespaces=[{"name": rig.namespace, "maxPriority": 5}])
+            await rig.make_pool_named(f"{rig.pool_name}-closed", allowedNamespaces=[{"name": "elsewhere"}])
+            rig.names(["kind", "port", "gang", "refused", "taken", "eager", "nowhere", "closed", "missing"])
+            good = rig.template("port", 1, 2)
+            claim = {"volumeClaim": {"claimName": "absent", "path": "/"}}
+            store = {"objectStore": {"uri": "s3://kept"}}
+            bad: dict[str, tuple[dict[str, Any], str, str]] = {
+                "kind": (
+                    {
+                        "workload": {
+                            "template": {**good, "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
+                        }
+                    },
+                    "UnsupportedKind",
+                    "expected one of batch/v1 Job",
+                ),
+                "port": (
+                    {"workload": {"template": without(good, *POD, "containers", 0, "ports")}},
+                    "NoMetricsPort",
+                    "expected one named 'metrics'",
+                ),
+                "gang": ({"gang": {"replicas": 2, "gpusPerReplica": 2}}, "GangMismatch", "expected 2"),
+                "refused": (
+                    {"workload": {"template": without(good, *POD, "restartPolicy", value="Always")}},
+                    "TemplateRefused",
+                    "restartPolicy",
+                ),
+                "taken": ({}, "WorkloadNameTaken", "delete it, or rename"),
+                "eager": ({"priority": 6}, "PriorityTooHigh", "spec.priority: 6"),
+                "nowhere": ({"pool": "no-such-pool"}, "PoolNotFound", "no GPUPool 'no-such-pool'"),
+                "closed": ({"pool": f"{rig.pool_name}-closed"}, "NamespaceNotAllowed", "only: elsewhere"),
+                "missing": (
+                    {"checkpoints": {"location": claim, "layout": "Plain", "retention": store}},
+                    "ClaimMissing",
+                    "'absent'",
+                ),
+            }
+            await rig.api.create(JOBS, plain_job("taken", rig.namespace))
+            for name, (spec, _, _) in bad.items():
+                fitting = {"workload": {"template": rig.template(name, 1, 2)}} if name == "gang" else {}
+                await rig.make_job(name, **{**fitting, **spec})
+            async with rig.operator() as engine:
+                for name, (_, reason, words) in bad.items():
+                    await eventually(
+                        lambda n=name, r=reason: rig.has_reason(n, "Accepted", r), what=f"{name}: {reason}"
+                    )
+                    found = await rig.condition(name, "Accepted")
+                    assert found is not None
+                    assert words in found[2], found
+                children, _ = await rig.api.list(JOBS, rig.namespace)
+                assert [j["metadata"]["name"] for j in children] == ["taken"]
+                # Once what was wrong is put right, the job goes its way, without anybody touching the job.
+                await rig.make_pool_named("no-such-pool")
+                await eventually(lambda: rig.is_true("nowhere", "Accepted"), what="the pool to be noticed")
+                assert isinstance(engine.api, CountingApi)
+                await asyncio.sleep(0.5)
+                before = len(engine.api.writes)
+                for name in bad:
+                    engine.jobs.add(f"{rig.namespace}/{name}")
+                await asyncio.sleep(0.5)
+                assert engine.api.writes[before:] == [], "a refusal that stays is written once"
+            await rig.delete_pool("no-such-pool")
+            await rig.delete_pool(f"{rig.pool_name}-closed")
+
+    asyncio.run(story())
+
+
+def plain_job(name: str, namespace: str) -> dict[str, Any]:
+    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}]}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"suspend": True, "template": {"spec": pod}},
+    }
+
+
+def test_gangs_too_large_for_any_node_or_for_the_pool(rig: Rig, kubelet: FakeKubelet) -> None:
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool()
+            await rig.make_job("wide", gpus=3)
+            await rig.make_job("many", replicas=3, gpus=2)
+            async with rig.operator():
+                for name, words in (("wide", "3 is more than the 2 GPUs"), ("many", "at most 2 is right")):
+                    await eventually(lambda n=name: rig.has_reason(n, "Admitted", "TooLarge"))
+                    found = await rig.condition(name, "Admitted")
+                    assert found is not None
+                    assert words in found[2]
+
+    asyncio.run(story())
+
+
+def test_trainers_that_cannot_be_read_go_on_unjudged(rig: Rig, kubelet: FakeKubelet) -> None:
+    """Unknown metric, NaN and Inf, and each way a scrape can fail: a condition, and no stop."""
+
+    async def story() -> None:
+        values = [1.0, math.nan, math.inf, -math.inf, math.nan, math.nan]
+        points = tuple(EvalPoint(10 * i, v, Attempt(1, 0)) for i, v in enumerate(values, 1))
+        async with rig:
+            await rig.make_pool()
+            await rig.make_job("run")
+            rig.outcome["run"] = ScrapeView(ScrapeOutcome.OK, metrics_seen=("bleu", "kl"))
+            async with rig.operator():
+                await eventually(lambda: rig.has_reason("run", "MetricsAvailable", "MetricMissing"))
+                found = await rig.condition("run", "MetricsAvailable")
+                assert found is not None
+                assert "'gold'" in found[2]
+                assert "bleu, kl" in found[2]
+                for outcome in ("Unreachable", "Timeout", "TooLarge", "NotPrometheus", "RefusedAddress"):
+                    rig.outcome["run"] = ScrapeView(ScrapeOutcome(outcome), f"told by the scraper: {outcome}")
+                    await eventually(lambda o=outcome: rig.has_reason("run", "MetricsAvailable", o))
+                rig.outcome["run"] = ScrapeView(ScrapeOutcome.OK, metrics_seen=("gold",), points=points)
+                await eventually(lambda: rig.is_true("run", "MetricsAvailable"))
+                await asyncio.sleep(0.5)
+                record = await rig.record("run")
+            assert [p.score for p in record.evals] == [1.0]
+            assert record.decision is None
+
+    asyncio.run(story())
+
+
+def test_gpus_of_others_are_not_given_out(rig: Rig, kubelet: FakeKubelet) -> None:
+    """Nobody's pod holds a node's GPUs; when it goes, the gang gets them. The taint goes with the label."""
+
+    async def story() -> None:
+        node = f"{rig.pool_name}-a"
+        limits = {"limits": {names.GPU_RESOURCE: "2"}}
+        guest = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "guest", "namespace": rig.namespace},
+            "spec": {
+                "nodeName": node,
+                "terminationGracePeriodSeconds": 0,
+                "containers": [{"name": "c", "image": "x", "resources": limits}],
+            },
+        }
+        async with rig:
+            made = await rig.api.create(PODS, guest)
+            await rig.make_pool()
+            await rig.make_job("gang", replicas=2)
+            async with rig.operator():
+                await eventually(lambda: rig.has_reason("gang", "Admitted", "WaitingForGPUs"))
+                pool = await rig.api.get(GPUPOOLS, rig.pool_name)
+                assert (pool["status"]["capacity"], pool["status"]["free"]) == (4, 2)
+                assert await taint(rig, node) == rig.pool_name
+                await rig.api.delete(PODS, "guest", rig.namespace, made["metadata"]["uid"])
+                await eventually(lambda: rig.is_true("gang", "Running"))
+                await rig.api.merge_patch(NODES, node, {"metadata": {"labels": {"pool": None}}})
+                await eventually(lambda: untainted(rig, node), what="the taint to go with the label")
+
+    asyncio.run(story())
+
+
+async def taint(rig: Rig, node: str) -> str | None:
+    found = await rig.api.get(NODES, node)
+    return next((t["value"] for t in found["spec"].get("taints") or () if t["key"] == POOL_TAINT), None)
+
+
+async def untainted(rig: Rig, node: str) -> bool:
+    return await taint(rig, node) is None
+
+
+def test_a_pool_deleted_while_the_operator_was_away_loses_its_taints(rig: Rig, kubelet: FakeKubelet) -> None:
+    async def story() -> None:
+        node = f"{rig.pool_name}-b"
+        async with rig:
+            await rig.make_pool()
+            async with rig.operator():
+                await eventually(lambda: tainted(rig, node))
+            await rig.delete_pool(rig.pool_name)
+            async with rig.operator():
+                await eventually(lambda: untainted(rig, node), what="the taint to go")
+
+    asyncio.run(story())
+
+
+async def tainted(rig: Rig, node: str) -> bool:
+    return await taint(rig, node) is not None
