@@ -19,10 +19,15 @@ VECTOR_FROM = 4096  # evals from which on importing numpy pays
 
 
 class RuleSpec(NamedTuple):
-    """A stop rule and its modifiers, by name and parameters."""
+    """A stop rule and its modifiers, by name and parameters; ``groups``: whose runs it judges, empty: all."""
 
     rule: PolicySpec
     modifiers: tuple[PolicySpec, ...] = ()
+    groups: tuple[str, ...] = ()
+
+    def judges(self, group: str) -> bool:
+        """Whether it judges runs of this group."""
+        return not self.groups or group in self.groups
 
     @property
     def needs(self) -> frozenset[str]:

@@ -14,6 +14,8 @@ from typing import Any
 
 Handler = Callable[[Any], None]
 
+_NEVER = math.inf
+
 
 class Kernel:
     """Virtual time. Times may be ints or floats; ints stay exact."""
@@ -33,7 +35,7 @@ class Kernel:
         Raises:
             ValueError: ``time`` has passed, or is no finite number.
         """
-        if not self.now <= time < math.inf:
+        if not self.now <= time < _NEVER:
             raise ValueError(f"time: {time!r}, expected a finite time of at least now, {self.now!r}")
         self._ticket = ticket = self._ticket + 1
         heappush(self._heap, (time, ticket, handler, subject))
@@ -44,38 +46,44 @@ class Kernel:
         self._cancelled.add(ticket)
 
     def run(
-        self, feed: Iterator[tuple[float, Any]], arrive: Handler, settle: Callable[[float], None]
+        self,
+        times: Iterator[float],
+        subjects: Iterator[Any],
+        arrive: Callable[[Any, float], None],
+        settle: Callable[[float], None],
     ) -> None:
         """Until nothing is left to happen.
 
         Args:
-            feed: (time, subject) in the order of time; ``arrive(subject)`` is called at that time.
+            times: of the arrivals, in order. subjects: who arrives; ``arrive(subject, time)`` is called then.
             settle: called with the time, after all that happened at it.
         """
         heap, cancelled = self._heap, self._cancelled
-        coming, subject = next(feed, (math.inf, None))
+        coming = next(times, _NEVER)
+        events = 0
         while True:
             if heap and heap[0][0] <= coming:
-                now = heap[0][0]
-                happened = 0
+                now, ticket, handler, subject = heappop(heap)
+                if cancelled and ticket in cancelled:
+                    cancelled.remove(ticket)
+                    continue
+                self.now = now
+                events += 1
+                handler(subject)
                 while heap and heap[0][0] == now:
-                    event = heappop(heap)
-                    if cancelled and event[1] in cancelled:
-                        cancelled.remove(event[1])
-                        continue
-                    self.now = now
-                    happened += 1
-                    event[2](event[3])
-            elif coming < math.inf:
-                now = coming
-                happened = 0
+                    _, ticket, handler, subject = heappop(heap)
+                    if cancelled and ticket in cancelled:
+                        cancelled.remove(ticket)
+                    else:
+                        events += 1
+                        handler(subject)
+            elif coming < _NEVER:
+                self.now = now = coming
             else:
+                self.events += events
                 return
             while coming == now:
-                self.now = now
-                happened += 1
-                arrive(subject)
-                coming, subject = next(feed, (math.inf, None))
-            if happened:
-                self.events += happened
-                settle(now)
+                events += 1
+                arrive(next(subjects), now)
+                coming = next(times, _NEVER)
+            settle(now)

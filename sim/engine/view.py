@@ -8,29 +8,22 @@ from __future__ import annotations
 
 from controller.policy.types import JobKey, JobState, LossTrend, Proposal
 
+_QUEUED = JobState.QUEUED
+
 
 class VirtualJob:
-    """A `QueueJob` of a workload with the mandatory columns only; the rest is the same for all of them."""
+    """A `QueueJob` on slots, without evals, priority or anything else that would tell jobs apart."""
 
-    __slots__ = (
-        "attained",
-        "gpus",
-        "key",
-        "nodes",
-        "proposal",
-        "remaining",
-        "sequence",
-        "since",
-        "state",
-        "submitted",
-    )
+    __slots__ = ("attained", "gpus", "key", "remaining", "sequence", "since", "state", "submitted")
 
     replicas: int = 1
     priority: int = 0
     weight: float = 1.0
     estimate: float | None = None
     progress: float | None = None
+    proposal: Proposal | None = None
     loss_trend: LossTrend | None = None
+    nodes: tuple[str, ...] = ()
     bound: tuple[tuple[str, int], ...] = ()
     mark: tuple[int, ...] = ()
 
@@ -41,33 +34,43 @@ class VirtualJob:
         self.gpus = gpus
         self.remaining: float | None = remaining
         self.attained: float = 0
-        self.state = JobState.QUEUED
+        self.state = _QUEUED
         self.since: float | None = submitted
-        self.nodes: tuple[str, ...] = ()
-        self.proposal: Proposal | None = None
 
     @property
     def gpus_per_replica(self) -> int:
         return self.gpus
 
     def __repr__(self) -> str:
-        return f"VirtualJob({self.key!r}, {self.gpus} GPUs, {self.state})"
+        return f"{type(self).__name__}({self.key!r}, {self.gpus} GPUs, {self.state})"
 
 
 class DetailedJob(VirtualJob):
-    """A `QueueJob` with everything of its own: gang, priority, weight, estimate, progress, losses."""
+    """A `QueueJob` with everything of its own: gang, nodes, priority, weight, estimate, evals."""
 
-    __slots__ = ("estimate", "gpus_each", "loss_trend", "priority", "progress", "replicas", "weight")
+    __slots__ = (
+        "estimate",
+        "gpus_each",
+        "loss_trend",
+        "nodes",
+        "priority",
+        "progress",
+        "proposal",
+        "replicas",
+        "weight",
+    )
 
     def __init__(self, key: JobKey, submitted: float, sequence: int, gpus: int, remaining: float) -> None:
         super().__init__(key, submitted, sequence, gpus, remaining)
         self.replicas = 1
         self.gpus_each = gpus
+        self.nodes = ()
         self.priority = 0
         self.weight = 1.0
-        self.estimate: float | None = None
-        self.progress: float | None = None
-        self.loss_trend: LossTrend | None = None
+        self.estimate = None
+        self.progress = None
+        self.proposal = None
+        self.loss_trend = None
 
     @property
     def gpus_per_replica(self) -> int:

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from controller.policy.params import check, param
-from controller.policy.queueing.base import NOTHING, PolicyBase, QueueDecision, QueueJob, Room, queue_key
+from controller.policy.queueing.base import (
+    NOTHING,
+    PolicyBase,
+    QueueDecision,
+    QueueJob,
+    Room,
+    queue_key,
+    starts,
+)
 from controller.policy.types import JobKey
 
 
@@ -35,16 +43,19 @@ class Fifo(PolicyBase):
         self._waiting: OrderedDict[JobKey, QueueJob] = OrderedDict()
         self._last: QueueJob | None = None  # the newest in line; nobody in line comes after it
         self._sorted = True
+        self._blocked = 0  # GPUs of the head of the line if it is known not to fit, else 0
 
     def clear(self) -> None:
         self._waiting.clear()
         self._last = None
         self._sorted = True
+        self._blocked = 0
 
     def submitted(self, job: QueueJob, now: float) -> None:
         waiting = self._waiting
         if job.key in waiting:
             del waiting[job.key]
+            self._blocked = 0
         waiting[job.key] = job
         last = self._last
         # Jobs nearly always come in order: only others cost a sort, and only when somebody next looks.
@@ -56,19 +67,28 @@ class Fifo(PolicyBase):
             self._last = job
         else:
             self._sorted = False
+            self._blocked = 0
 
     def admitted(self, job: QueueJob, now: float) -> None:
-        self._waiting.pop(job.key, None)
+        if job.key in self._waiting:
+            del self._waiting[job.key]
+            self._blocked = 0
 
     def leaving(self, job: QueueJob, now: float) -> None:
-        self._waiting.pop(job.key, None)
+        self.admitted(job, now)
 
     def gone(self, job: QueueJob, now: float) -> None:
-        self._waiting.pop(job.key, None)
+        if job.key in self._waiting:
+            del self._waiting[job.key]
+            self._blocked = 0
 
     def decide(self, now: float, room: Room) -> QueueDecision:
         if not self._waiting:
             return NOTHING
+        if self._blocked:
+            slots = room.slots
+            if slots is not None and slots < self._blocked:
+                return NOTHING
         if not self._sorted:
             self._sort()
         admit = []
@@ -76,8 +96,10 @@ class Fifo(PolicyBase):
             if room.take(job):
                 admit.append(job)
             elif not self._backfill:
+                if not admit:
+                    self._blocked = job.gpus
                 break
-        return QueueDecision(admit) if admit else NOTHING
+        return starts(admit) if admit else NOTHING
 
     def queue(self) -> list[QueueJob]:
         if not self._sorted:

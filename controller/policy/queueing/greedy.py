@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from controller.policy.queueing.base import NOTHING, QueueDecision, QueueJob, Room
@@ -50,66 +51,39 @@ class BySize:
     """Waiting jobs by gang size, each size in rank order.
 
     The best job that fits into what is left is the best of a few heads, however many wait: gangs come in
-    few sizes.
+    few sizes. An entry is a rank that ends with the job's key, then the job's GPUs, then the job.
     """
 
-    __slots__ = ("_entries", "sizes")
+    __slots__ = ("sizes",)
 
     def __init__(self) -> None:
-        self.sizes: dict[int, list[Entry]] = {}  # GPUs -> entries in rank order
-        self._entries: dict[JobKey, Entry] = {}
-
-    def __len__(self) -> int:
-        return len(self._entries)
+        self.sizes: dict[int, list[Entry]] = {}  # GPUs -> entries in rank order, never empty
 
     def __iter__(self) -> Iterator[QueueJob]:
         """The jobs in rank order."""
-        return (entry[-1] for entry in sorted(self._entries.values()))
+        return (entry[-1] for entry in sorted(chain.from_iterable(self.sizes.values())))
 
-    def put(self, job: QueueJob, rank: Entry) -> None:
-        """Add a job that is not here. ``rank`` ends with the job's key."""
-        entry = (*rank, job)
-        self._entries[job.key] = entry
-        entries = self.sizes.get(job.gpus)
+    def put(self, entry: Entry) -> None:
+        """Add a job that is not here."""
+        entries = self.sizes.get(entry[-2])
         if entries is None:
-            self.sizes[job.gpus] = [entry]
+            self.sizes[entry[-2]] = [entry]
         else:
             insort(entries, entry)
 
-    def drop(self, key: JobKey) -> None:
-        """Take a job out, if it is here."""
-        entry = self._entries.pop(key, None)
-        if entry is not None:
-            gpus = entry[-1].gpus
-            entries = self.sizes[gpus]
-            del entries[bisect_left(entries, entry)]
-            if not entries:
-                del self.sizes[gpus]
+    def drop(self, entry: Entry) -> None:
+        """Take out a job that is here, by its very entry."""
+        entries = self.sizes[entry[-2]]
+        del entries[bisect_left(entries, entry)]
+        if not entries:
+            del self.sizes[entry[-2]]
 
-    def clear(self) -> None:
-        self.sizes.clear()
-        self._entries.clear()
-
-
-class Heads:
-    """A walk over a `BySize`: the best that fits, again and again, each job at most once."""
-
-    __slots__ = ("_at", "_sizes")
-
-    def __init__(self, waiting: BySize) -> None:
-        self._sizes = waiting.sizes
-        self._at = dict.fromkeys(waiting.sizes, 0)
-
-    def best(self, free: int) -> Entry | None:
-        """The best entry of at most ``free`` GPUs that was not passed yet; it stays at the head."""
+    def best(self, free: int, passed: dict[int, int]) -> Entry | None:
+        """The best entry of at most ``free`` GPUs. ``passed``: GPUs -> how many of that size to pass over."""
         best: Entry | None = None
-        for gpus, entries in self._sizes.items():
-            if gpus <= free and (at := self._at[gpus]) < len(entries):
-                entry = entries[at]
-                if best is None or entry < best:
-                    best = entry
+        for gpus, entries in self.sizes.items():
+            if gpus <= free:
+                at = passed.get(gpus, 0) if passed else 0
+                if at < len(entries) and (best is None or entries[at] < best):
+                    best = entries[at]
         return best
-
-    def passed(self, gpus: int) -> None:
-        """The head of that size is done with."""
-        self._at[gpus] += 1

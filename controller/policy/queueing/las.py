@@ -8,14 +8,22 @@ without anybody knowing who is short.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from controller.policy.params import ParamError, check, param
-from controller.policy.queueing.base import NOTHING, PolicyBase, QueueDecision, QueueJob, Room
-from controller.policy.queueing.greedy import BySize, Entry, Heads, run_best
+from controller.policy.queueing.base import (
+    NOTHING,
+    PolicyBase,
+    QueueDecision,
+    QueueJob,
+    Room,
+    decided,
+    starts,
+)
+from controller.policy.queueing.greedy import Entry, run_best
+from controller.policy.queueing.las_queues import LEAVING, NOWHERE, RUNNING, WAITING, Band, Record, Rising
 from controller.policy.types import JobKey
 
 REASON = "LessServedJobWaits"
@@ -66,85 +74,71 @@ class Las(PolicyBase):
         self.clear()
 
     def clear(self) -> None:
-        self._records: dict[JobKey, _Record] = {}
-        self._bands: dict[tuple[int, int], _Band] = {}
-        self._ordered: list[_Band] = []
-        self._rising: dict[JobKey, _Record] = {}  # running jobs that have a threshold before them
-        self._demoted: list[_Record] = []  # Tiresias: demoted in this instant, not yet in their new order
-        self._coming: dict[JobKey, QueueJob] = {}
+        self._records: dict[JobKey, Record] = {}
+        self._bands: dict[tuple[int, int], Band] = {}
+        self._ordered: list[Band] = []
+        self._rising = Rising(self._tiresias)
+        self._nowhere = Band(0, -1)
+        self._demoted: list[Record] = []  # Tiresias: just demoted, not yet in their new order
+        self._waiting = 0
+        self._coming = 0  # GPUs of leaving jobs
         self._count = 0  # numbers places in order
         self._instants = 0  # numbers instants
         self._looked = -math.inf
-        self._waiting = 0
 
     # -- events
 
     def submitted(self, job: QueueJob, now: float) -> None:
-        record = self._records.get(job.key)
-        level = self._level(job, record)
-        place: Entry
+        record, known = self._record(job)
         if not self._tiresias:
-            place = (job.submitted if job.since is None else job.since, job.submitted, job.sequence, job.key)
-        elif job.mark and record is None:
-            place = self._recall(job)
+            record.level = self._level(job.attained)
+            record.place = _by_time(job)
+        elif not known and job.mark:
+            record.place = self._recall(record, job)
         else:
-            front = record is not None and record.runs and not record.moving
-            place = (-self._instants if front else 1, self._next(), job.key)
-        self.gone(job, now)
-        self._records[job.key] = record = _Record(job, now, level, place, False)
-        self._band(job, level).waiting.put(job, place)
+            # Back from running, a job goes before all who wait; new or just demoted, to the end.
+            front = known and record.ran and not record.moving
+            self._count += 1
+            record.place = (-self._instants if front else 1, self._count, record.key)
+        record.moving = record.ran = False
+        record.state = WAITING
+        record.entry = (*record.place, record.gpus, job)
+        record.band = self._band(record)
+        record.band.waiting.put(record.entry)
         self._waiting += 1
 
     def admitted(self, job: QueueJob, now: float) -> None:
-        known = self._records.get(job.key)
-        if known is not None and known.moving:
+        record, known = self._record(job)
+        if record.moving:
             self._settle()
-        level = self._level(job, known)
-        place: Entry
         if not self._tiresias:
-            place = (job.submitted if job.since is None else job.since, job.submitted, job.sequence, job.key)
-        elif known is not None and known.runs:
-            place = known.place
-        elif known is not None:
+            record.level = self._level(job.attained)
+            record.place = _by_time(job)
+        elif known and not record.ran:
             # Those who start together keep the order in which they waited, whoever got free GPUs first.
-            place = (self._instants, 0, *known.place)
-        elif job.mark:
-            place = self._recall(job)
-        else:
-            place = (self._instants, 0, 1, self._next(), job.key)
-        self.gone(job, now)
-        record = self._records[job.key] = _Record(job, now, level, place, True)
-        self._band(job, level).enter(record)
-        if level < len(self._limits) and job.gpus:
-            self._rising[job.key] = record
+            record.place = (self._instants, 0, *record.place)
+        elif not known and job.mark:
+            record.place = self._recall(record, job)
+        elif not known:
+            self._count += 1
+            record.place = (self._instants, 0, 1, self._count, record.key)
+        record.state = RUNNING
+        record.ran = True
+        record.since = now
+        record.service = job.attained
+        self._band(record).enter(record)
+        if record.level < len(self._limits) and record.gpus:
+            self._rising.add(record, self._limits[record.level])
 
     def leaving(self, job: QueueJob, now: float) -> None:
-        known = self._records.get(job.key)
-        self.gone(job, now)
-        self._coming[job.key] = job
-        if known is not None:
-            # What it was is remembered, for where it goes in its queue when it is back.
-            self._records[job.key] = known
+        record, _ = self._record(job)
+        record.state = LEAVING
+        self._coming += record.gpus
 
     def gone(self, job: QueueJob, now: float) -> None:
         record = self._records.pop(job.key, None)
-        if record is None:
-            self._coming.pop(job.key, None)
-            return
-        if job.key in self._coming:
-            del self._coming[job.key]
-            return
-        band = self._bands[-record.job.priority, record.level]
-        if not record.runs:
-            band.waiting.drop(job.key)
-            self._waiting -= 1
-            return
-        self._rising.pop(job.key, None)
-        if record.moving:
-            band.demoted.remove(record)
-            band.gpus -= record.job.gpus
-        else:
-            band.leave(record)
+        if record is not None:
+            self._detach(record)
 
     # -- decisions
 
@@ -154,13 +148,17 @@ class Las(PolicyBase):
         if now > self._looked:
             self._looked = now
             self._instants += 1
-            if self._rising:
-                self._demote(now)
+            fallen = self._rising.fallen(now)
+        else:
+            # Tiresias looks once at each instant: twice would be two queues down.
+            fallen = [] if self._tiresias else self._rising.fallen(now)
+        for record in fallen:
+            self._demote(record, now)
         decision = self._choose(room) if self._waiting else NOTHING
-        wake_at = self._next_demotion(now, decision.admit)
-        return (
-            QueueDecision(decision.admit, decision.preempt, (), wake_at) if wake_at < math.inf else decision
-        )
+        wake_at = self._rising.next(now)
+        if decision.admit:
+            wake_at = min(wake_at, self._first_demotion(decision.admit, now))
+        return decision if wake_at == math.inf else decided(decision.admit, decision.preempt, wake_at)
 
     def queue(self) -> list[QueueJob]:
         return [job for band in self._ordered for job in band.waiting]
@@ -175,29 +173,65 @@ class Las(PolicyBase):
 
     def _choose(self, room: Room) -> QueueDecision:
         slots = room.slots
-        if slots is None:
-            running = {
-                r.job.key: r.job for r in self._records.values() if r.runs and r.key not in self._coming
-            }
-            return run_best(self._order(), running, self._coming.values(), room, REASON)
-        free = slots + sum(job.gpus for job in self._coming.values()) + sum(b.gpus for b in self._ordered)
-        admit: list[QueueJob] = []
-        preempt: list[tuple[QueueJob, str]] = []
+        if slots is not None:
+            return self._choose_on_slots(slots + self._coming, room)
+        states = self._records.values()
+        running = {r.key: r.job for r in states if r.state == RUNNING}
+        leaving = [r.job for r in states if r.state == LEAVING]
+        return run_best(self._order(), running, leaving, room, REASON)
+
+    def _choose_on_slots(self, free: int, room: Room) -> QueueDecision:
+        """`run_best` where only the number of GPUs counts, without a look at those who are not concerned.
+
+        ``free``: GPUs that nobody uses or that leaving jobs will free.
+        """
+        behind = 0  # GPUs of those who run behind the queue that is looked at
         for band in self._ordered:
-            if band.gpus <= free and not band.demoted:
-                free -= band.gpus
-            else:
-                free = _keep((entry[-1].job for entry in band.running), free, preempt)
-            heads = Heads(band.waiting)
-            while (best := heads.best(free)) is not None:
-                job = best[-1]
-                free -= job.gpus
-                heads.passed(job.gpus)
-                if room.take(job):
-                    admit.append(job)
+            behind += band.gpus
+        admit: list[QueueJob] = []
+        for number, band in enumerate(self._ordered):
+            behind -= band.gpus
+            sizes = band.waiting.sizes
+            if not sizes:
+                continue
+            within = free + behind
             if band.demoted:
-                free = _keep((record.job for record in band.demoted), free, preempt)
-        return QueueDecision(admit, preempt) if admit or preempt else NOTHING
+                within += sum([record.gpus for record in band.demoted])
+            if within <= 0 and 0 not in sizes:
+                continue
+            passed: dict[int, int] = {}
+            while (best := band.waiting.best(within, passed)) is not None:
+                gpus = best[-2]
+                if gpus > free:
+                    return self._displace(number, within, passed, admit, room)
+                # It fits beside all who run: nobody is displaced.
+                free -= gpus
+                within -= gpus
+                passed[gpus] = passed.get(gpus, 0) + 1
+                if room.take(best[-1]):  # not, while the GPUs it is to get are still somebody else's
+                    admit.append(best[-1])
+        return starts(admit) if admit else NOTHING
+
+    def _displace(
+        self, number: int, free: int, passed: dict[int, int], admit: list[QueueJob], room: Room
+    ) -> QueueDecision:
+        """The walk in full, from those who wait in queue ``number`` on, where somebody displaces others."""
+        preempt: list[tuple[QueueJob, str]] = []
+        first = self._ordered[number]
+        for band in self._ordered[number:]:
+            if band is not first:
+                passed = {}
+                for entry in band.running:
+                    free = _keep(entry[-1], free, preempt)
+            while (best := band.waiting.best(free, passed)) is not None:
+                gpus = best[-2]
+                free -= gpus
+                passed[gpus] = passed.get(gpus, 0) + 1
+                if room.take(best[-1]):
+                    admit.append(best[-1])
+            for record in band.demoted:
+                free = _keep(record, free, preempt)
+        return decided(admit, preempt)
 
     def _order(self) -> Iterator[QueueJob]:
         for band in self._ordered:
@@ -205,146 +239,108 @@ class Las(PolicyBase):
             yield from band.waiting
             yield from (record.job for record in band.demoted)
 
-    # -- queues and places
+    # -- demotion
 
-    def _level(self, job: QueueJob, known: _Record | None) -> int:
-        """The queue a job belongs to. In the variant Tiresias a job keeps its queue until it is looked at."""
+    def _demote(self, record: Record, now: float) -> None:
+        """Down by one queue (Tiresias), or to the one that fits."""
+        self._rising.drop(record)
+        record.band.leave(record)
+        service = record.service + (now - record.since) * record.gpus
+        record.level = record.level + 1 if self._tiresias else max(record.level + 1, self._level(service))
+        band = self._band(record)
         if self._tiresias:
-            if known is not None:
-                return known.level
-            if job.mark:
-                return job.mark[0]
-        return sum(1 for limit in self._limits if _reached(job.attained, limit))
-
-    def _demote(self, now: float) -> None:
-        """Move down whoever has reached the threshold of its queue."""
-        fallen = [r for r in self._rising.values() if _reached(r.service(now), self._limits[r.level])]
-        for record in sorted(fallen, key=lambda r: (r.job.submitted, r.job.sequence, r.job.key)):
-            self._band(record.job, record.level).leave(record)
-            if self._tiresias:
-                record.level += 1
-            else:
-                record.level = sum(1 for limit in self._limits if _reached(record.service(now), limit))
-            if record.level == len(self._limits):
-                del self._rising[record.job.key]
-            band = self._band(record.job, record.level)
-            if self._tiresias:
-                record.moving = True
-                self._demoted.append(record)
-                band.demoted.append(record)
-                band.gpus += record.job.gpus
-            else:
-                band.enter(record)
+            record.moving = True
+            record.band = band
+            self._demoted.append(record)
+            band.demoted.append(record)
+            band.gpus += record.gpus
+        else:
+            band.enter(record)
+        if record.level < len(self._limits):
+            self._rising.add(record, self._limits[record.level])
 
     def _settle(self) -> None:
         """Tiresias: who was demoted at the last look and still runs is now last among those who run."""
         for record in self._demoted:
-            if record.moving and self._records.get(record.key) is record and record.key not in self._coming:
-                band = self._band(record.job, record.level)
-                band.demoted.remove(record)
-                band.gpus -= record.job.gpus
+            if record.moving and record.state == RUNNING:
+                band = record.band
+                band.leave(record)
                 record.moving = False
-                record.place = (self._instants, 1, 0, self._next(), record.key)
+                self._count += 1
+                record.place = (self._instants, 1, 0, self._count, record.key)
                 band.enter(record)
         self._demoted.clear()
 
-    def _next_demotion(self, now: float, starting: Sequence[QueueJob]) -> float:
-        """When to look again for somebody to move down, those who start now included; inf: never."""
+    def _first_demotion(self, starting: Sequence[QueueJob], now: float) -> float:
+        """When the first of those who start now will reach the threshold of its queue, or inf."""
         next_ = math.inf
-        for record in self._rising.values():
-            limit, gpus = self._limits[record.level], record.job.gpus
-            if self._tiresias:
-                at = now + math.ceil((limit - record.service(now) / gpus) / gpus)
-            else:
-                at = record.reaches(limit)
-            if at < next_:
-                next_ = at
         for job in starting:
-            level, gpus = self._records[job.key].level, job.gpus
-            if level < len(self._limits) and gpus:
-                limit = self._limits[level]
-                if self._tiresias:
-                    at = now + math.ceil((limit - job.attained / gpus) / gpus)
-                else:
-                    at = now + (limit - job.attained) / gpus
+            level = self._records[job.key].level
+            if level < len(self._limits) and job.gpus:
+                at = self._rising.first(self._limits[level], job, now)
                 if at < next_:
                     next_ = at
         return next_
 
-    def _band(self, job: QueueJob, level: int) -> _Band:
-        key = (-job.priority, level)
-        band = self._bands.get(key)
-        if band is None:
-            band = self._bands[key] = _Band()
+    # -- places
+
+    def _record(self, job: QueueJob) -> tuple[Record, bool]:
+        """The job's record, out of whatever it was in, and whether the job was known before."""
+        record = self._records.get(job.key)
+        if record is None:
+            record = self._records[job.key] = Record(job, self._nowhere)
+            return record, False
+        self._detach(record)
+        record.job = job
+        record.gpus = job.gpus
+        return record, True
+
+    def _detach(self, record: Record) -> None:
+        state = record.state
+        if state == WAITING:
+            record.band.waiting.drop(record.entry)
+            self._waiting -= 1
+        elif state == RUNNING:
+            self._rising.drop(record)
+            record.band.leave(record)
+        elif state == LEAVING:
+            self._coming -= record.gpus
+        record.state = NOWHERE
+
+    def _band(self, record: Record) -> Band:
+        """The queue of a record's level and its job's priority."""
+        band, priority = record.band, record.job.priority
+        if band.level == record.level and band.priority == priority:
+            return band
+        known = self._bands.get((-priority, record.level))
+        if known is None:
+            known = self._bands[-priority, record.level] = Band(priority, record.level)
             self._ordered = [self._bands[k] for k in sorted(self._bands)]
-        return band
+        return known
 
-    def _next(self) -> int:
-        self._count += 1
-        return self._count
+    def _level(self, service: float) -> int:
+        """The queue of a job that has had so many GPU-seconds, up to the rounding of times."""
+        first, second = self._limits
+        return 0 if service < first * (1 - 1e-9) else 1 if service < second * (1 - 1e-9) else 2
 
-    def _recall(self, job: QueueJob) -> Entry:
-        """The place in a job's mark; later places and instants are numbered on from it."""
+    def _recall(self, record: Record, job: QueueJob) -> Entry:
+        """Queue and place as in the job's mark; later places and instants are numbered on from it."""
+        record.level = job.mark[0]
         place = job.mark[1:]
         self._count = max(self._count, place[-1])
         self._instants = max(self._instants, abs(place[0]))
         return (*place, job.key)
 
 
-class _Record:
-    """What the policy knows of one job. ``place`` orders it among its like; ``moving``: just demoted."""
-
-    __slots__ = ("_service", "_since", "job", "key", "level", "moving", "place", "runs")
-
-    def __init__(self, job: QueueJob, now: float, level: int, place: Entry, runs: bool) -> None:
-        self.job = job
-        self.key = job.key
-        self.level = level
-        self.place = place
-        self.runs = runs
-        self.moving = False
-        self._since = now
-        self._service = job.attained
-
-    def service(self, now: float) -> float:
-        """GPU-seconds a running job has had at ``now``."""
-        return self._service + (now - self._since) * self.job.gpus
-
-    def reaches(self, limit: float) -> float:
-        """When a running job will have had ``limit`` GPU-seconds."""
-        return self._since + (limit - self._service) / self.job.gpus
+def _by_time(job: QueueJob) -> Entry:
+    """Plain: in a queue, who runs or waits the longest is first."""
+    since = job.submitted if job.since is None else job.since
+    return (since, job.submitted, job.sequence, job.key)
 
 
-class _Band:
-    """One queue of one priority. ``gpus``: of those who run, the just demoted among them."""
-
-    __slots__ = ("demoted", "gpus", "running", "waiting")
-
-    def __init__(self) -> None:
-        self.running: list[Entry] = []
-        self.demoted: list[_Record] = []
-        self.waiting = BySize()
-        self.gpus = 0
-
-    def enter(self, record: _Record) -> None:
-        insort(self.running, (*record.place, record))
-        self.gpus += record.job.gpus
-
-    def leave(self, record: _Record) -> None:
-        del self.running[bisect_left(self.running, (*record.place, record))]
-        self.gpus -= record.job.gpus
-
-
-def _keep(jobs: Iterator[QueueJob], free: int, preempt: list[tuple[QueueJob, str]]) -> int:
-    """Leave running what fits, in order; return what is left."""
-    for job in jobs:
-        if job.gpus <= free:
-            free -= job.gpus
-        else:
-            preempt.append((job, REASON))
+def _keep(record: Record, free: int, preempt: list[tuple[QueueJob, str]]) -> int:
+    """Leave a run its GPUs if there are enough; return what is left."""
+    if record.gpus <= free:
+        return free - record.gpus
+    preempt.append((record.job, REASON))
     return free
-
-
-def _reached(service: float, limit: float) -> bool:
-    """Whether the threshold is reached, up to the rounding of a time computed from it."""
-    return service >= limit * (1.0 - 1e-9)

@@ -8,8 +8,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from controller.policy.params import check
-from controller.policy.queueing.base import NOTHING, PolicyBase, QueueDecision, QueueJob, Room
-from controller.policy.queueing.greedy import BySize, Entry, Heads, run_best
+from controller.policy.queueing.base import (
+    NOTHING,
+    PolicyBase,
+    QueueDecision,
+    QueueJob,
+    Room,
+    decided,
+    starts,
+)
+from controller.policy.queueing.greedy import BySize, Entry, run_best
 from controller.policy.types import JobKey
 
 REASON = "ShorterJobWaits"
@@ -37,28 +45,32 @@ class Srtf(PolicyBase):
         self.params = params
         self._waiting = BySize()  # by (-priority, remaining, submitted, sequence, key)
         self._running: list[Entry] = []  # by (-priority, expected end, submitted, sequence, key)
-        self._entry_of: dict[JobKey, Entry] = {}
+        self._waiting_entry: dict[JobKey, Entry] = {}
+        self._running_entry: dict[JobKey, Entry] = {}
         self._leaving: dict[JobKey, QueueJob] = {}
-        self._in_use = 0  # GPUs of running jobs
         self._coming = 0  # GPUs of leaving jobs
 
     def clear(self) -> None:
-        self._waiting.clear()
+        self._waiting.sizes.clear()
         self._running.clear()
-        self._entry_of.clear()
+        self._waiting_entry.clear()
+        self._running_entry.clear()
         self._leaving.clear()
-        self._in_use = self._coming = 0
+        self._coming = 0
 
     def submitted(self, job: QueueJob, now: float) -> None:
         self.gone(job, now)
-        self._waiting.put(job, (-job.priority, _remaining(job), job.submitted, job.sequence, job.key))
+        left = math.inf if job.remaining is None else job.remaining
+        entry = (-job.priority, left, job.submitted, job.sequence, job.key, job.gpus, job)
+        self._waiting_entry[job.key] = entry
+        self._waiting.put(entry)
 
     def admitted(self, job: QueueJob, now: float) -> None:
         self.gone(job, now)
-        entry = (-job.priority, now + _remaining(job), job.submitted, job.sequence, job.key, job)
-        self._entry_of[job.key] = entry
+        left = math.inf if job.remaining is None else job.remaining
+        entry = (-job.priority, now + left, job.submitted, job.sequence, job.key, job.gpus, job)
+        self._running_entry[job.key] = entry
         insort(self._running, entry)
-        self._in_use += job.gpus
 
     def leaving(self, job: QueueJob, now: float) -> None:
         self.gone(job, now)
@@ -67,87 +79,124 @@ class Srtf(PolicyBase):
 
     def gone(self, job: QueueJob, now: float) -> None:
         key = job.key
-        entry = self._entry_of.pop(key, None)
-        if entry is not None:
+        if key in self._waiting_entry:
+            self._waiting.drop(self._waiting_entry.pop(key))
+        elif key in self._running_entry:
             running = self._running
-            del running[bisect_left(running, entry)]
-            self._in_use -= entry[-1].gpus
-            return
-        self._waiting.drop(key)
-        if self._leaving:
-            known = self._leaving.pop(key, None)
-            if known is not None:
-                self._coming -= known.gpus
+            del running[bisect_left(running, self._running_entry.pop(key))]
+        elif key in self._leaving:
+            self._coming -= self._leaving.pop(key).gpus
 
     def decide(self, now: float, room: Room) -> QueueDecision:
-        if not self._waiting.sizes:
+        if not self._waiting_entry:
             return NOTHING
         slots = room.slots
         if slots is None:
             running = {entry[-1].key: entry[-1] for entry in self._running}
             return run_best(self._order(now), running, self._leaving.values(), room, REASON)
-        if not self._somebody_can_start(now, slots):
-            return NOTHING
-        return self._merge(now, slots, room)
+        return self._decide_on_slots(now, slots + self._coming, room)
 
     def queue(self) -> list[QueueJob]:
         return list(self._waiting)
 
     def _order(self, now: float) -> list[QueueJob]:
         """All jobs, best first: who runs comes before who waits with the same remaining time."""
-        ranked = [((e[0], e[1] - now, 0, *e[2:-1]), e[-1]) for e in self._running]
-        for job in self._waiting:
-            rank = (-job.priority, _remaining(job), 1, job.submitted, job.sequence, job.key)
-            ranked.append((rank, job))
-        ranked.sort(key=lambda pair: pair[0])
+        ranked = [((e[0], e[1] - now, 0, *e[2:5]), e[-1]) for e in self._running]
+        ranked += [((e[0], e[1], 1, *e[2:5]), e[-1]) for e in self._waiting_entry.values()]
+        ranked.sort(key=_rank)
         return [job for _, job in ranked]
 
-    def _somebody_can_start(self, now: float, idle: int) -> bool:
-        """Whether a merge can change anything: some size's best job fits with the GPUs of those behind it."""
-        running = self._running
-        for gpus, entries in self._waiting.sizes.items():
-            needed = gpus - idle - self._coming
-            if needed <= 0:
-                return True
-            head = entries[0]
-            ahead = (head[0], head[1] + now, math.inf)
-            for entry in reversed(running):
-                if entry < ahead:
-                    break
-                needed -= entry[-1].gpus
-                if needed <= 0:
-                    return True
-        return False
+    def _decide_on_slots(self, now: float, free: int, room: Room) -> QueueDecision:
+        """`run_best` where only the number of GPUs counts, without a look at those who are not concerned.
 
-    def _merge(self, now: float, idle: int, room: Room) -> QueueDecision:
-        running, free = self._running, idle + self._in_use + self._coming
-        heads, at, last = Heads(self._waiting), 0, len(self._running)
+        ``free``: GPUs that nobody uses or that leaving jobs will free.
+        """
+        passed: dict[int, int] = {}
         admit: list[QueueJob] = []
-        preempt: list[tuple[QueueJob, str]] = []
-        while (best := heads.best(free)) is not None:
-            ahead = (best[0], best[1] + now, math.inf)  # on a tie, who runs is ahead
-            while at < last and running[at] < ahead:
-                job = running[at][-1]
-                at += 1
-                if job.gpus <= free:
-                    free -= job.gpus
-                else:
-                    preempt.append((job, REASON))
-            job = best[-1]
-            if job.gpus <= free:
-                free -= job.gpus
-                heads.passed(job.gpus)
-                if room.take(job):  # not, while the GPUs it is to get are still somebody else's
-                    admit.append(job)
-        for entry in running[at:]:
-            job = entry[-1]
-            if job.gpus <= free:
-                free -= job.gpus
+        while (first := self._first_fit(now, free, passed)) is not None:
+            gpus = first[-2]
+            if gpus > free:
+                return self._displace(now, first, free, passed, admit, room)
+            # It fits beside all who run: nobody is displaced.
+            free -= gpus
+            passed[gpus] = passed.get(gpus, 0) + 1
+            if room.take(first[-1]):  # not, while the GPUs it is to get are still somebody else's
+                admit.append(first[-1])
+        return starts(admit) if admit else NOTHING
+
+    def _first_fit(self, now: float, free: int, passed: dict[int, int]) -> Entry | None:
+        """The best waiting job that fits into ``free`` GPUs and those of the runs behind it.
+
+        ``passed``: how many of each size to pass over. Where a size's best job does not fit no other of that
+        size does: it has fewer runs behind it.
+        """
+        running = self._running
+        first: Entry | None = None
+        for gpus, entries in self._waiting.sizes.items():
+            if passed and gpus in passed:
+                if passed[gpus] == len(entries):
+                    continue
+                head = entries[passed[gpus]]
             else:
-                preempt.append((job, REASON))
-        return QueueDecision(admit, preempt) if admit or preempt else NOTHING
+                head = entries[0]
+            if first is not None and first < head:
+                continue
+            needed = gpus - free
+            if needed > 0:
+                ahead = _ahead(head, now)
+                for entry in reversed(running):
+                    if entry < ahead:
+                        break
+                    needed -= entry[-2]
+                    if needed <= 0:
+                        break
+            if needed <= 0:
+                first = head
+        return first
+
+    def _displace(
+        self,
+        now: float,
+        first: Entry,
+        free: int,
+        passed: dict[int, int],
+        admit: list[QueueJob],
+        room: Room,
+    ) -> QueueDecision:
+        """The walk in full, over waiting and running jobs, from the first that displaces somebody on."""
+        waiting, running = self._waiting, self._running
+        # Whoever runs ahead of it stays, and nobody who waits ahead of it fits.
+        at, last = bisect_left(running, _ahead(first, now)), len(running)
+        for entry in running[at:]:
+            free += entry[-2]
+        preempt: list[tuple[QueueJob, str]] = []
+        while (best := waiting.best(free, passed)) is not None:
+            if at < last:
+                ahead = _ahead(best, now)
+                while at < last and (entry := running[at]) < ahead:
+                    at += 1
+                    if entry[-2] <= free:
+                        free -= entry[-2]
+                    else:
+                        preempt.append((entry[-1], REASON))
+            gpus = best[-2]
+            if gpus <= free:
+                free -= gpus
+                passed[gpus] = passed.get(gpus, 0) + 1
+                if room.take(best[-1]):
+                    admit.append(best[-1])
+        for entry in running[at:]:
+            if entry[-2] <= free:
+                free -= entry[-2]
+            else:
+                preempt.append((entry[-1], REASON))
+        return decided(admit, preempt)
 
 
-def _remaining(job: QueueJob) -> float:
-    """Estimated running time left, s; an unknown one comes after all known ones."""
-    return math.inf if job.remaining is None else job.remaining
+def _ahead(waits: Entry, now: float) -> Entry:
+    """What sorts right behind every run that goes before this waiting job: on a tie, who runs is first."""
+    return (waits[0], waits[1] + now, math.inf)
+
+
+def _rank(ranked: tuple[Entry, QueueJob]) -> Entry:
+    return ranked[0]

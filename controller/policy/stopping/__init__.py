@@ -12,7 +12,10 @@ from controller.policy import params as _params
 from controller.policy.params import ParamError, fingerprint
 from controller.policy.stopping.base import RuleType, State, StopRule
 from controller.policy.stopping.drawdown import Drawdown, DrawdownParams
+from controller.policy.stopping.fixedprogress import FixedProgress, FixedProgressParams
 from controller.policy.stopping.kdeclines import KDeclines, KDeclinesParams
+from controller.policy.stopping.lossplateau import LossPlateau, LossPlateauParams
+from controller.policy.stopping.medianofpeers import MedianOfPeers, MedianOfPeersParams
 from controller.policy.stopping.warmup import WarmUp, WarmUpParams
 from controller.policy.types import PolicySpec
 
@@ -32,6 +35,9 @@ RULES: Mapping[str, RuleType] = {
     for rule in (
         RuleType.of(KDeclines, KDeclinesParams, "k consecutive evals, each lower than the one before"),
         RuleType.of(Drawdown, DrawdownParams, "the smoothed score fell too far below its peak"),
+        RuleType.of(FixedProgress, FixedProgressParams, "a share of the run is done, whatever its scores"),
+        RuleType.of(LossPlateau, LossPlateauParams, "the training loss has all but stopped to fall"),
+        RuleType.of(MedianOfPeers, MedianOfPeersParams, "its best is below what other runs had by then"),
     )
 }
 

@@ -1,0 +1,157 @@
+"""The evals of a run: which of them are events, what the rule says to them, and what it said."""
+
+from __future__ import annotations
+
+from math import inf, isfinite
+
+from controller.policy.queueing.slaq import add_loss
+from controller.policy.types import Proposal, Verb
+from sim.engine.peers import PeerBoard
+from sim.engine.result import Stop
+from sim.engine.training import Training
+from sim.engine.view import DetailedJob
+from sim.foresight import Foreseen, RuleSpec, foresee, point
+from sim.workload import Evals, Workload
+
+
+class Evaluations:
+    """Shows each job's evals to its rule as they become known.
+
+    Two ways that give the same run. Streaming: every eval is an event and is shown to the rule when its
+    score is known. Foreseen: the first STOP of each job was computed before, and only its eval is an event.
+    """
+
+    __slots__ = (
+        "_best",
+        "_context",
+        "_foreseen",
+        "_known",
+        "_peers",
+        "_rule",
+        "_spec",
+        "_states",
+        "_told",
+        "_training",
+        "_upcoming",
+        "_watched",
+        "_workload",
+        "any",
+        "late",
+        "stops",
+        "streams",
+    )
+
+    def __init__(
+        self, workload: Workload, training: Training, rule: RuleSpec | None, watched: bool, foresight: bool
+    ) -> None:
+        """``watched``: the queue policy wants to hear of every eval. ``foresight``: allow the second way.
+
+        Raises:
+            ParamError: the rule, a modifier or a parameter of it does not exist or is out of bounds.
+        """
+        self._workload = workload
+        self._training = training
+        self._watched = watched
+        self._spec = rule
+        self._rule = rule.make() if rule is not None else None
+        self._context = rule is not None and bool(rule.needs)
+        peers = rule is not None and "peers" in rule.needs
+        self._peers = PeerBoard() if peers else None
+        self.streams = watched or (rule is not None and (peers or not foresight))
+        rows = len(workload)
+        self._foreseen: list[Foreseen | None] | None = None
+        if rule is not None and not self.streams:
+            evals = workload.evals or [None] * rows
+            if rule.groups:
+                evals = [e if self._judges(row) else None for row, e in enumerate(evals)]
+            self._foreseen = foresee(rule, evals)
+        self.any = self.streams or self._foreseen is not None
+        self.stops: dict[int, Stop] = {}
+        self.late: dict[int, list[int]] = {}  # scores that came while their job was not running
+        self._told: set[int] = set()  # rows whose foreseen STOP's eval is made
+        self._upcoming = [0] * rows if self.streams else []  # the present run's next eval
+        self._known = [0] * rows if self.streams else []  # evals whose scores are known
+        self._best: dict[int, tuple[float, int]] = {}  # highest score so far, and its eval
+        self._states: dict[int, tuple[object, ...]] = {}  # of the rule
+
+    def begin(self, row: int) -> None:
+        """A run of the job begins: its next eval is the first that it has not made yet."""
+        if self.streams:
+            self._upcoming[row] = self._training.next[row]
+
+    def next(self, row: int) -> int | None:
+        """The next eval (from 0) of the present run at which something happens; None: its end is next."""
+        if self.streams:
+            number = self._upcoming[row]
+            return number if number < self._training.evals(row) else None
+        if self._foreseen is None or row in self._told:
+            return None
+        foreseen = self._foreseen[row]
+        return None if foreseen is None else foreseen.eval
+
+    def made(self, row: int) -> int:
+        """That eval is made; which it was."""
+        number = self.next(row)
+        assert number is not None  # it was scheduled
+        if self.streams:
+            self._upcoming[row] = number + 1
+        else:
+            self._told.add(row)
+        return number
+
+    def hear(self, job: DetailedJob, number: int, now: float, service: float) -> bool:
+        """A running job's score is known: show it to the rule. Whether the policy must hear of the job.
+
+        ``service``: GPU-seconds the job has had at ``now``. A STOP becomes the job's proposal.
+        """
+        row = job.sequence
+        if self._foreseen is not None:
+            foreseen = self._foreseen[row]
+            assert foreseen is not None
+            self._propose(job, foreseen, now)
+            return True
+        if number < self._known[row]:
+            return False  # made again after going back to a checkpoint: nothing new
+        self._known[row] = number + 1
+        evals = self._workload.evals[row]
+        assert evals is not None
+        job.progress = evals.at[number]
+        if len(evals.losses):
+            job.loss_trend = add_loss(job.loss_trend, evals.losses[number], service)
+        stop = self._judge(row, number, evals)
+        if stop is not None:
+            self._propose(job, stop, now)
+        return self._watched or stop is not None
+
+    def _judges(self, row: int) -> bool:
+        """Whether the rule judges this job at all."""
+        assert self._spec is not None
+        return self._spec.judges(self._workload.group[row] if self._workload.group else "")
+
+    def _judge(self, row: int, number: int, evals: Evals) -> Foreseen | None:
+        """The first STOP, when this eval brings it."""
+        score = evals.scores[number]
+        if self._rule is None or not isfinite(score) or not self._judges(row):
+            return None
+        highest, best = self._best.get(row, (-inf, 0))
+        if score > highest:
+            best = number
+            self._best[row] = (score, number)
+        peers = None
+        if self._peers is not None:
+            group = self._workload.group[row] if self._workload.group else ""
+            peers = self._peers.report(row, group, number, score)
+        state = self._states.get(row)
+        seen = point(evals, number, context=self._context, peers=peers)
+        state, verdict = self._rule.observe(self._rule.initial() if state is None else state, seen)
+        self._states[row] = state
+        if verdict.verb is not Verb.STOP or row in self.stops:
+            return None
+        return Foreseen(number, verdict, best)
+
+    def _propose(self, job: DetailedJob, stop: Foreseen, now: float) -> None:
+        verdict = stop.verdict
+        self.stops[job.sequence] = Stop(stop.eval, now, stop.best)
+        job.proposal = Proposal(
+            stop.eval + 1, stop.best + 1, verdict.reason, verdict.statistic, verdict.threshold
+        )

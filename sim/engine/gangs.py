@@ -1,0 +1,38 @@
+"""The shape of each job's gang on a cluster."""
+
+from __future__ import annotations
+
+from sim.cluster import Cluster
+from sim.workload import Workload
+
+
+def gangs(workload: Workload, cluster: Cluster) -> list[tuple[int, int]] | None:
+    """(replicas, GPUs of each) by row; None where only the number of GPUs matters.
+
+    Raises:
+        ValueError: a job could not run even in the empty cluster; the message names its row.
+    """
+    if not cluster.nodes and not workload.gpus_per_replica:
+        if max(workload.gpus, default=0) > cluster.gpus:
+            row = next(r for r, gpus in enumerate(workload.gpus) if gpus > cluster.gpus)
+            raise ValueError(
+                f"workload.gpus[{row}]: {workload.gpus[row]} is more than the cluster's {cluster.gpus} GPUs"
+            )
+        return None
+    shapes = []
+    for row, gpus in enumerate(workload.gpus):
+        shape = cluster.gang(gpus)
+        if workload.gpus_per_replica and gpus:
+            each = workload.gpus_per_replica[row]
+            if each < 1 or gpus % each:
+                raise ValueError(
+                    f"workload.gpus_per_replica[{row}]: {each}, expected a divisor of the job's {gpus} GPUs"
+                )
+            shape = gpus // each, each
+        if not cluster.holds(*shape):
+            raise ValueError(
+                f"workload.gpus[{row}]: {shape[0]} x {shape[1]} GPUs do not fit into the empty cluster of "
+                f"{cluster.gpus} GPUs on {max(1, len(cluster.nodes))} nodes"
+            )
+        shapes.append(shape)
+    return shapes
