@@ -81,7 +81,7 @@ class Engine:
         self.pools = WorkQueue(monotonic)
         self._decisions = self._open_decision_log()
         self.brain = Brain(self.world, self.metrics, clock, self._decisions)
-        self._views: dict[JobKey, tuple[str, JobView | None]] = {}
+        self._standings: dict[JobKey, tuple[str, tuple[object, ...] | None]] = {}
         self._progress = {"jobs": monotonic(), "pools": monotonic()}
         self._scrape = scrape
         self.scrapes: ScrapeLoop | None = None
@@ -306,16 +306,19 @@ class Engine:
                 self._pool_later(pool)
 
     def _offer(self, key: JobKey, pool: str, view: JobView | None) -> None:
-        """A job stands otherwise before its pool than it did: the pool is to look."""
-        known = self._views.get(key, ("", None))
-        if known == (pool, view):
+        """If a job stands otherwise before its pool than it did, the pool is to look.
+
+        Service attained and estimates grow all the time: policies that go by them ask to be woken.
+        """
+        known, now = self._standings.get(key, ("", None)), (pool, _standing(view))
+        if known == now:
             return
         for name in {known[0], pool} - {""}:
             self._pool_later(name)
         if view is None:
-            self._views.pop(key, None)
+            self._standings.pop(key, None)
         else:
-            self._views[key] = (pool, view)
+            self._standings[key] = now
 
     # -- health and metrics ------------------------------------------------------------------------------
 
@@ -387,3 +390,10 @@ async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _standing(view: JobView | None) -> tuple[object, ...] | None:
+    """What of a job its pool must hear of at once."""
+    if view is None:
+        return None
+    return view.state, view.bound, view.unbound, view.nodes, view.priority, view.gpus, view.proposal

@@ -196,8 +196,8 @@ class PoolPass:
                 await self._write(stopped, record, now, "handover")
 
     async def _explain(self, plan: PoolPlan, thoughts: Mapping[JobKey, Thought], now: float) -> None:
-        waiting = {why.key for why in plan.waiting}
-        self._told = {key: at for key, at in self._told.items() if key in waiting or key not in thoughts}
+        recent = self._now() - MESSAGE_REFRESH
+        self._told = {key: at for key, at in self._told.items() if at > recent}
         for why in plan.waiting:
             thought = thoughts[why.key]
             before = thought.plan.record
@@ -213,7 +213,7 @@ class PoolPass:
         known = before.condition(ADMITTED)
         if known is None or known.status or known.reason != reason:
             return True
-        return self._now() - self._told.get(key, float("-inf")) >= MESSAGE_REFRESH
+        return key not in self._told
 
     async def _write(self, thought: Thought, record: JobRecord, now: float, verb: str) -> bool:
         loaded = thought.loaded

@@ -75,7 +75,7 @@ class World:
         self._now = monotonic
         self._scrapes: dict[JobKey, ScrapeView] = {}
         self._refusals: dict[JobKey, _Refusal] = {}
-        self._unstarted: dict[tuple[str, str], AccessView] = {}  # (job uid, request id) -> why it never ran
+        self._unstarted: dict[JobKey, dict[tuple[str, str], AccessView]] = {}  # by (uid, request id): why not
         self._forgotten: set[str] = set()  # uids of access Jobs whose deletion was accepted
         self._revisions: dict[JobKey, int] = {}
         self._pools: dict[str, tuple[tuple[Any, ...], GPUPool | Problem]] = {}
@@ -171,23 +171,23 @@ class World:
 
     def unstarted(self, loaded: Loaded, view: AccessView) -> None:
         """An access Job could not be started: that is its answer."""
-        self._unstarted[loaded.uid, view.request_id] = view
+        self._unstarted.setdefault(loaded.key, {})[loaded.uid, view.request_id] = view
         self.touch(loaded.key)
 
     def forget_access(self, loaded: Loaded, request_id: str, job_uid: str | None) -> None:
         """An access Job is deleted, or never was."""
-        self._unstarted.pop((loaded.uid, request_id), None)
+        self._unstarted.get(loaded.key, {}).pop((loaded.uid, request_id), None)
         if job_uid is not None:
             self._forgotten.add(job_uid)
         self._revisions[loaded.key] = self.revision(loaded.key) + 1
 
-    def forget(self, key: JobKey, uid: str | None = None) -> None:
+    def forget(self, key: JobKey) -> None:
         """The job is gone: so is what was known of it."""
         self._scrapes.pop(key, None)
         self._refusals.pop(key, None)
         self._revisions.pop(key, None)
         self._desired.pop(key, None)
-        self._unstarted = {k: v for k, v in self._unstarted.items() if k[0] != uid}
+        self._unstarted.pop(key, None)
 
     # -- loading -----------------------------------------------------------------------------------------
 
@@ -313,7 +313,8 @@ class World:
             own = [pod for pod in pods if controlled_by(pod, job["metadata"]["uid"])]
             views.append(parse_result(job, own))
         known = {view.request_id for view in views}
-        never = [v for (u, request), v in self._unstarted.items() if u == uid and request not in known]
+        refused = self._unstarted.get(key_of(obj), {})
+        never = [v for (u, request), v in refused.items() if u == uid and request not in known]
         return views, never
 
     def _run_configmap(self, obj: Object) -> Object | None:

@@ -154,6 +154,11 @@ class Rig:
         assert not isinstance(ended, Exception), ended
         return api.fatal_write
 
+    def writes(self, engine: Engine) -> list[str]:
+        """What this operator wrote about this test's own objects: the plane is shared, others leave remains."""
+        assert isinstance(engine.api, CountingApi)
+        return [w for w in engine.api.writes if self.namespace in w or self.pool_name in w]
+
     async def _hurry(self, engine: Engine) -> None:
         """Five seconds between scrapes are the least the API allows: too many for a test."""
         while True:

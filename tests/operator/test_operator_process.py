@@ -18,6 +18,7 @@ from fake_kubelet import FakeKubelet
 from operator_rig import Rig, eventually
 
 from controller.policy import declog
+from deploy.local.plane import Plane
 
 
 @pytest.fixture
@@ -159,5 +160,29 @@ def test_it_ends_with_a_failure_when_the_watch_ends(rig: Rig) -> None:
 
     async def ready(engine: object) -> bool:
         return not engine.health.unready()  # type: ignore[attr-defined]
+
+    asyncio.run(story())
+
+
+def test_the_api_server_is_restarted_under_it(
+    rig: Rig, kubelet: FakeKubelet, plane: Plane, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    """It stays up or ends to be started again, and goes on either way."""
+    port = free_port()
+
+    async def story() -> None:
+        async with rig:
+            process = start(EVALSTOP_PORT=str(port))
+            await rig.make_pool()
+            await rig.make_job("run", replicas=2)
+            await eventually(lambda: rig.is_true("run", "Running"))
+            await rig.make_job("next", replicas=2)
+            await eventually(lambda: rig.has_reason("next", "Admitted", "WaitingForGPUs"))
+            await asyncio.to_thread(plane.restart, "kube-apiserver")
+            await rig.patch("run", {"spec": {"runState": "Stopped"}})
+            if process.poll() is not None:
+                assert process.returncode == 1
+                start(EVALSTOP_PORT=str(port))
+            await eventually(lambda: rig.is_true("next", "Running"), 60, what="the next job to run")
 
     asyncio.run(story())

@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 
 from fake_kubelet import FakeKubelet
-from operator_rig import SETTINGS, CountingApi, Rig, eventually
+from operator_rig import SETTINGS, Rig, eventually
 
 from controller.kube.resources import CONFIGMAPS
 from controller.policy.types import Mode
@@ -61,8 +61,6 @@ def test_nothing_is_written_while_nothing_changes(rig: Rig, kubelet: FakeKubelet
             await rig.make_job("done")
             rig.scores["done"] = [1.0]
             async with rig.operator(settings) as engine:
-                api = engine.api
-                assert isinstance(api, CountingApi)
                 await eventually(lambda: rig.is_true("done", "Running"))
                 kubelet.finish(rig.namespace, "done")
                 await eventually(lambda: rig.is_true("done", "GPUsReleased"))
@@ -72,13 +70,13 @@ def test_nothing_is_written_while_nothing_changes(rig: Rig, kubelet: FakeKubelet
                 await rig.make_job("waits", replicas=2)
                 await eventually(lambda: rig.has_reason("waits", "Admitted", "WaitingForGPUs"))
                 await asyncio.sleep(1.5)
-                before, passes = list(api.writes), engine.metrics.passes.labels("job", "quiet")._value.get()
+                before, passes = rig.writes(engine), engine.metrics.passes.labels("job", "quiet")._value.get()
                 scrapes = engine.metrics.scrapes.labels("Ok")._value.get()
                 engine.jobs.add(f"{rig.namespace}/waits")
                 engine.jobs.add(f"{rig.namespace}/runs")
                 engine.pools.add(rig.pool_name)
                 await asyncio.sleep(3.0)
-                assert api.writes[len(before) :] == []
+                assert rig.writes(engine)[len(before) :] == []
                 assert engine.metrics.passes.labels("job", "quiet")._value.get() > passes
                 assert engine.metrics.scrapes.labels("Ok")._value.get() > scrapes + 5
 
@@ -92,17 +90,15 @@ def test_shadow_judges_and_touches_nothing(rig: Rig, kubelet: FakeKubelet) -> No
             await rig.make_job("shadow", mode="Shadow")
             rig.scores["shadow"] = RISE_AND_FALL[:2]
             async with rig.operator() as engine:
-                api = engine.api
-                assert isinstance(api, CountingApi)
                 await eventually(lambda: rig.is_true("shadow", "Running"))
                 await eventually(lambda: rig.is_true("shadow", "MetricsAvailable"))
                 await asyncio.sleep(0.3)
-                before = len(api.writes)
+                before = len(rig.writes(engine))
                 rig.scores["shadow"] = RISE_AND_FALL
                 await eventually(lambda: rig.is_true("shadow", "QualityDeclining"))
                 await asyncio.sleep(1.0)
                 record = await rig.record("shadow")
-                written = api.writes[before:]
+                written = rig.writes(engine)[before:]
             assert written
             assert [w for w in written if not w.endswith("/status")] == []
             assert record.decision is not None
