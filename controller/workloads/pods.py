@@ -49,6 +49,7 @@ def pod_view(pod: Object) -> PodView:
         node=spec.get("nodeName") or None,
         gpus=gpus(spec),
         terminal=status.get("phase") in ("Succeeded", "Failed"),
+        succeeded=status.get("phase") == "Succeeded",
         ready=ready,
         deleting_since=_deleting_since(metadata),
     )
