@@ -11,11 +11,14 @@ from collections.abc import Mapping, Sequence
 from controller.policy import params as _params
 from controller.policy.params import ParamError, fingerprint
 from controller.policy.stopping.base import RuleType, State, StopRule
+from controller.policy.stopping.cusum import Cusum, CusumParams
 from controller.policy.stopping.drawdown import Drawdown, DrawdownParams
 from controller.policy.stopping.fixedprogress import FixedProgress, FixedProgressParams
+from controller.policy.stopping.glr import Glr, GlrParams
 from controller.policy.stopping.kdeclines import KDeclines, KDeclinesParams
 from controller.policy.stopping.lossplateau import LossPlateau, LossPlateauParams
 from controller.policy.stopping.medianofpeers import MedianOfPeers, MedianOfPeersParams
+from controller.policy.stopping.scan import Scan, ScanParams
 from controller.policy.stopping.warmup import WarmUp, WarmUpParams
 from controller.policy.types import PolicySpec
 
@@ -35,6 +38,11 @@ RULES: Mapping[str, RuleType] = {
     for rule in (
         RuleType.of(KDeclines, KDeclinesParams, "k consecutive evals, each lower than the one before"),
         RuleType.of(Drawdown, DrawdownParams, "the smoothed score fell too far below its peak"),
+        RuleType.of(Scan, ScanParams, "the newest evals lie clearly below the best stretch, by their noise"),
+        RuleType.of(
+            Glr, GlrParams, "the score fell by more than chance explains, with a bound on false stops"
+        ),
+        RuleType.of(Cusum, CusumParams, "shortfalls below the best stretch add up, by their noise"),
         RuleType.of(FixedProgress, FixedProgressParams, "a share of the run is done, whatever its scores"),
         RuleType.of(LossPlateau, LossPlateauParams, "the training loss has all but stopped to fall"),
         RuleType.of(MedianOfPeers, MedianOfPeersParams, "its best is below what other runs had by then"),

@@ -1,0 +1,98 @@
+"""GLR: the scan with thresholds that bound the chance of ever stopping a run whose score does not fall.
+
+At the t-th eval there are N_t pairs of a reference window and a length of newest evals (`windows`). Under
+any true score that never falls each pair's z exceeds c with probability at most 1 - Phi(c), given Gaussian
+noise with known standard deviation. So with c_t = Phi^-1(1 - alpha_t / N_t) the chance of a false stop at
+t is at most alpha_t, and over the whole run, however long, at most the sum of all alpha_t = ``alpha``
+(union bound: no independence between the pairs is used). Nine tenths of alpha are spent evenly on the
+first ``horizon`` evals, the rest beyond: 6 / (pi^2 j^2) of it on the j-th eval after. Reference windows
+end at every half window, which keeps N_t small; evalstop.md, section 4.4, detector 5.
+
+The bound assumes independent Gaussian noise of known size: standard errors from the trainer. With noise
+estimated from the trajectory the threshold is raised after Student's t; what the rate is then is measured
+(docs/stop-rules.md).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+from typing import ClassVar
+
+from controller.policy.params import check, param
+from controller.policy.stopping import noise, windows
+from controller.policy.stopping.base import State
+from controller.policy.types import EvalPoint, Verb, Verdict
+
+WITHIN_HORIZON = 0.9  # share of alpha that is spent up to the horizon
+
+
+@dataclass(frozen=True, slots=True)
+class GlrParams:
+    alpha: float = param(
+        0.025, unit="probability", doc="chance of ever stopping a run that does not fall", ge=1e-9, le=0.5
+    )
+    window: int = param(
+        8, unit="evals", doc="length of the stretch that is compared with", ge=1, le=windows.MAX_WINDOW
+    )
+    horizon: int = param(
+        50,
+        unit="evals",
+        doc="evals that most of alpha is spent on; longer runs stay covered",
+        ge=1,
+        le=100_000,
+    )
+    usual_noise: float = noise.sigma_param()
+    usual_noise_weight: float = noise.weight_param()
+
+
+@lru_cache(maxsize=4096)
+def threshold(seen: int, alpha: float, window: int, horizon: int) -> float:
+    """c_t at the ``seen``-th eval, in standard deviations; infinite while there is nothing to compare."""
+    pairs = windows.comparisons(seen, window, stride_of(window))
+    if not pairs:
+        return math.inf
+    if seen <= horizon:
+        spent = WITHIN_HORIZON * alpha / horizon
+    else:
+        spent = (1.0 - WITHIN_HORIZON) * alpha * 6.0 / (math.pi * (seen - horizon)) ** 2
+    return -NormalDist().inv_cdf(spent / pairs)
+
+
+def stride_of(window: int) -> int:
+    """Evals between the ends of two reference windows."""
+    return max(1, window // 2)
+
+
+class Glr:
+    """Stop when the newest evals lie below an earlier stretch by more than chance explains.
+
+    State: (windows, noise).
+    """
+
+    name: ClassVar[str] = "glr"
+    version: ClassVar[int] = 1
+
+    def __init__(self, params: GlrParams) -> None:
+        check(params, self.name)
+        self.params = params
+
+    def initial(self) -> State:
+        return (windows.initial(), noise.initial())
+
+    def observe(self, state: State, point: EvalPoint) -> tuple[State, Verdict]:
+        p = self.params
+        seen, spread = state
+        seen, fall = windows.observe(seen, point.score, p.window, stride_of(p.window))
+        spread = noise.observe(spread, point)
+        known = noise.estimate(spread, p.usual_noise, p.usual_noise_weight)
+        if fall == -math.inf or known is None:
+            reason = "TooFewEvals" if fall == -math.inf else "NoiseUnknown"
+            return (seen, spread), Verdict(Verb.CONTINUE, reason, 0.0, 0.0)
+        limit = noise.widen(threshold(seen[0], p.alpha, p.window, p.horizon), known.freedom)
+        z = fall / known.sigma
+        if z > limit:
+            return (seen, spread), Verdict(Verb.STOP, "FellBeyondChance", z, limit)
+        return (seen, spread), Verdict(Verb.CONTINUE, "WithinChance", z, limit)

@@ -1,0 +1,108 @@
+"""How noisy one eval is: the standard deviation that rules in units of noise divide by.
+
+Three sources, in this order. The trainer's own standard error, where it reports one. Else the trajectory:
+second differences d_i = x_i - 2 x_{i-1} + x_{i-2} cancel a level and a straight trend, and for independent
+Gaussian noise E|d| = sigma * sqrt(6) * sqrt(2 / pi), so the mean of |d| estimates sigma, and is shrunk to
+the fleet's usual noise where the user gives one. The mean of |d| is used, each capped at four times the
+mean so far, because it is 1.7 times as precise as their median (in variance) and the cap keeps a jump out.
+
+An estimate from few evals is imprecise, and a threshold of z standard deviations is passed too often.
+`widen` raises the threshold as Student's t with the estimate's degrees of freedom would.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from controller.policy.params import param
+from controller.policy.types import EvalPoint
+
+NoiseState = tuple[
+    Any, ...
+]  # (x_{i-1}, x_{i-2}, second differences seen, mean |d|, stderrs seen, mean square)
+
+FROM_MEAN = math.sqrt(math.pi / 2.0 / 6.0)  # sigma / E|d|
+CAP = 4.0  # times the mean |d| so far that one second difference may count
+CAP_FROM = 4  # second differences after which the cap holds
+FREEDOM_PER_DIFFERENCE = 0.48  # measured: degrees of freedom per second difference of independent noise
+LEAST_FREEDOM = 3.0  # below it a threshold would have to be raised beyond all use
+
+
+class Noise(NamedTuple):
+    """Standard deviation of one eval (score units) and how well it is known (degrees of freedom)."""
+
+    sigma: float
+    freedom: float
+
+
+def sigma_param() -> Any:
+    """The parameter that takes the fleet's usual noise."""
+    return param(
+        0.0,
+        unit="score",
+        doc="usual standard deviation of one eval in the fleet; 0 stands for unknown",
+        ge=0.0,
+        le=1e9,
+    )
+
+
+def weight_param() -> Any:
+    """The parameter that says how much the fleet's usual noise counts."""
+    return param(
+        16.0,
+        unit="degrees of freedom",
+        doc="how much the fleet's usual noise counts beside what the run itself shows",
+        ge=1.0,
+        le=10_000.0,
+    )
+
+
+def initial() -> NoiseState:
+    return (None, None, 0, 0.0, 0, 0.0)
+
+
+def observe(state: NoiseState, point: EvalPoint) -> NoiseState:
+    """Take in one eval."""
+    last, before, differences, mean, reports, square = state
+    score = point.score
+    if point.stderr is not None and point.stderr > 0.0:
+        reports += 1
+        square += (point.stderr * point.stderr - square) / reports
+    if before is not None:
+        size = abs(score - 2.0 * last + before)
+        if differences >= CAP_FROM and mean > 0.0:
+            size = min(size, CAP * mean)
+        differences += 1
+        mean += (size - mean) / differences
+    return (score, last, differences, mean, reports, square)
+
+
+def estimate(state: NoiseState, usual: float, weight: float) -> Noise | None:
+    """The noise of one eval; None: too few evals to say, or no noise at all seen.
+
+    ``usual``, ``weight``: the fleet's standard deviation (0: unknown) and its degrees of freedom.
+    """
+    _, _, differences, mean, reports, square = state
+    if reports:
+        return Noise(math.sqrt(square), math.inf)
+    freedom = differences * FREEDOM_PER_DIFFERENCE
+    variance = (mean * FROM_MEAN) ** 2
+    if usual > 0.0:
+        variance = (freedom * variance + weight * usual * usual) / (freedom + weight)
+        freedom += weight
+    if freedom < LEAST_FREEDOM or variance <= 0.0:
+        return None
+    return Noise(math.sqrt(variance), freedom)
+
+
+def widen(threshold: float, freedom: float) -> float:
+    """The threshold (in estimated standard deviations) that is passed as rarely as ``threshold`` true ones.
+
+    Quantile of Student's t from that of the normal distribution, to second order in 1 / freedom
+    (Abramowitz and Stegun 26.7.5).
+    """
+    z = threshold
+    first = (z * z + 1.0) * z / 4.0
+    second = ((5.0 * z * z + 16.0) * z * z + 3.0) * z / 96.0
+    return z + first / freedom + second / (freedom * freedom)
