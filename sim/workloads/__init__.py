@@ -4,4 +4,13 @@ from sim.workloads.curves import FAMILIES, Family
 from sim.workloads.mix import Population, Truth, curves_for, generate
 from sim.workloads.settings import CurveSettings, MixSettings
 
-__all__ = ["FAMILIES", "CurveSettings", "Family", "MixSettings", "Population", "Truth", "curves_for", "generate"]
+__all__ = [
+    "FAMILIES",
+    "CurveSettings",
+    "Family",
+    "MixSettings",
+    "Population",
+    "Truth",
+    "curves_for",
+    "generate",
+]

@@ -38,16 +38,14 @@ class CurveSettings:
         0.75, unit="share of training", doc="latest peak of a hacking run (paper)", gt=0.0, lt=1.0
     )
     depth: float = param(
-        0.30, unit="score", doc="fall over .35 of the training after the peak (family linear)", ge=0.0, le=1.0
+        0.32, unit="score", doc="fall over .35 of the training after the peak (family linear)", ge=0.0, le=1.0
     )
     floor: float = param(0.4, unit="score", doc="true score before training", ge=0.0, le=1.0)
     gain: float = param(0.4, unit="score", doc="rise from there to the best", ge=0.0, le=1.0)
     curvature: float = param(
         3.0, unit="1 / training", doc="rate of the exponential rise of RLHF and DPO curves", gt=0.0, le=50.0
     )
-    lora_curvature: float = param(
-        4.0, unit="1 / training", doc="the same for LoRA curves", gt=0.0, le=50.0
-    )
+    lora_curvature: float = param(4.0, unit="1 / training", doc="the same for LoRA curves", gt=0.0, le=50.0)
     dpo_saturation: float = param(
         0.85, unit="share of training", doc="from which on DPO curves are flat", gt=0.0, le=1.0
     )
@@ -96,7 +94,7 @@ class MixSettings(CurveSettings):
     rlhf_share: float = param(0.8, unit="share", doc="of jobs that are RLHF (paper)", ge=0.0, le=1.0)
     lora_share: float = param(0.1, unit="share", doc="of jobs that are LoRA; the rest is DPO", ge=0.0, le=1.0)
     estimate_spread: float = param(
-        0.2, unit="log seconds", doc="standard deviation of the log of estimated over true time", ge=0.0, le=3.0
+        0.2, unit="log seconds", doc="standard deviation of ln(estimated / true time)", ge=0.0, le=3.0
     )
     tenants: int = param(4, unit="namespaces", doc="that jobs belong to, evenly", ge=1, le=10_000)
 

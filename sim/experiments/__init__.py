@@ -1,0 +1,1 @@
+"""Experiments: many paired runs, what they say, and how sure that is."""

@@ -1,0 +1,1 @@
+"""Findings for people: terminal tables, tidy files, HTML pages with plots."""

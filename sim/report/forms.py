@@ -1,0 +1,62 @@
+"""How values are written for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+
+from sim.experiments.estimate import Estimate
+from sim.experiments.findings import Column, Value
+
+NOTHING = "-"
+
+
+def cell(value: Value, form: str) -> str:
+    """A value in its column's form; an estimate with its interval."""
+    if isinstance(value, Estimate):
+        if not isfinite(value.value):
+            return NOTHING
+        text = number(value.value, form)
+        if isfinite(value.low) and isfinite(value.high):
+            unit = " %" if form == "share" else ""
+            low, high = number(value.low, form), number(value.high, form)
+            text = f"{text.removesuffix(unit)} [{low.removesuffix(unit)}, {high.removesuffix(unit)}]{unit}"
+        return text
+    return number(value, form)
+
+
+def number(value: float | int | str | None, form: str) -> str:
+    if value is None or value == "":
+        return NOTHING
+    if isinstance(value, str):
+        return value
+    if not isfinite(value):
+        return NOTHING
+    match form:
+        case "share":
+            return f"{100.0 * value:.1f} %"
+        case "seconds":
+            return duration(value)
+        case "count":
+            return f"{value:,.0f}"
+        case "p":
+            return f"{value:.3f}" if value >= 0.001 else f"{value:.0e}"
+        case _:
+            return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}"
+
+
+def duration(seconds: float) -> str:
+    """``8 h 24 min``, ``3 min 20 s``, ``4 s``; days from two of them on."""
+    sign, seconds = ("-", -seconds) if seconds < 0 else ("", seconds)
+    if seconds >= 48 * 3600:
+        return f"{sign}{seconds / 86400:.1f} d"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{sign}{hours} h {minutes:02d} min"
+    return f"{sign}{minutes} min {rest:02d} s" if minutes else f"{sign}{seconds:.3g} s"
+
+
+def written(columns: Sequence[Column], row: Mapping[str, Value]) -> list[str]:
+    """A row's cells in the order of the columns."""
+    return [cell(row.get(column.key), column.form) for column in columns]

@@ -1,0 +1,54 @@
+"""Tables and progress in a terminal (rich), and the same table as plain text where there is none."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from sim.experiments.findings import Findings
+from sim.report.forms import written
+
+_NUMERIC = {"share", "seconds", "count", "number", "p"}
+_PLAIN_WIDTH = 200  # of a table that goes into a file or a pipe
+
+
+def show(findings: Findings, console: Console | None = None) -> None:
+    """Print the findings' table and notes to stdout."""
+    console = console or Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
+    table = Table(title=findings.title, title_justify="left", title_style="bold", caption_justify="left")
+    for column in findings.columns:
+        table.add_column(column.title, justify="right" if column.form in _NUMERIC else "left")
+    for row in findings.rows:
+        table.add_row(*written(findings.columns, row))
+    console.print(table)
+    for note in findings.notes:
+        console.print(f"  {note}", markup=False)
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr; call it with how much is done and how much there is."""
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,79 @@
+"""Policies and rules as text: ``las:first_threshold=3250,second_threshold=7200``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from controller.policy.params import ParamError, ParamInfo, describe
+from controller.policy.queueing import POLICIES, make_policy
+from controller.policy.stopping import MODIFIERS, RULES, make_rule
+from controller.policy.types import PolicySpec
+from sim.foresight import RuleSpec
+
+
+def policy(text: str) -> PolicySpec:
+    """A queue policy, checked.
+
+    Raises:
+        ParamError: unknown policy or parameter, or a value out of bounds; the message names it.
+    """
+    spec = _spec(text, {name: p.params for name, p in POLICIES.items()}, "queuePolicy")
+    make_policy(spec)
+    return spec
+
+
+def rule(text: str) -> RuleSpec:
+    """A stop rule with modifiers after ``+``: ``drawdown:max_drop=0.04+warmUp:min_evals=5``.
+
+    Raises:
+        ParamError: unknown rule, modifier or parameter, or a value out of bounds; the message names it.
+    """
+    first, *others = text.split("+")
+    chosen = _spec(first, {name: r.params for name, r in RULES.items()}, "stopRule")
+    kinds = {name: m.params for name, m in MODIFIERS.items()}
+    modifiers = tuple(_spec(other, kinds, "modifiers") for other in others)
+    make_rule(chosen, modifiers)
+    return RuleSpec(chosen, modifiers)
+
+
+def number(info: ParamInfo, text: str, field: str) -> Any:
+    """The value of a parameter from text, of the type it is declared with.
+
+    Raises:
+        ParamError: the text is no such value.
+    """
+    text = text.strip()
+    if info.kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise ParamError(field, text, "true or false")
+        return text.lower() == "true"
+    if info.kind is str:
+        return text
+    try:
+        return info.kind(text)
+    except ValueError:
+        expected = "a whole number" if info.kind is int else "a number"
+        raise ParamError(field, text, f"{expected} ({info.unit})") from None
+
+
+def _spec(text: str, known: Mapping[str, type[Any]], field: str) -> PolicySpec:
+    name, _, rest = text.strip().partition(":")
+    if name not in known:
+        raise ParamError(field, name, "one of " + ", ".join(known))
+    infos = {info.name: info for info in describe(known[name])}
+    values = {}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.partition("=")
+        key = _snake(key.strip())
+        if not equals or key not in infos:
+            raise ParamError(
+                f"{name}.{key}", value or part, f"parameter=value, of {', '.join(infos) or '(none)'}"
+            )
+        values[key] = number(infos[key], value, f"{name}.{key}")
+    return PolicySpec(name, values)
+
+
+def _snake(name: str) -> str:
+    """``maxDrop``, as in an RLHFJob, is ``max_drop`` here."""
+    return "".join("_" + c.lower() if c.isupper() else c for c in name)
