@@ -1,6 +1,5 @@
 """A child workload and its access Jobs on a real control plane, made as the operator makes them."""
 
-import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -8,43 +7,66 @@ from typing import Any
 from controller import names, workloads
 from controller.checkpoints.jobs import AccessSettings, access_job, parse_result, release_patch
 from controller.policy.jobs import AccessView, StartAccess
+from deploy.local.plane import Plane
 
 QUEUE = workloads.QUEUE_LABEL
-Kubectl = Callable[..., str]
+KUEUE_API = "kueue.x-k8s.io/v1beta2"
+API_VERSIONS = {  # of the kinds that tests ask for by name; of others: v1
+    "Job": "batch/v1",
+    "RLHFJob": names.API_VERSION,
+    "LocalQueue": KUEUE_API,
+    "ClusterQueue": KUEUE_API,
+    "ResourceFlavor": KUEUE_API,
+    "Workload": KUEUE_API,
+}
 
 
 class Cluster:
-    """One namespace, seen through kubectl."""
+    """One namespace of a plane. Errors of all methods: `deploy.local.client.Unreachable`, with the status."""
 
-    def __init__(self, kubectl: Kubectl, namespace: str) -> None:
-        self.kubectl, self.namespace = kubectl, namespace
+    def __init__(self, plane: Plane, namespace: str) -> None:
+        self.plane, self.namespace, self.client = plane, namespace, plane.client()
 
-    def create(self, obj: Any, *flags: str) -> Any:
-        text = self.kubectl(
-            "create", "-n", self.namespace, "-o", "json", "-f", "-", *flags, stdin=json.dumps(obj)
-        )
-        return json.loads(text)
+    def path(self, kind: str, name: str = "", namespaced: bool = True) -> str:
+        version = API_VERSIONS.get(kind, "v1")
+        where = f"/namespaces/{self.namespace}" if namespaced else ""
+        return f"/{'apis' if '/' in version else 'api'}/{version}{where}/{kind.lower()}s/{name}".rstrip("/")
+
+    def create(self, obj: Any, dry_run: bool = False, namespaced: bool = True) -> Any:
+        path = self.path(obj["kind"], namespaced=namespaced)
+        return self.client.post(f"{path}?dryRun=All" if dry_run else path, obj)
 
     def get(self, kind: str, name: str) -> Any:
-        return json.loads(self.kubectl("get", kind, name, "-n", self.namespace, "-o", "json"))
+        return self.client.get(self.path(kind, name))
+
+    def all(self, kind: str) -> list[Any]:
+        found: list[Any] = self.client.get(self.path(kind))["items"]
+        return found
+
+    def delete(self, kind: str, name: str, propagation: str = "Background") -> None:
+        self.client.delete(f"{self.path(kind, name)}?propagationPolicy={propagation}")
+
+    def patch(self, obj: Any, patch: Any, dry_run: bool = False) -> Any:
+        path = self.path(obj["kind"], obj["metadata"]["name"])
+        return self.client.patch(f"{path}?dryRun=All" if dry_run else path, patch)
+
+    def label_namespace(self, key: str, value: str) -> None:
+        self.client.patch(f"/api/v1/namespaces/{self.namespace}", {"metadata": {"labels": {key: value}}})
 
     def pods_of(self, job: Any) -> list[Any]:
-        found = json.loads(self.kubectl("get", "pods", "-n", self.namespace, "-o", "json"))["items"]
-        return [pod for pod in found if workloads.owned(pod, job["metadata"]["uid"])]
-
-    def patch(self, job: Any, patch: Any) -> Any:
-        name = job["metadata"]["name"]
-        arguments = ("patch", "job", name, "-n", self.namespace, "--type=merge", "-o", "json", "-p")
-        return json.loads(self.kubectl(*arguments, json.dumps(patch)))
+        return [pod for pod in self.all("Pod") if workloads.owned(pod, job["metadata"]["uid"])]
 
     def wait(self, what: Callable[[], Any], seconds: float = 30.0) -> Any:
+        """What a condition gives once it is true; what stands in the namespace if it does not become so."""
         deadline = time.monotonic() + seconds
         while True:
             found = what()
             if found:
                 return found
-            assert time.monotonic() < deadline, self.kubectl("get", "jobs,pods,events", "-n", self.namespace)
-            time.sleep(0.2)
+            assert time.monotonic() < deadline, self.plane.kubectl(
+                "get", "jobs,pods,events", "-n", self.namespace
+            )
+            time.sleep(0.05)
 
     def claim(self, name: str) -> Any:
         return self.create(
@@ -125,14 +147,14 @@ def start_child(cluster: Cluster, wish: Any) -> Any:
 def running(cluster: Cluster, child: Any) -> Any:
     """The child as it is once one of its pods runs."""
     cluster.wait(lambda: any(p["status"].get("phase") == "Running" for p in cluster.pods_of(child)))
-    return cluster.get("job", child["metadata"]["name"])
+    return cluster.get("Job", child["metadata"]["name"])
 
 
 def access_manifest(
     cluster: Cluster, wish: Any, child: Any, action: StartAccess, node: str | None, anchor: Any
 ) -> dict[str, Any]:
     """What the operator would send to have a piece of store work done."""
-    claims = {name: cluster.get("pvc", name) for name in ("work", "kept")}
+    claims = {name: cluster.get("PersistentVolumeClaim", name) for name in ("work", "kept")}
     template = child["spec"]["template"]
     return access_job(wish, template, action, AccessSettings(), claims=claims, node=node, anchor=anchor)
 
@@ -151,7 +173,7 @@ def answer(cluster: Cluster, job: Any) -> AccessView:
     """What an access Job answers, once it has; it must be a success."""
 
     def answered() -> AccessView | None:
-        view = parse_result(cluster.get("job", job["metadata"]["name"]), cluster.pods_of(job))
+        view = parse_result(cluster.get("Job", job["metadata"]["name"]), cluster.pods_of(job))
         return view if view.finished else None
 
     view: AccessView = cluster.wait(answered)
@@ -166,5 +188,5 @@ def work(cluster: Cluster, wish: Any, child: Any, action: StartAccess, node: str
 
 def settled(cluster: Cluster, child: Any) -> Any:
     """The child once it is suspended and its pods are gone by its own status; None before."""
-    found = cluster.get("job", child["metadata"]["name"])
+    found = cluster.get("Job", child["metadata"]["name"])
     return found if workloads.view(found).settled else None

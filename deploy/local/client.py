@@ -42,17 +42,24 @@ class Client:
         """The answer to a POST of JSON. Errors: Unreachable."""
         return self.request("POST", path, body, timeout_s)
 
+    def patch(self, path: str, body: Any, timeout_s: float = 10.0) -> Any:
+        """The answer to a JSON merge patch (RFC 7386). Errors: Unreachable."""
+        return self.request("PATCH", path, body, timeout_s, "application/merge-patch+json")
+
     def delete(self, path: str, timeout_s: float = 10.0) -> Any:
         """The answer to DELETE. Errors: Unreachable."""
         return self.request("DELETE", path, None, timeout_s)
 
-    def request(self, method: str, path: str, body: Any, timeout_s: float) -> Any:
+    def request(
+        self, method: str, path: str, body: Any, timeout_s: float, content_type: str = "application/json"
+    ) -> Any:
+        """The answer to any request. Errors: Unreachable."""
         connection = http.client.HTTPSConnection(
             self.host, self.port, timeout=timeout_s, context=self.context
         )
         try:
             payload = None if body is None else json.dumps(body)
-            connection.request(method, path, payload, {"Content-Type": "application/json"})
+            connection.request(method, path, payload, {"Content-Type": content_type})
             answer = connection.getresponse()
             text = answer.read().decode()
         except (OSError, http.client.HTTPException) as error:

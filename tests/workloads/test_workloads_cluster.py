@@ -7,24 +7,23 @@ controller is itself a Job; afterwards the label may not be taken off, nor chang
 """
 
 import asyncio
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from store_work import QUEUE, Cluster, Kubectl, rlhfjob, settled, start_child, work
+from store_work import QUEUE, Cluster, rlhfjob, settled, start_child, work
 
 from controller import names, workloads
 from controller.checkpoints.jobs import AccessSettings, access_job
 from controller.policy.jobs import Kept, Operation, StartAccess
-from deploy.local.errors import PlaneError
+from deploy.local.client import Unreachable
 from deploy.local.nodes import Nodes
 from deploy.local.plane import Plane
 
 
 @pytest.fixture
-def cluster(kubectl: Kubectl, namespace: str) -> Cluster:
-    return Cluster(kubectl, namespace)
+def cluster(plane: Plane, namespace: str) -> Cluster:
+    return Cluster(plane, namespace)
 
 
 POLICIES = """
@@ -106,27 +105,23 @@ BARE_JOB = {
 @pytest.fixture
 def default_queue(cluster: Cluster) -> Iterator[None]:
     """The test's namespace as if it had a LocalQueue named `default`."""
-    cluster.kubectl("label", "namespace", cluster.namespace, "has-default-queue=yes")
-    cluster.kubectl("apply", "-f", "-", stdin=POLICIES)
+    cluster.label_namespace("has-default-queue", "yes")
+    cluster.plane.kubectl("apply", "-f", "-", stdin=POLICIES)
     try:
         # Policies take effect a moment after they are made.
-        cluster.wait(
-            lambda: QUEUE in str(cluster.create(BARE_JOB, "--dry-run=server")["metadata"].get("labels"))
-        )
+        cluster.wait(lambda: QUEUE in str(cluster.create(BARE_JOB, dry_run=True)["metadata"].get("labels")))
         job = cluster.create({**BARE_JOB, "metadata": {"name": "probe"}})
         cluster.wait(lambda: not _may_drop_queue(cluster, job))
-        cluster.kubectl("delete", "job", "probe", "-n", cluster.namespace)
+        cluster.delete("Job", "probe")
         yield
     finally:
-        cluster.kubectl("delete", "-f", "-", "--ignore-not-found", stdin=POLICIES)
+        cluster.plane.kubectl("delete", "-f", "-", "--ignore-not-found", stdin=POLICIES)
 
 
 def _may_drop_queue(cluster: Cluster, job: Any) -> bool:
-    patch = json.dumps({"metadata": {"labels": {QUEUE: None}}})
-    where = ("patch", "job", job["metadata"]["name"], "-n", cluster.namespace)
     try:
-        cluster.kubectl(*where, "--dry-run=server", "--type=merge", "-p", patch)
-    except PlaneError as error:
+        cluster.patch(job, {"metadata": {"labels": {QUEUE: None}}}, dry_run=True)
+    except Unreachable as error:
         if "queue-name must not be empty" not in str(error):
             raise
         return False
@@ -174,8 +169,8 @@ def test_store_work_where_a_default_queue_captures_unlabelled_jobs(
     assert len(child["spec"]["template"]["spec"]["tolerations"]) == 1
 
 
-def test_access_jobs_satisfy_restricted_pod_security(cluster: Cluster, kubectl: Kubectl) -> None:
-    kubectl("label", "namespace", cluster.namespace, "pod-security.kubernetes.io/enforce=restricted")
+def test_access_jobs_satisfy_restricted_pod_security(cluster: Cluster) -> None:
+    cluster.label_namespace("pod-security.kubernetes.io/enforce", "restricted")
     wish = rlhfjob(cluster.namespace)
     pod = wish["spec"]["workload"]["template"]["spec"]["template"]
     pod["spec"]["securityContext"] = {"runAsUser": 1000}
@@ -185,7 +180,7 @@ def test_access_jobs_satisfy_restricted_pod_security(cluster: Cluster, kubectl: 
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "access"}, "spec": made["spec"]}
     cluster.create(pod)
     pod = {**pod, "metadata": {"name": "bad"}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
-    with pytest.raises(PlaneError, match="violates PodSecurity"):
+    with pytest.raises(Unreachable, match="violates PodSecurity"):
         cluster.create(pod)
 
 
