@@ -126,8 +126,8 @@ class EvalStopClient(Collector):
         run_dir: folder of ``run.json``; default ``$EVALSTOP_RUN_DIR``. None: a run without an operator.
         port: where `serve` listens; 0 takes a free port.
         host: address `serve` binds; default ``$POD_IP``, else 127.0.0.1.
-        evaluator: version of what computes the scores (prompt set, judge, code). Scores of two versions
-            are not compared.
+        evaluator: version of what computes the scores (prompt set, judge, code). It is published; scores of
+            two versions are not comparable.
         speaks: whether this process reports for the job; default: ``$JOB_COMPLETION_INDEX`` is unset or 0.
         started: start of this process, seconds since the epoch; tells apart two lives of one pod.
     """
