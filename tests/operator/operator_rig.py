@@ -155,7 +155,7 @@ class Rig:
         return api.fatal_write
 
     def writes(self, engine: Engine) -> list[str]:
-        """What this operator wrote about this test's own objects: the plane is shared, others leave remains."""
+        """What this operator wrote about this test's own objects; others on the plane leave remains."""
         assert isinstance(engine.api, CountingApi)
         return [w for w in engine.api.writes if self.namespace in w or self.pool_name in w]
 

@@ -27,8 +27,20 @@ from controller.operator.declogfile import DecisionLog
 from controller.operator.health import Health, HealthServer
 from controller.operator.metrics import Metrics
 from controller.operator.settings import Settings, SettingsError, describe
-from controller.policy.jobs import Decision, JobRecord, Kept, RunFile
-from controller.policy.types import Mode, Proposal
+from controller.operator.world import Loaded
+from controller.operator.writer import saved_gpu_hours
+from controller.policy.jobs import (
+    AdmissionRecord,
+    Decision,
+    Desired,
+    JobRecord,
+    Kept,
+    Observed,
+    RunFile,
+    ScrapeOutcome,
+    ScrapeView,
+)
+from controller.policy.types import Mode, PolicySpec, Proposal
 
 # -- settings ------------------------------------------------------------------------------------------------
 
@@ -431,3 +443,31 @@ def test_repeats_are_folded_floods_are_cut_and_a_broken_server_is_nobodys_proble
         assert not await again.post(ABOUT, "New", "cannot be told")
 
     asyncio.run(run())
+
+
+# -- GPU-hours saved ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step", "total", "resumed", "hours"),
+    [
+        (100, 300, 0, 200 * 8 / 3600),  # 200 steps left, 1 s each, on 8 GPUs
+        (100, 300, 50, 200 * 100 / 50 * 8 / 3600),
+        (100, None, 0, 0.0),
+        (None, 300, 0, 0.0),
+        (300, 300, 0, 0.0),
+        (100, 300, 100, 0.0),
+    ],
+)
+def test_gpu_hours_saved_follow_the_runs_own_pace(
+    step: int | None, total: int | None, resumed: int, hours: float
+) -> None:
+    scrape = ScrapeView(ScrapeOutcome.OK, step=step, total_steps=total, resumed_step=resumed)
+    proposal = Proposal(70, 40, "R", 3.0, 3.0)
+    record = JobRecord(
+        admission=AdmissionRecord(1, (), 900.0, running_since=1000.0),
+        decision=Decision("kDeclines", Mode.ENFORCE, proposal, "", 1090.0, suspended_at=1100.0),
+    )
+    desired = Desired("ns/run", "u", 1, "gold", 2, 4, PolicySpec("kDeclines"))
+    loaded = Loaded("ns/run", {}, None, desired, Observed(scrape=scrape), record, None, ())
+    assert saved_gpu_hours(loaded) == pytest.approx(hours)

@@ -99,7 +99,8 @@ def test_it_gets_ready_works_logs_its_decisions_and_ends_on_sigterm(
     replayed = list(declog.replay(path.read_text().splitlines()))
     assert {r.kind for r in replayed} == {"job", "pool"}
     assert f"{rig.namespace}/run" in {r.subject for r in replayed}
-    assert all(r.same for r in replayed)
+    for line in replayed:
+        assert line.replayed == line.recorded, f"line {line.line}: {line.kind} {line.subject}"
 
 
 def test_killed_hard_and_started_again(
