@@ -1,0 +1,163 @@
+"""Logs as CSV, by a table that says which of their columns is what.
+
+A new log is one entry in `sim/traces/logs.py`. A cell that cannot be read is an error that names its line
+and column; a row that is no GPU job is left out and counted.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sim.traces.errors import Skipped, TraceError
+from sim.traces.trace import JobChecks, Trace, TraceJob
+
+Cells = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A value of a job: the columns it is made of, how a cell is read, and how they are put together."""
+
+    names: tuple[str, ...]
+    read: Callable[[str], Any]
+    expected: str
+    join: Callable[..., Any] = lambda value: value
+    optional: bool = False
+
+    @property
+    def title(self) -> str:
+        """How errors name it."""
+        return " and ".join(self.names)
+
+    def of(self, cells: Cells, file: Path, line: int) -> Any:
+        """Raises `TraceError` for a cell that is missing or cannot be read."""
+        values = []
+        for name in self.names:
+            text = cells.get(name)
+            if text is None:
+                raise TraceError(file, line, name, "there is no such column in this row, was it cut off?")
+            try:
+                values.append(self.read(text.strip()))
+            except (ValueError, OverflowError):
+                raise TraceError.value(file, line, name, text, self.expected) from None
+        return self.join(*values)
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """One kind of log. ``columns``: by field of `TraceJob`, and ``tenant``, which goes before the id.
+
+    ``leave_out``: why a row is no job to simulate, "" if it is one. ``ordered``: rows must be in the order of
+    submission. ``signature``: columns by which the log is known; all of them must be there.
+    """
+
+    name: str
+    doc: str
+    columns: Mapping[str, Column]
+    signature: frozenset[str]
+    leave_out: Callable[[Cells], str] = field(default=lambda cells: "")
+    ordered: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def number(text: str) -> float:
+    """A finite number; whole ones stay ints, so that whole seconds stay exact."""
+    try:
+        return int(text)
+    except ValueError:
+        value = float(text)
+        if not math.isfinite(value):
+            raise ValueError(text) from None
+        return int(value) if value.is_integer() else value
+
+
+def whole(text: str) -> int:
+    value = number(text)
+    if not isinstance(value, int):
+        raise ValueError(text)
+    return value
+
+
+def moment(text: str) -> float:
+    """Seconds: a number, or a date and time; without an offset it is taken to be UTC."""
+    try:
+        return number(text)
+    except ValueError:
+        when = datetime.fromisoformat(text)
+        value = (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+        return int(value) if value.is_integer() else value
+
+
+def seconds(name: str, *, optional: bool = False) -> Column:
+    return Column((name,), number, "a finite number of seconds", optional=optional)
+
+
+def time(name: str) -> Column:
+    return Column((name,), moment, "a time: seconds, or YYYY-MM-DD HH:MM:SS")
+
+
+def gpus(name: str) -> Column:
+    return Column((name,), whole, "a whole number of GPUs")
+
+
+def text(name: str, *, optional: bool = False) -> Column:
+    return Column((name,), str, "text", optional=optional)
+
+
+def read_csv(file: Path, lines: Iterable[str], log: Log, skipped: Skipped) -> Trace:
+    """Jobs of a CSV log.
+
+    Raises:
+        TraceError: a row is wrong and is not to be skipped, or there is no job at all.
+    """
+    reader = csv.reader(lines)
+    header = [name.strip() for name in next(reader)]
+    trace = Trace([file], log.name, [], skipped, notes=list(log.notes))
+    checks = JobChecks(file, ordered=log.ordered)
+    present = {
+        name: column
+        for name, column in log.columns.items()
+        if not column.optional or all(part in header for part in column.names)
+    }
+    fields = {name: log.columns[name].title for name in ("submitted", "work", "gpus")}
+    fields["key"] = log.columns["key"].title if "key" in log.columns else "row"
+    while True:
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            raise TraceError(file, reader.line_num, "", f"not CSV ({error})") from None
+        if row is None:
+            break
+        if not row:
+            continue
+        cells = dict(zip(header, row, strict=False))
+        try:
+            if len(row) > len(header):
+                raise TraceError(file, reader.line_num, "", f"{len(row)} cells under {len(header)} columns")
+            if reason := log.leave_out(cells):
+                trace.left_out[reason] += 1
+                continue
+            job = _job(cells, present, file, reader.line_num, len(trace.jobs))
+            checks.check(job, fields)
+        except TraceError as error:
+            skipped.add(error)
+            continue
+        trace.jobs.append(job)
+    return trace
+
+
+def _job(cells: Cells, columns: Mapping[str, Column], file: Path, line: int, place: int) -> TraceJob:
+    values = {
+        name: column.of(cells, file, line)
+        for name, column in columns.items()
+        if not (column.optional and not any(cells.get(part, "").strip() for part in column.names))
+    }
+    tenant = str(values.pop("tenant", "") or "trace").replace("/", "-")
+    key = str(values.pop("key", place))
+    return TraceJob(key=key if "/" in key else f"{tenant}/{key}", line=line, **values)

@@ -1,0 +1,211 @@
+"""A decision log of the operator, read as a trace of the cluster that it ran.
+
+Jobs, GPUs, priorities, the queue policy and the nodes are in the pool's lines; evals, steps and rules are in
+the jobs' lines. A job's training is the service it had, and where it did not come to its end, what its
+progress makes of that for the whole run; evals that were never made are not invented.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from controller.policy.codec import decode
+from controller.policy.declog import VERSION
+from controller.policy.jobs import Desired, Direction, JobRecord, Observed
+from controller.policy.stopping import make_rule
+from controller.policy.types import Attempt, EvalPoint, JobState, JobView, PoolSnapshot
+from sim.cluster import Cluster
+from sim.foresight import RuleSpec
+from sim.traces.errors import Skipped, TraceError
+from sim.traces.trace import Trace, TraceJob
+from sim.workload import Evals
+
+NAME = "decision-log"
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the log has said of one job so far."""
+
+    line: int
+    view: JobView | None = None
+    at: float = 0.0  # when the view was given
+    ended: float | None = None  # first plan of the pool without it
+    desired: Desired | None = None
+    points: list[EvalPoint] = field(default_factory=list)
+    step: int = 0
+    total_steps: int = 0
+    finished: str | None = None
+
+
+class _Log:
+    """Takes in a decision log line by line."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.jobs: dict[str, _Seen] = {}
+        self.pools: Counter[str] = Counter()
+        self.snapshot: PoolSnapshot | None = None
+
+    def take(self, line: int, text: str) -> None:
+        """Raises `TraceError` for a line that cannot be read."""
+        try:
+            entry = json.loads(text)
+        except json.JSONDecodeError as error:
+            problem = f"not JSON ({error.msg} at column {error.colno}); was it cut off?"
+            raise TraceError(self._file, line, "", problem) from None
+        if not isinstance(entry, dict) or entry.get("v") != VERSION:
+            version = entry.get("v") if isinstance(entry, dict) else None
+            raise TraceError.value(self._file, line, "v", version, f"version {VERSION}")
+        kind, now, given = entry.get("kind"), entry.get("now"), entry.get("input")
+        if isinstance(now, bool) or not isinstance(now, (int, float)) or not math.isfinite(now):
+            raise TraceError.value(self._file, line, "now", now, "seconds since the epoch")
+        try:
+            if kind == "pool":
+                self._pool(line, now, decode(PoolSnapshot, given))
+            elif kind == "job":
+                assert isinstance(given, dict) or given is None
+                parts = given or {}
+                record = decode(JobRecord, parts.get("record"))
+                self._job(
+                    line,
+                    decode(Desired, parts.get("desired")),
+                    decode(Observed, parts.get("observed")),
+                    record,
+                )
+            else:
+                raise TraceError.value(self._file, line, "kind", kind, "job or pool")
+        except TraceError:
+            raise
+        except (ValueError, TypeError, AssertionError) as error:
+            raise TraceError(self._file, line, "input", str(error)) from None
+
+    def _pool(self, line: int, now: float, snapshot: PoolSnapshot) -> None:
+        self.pools[snapshot.pool] += 1
+        if len(self.pools) > 1:
+            pools = " and ".join(self.pools)
+            raise TraceError(
+                self._file, line, "input.pool", f"of the pools {pools}, expected one of them only"
+            )
+        self.snapshot = snapshot
+        here = set()
+        for view in snapshot.jobs:
+            here.add(view.key)
+            seen = self.jobs.setdefault(view.key, _Seen(line))
+            seen.view, seen.at, seen.ended = view, now, None
+        for key, seen in self.jobs.items():
+            if key not in here and seen.view is not None and seen.ended is None:
+                seen.ended = now
+
+    def _job(self, line: int, desired: Desired, observed: Observed, record: JobRecord) -> None:
+        seen = self.jobs.setdefault(desired.key, _Seen(line))
+        seen.desired = desired
+        seen.finished = record.finished or (observed.workload.finished if observed.workload else None)
+        scrape = observed.scrape
+        if scrape is None:
+            return
+        seen.step = max(seen.step, scrape.step or 0)
+        seen.total_steps = max(seen.total_steps, scrape.total_steps or 0)
+        known = {(p.attempt, p.step) for p in seen.points}
+        for point in sorted(scrape.points, key=lambda p: (p.attempt, p.step)):
+            newest = seen.points[-1].attempt if seen.points else Attempt(0, 0)
+            if (point.attempt, point.step) in known or point.attempt < newest:
+                continue
+            if point.attempt > newest:  # a new attempt takes back what it does again
+                seen.points = [p for p in seen.points if p.step < point.step]
+            if not seen.points or point.step > seen.points[-1].step:
+                seen.points.append(point)
+
+
+def read_decisions(file: Path, lines: Iterable[str], skipped: Skipped) -> Trace:
+    """Jobs that had GPUs; others are left out, since nobody knows how long they would have trained.
+
+    Raises:
+        TraceError: a line is wrong and is not to be skipped, or no pool ever planned.
+    """
+    log = _Log(file)
+    for line, text in enumerate(lines, start=1):
+        if text.strip():
+            try:
+                log.take(line, text)
+            except TraceError as error:
+                skipped.add(error)
+    if log.snapshot is None:
+        raise TraceError(file, 0, "", "no plan of a pool in it, so no cluster and no jobs")
+    trace = Trace([file], NAME, [], skipped, policy=log.snapshot.policy)
+    nodes = [node.gpus for node in log.snapshot.nodes if node.gpus > 0]
+    trace.cluster = Cluster.of_nodes(nodes) if nodes else None
+    trace.rule = _rule(log, trace.notes)
+    cut_short = 0
+    for key, seen in log.jobs.items():
+        job = _job(key, seen)
+        if isinstance(job, str):
+            trace.left_out[job] += 1
+            continue
+        cut_short += seen.finished != "Complete"
+        trace.jobs.append(job)
+    trace.jobs.sort(key=lambda job: job.submitted)
+    if cut_short:
+        trace.notes.append(
+            f"{cut_short} of {len(trace.jobs)} jobs did not come to their end in the log; their whole length is"
+            " taken from their progress, and evals that were never made are missing."
+        )
+    return trace
+
+
+def _job(key: str, seen: _Seen) -> TraceJob | str:
+    view = seen.view
+    if view is None:
+        return "in no plan of the pool"
+    service = view.attained
+    if view.state is not JobState.QUEUED and seen.ended is not None:
+        service += (seen.ended - seen.at) * view.gpus
+    if service <= 0.0:
+        return "never had GPUs"
+    done = min(1.0, seen.step / seen.total_steps) if seen.total_steps else 1.0
+    if seen.finished == "Complete" or done <= 0.0:
+        done = 1.0
+    return TraceJob(
+        key,
+        view.submitted,
+        view.gpus,
+        service / view.gpus / done,
+        line=seen.line,
+        gpus_per_replica=view.gpus_per_replica,
+        priority=view.priority,
+        weight=view.weight,
+        estimate=view.estimate,
+        group="RLHF",
+        evals=_evals(seen),
+    )
+
+
+def _evals(seen: _Seen) -> Evals | None:
+    steps = max(seen.total_steps, seen.step, seen.points[-1].step if seen.points else 0)
+    points = [p for p in seen.points if p.step > 0]
+    if not points:
+        return None
+    sign = -1.0 if seen.desired is not None and seen.desired.direction is Direction.MINIMIZE else 1.0
+    return Evals([p.step / steps for p in points], [sign * p.score for p in points])
+
+
+def _rule(log: _Log, notes: list[str]) -> RuleSpec | None:
+    """The rule that most jobs had."""
+    rules = [
+        RuleSpec(s.desired.rule, s.desired.modifiers) for s in log.jobs.values() if s.desired is not None
+    ]
+    if not rules:
+        return None
+    counts = Counter(repr(rule) for rule in rules)
+    chosen = max(rules, key=lambda rule: counts[repr(rule)])
+    make_rule(chosen.rule, chosen.modifiers)
+    if len(counts) > 1:
+        notes.append(
+            f"{len(counts)} different stop rules in it; the commonest, {chosen.rule.name}, judges all."
+        )
+    return chosen

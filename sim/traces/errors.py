@@ -1,0 +1,42 @@
+"""What is wrong with a trace, by file, line and field; and what is done about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class TraceError(ValueError):
+    """A trace cannot be used as it is: damaged, empty, or a value that cannot be.
+
+    ``line`` counts from 1, 0 where the whole file is meant; ``field`` is named as the file names it.
+    """
+
+    def __init__(self, file: Path, line: int, field: str, problem: str) -> None:
+        where = f"{file}, line {line}" if line else str(file)
+        super().__init__(f"{where}, {field}: {problem}" if field else f"{where}: {problem}")
+        self.file = file
+        self.line = line
+        self.field = field
+        self.problem = problem
+
+    @staticmethod
+    def value(file: Path, line: int, field: str, value: object, expected: str) -> TraceError:
+        """A value that is not allowed."""
+        return TraceError(file, line, field, f"{value!r} is not allowed, expected {expected}")
+
+
+class Skipped:
+    """What to do with a row that is wrong: raise, or with ``skip`` count it and go on."""
+
+    def __init__(self, *, skip: bool = False) -> None:
+        self._skip = skip
+        self.errors: list[TraceError] = []
+
+    def add(self, error: TraceError) -> None:
+        """Raises the error unless rows that are wrong are to be skipped."""
+        if not self._skip:
+            raise error
+        self.errors.append(error)
+
+    def __len__(self) -> int:
+        return len(self.errors)

@@ -1,0 +1,257 @@
+"""Our own trace format, JSON lines: a header, then one job a line (docs/traces.md).
+
+    {"format": "evalstop-trace", "version": 1, "cluster": {"gpus": 64}}
+    {"job": "team-a/run-1", "submitted": 0, "gpus": 8, "work": 36000,
+     "evals": {"at": [0.5, 1.0], "scores": [0.61, 0.58]}}
+
+A recorded run is such a trace whose header says how it was made (``run``) and whose jobs carry their
+``outcome``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from controller.policy.params import ParamError
+from controller.policy.queueing import make_policy
+from controller.policy.types import PolicySpec
+from sim.cluster import Cluster
+from sim.foresight import RuleSpec
+from sim.traces.errors import Skipped, TraceError
+from sim.traces.trace import JobChecks, Trace, TraceJob
+from sim.workload import Evals
+
+NAME = "evalstop-trace"
+VERSION = 1
+_HEADER = ("format", "version", "cluster", "policy", "rule", "modifiers", "run")
+_FIELDS = {"key": "job", "submitted": "submitted", "gpus": "gpus", "work": "work"}
+
+
+def read_own(file: Path, lines: Iterable[str], skipped: Skipped) -> Trace:
+    """Raises `TraceError` for a header that is wrong, or a line that is and is not to be skipped."""
+    trace = Trace([file], NAME, [], skipped)
+    checks = JobChecks(file, ordered=True)
+    first = True
+    for line, text in enumerate(lines, start=1):
+        if not text.strip():
+            continue
+        if first:
+            _header(file, line, _object(file, line, text), trace)
+            first = False
+            continue
+        try:
+            job = _job(file, line, _object(file, line, text))
+            checks.check(job, _FIELDS)
+        except TraceError as error:
+            skipped.add(error)
+            continue
+        trace.jobs.append(job)
+    return trace
+
+
+def write_own(file: Path, jobs: Iterable[TraceJob], header: Mapping[str, Any]) -> None:
+    """Write jobs in the order of their submission; ``header``: what goes into the first line."""
+    with file.open("w", encoding="utf-8") as out:
+        out.write(_dumps({"format": NAME, "version": VERSION, **header}) + "\n")
+        for job in jobs:
+            out.write(_dumps(_entry(job)) + "\n")
+
+
+def cluster_entry(cluster: Cluster) -> dict[str, Any]:
+    if cluster.nodes:
+        return {"nodes": [gpus for _, gpus in cluster.nodes]}
+    return {"gpus": cluster.gpus}
+
+
+def spec_entry(spec: PolicySpec) -> dict[str, Any]:
+    return {"name": spec.name, **spec.params}
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _entry(job: TraceJob) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "job": job.key,
+        "submitted": job.submitted,
+        "gpus": job.gpus,
+        "work": job.work,
+        "gpus_per_replica": job.gpus_per_replica,
+        "priority": job.priority or None,
+        "weight": job.weight if job.weight != 1.0 else None,
+        "estimate": job.estimate,
+        "group": job.group or None,
+    }
+    if job.evals is not None:
+        entry["evals"] = {"at": list(job.evals.at), "scores": [_score(s) for s in job.evals.scores]}
+        if len(job.evals.losses):
+            entry["evals"]["losses"] = list(job.evals.losses)
+    if job.truth is not None:
+        entry["truth"] = {"hacks": job.truth[0], "peak": job.truth[1]}
+    if job.outcome is not None:
+        entry["outcome"] = job.outcome
+    return {name: value for name, value in entry.items() if value is not None}
+
+
+def _score(score: float) -> float | None:
+    """A missing eval is null in the file and NaN for a rule."""
+    return score if math.isfinite(score) else None
+
+
+def _object(file: Path, line: int, text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise TraceError(file, line, "", f"not JSON ({error.msg} at column {error.colno})") from None
+    if not isinstance(value, dict):
+        raise TraceError.value(file, line, "", value, "a JSON object")
+    return value
+
+
+def _header(file: Path, line: int, entry: dict[str, Any], trace: Trace) -> None:
+    if entry.get("version") != VERSION:
+        raise TraceError.value(file, line, "version", entry.get("version"), f"version {VERSION}")
+    _known(file, line, entry, _HEADER)
+    try:
+        trace.cluster = _cluster(file, line, entry.get("cluster"))
+        if "policy" in entry:
+            trace.policy = _spec(file, line, "policy", entry["policy"])
+            make_policy(trace.policy)
+        if "rule" in entry:
+            modifiers = tuple(_spec(file, line, "modifiers", m) for m in entry.get("modifiers", ()))
+            trace.rule = RuleSpec(_spec(file, line, "rule", entry["rule"]), modifiers)
+            trace.rule.make()
+    except ParamError as error:
+        raise TraceError(file, line, "policy" if trace.rule is None else "rule", str(error)) from None
+    trace.run = dict(entry.get("run") or {})
+
+
+def _cluster(file: Path, line: int, value: Any) -> Cluster | None:
+    if value is None:
+        return None
+    expected = '{"gpus": 64} or {"nodes": [8, 8]}'
+    if not isinstance(value, dict) or len(value) != 1:
+        raise TraceError.value(file, line, "cluster", value, expected)
+    try:
+        if "gpus" in value:
+            return Cluster.slots(_whole(value["gpus"]))
+        return Cluster.of_nodes([_whole(gpus) for gpus in value["nodes"]])
+    except (ValueError, TypeError, KeyError):
+        raise TraceError.value(file, line, "cluster", value, expected) from None
+
+
+def _spec(file: Path, line: int, field: str, value: Any) -> PolicySpec:
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        raise TraceError.value(file, line, field, value, '{"name": …} with its parameters')
+    return PolicySpec(value["name"], {name: v for name, v in value.items() if name != "name"})
+
+
+def _job(file: Path, line: int, entry: dict[str, Any]) -> TraceJob:
+    _known(file, line, entry, (*_READERS, "evals", "truth", "outcome"))
+    values: dict[str, Any] = {}
+    for name, (field, read, expected, needed) in _READERS.items():
+        if name not in entry:
+            if needed:
+                raise TraceError(file, line, name, f"is missing, expected {expected}")
+            continue
+        try:
+            values[field] = read(entry[name])
+        except (ValueError, TypeError):
+            raise TraceError.value(file, line, name, entry[name], expected) from None
+    if "/" not in values["key"]:
+        values["key"] = f"trace/{values['key']}"
+    each = values.get("gpus_per_replica")
+    if each is not None and (each < 1 or values["gpus"] % each):
+        expected = f"a divisor of gpus, {values['gpus']}"
+        raise TraceError.value(file, line, "gpus_per_replica", each, expected)
+    job = TraceJob(line=line, evals=_evals(file, line, entry.get("evals")), **values)
+    job.truth, job.outcome = _truth(file, line, entry.get("truth")), entry.get("outcome")
+    return job
+
+
+def _evals(file: Path, line: int, value: Any) -> Evals | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise TraceError.value(file, line, "evals", value, "an object with at and scores")
+    _known(file, line, value, ("at", "scores", "losses"), "evals.")
+    columns = {}
+    for name in ("at", "scores", "losses"):
+        column = value.get(name, [])
+        if not isinstance(column, list):
+            raise TraceError.value(file, line, f"evals.{name}", column, "a list of numbers")
+        columns[name] = []
+        for number, cell in enumerate(column):
+            try:
+                missing = cell is None and name == "scores"
+                columns[name].append(math.nan if missing else _number(cell))
+            except (ValueError, TypeError):
+                field = f"evals.{name}[{number}]"
+                raise TraceError.value(file, line, field, cell, "a finite number") from None
+    try:
+        return Evals(**columns)
+    except ValueError as error:
+        field, _, problem = str(error).partition(": ")
+        raise TraceError(file, line, field, problem) from None
+
+
+def _truth(file: Path, line: int, value: Any) -> tuple[bool, float] | None:
+    if value is None:
+        return None
+    try:
+        hacks, peak = value["hacks"], _number(value["peak"])
+        if type(hacks) is not bool or not 0.0 < peak <= 1.0:
+            raise ValueError(value)
+    except (KeyError, TypeError, ValueError):
+        expected = '{"hacks": true or false, "peak": share of the training}'
+        raise TraceError.value(file, line, "truth", value, expected) from None
+    return hacks, peak
+
+
+def _known(file: Path, line: int, entry: dict[str, Any], names: Iterable[str], prefix: str = "") -> None:
+    for name in entry:
+        if name not in names:
+            raise TraceError(file, line, prefix + name, "unknown, expected one of " + ", ".join(names))
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError(value)
+    return value
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(value)
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(value)
+    return value
+
+
+def _positive(value: Any) -> float:
+    if _number(value) <= 0.0:
+        raise ValueError(value)
+    return _number(value)
+
+
+# By name in the file: field of `TraceJob`, reader, what is expected, whether it must be there.
+_READERS: Mapping[str, tuple[str, Callable[[Any], Any], str, bool]] = {
+    "job": ("key", _text, "text, namespace/name", True),
+    "submitted": ("submitted", _number, "a finite number of seconds", True),
+    "gpus": ("gpus", _whole, "a whole number of GPUs", True),
+    "work": ("work", _number, "a finite number of seconds", True),
+    "gpus_per_replica": ("gpus_per_replica", _whole, "a whole number of GPUs", False),
+    "priority": ("priority", _whole, "a whole number", False),
+    "weight": ("weight", _positive, "a number above 0", False),
+    "estimate": ("estimate", _number, "a finite number of seconds", False),
+    "group": ("group", _text, "text", False),
+}

@@ -1,0 +1,123 @@
+"""Reading traces: which format a file has, and every file into one trace."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sim.traces import decisions, own, philly_json, trainer
+from sim.traces.columns import read_csv
+from sim.traces.errors import Skipped, TraceError
+from sim.traces.logs import LOGS
+from sim.traces.trace import Trace
+
+FORMATS = (own.NAME, *LOGS, philly_json.NAME, trainer.NAME, decisions.NAME)
+_GZIP = b"\x1f\x8b"
+
+
+def read(files: Sequence[Path], *, format: str = "", skip_bad: bool = False) -> Trace:
+    """One trace of one or more files of the same format; ``format`` "": told by what is in them.
+
+    Args:
+        skip_bad: count rows that are wrong instead of raising for the first one; a file that is no trace at
+            all, or has no job in it, is still an error.
+
+    Raises:
+        TraceError: what is wrong, by file, line and field.
+        OSError: a file cannot be read.
+    """
+    if format and format not in FORMATS:
+        raise TraceError.value(files[0], 0, "format", format, "one of " + ", ".join(FORMATS))
+    skipped = Skipped(skip=skip_bad)
+    trace = _read_one(files[0], format, skipped)
+    keys = {job.key: files[0] for job in trace.jobs}
+    for file in files[1:]:
+        more = _read_one(file, trace.format, skipped)
+        for job in more.jobs:
+            if job.key in keys:
+                problem = f"{job.key!r} is in {keys[job.key]} already"
+                raise TraceError(file, job.line, "job", problem)
+            keys[job.key] = file
+        trace.files.append(file)
+        trace.jobs += more.jobs
+        trace.left_out += more.left_out
+        trace.notes += [note for note in more.notes if note not in trace.notes]
+    if not trace.jobs:
+        reasons = [f"{count} {reason}" for reason, count in sorted(trace.left_out.items())]
+        if skipped:
+            reasons.append(f"{len(skipped)} wrong, the first: {skipped.errors[0]}")
+        raise TraceError(files[0], 0, "", "no job in it" + (f" ({'; '.join(reasons)})" if reasons else ""))
+    return trace
+
+
+def _read_one(file: Path, format: str, skipped: Skipped) -> Trace:
+    content = _content(file)
+    if not content.strip():
+        raise TraceError(file, 0, "", "is empty")
+    name = format or tell(file, content)
+    lines = io.StringIO(content, newline="")
+    match name:
+        case own.NAME:
+            return own.read_own(file, lines, skipped)
+        case philly_json.NAME:
+            return philly_json.read_philly(file, content, skipped)
+        case trainer.NAME:
+            return trainer.read_trainer(file, lines, skipped)
+        case decisions.NAME:
+            return decisions.read_decisions(file, lines, skipped)
+    return read_csv(file, lines, LOGS[name], skipped)
+
+
+def tell(file: Path, content: str) -> str:
+    """The format of a file.
+
+    Raises:
+        TraceError: none that is known.
+    """
+    start = content.lstrip()
+    if start[0] == "[":
+        return philly_json.NAME
+    first = start.split("\n", 1)[0]
+    if start[0] == "{":
+        return _tell_lines(file, first)
+    header = {name.strip() for name in next(csv.reader([first]), [])}
+    for log in LOGS.values():
+        if log.signature <= header:
+            return log.name
+    nearest = max(LOGS.values(), key=lambda log: len(log.signature & header) / len(log.signature))
+    missing = ", ".join(sorted(nearest.signature - header))
+    problem = f"no log that is known has these columns; nearest is {nearest.name}, which lacks {missing}"
+    raise TraceError(file, 1, "", problem)
+
+
+def _tell_lines(file: Path, first: str) -> str:
+    try:
+        entry: Any = json.loads(first)
+    except json.JSONDecodeError as error:
+        raise TraceError(file, 1, "", f"not JSON ({error.msg} at column {error.colno})") from None
+    if entry.get("format") == own.NAME:
+        return own.NAME
+    if "kind" in entry and "input" in entry:
+        return decisions.NAME
+    if "step" in entry and "gold" in entry:
+        return trainer.NAME
+    expected = f'a header line {{"format": "{own.NAME}", …}}, or the fields of a known format'
+    raise TraceError(file, 1, "format", f"{entry.get('format')!r} is not allowed, expected {expected}")
+
+
+def _content(file: Path) -> str:
+    data = file.read_bytes()
+    try:
+        if data.startswith(_GZIP):
+            data = gzip.decompress(data)
+        return data.decode("utf-8-sig")
+    except (OSError, EOFError) as error:
+        raise TraceError(file, 0, "", f"cannot be unpacked ({error}); was it cut off?") from None
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise TraceError(file, line, "", f"not UTF-8 text (byte {error.start})") from None

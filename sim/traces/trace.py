@@ -1,0 +1,128 @@
+"""A trace: jobs as a log has them, and what else it says about its cluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from controller.policy.types import PolicySpec
+from sim.cluster import Cluster
+from sim.foresight import RuleSpec
+from sim.traces.errors import Skipped, TraceError
+from sim.workload import Evals, Workload
+
+
+@dataclass(slots=True)
+class TraceJob:
+    """One job. ``submitted``: s on the log's own clock; ``work``: s of training; ``line``: where it is from.
+
+    ``truth``: (hacks, peak as share of training) where a generated workload was recorded. ``outcome``: what
+    became of it, in a recorded run.
+    """
+
+    key: str
+    submitted: float
+    gpus: int
+    work: float
+    line: int = 0
+    gpus_per_replica: int | None = None
+    priority: int = 0
+    weight: float = 1.0
+    estimate: float | None = None
+    group: str = ""
+    evals: Evals | None = None
+    truth: tuple[bool, float] | None = None
+    outcome: dict[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class Trace:
+    """Jobs of one or more files, and how reading them went.
+
+    ``left_out``: rows that are no jobs with GPUs and a known duration, by reason; they are not wrong.
+    """
+
+    files: list[Path]
+    format: str
+    jobs: list[TraceJob]
+    skipped: Skipped = field(default_factory=Skipped)
+    left_out: Counter[str] = field(default_factory=Counter)
+    cluster: Cluster | None = None
+    policy: PolicySpec | None = None
+    rule: RuleSpec | None = None
+    run: dict[str, Any] = field(default_factory=dict)  # how a recorded run was made
+    notes: list[str] = field(default_factory=list)
+
+    def fit(self, cluster: Cluster) -> None:
+        """Refuse (or skip) jobs that the empty cluster could not hold.
+
+        Raises:
+            TraceError: a job is too large, and rows that are wrong are not to be skipped.
+        """
+        kept = []
+        for job in self.jobs:
+            shape = cluster.gang(job.gpus)
+            if job.gpus_per_replica:
+                shape = job.gpus // job.gpus_per_replica, job.gpus_per_replica
+            if cluster.holds(*shape):
+                kept.append(job)
+                continue
+            room = f"{cluster.gpus} GPUs" + (f" on {len(cluster.nodes)} nodes" if cluster.nodes else "")
+            expected = f"a gang that fits into the empty cluster of {room} (job {job.key})"
+            self.skipped.add(TraceError.value(self.files[0], job.line, "gpus", job.gpus, expected))
+        self.jobs = kept
+        if not kept:
+            raise TraceError(self.files[0], 0, "", f"no job fits into a cluster of {cluster.gpus} GPUs")
+
+    def workload(self) -> Workload:
+        """The jobs in the order of their submission, the first one at 0 s."""
+        jobs = sorted(self.jobs, key=lambda job: job.submitted)
+        start = jobs[0].submitted if jobs else 0.0
+        return Workload(
+            [job.submitted - start for job in jobs],
+            [job.gpus for job in jobs],
+            [job.work for job in jobs],
+            keys=[job.key for job in jobs],
+            gpus_per_replica=[job.gpus_per_replica or 0 for job in jobs]
+            if all(job.gpus_per_replica for job in jobs)
+            else (),
+            priority=[job.priority for job in jobs] if any(job.priority for job in jobs) else (),
+            weight=[job.weight for job in jobs] if any(job.weight != 1.0 for job in jobs) else (),
+            estimate=[job.estimate for job in jobs] if any(job.estimate for job in jobs) else (),
+            group=[job.group for job in jobs] if any(job.group for job in jobs) else (),
+            evals=[job.evals for job in jobs] if any(job.evals for job in jobs) else (),
+        )
+
+
+class JobChecks:
+    """What must hold for every job of every log, whatever its format."""
+
+    def __init__(self, file: Path, *, ordered: bool) -> None:
+        self._file = file
+        self._ordered = ordered
+        self._lines: dict[str, int] = {}
+        self._latest = (-inf, 0)
+
+    def check(self, job: TraceJob, fields: dict[str, str]) -> None:
+        """Raise `TraceError` for the first thing wrong; ``fields``: what the log calls key, submitted, ….
+
+        A job that is refused leaves no trace: the next one is compared with those that were taken.
+        """
+        file, line = self._file, job.line
+        if not -inf < job.submitted < inf:
+            raise TraceError.value(file, line, fields["submitted"], job.submitted, "a finite time")
+        if not 0.0 <= job.work < inf:
+            raise TraceError.value(file, line, fields["work"], job.work, "a duration of at least 0 s")
+        if job.gpus < 1:
+            raise TraceError.value(file, line, fields["gpus"], job.gpus, "at least 1 GPU")
+        if job.key in self._lines:
+            already = f"an id of its own ({job.key} is that of line {self._lines[job.key]})"
+            raise TraceError.value(file, line, fields["key"], job.key.partition("/")[2], already)
+        if self._ordered and job.submitted < self._latest[0]:
+            expected = f"the order of time (line {self._latest[1]} has {self._latest[0]!r})"
+            raise TraceError.value(file, line, fields["submitted"], job.submitted, expected)
+        self._lines[job.key] = line
+        self._latest = (job.submitted, line)

@@ -1,0 +1,99 @@
+"""A recording of the example trainer (``python -m examples.trainer --record FILE``): one run, eval by eval."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sim.traces.errors import Skipped, TraceError
+from sim.traces.trace import Trace, TraceJob
+from sim.workload import Evals
+
+NAME = "trainer"
+
+
+class _Eval(NamedTuple):
+    line: int
+    step: int
+    score: float
+    time: float
+    attempt: str
+
+
+def read_trainer(file: Path, lines: Iterable[str], skipped: Skipped) -> Trace:
+    """One job, on one GPU, that trains at the recorded pace up to its last recorded step.
+
+    The score is ``gold``. An attempt that resumed takes back the evals from its first step on, as the operator
+    does. Time before the first eval is not recorded; it is taken to have gone at the same pace.
+
+    Raises:
+        TraceError: a line is wrong and is not to be skipped, or fewer than two evals are left.
+    """
+    evals: list[_Eval] = []
+    for line, text in enumerate(lines, start=1):
+        if not text.strip():
+            continue
+        try:
+            found = _eval(file, line, text)
+            if evals and found.attempt != evals[-1].attempt:
+                evals = [e for e in evals if e.step < found.step]
+            elif evals and found.step <= evals[-1].step:
+                expected = f"a step above {evals[-1].step}, that of line {evals[-1].line}"
+                raise TraceError.value(file, line, "step", found.step, expected)
+            if evals and found.time < evals[-1].time:
+                expected = f"a time not before {evals[-1].time!r}, that of line {evals[-1].line}"
+                raise TraceError.value(file, line, "time", found.time, expected)
+        except TraceError as error:
+            skipped.add(error)
+            continue
+        evals.append(found)
+    trained = [e for e in evals if e.step > 0]
+    if len(trained) < 2:
+        raise TraceError(file, 0, "", f"{len(trained)} evals after step 0, expected at least 2")
+    pace = _pace(file, trained)
+    steps = trained[-1].step
+    job = TraceJob(
+        f"trainer/{file.name.partition('.')[0]}",
+        trained[0].time - trained[0].step * pace,
+        1,
+        steps * pace,
+        line=trained[0].line,
+        group="RLHF",
+        evals=Evals([e.step / steps for e in trained], [e.score for e in trained]),
+    )
+    notes = [f"{file.name}: {len(trained)} evals over {steps} steps, {pace:.3g} s a step."]
+    return Trace([file], NAME, [job], skipped, notes=notes)
+
+
+def _pace(file: Path, evals: list[_Eval]) -> float:
+    """Seconds a step: the median between evals of one attempt, which pauses do not disturb."""
+    paces = sorted(
+        (b.time - a.time) / (b.step - a.step)
+        for a, b in zip(evals, evals[1:], strict=False)
+        if a.attempt == b.attempt
+    )
+    if not paces or not paces[len(paces) // 2] > 0.0:
+        raise TraceError(file, evals[-1].line, "time", "no time passes between evals")
+    return paces[len(paces) // 2]
+
+
+def _eval(file: Path, line: int, text: str) -> _Eval:
+    try:
+        entry: Any = json.loads(text)
+    except json.JSONDecodeError as error:
+        problem = f"not JSON ({error.msg} at column {error.colno}); was it cut off?"
+        raise TraceError(file, line, "", problem) from None
+    if not isinstance(entry, dict):
+        raise TraceError.value(file, line, "", entry, "a JSON object")
+    for name in ("step", "gold", "time"):
+        value = entry.get(name)
+        bad = isinstance(value, bool) or not isinstance(value, (int, float))
+        if bad or not (math.isfinite(value) or name == "gold"):
+            raise TraceError.value(file, line, name, value, "a number")
+    step = entry["step"]
+    if step != int(step) or step < 0:
+        raise TraceError.value(file, line, "step", step, "a whole number of at least 0")
+    return _Eval(line, int(step), float(entry["gold"]), float(entry["time"]), str(entry.get("attempt", "")))
