@@ -16,6 +16,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
 P = TypeVar("P")
@@ -88,6 +89,11 @@ def param(
 
 def describe(params_type: type) -> tuple[ParamInfo, ...]:
     """The parameters of a params dataclass, in the order of their declaration."""
+    return _described(params_type)
+
+
+@cache  # asked for at every plan, and reading type hints would be most of what a plan costs
+def _described(params_type: Any) -> tuple[ParamInfo, ...]:
     hints = get_type_hints(params_type)
     return tuple(
         ParamInfo(
