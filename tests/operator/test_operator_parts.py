@@ -445,7 +445,7 @@ def test_repeats_are_folded_floods_are_cut_and_a_broken_server_is_nobodys_proble
     asyncio.run(run())
 
 
-# -- GPU-hours saved ------------------------------------------------------------------------------------------
+# -- GPU-hours saved -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
