@@ -22,6 +22,13 @@ def tools(request):
 def plane(tools):
     return "a plane"
 
+@pytest.fixture(scope="session")
+def kueue_tools(request, tools):
+    report = request.config.pluginmanager.getplugin("cluster-report")
+    if "kueue_tools" not in report.more:
+        pytest.skip("no Kueue")
+    return report.more["kueue_tools"]
+
 @pytest.fixture
 def namespace(plane):
     return "a namespace"
@@ -108,6 +115,26 @@ def test_not_run_is_told_with_its_reason_and_fails_under_ci(
         assert ("which fails this run because CI is set" in end) == ci
         if not tools:
             assert "no way led to etcd, kube-apiserver" in output
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_tool_is_asked_for_where_a_test_needs_it_and_its_absence_told(
+    project: Path, repository: Path, there: bool
+) -> None:
+    (project / "tests" / "test_queue.py").write_text("def test_on_kueue(kueue_tools):\n    pass\n")
+    if there:
+        (project / "assets" / "kueue").write_text("#!/bin/sh\n")
+        (project / "assets" / "kueue").chmod(0o755)
+        (project / "assets" / "kueue-config").mkdir()
+    status, output = pytest_in(project, repository, ci=True)
+    if there:
+        assert status == 0, output
+        assert "control-plane tests: all 3 ran" in output
+        return
+    assert status == 1
+    assert "no way led to kueue, kueue-config (Kueue 0.15.2, " in output
+    assert "1 x no Kueue" in last_lines(output)
+    assert "2 ran, 1 DID NOT RUN" in last_lines(output)
 
 
 def test_not_reached_is_told(project: Path, repository: Path) -> None:

@@ -98,7 +98,10 @@ class Kueue:
             self.plane.stop(PROCESS)
 
     def reconfigure(self, config: Mapping[str, Any]) -> None:
-        """Restart the manager with other fields over the launcher's own (`config` of the constructor)."""
+        """Restart the manager with other fields over the launcher's own (`config` of the constructor).
+
+        It may have left by itself since it was started, but must not have been stopped.
+        """
         self._config = dict(config)
         address = self._address()
         self._write(address)
