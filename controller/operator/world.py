@@ -265,7 +265,7 @@ class World:
         return [job for job in self._access_jobs(obj) if not is_released(job)]
 
     def _read_desired(self, key: JobKey, obj: Object, pool: GPUPool | None) -> Desired:
-        # Validating a spec takes about a millisecond, a pass everything else a tenth of that.
+        # Validating a spec costs as much as all the rest of a load and its plan.
         stamp = (
             obj["metadata"]["uid"],
             generation(obj),
