@@ -78,6 +78,24 @@ def absorb(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
     return record
 
 
+def ignored_steps(record: JobRecord, scrape: ScrapeView) -> tuple[int, ...]:
+    """Steps that a trainer reported out of order within its present life, and that count for nothing."""
+    if not record.evals:
+        return ()
+    newest, oldest = record.evals[-1], record.evals[0]
+    known = {p.step for p in record.evals}
+    return tuple(
+        sorted(
+            p.step
+            for p in scrape.points
+            if p.attempt == newest.attempt
+            and math.isfinite(p.score)
+            and oldest.step <= p.step < newest.step
+            and p.step not in known
+        )
+    )
+
+
 def rewind(record: JobRecord, use: RuleInUse, step: int) -> JobRecord:
     """Drop the evals after ``step``: the rule's memory is as it was when that step's eval had been seen.
 

@@ -16,9 +16,10 @@ from dataclasses import replace
 
 from controller.policy import conditions as c
 from controller.policy import safekeeping
+from controller.policy.adoption import adopt
 from controller.policy.conditions import Conditions
 from controller.policy.draft import Draft
-from controller.policy.history import RuleInUse, absorb
+from controller.policy.history import RuleInUse, absorb, ignored_steps
 from controller.policy.jobs import (
     AdmissionRecord,
     CreateWorkload,
@@ -36,7 +37,7 @@ from controller.policy.jobs import (
     WriteRun,
 )
 from controller.policy.params import ParamError
-from controller.policy.resuming import resume
+from controller.policy.resuming import answer_early, resume
 from controller.policy.service import attained
 from controller.policy.stopping_run import carry_out_stop, judge, user_stop
 from controller.policy.types import (
@@ -61,19 +62,24 @@ def plan(desired: Desired, observed: Observed, record: JobRecord, now: float) ->
         safekeeping.take_answer(draft, answered)
     if desired.deleting:
         return _delete(draft)
-    if observed.workload is not None and observed.workload.finished is not None:
+    ended = observed.workload is not None and observed.workload.finished is not None
+    if ended or draft.record.finished is not None:
         return _finish(draft, use)
     if _stop_under_way(draft):
         return _stop_or_resume(draft, use)
+    answer_early(draft)
     if use is None and draft.record.admission is None:
         return draft.plan(None)
     if observed.workload is None:
         return _create(draft)
-    if desired.run_state is RunState.STOPPED and user_stop(draft):
+    if desired.run_state is RunState.STOPPED:
+        if use is not None and draft.record.admission is not None and desired.mode is not Mode.OFF:
+            _take_scrape(draft, use)  # the newest eval may be the best
+        user_stop(draft)
         return _stop_or_resume(draft, use)
     if draft.record.preempting is not None:
         return _preempt(draft)
-    if draft.record.admission is None:
+    if draft.record.admission is None and not adopt(draft):
         return _wait(draft)
     return _run(draft, use)
 
@@ -228,7 +234,10 @@ def _run(draft: Draft, use: RuleInUse | None) -> Plan:
     assert record.admission is not None
     assert workload is not None
     draft.conditions.set(
-        c.ADMITTED, True, "Admitted", f"GPUs granted on {', '.join(record.admission.nodes) or 'any node'}"
+        c.ADMITTED,
+        True,
+        "Admitted",
+        f"GPUs granted, planned on {', '.join(record.admission.nodes) or 'any node'}",
     )
     draft.conditions.drop(c.RELEASED)
     if workload.suspended:
@@ -303,7 +312,13 @@ def _take_scrape(draft: Draft, use: RuleInUse) -> None:
         )
         return
     draft.record = absorb(draft.record, use, scrape)
-    draft.conditions.set(c.METRICS, True, "Scraped", f"evals of {metric!r} are being read")
+    notes = [scrape.message] if scrape.message else []
+    if ignored := ignored_steps(draft.record, scrape):
+        steps = ", ".join(map(str, ignored[:5]))
+        notes.append(f"ignored, because steps must increase within an attempt: step {steps}")
+    draft.conditions.set(
+        c.METRICS, True, "Scraped", "; ".join([f"evals of {metric!r} are being read", *notes])
+    )
 
 
 def _preempt(draft: Draft) -> Plan:
@@ -329,34 +344,33 @@ def _preempt(draft: Draft) -> Plan:
 
 
 def _finish(draft: Draft, use: RuleInUse | None) -> Plan:
-    """The workload ended by itself. Its last evals are taken in while a pod still shows them."""
+    """The workload ended by itself; it stays ended when its object is cleaned up later.
+
+    Its last evals are taken in while a pod still shows them.
+    """
     workload = draft.observed.workload
-    assert workload is not None
     if use is not None and draft.record.admission is not None and draft.desired.mode is not Mode.OFF:
         _take_scrape(draft, use)
-    complete = workload.finished == "Complete"
-    if draft.record.finished is None:
-        draft.update(
-            finished=workload.finished,
-            attained=attained(draft.desired, draft.record, draft.now),
-            preempting=None,
-        )
+    if draft.record.finished is None and workload is not None:
         # A best that is already secured stays secured; nothing more is to be looked for.
-        draft.update(access=None)
-    draft.conditions.set(
-        c.COMPLETED if complete else c.FAILED,
-        True,
-        workload.finished or "",
-        workload.message or "the workload ended",
-        warning=not complete,
-    )
+        served = attained(draft.desired, draft.record, draft.now)
+        draft.update(finished=workload.finished, attained=served, preempting=None, access=None)
+        complete = workload.finished == "Complete"
+        draft.conditions.set(
+            c.COMPLETED if complete else c.FAILED,
+            True,
+            workload.finished or "",
+            workload.message or "the workload ended",
+            warning=not complete,
+        )
     draft.conditions.set(c.RUNNING, False, "Finished", "the workload ended")
-    if draft.record.decision is not None and draft.record.decision.mode is Mode.ENFORCE:
+    decision = draft.record.decision
+    if decision is not None and decision.mode is Mode.ENFORCE and decision.suspended_at is None:
         draft.conditions.set(
             c.TERMINATION, False, "FinishedFirst", "the run ended before its stop was carried out"
         )
-        if draft.record.decision.suspended_at is None:
-            draft.update(decision=None)
+        draft.update(decision=None)
+    answer_early(draft)
     if draft.observed.finalizer:
         draft.act(SetFinalizer(False))
     if draft.pods_left:

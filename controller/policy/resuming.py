@@ -6,7 +6,7 @@ from controller.policy import conditions as c
 from controller.policy import safekeeping
 from controller.policy.draft import Draft
 from controller.policy.history import RuleInUse, restart, rewind
-from controller.policy.jobs import Kept, Operation, ResumeFrom, ResumeRequest, RunState
+from controller.policy.jobs import CreateWorkload, Kept, Operation, ResumeFrom, ResumeRequest, RunState
 
 
 def resume(draft: Draft, use: RuleInUse) -> bool:
@@ -25,6 +25,13 @@ def resume(draft: Draft, use: RuleInUse) -> bool:
             return False
         _back_to_queue(draft, use, None)
         return True
+    if draft.observed.workload is None:
+        if draft.desired.workload_ref:
+            gone = f"spec.workload.ref: there is no {draft.desired.workload_ref} to resume"
+            draft.conditions.set(c.RESUMED, False, "WorkloadNotFound", gone, warning=True)
+        else:
+            draft.act(CreateWorkload())
+        return False
     draft.conditions.set(c.RESUMED, False, "Restoring", f"resume {request.id!r}: from {request.source}")
     if request.source is ResumeFrom.LATEST:
         draft.update(resume_id=request.id)
@@ -41,12 +48,29 @@ def resume(draft: Draft, use: RuleInUse) -> bool:
         )
         return False
     restored = draft.record.restored
-    if restored is None:
+    if restored is None or restored.best_step != step:
+        draft.update(restored=None)  # what an earlier, changed request put back
         safekeeping.restore(draft, step, source)
         return False
     draft.update(resume_id=request.id)
     _back_to_queue(draft, use, restored)
     return True
+
+
+def answer_early(draft: Draft) -> None:
+    """A resume request where nothing is stopped: answered once, and never carried out later.
+
+    Otherwise a request written with the RLHFJob, or while it runs, would undo the next stop.
+    """
+    request = draft.desired.resume
+    if request is None or request.id == draft.record.resume_id or draft.desired.run_state is not RunState.RUN:
+        return
+    draft.update(resume_id=request.id)
+    if draft.record.finished is not None:
+        why = f"the run has ended ({draft.record.finished}); only a stopped run can be resumed"
+    else:
+        why = "the run is not stopped, so there is nothing to resume"
+    draft.conditions.set(c.RESUMED, False, "NothingToResume", f"resume {request.id!r}: {why}", warning=True)
 
 
 def _wanted(draft: Draft, request: ResumeRequest) -> tuple[Kept | None, int | None]:

@@ -92,7 +92,7 @@ def retain_secured(draft: Draft, secured: Kept) -> None:
 def restore(draft: Draft, step: int, source: Kept | None) -> None:
     """Copy a retained checkpoint back to the workload's volume; without one, find that step where it lies."""
     waited = draft.record.access
-    if waited is None or waited.operation is not Operation.RESTORE:
+    if waited is None or (waited.operation, waited.best_step) != (Operation.RESTORE, step):
         if waited is not None and _running(draft, waited):
             return
         waited = _next(draft, Operation.RESTORE, step)

@@ -8,10 +8,11 @@ from controller.policy import conditions as c
 from controller.policy import safekeeping
 from controller.policy.draft import Draft
 from controller.policy.history import RuleInUse
-from controller.policy.jobs import Decision, Plan, SetFinalizer, SuspendWorkload
+from controller.policy.jobs import CreateWorkload, Decision, Operation, Plan, SetFinalizer, SuspendWorkload
 from controller.policy.service import attained
 from controller.policy.types import JobState, Mode, Proposal, Verb
 
+USER_STOP_TRIES = 2  # tries to secure the best before a user's stop goes on without it
 STUCK_AFTER = 120.0  # s a pod may be terminating before it is reported by name
 
 
@@ -57,23 +58,22 @@ def judge(draft: Draft, use: RuleInUse) -> Proposal | None:
     return proposal
 
 
-def user_stop(draft: Draft) -> bool:
+def user_stop(draft: Draft) -> None:
     """`runState: Stopped`: decide the stop here, for the user's wish needs nobody's grant.
 
-    False if the job holds no GPUs: then it only stays out of the queue.
+    A job that holds no GPUs is stopped at once: it only stays out of the queue.
     """
     record = draft.record
     workload = draft.observed.workload
-    assert workload is not None
     step = record.evals[-1].step if record.evals else 0
     best = record.best.step if record.best is not None else step
     proposal = Proposal(step, best, "UserRequest", 0.0, 0.0)
     decision = Decision("User", Mode.ENFORCE, proposal, "spec.runState is Stopped", draft.now)
-    if record.admission is None and workload.suspended and draft.pods_left == 0:
+    idle = workload is None or (workload.suspended and draft.pods_left == 0)
+    if record.admission is None and idle:
         decision = replace(decision, suspended_at=draft.now, pods_gone_at=draft.now)
         draft.conditions.set(c.ADMITTED, False, "UserRequest", "spec.runState is Stopped")
     draft.update(decision=decision, preempting=None)
-    return True
 
 
 def carry_out_stop(draft: Draft, *, retain_only: bool = False) -> Plan:
@@ -85,8 +85,15 @@ def carry_out_stop(draft: Draft, *, retain_only: bool = False) -> Plan:
     assert decision is not None
     draft.conditions.set(c.TERMINATION, True, decision.proposal.reason, decision.message)
     workload = draft.observed.workload
-    if decision.retained_at is None and not _skip_retention(draft, decision):
-        return _retain(draft, decision)
+    if decision.retained_at is None:
+        if workload is None and not draft.desired.workload_ref and not retain_only:
+            # Somebody deleted it. Access Jobs run by its pod template: make it again, suspended.
+            draft.act(CreateWorkload())
+            return draft.plan(JobState.STOPPING)
+        if _secures_first(draft, decision):
+            return draft.plan(JobState.STOPPING)
+        if not _skip_retention(draft, decision):
+            return _retain(draft, decision)
     if draft.observed.finalizer:
         draft.act(SetFinalizer(False))
     if retain_only:
@@ -104,9 +111,34 @@ def carry_out_stop(draft: Draft, *, retain_only: bool = False) -> Plan:
     return draft.plan(None)
 
 
+def _secures_first(draft: Draft, decision: Decision) -> bool:
+    """Whether a user's stop still waits for its best checkpoint to be secured; bounded by tries."""
+    record = draft.record
+    if decision.by != "User" or record.best is None or draft.observed.workload is None:
+        return False
+    if record.secured is not None and record.secured.best_step == record.best.step:
+        return False
+    if record.access is not None and record.access.tries >= USER_STOP_TRIES:
+        return False
+    safekeeping.secure_best(draft)
+    waited = draft.record.access
+    return waited is not None and waited.operation is Operation.SECURE
+
+
 def _skip_retention(draft: Draft, decision: Decision) -> bool:
-    """A user's stop does not wait for a checkpoint that does not exist; an automatic one does."""
-    return decision.by == "User" and draft.record.secured is None
+    """Whether the stop goes on without a retained checkpoint, which is then said.
+
+    A user's stop does not wait for a checkpoint that does not exist; an automatic one does. A workload that
+    was referred to and is gone has no GPUs left to free and no volumes to work on.
+    """
+    if draft.observed.workload is None and draft.desired.workload_ref:
+        why = "the workload is gone; the best checkpoint stays secured where the trainer wrote"
+    elif decision.by == "User" and draft.record.secured is None:
+        why = "stopped on request; no checkpoint could be secured"
+    else:
+        return False
+    draft.conditions.set(c.RETAINED, False, "NothingRetained", why, warning=True)
+    return True
 
 
 def _retain(draft: Draft, decision: Decision) -> Plan:

@@ -11,7 +11,9 @@ from policy_world import World
 
 from controller.policy import conditions as c
 from controller.policy.jobs import (
+    Observed,
     Operation,
+    PodView,
     ResumeFrom,
     ResumeRequest,
     RunState,
@@ -20,6 +22,7 @@ from controller.policy.jobs import (
     SetFinalizer,
     StartAccess,
     SuspendWorkload,
+    WorkloadView,
 )
 from controller.policy.types import Attempt, EvalPoint, Mode, PolicySpec
 
@@ -342,3 +345,142 @@ def test_secure_requests_carry_what_may_be_let_go() -> None:
     assert releases == [(), (10,), (20,)]
     assert world.jobs["ns/a"].pins == {30}
     assert all(a.operation is Operation.SECURE for a in world.jobs["ns/a"].observed.access)
+
+
+def finished_world() -> World:
+    world = world_with("ns/a")
+    world.scores("ns/a", 0.1, 0.2)
+    world.settle()
+    world.finish("ns/a")
+    world.settle()
+    return world
+
+
+def test_a_finished_run_is_not_trained_again_when_its_workload_is_cleaned_up() -> None:
+    world = finished_world()
+    job = world.jobs["ns/a"]
+    job.observed = replace(job.observed, workload=None, pods=())
+    world.settle()
+    assert job.observed.workload is None
+    assert job.started == [1]
+    assert c.summary(job.record.conditions) == "Completed"
+
+
+def stop_it(world: World, key: str = "ns/a") -> None:
+    for score in RISE_AND_FALL:
+        world.scores(key, score)
+        world.settle()
+    world.jobs[key].observed = replace(world.jobs[key].observed, scrape=None)
+
+
+@pytest.mark.parametrize("source", [ResumeFrom.BEST, ResumeFrom.LATEST])
+def test_a_resume_request_that_was_there_before_the_stop_does_not_undo_it(source: ResumeFrom) -> None:
+    world = world_with("ns/a", resume=ResumeRequest("early", source))
+    stop_it(world)
+    job = world.jobs["ns/a"]
+    assert job.started == [1]
+    assert job.record.decision.pods_gone_at is not None
+    assert condition(world, "ns/a", c.RESUMED).reason == "NothingToResume"
+
+
+def test_resuming_a_finished_run_is_answered() -> None:
+    world = finished_world()
+    job = world.jobs["ns/a"]
+    job.desired = replace(job.desired, resume=ResumeRequest("r", ResumeFrom.BEST))
+    world.settle()
+    assert "only a stopped run" in condition(world, "ns/a", c.RESUMED).message
+    assert job.started == [1]
+
+
+def test_a_changed_resume_request_gets_its_own_checkpoint() -> None:
+    world = world_with("ns/a")
+    stop_it(world)
+    job = world.jobs["ns/a"]
+    job.desired = replace(job.desired, resume=ResumeRequest("one", ResumeFrom.STEP, 10))
+    world.step("ns/a")  # the access Job for step 10 is made, and answers
+    job.desired = replace(job.desired, resume=ResumeRequest("two", ResumeFrom.BEST))
+    world.settle()
+    assert job.record.resume_id == "two"
+    assert job.record.run.resume_path == "/restored/30"
+
+
+def test_a_workload_deleted_in_the_middle_of_a_stop_is_made_again_suspended_and_the_best_retained() -> None:
+    world = world_with("ns/a")
+    job = world.jobs["ns/a"]
+    for score in RISE_AND_FALL[:-1]:
+        world.scores("ns/a", score)
+        world.settle()
+    world.scores("ns/a", RISE_AND_FALL[-1])
+    world.step("ns/a")
+    world.pool_pass()
+    assert job.record.decision is not None
+    job.observed = replace(job.observed, workload=None, pods=())
+    world.settle()
+    assert job.kept == {30}
+    assert job.observed.workload.suspended
+    assert job.started == [1]
+
+
+def test_a_workload_deleted_after_its_stop_is_made_again_for_a_resume() -> None:
+    world = world_with("ns/a")
+    stop_it(world)
+    job = world.jobs["ns/a"]
+    job.observed = replace(job.observed, workload=None)
+    world.settle()
+    assert job.observed.workload is None
+    job.desired = replace(job.desired, resume=ResumeRequest("again", ResumeFrom.BEST))
+    world.settle()
+    assert job.started == [1, 2]
+    assert job.record.run.resume_path == "/restored/30"
+
+
+def test_a_user_s_stop_waits_for_the_best_that_is_being_secured_and_says_when_there_is_none() -> None:
+    world = world_with("ns/a")
+    job = world.jobs["ns/a"]
+    world.scores("ns/a", 0.1, 0.3)
+    job.desired = replace(job.desired, run_state=RunState.STOPPED)
+    world.settle()
+    assert job.kept == {20}
+    bare = world_with("ns/b")
+    bare.scores("ns/b", 0.1, 0.3, checkpoints=False)
+    bare.jobs["ns/b"].desired = replace(bare.jobs["ns/b"].desired, run_state=RunState.STOPPED)
+    bare.settle()
+    assert bare.jobs["ns/b"].observed.workload.suspended
+    assert condition(bare, "ns/b", c.RETAINED).reason == "NothingRetained"
+
+
+RUNNING = WorkloadView("w", suspended=False)
+
+
+@pytest.mark.parametrize("mode", [Mode.SHADOW, Mode.OFF, Mode.ENFORCE])
+def test_a_referred_workload_that_runs_already_is_adopted_not_suspended(mode: Mode) -> None:
+    world = World({"n1": 2})
+    job = world.submit("ns/a", gpus=2, mode=mode, workload_ref="batch/v1 Job a")
+    job.observed = Observed(workload=RUNNING, pods=(PodView("p", "n1", 2, terminal=False, ready=True),))
+    world.submit("ns/b", gpus=2)
+    world.settle()
+    assert not job.observed.workload.suspended
+    assert job.started == []
+    assert job.record.admission.nodes == ("n1",)
+    assert world.jobs["ns/b"].started == []
+
+
+def test_in_enforce_a_workload_that_somebody_starts_is_suspended_again() -> None:
+    world = world_with("ns/a", "ns/b")
+    waiting = world.jobs["ns/b"]
+    waiting.observed = replace(waiting.observed, workload=RUNNING)
+    planned = world.step("ns/b")
+    assert [a.reason for a in planned.actions if isinstance(a, SuspendWorkload)] == ["NotAdmitted"]
+
+
+def test_what_is_ignored_in_a_scrape_is_said() -> None:
+    world = world_with("ns/a")
+    world.scores("ns/a", 0.1, 0.2, 0.3)
+    world.settle()
+    points = (*world.jobs["ns/a"].observed.scrape.points, EvalPoint(25, 0.9, Attempt(1, 1)))
+    world.scrape("ns/a", points=points, message="score of step 40 is NaN")
+    world.settle()
+    message = condition(world, "ns/a", c.METRICS).message
+    assert "score of step 40 is NaN" in message
+    assert "steps must increase within an attempt: step 25" in message
+    assert [p.step for p in world.jobs["ns/a"].record.evals] == [10, 20, 30]
