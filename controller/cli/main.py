@@ -2,7 +2,7 @@
 
 import typer
 
-from controller.cli import replay, version
+from controller.cli import replay, sim, version
 
 app = typer.Typer(
     name="evalstop",
@@ -13,6 +13,7 @@ app = typer.Typer(
 )
 app.command("replay")(replay.replay)
 app.command("version")(version.version)
+app.add_typer(sim.app)
 
 
 def main() -> None:

@@ -11,11 +11,12 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from controller.policy import declog
+if TYPE_CHECKING:
+    from controller.policy import declog
 
 DIFFERENT, UNREADABLE = 1, 2
 
@@ -29,6 +30,8 @@ Log = Annotated[
 
 def replay(log: Log) -> None:
     """Decide everything in a decision LOG anew; report the first decision that comes out otherwise."""
+    from controller.policy import declog  # loads the whole brain, which other commands do without
+
     kinds: Counter[str] = Counter()
     different = 0
     first: declog.Replayed | None = None

@@ -1,16 +1,16 @@
 """`evalstop version`: which code this is, by everything that a decision depends on."""
 
-from importlib import metadata
-
 import typer
-
-from controller import names
-from controller.policy import declog
-from controller.policy.stopping import RULES
 
 
 def version() -> None:
     """Print the version, and the versions of the API, the decision log and the stop rules."""
+    from importlib import metadata
+
+    from controller import names
+    from controller.policy import declog
+    from controller.policy.stopping import RULES
+
     rules = ", ".join(f"{name} {rule.version}" for name, rule in sorted(RULES.items()))
     typer.echo(f"evalstop {metadata.version('evalstop')}")
     typer.echo(f"API {names.API_VERSION}, decision log {declog.VERSION}, stop rules: {rules}")

@@ -36,6 +36,7 @@ class Findings:
     rows: list[dict[str, Value]]
     headline: dict[str, Value] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    extra: dict[str, Any] = field(default_factory=dict)  # JSON values that are no figures
 
     def document(self) -> dict[str, Any]:
         """As JSON values; an `Estimate` is ``{"value", "low", "high"}``, what is not known null."""
@@ -44,6 +45,7 @@ class Findings:
             "title": self.title,
             **{key: plain(value) for key, value in self.headline.items()},
             "rows": [{key: plain(value) for key, value in row.items()} for row in self.rows],
+            **self.extra,
             "notes": self.notes,
             "setting": self.setting,
         }

@@ -25,8 +25,6 @@ from sim.traces.errors import Skipped, TraceError
 from sim.traces.trace import Trace, TraceJob
 from sim.workload import Evals
 
-NAME = "decision-log"
-
 
 @dataclass(slots=True)
 class _Seen:
@@ -72,12 +70,8 @@ class _Log:
                 assert isinstance(given, dict) or given is None
                 parts = given or {}
                 record = decode(JobRecord, parts.get("record"))
-                self._job(
-                    line,
-                    decode(Desired, parts.get("desired")),
-                    decode(Observed, parts.get("observed")),
-                    record,
-                )
+                desired = decode(Desired, parts.get("desired"))
+                self._job(line, desired, decode(Observed, parts.get("observed")), record)
             else:
                 raise TraceError.value(self._file, line, "kind", kind, "job or pool")
         except TraceError:
@@ -89,9 +83,7 @@ class _Log:
         self.pools[snapshot.pool] += 1
         if len(self.pools) > 1:
             pools = " and ".join(self.pools)
-            raise TraceError(
-                self._file, line, "input.pool", f"of the pools {pools}, expected one of them only"
-            )
+            raise TraceError(self._file, line, "input.pool", f"of the pools {pools}, expected only one")
         self.snapshot = snapshot
         here = set()
         for view in snapshot.jobs:
@@ -137,7 +129,7 @@ def read_decisions(file: Path, lines: Iterable[str], skipped: Skipped) -> Trace:
                 skipped.add(error)
     if log.snapshot is None:
         raise TraceError(file, 0, "", "no plan of a pool in it, so no cluster and no jobs")
-    trace = Trace([file], NAME, [], skipped, policy=log.snapshot.policy)
+    trace = Trace([file], "decision-log", [], skipped, policy=log.snapshot.policy)
     nodes = [node.gpus for node in log.snapshot.nodes if node.gpus > 0]
     trace.cluster = Cluster.of_nodes(nodes) if nodes else None
     trace.rule = _rule(log, trace.notes)
@@ -152,8 +144,8 @@ def read_decisions(file: Path, lines: Iterable[str], skipped: Skipped) -> Trace:
     trace.jobs.sort(key=lambda job: job.submitted)
     if cut_short:
         trace.notes.append(
-            f"{cut_short} of {len(trace.jobs)} jobs did not come to their end in the log; their whole length is"
-            " taken from their progress, and evals that were never made are missing."
+            f"{cut_short} of {len(trace.jobs)} jobs did not come to their end in the log; their whole length"
+            " is taken from their progress, and evals that were never made are missing."
         )
     return trace
 
@@ -196,16 +188,13 @@ def _evals(seen: _Seen) -> Evals | None:
 
 def _rule(log: _Log, notes: list[str]) -> RuleSpec | None:
     """The rule that most jobs had."""
-    rules = [
-        RuleSpec(s.desired.rule, s.desired.modifiers) for s in log.jobs.values() if s.desired is not None
-    ]
+    wishes = [seen.desired for seen in log.jobs.values() if seen.desired is not None]
+    rules = [RuleSpec(desired.rule, desired.modifiers) for desired in wishes]
     if not rules:
         return None
     counts = Counter(repr(rule) for rule in rules)
     chosen = max(rules, key=lambda rule: counts[repr(rule)])
     make_rule(chosen.rule, chosen.modifiers)
     if len(counts) > 1:
-        notes.append(
-            f"{len(counts)} different stop rules in it; the commonest, {chosen.rule.name}, judges all."
-        )
+        notes.append(f"{len(counts)} different stop rules; the commonest, {chosen.rule.name}, judges all.")
     return chosen

@@ -33,6 +33,10 @@ def _rounded_up(text_: str) -> int:
     return ceil(number(text_))
 
 
+def _from_ms(text_: str) -> float:
+    return number(text_) / 1000.0
+
+
 _SLURM: Mapping[str, Column] = {
     "key": text("job_id"),
     "tenant": text("user"),
@@ -98,10 +102,9 @@ LOGS: Mapping[str, Log] = {
             "acme-kalos",
             "Shanghai AI Lab, Kalos",
             {**_SLURM, "group": text("type")},
-            frozenset(
-                {"job_id", "user", "node_num", "gpu_num", "type", "duration", "fail_time", "stop_time"}
-            ),
+            frozenset({"job_id", "user", "gpu_num", "type", "duration", "fail_time", "stop_time"}),
             leave_out=_not_started,
+            notes=("`duration` is taken as published; in Kalos it can exceed end minus start.",),
         ),
         Log(
             "acme-seren",
@@ -131,6 +134,19 @@ LOGS: Mapping[str, Log] = {
             frozenset({"job_id", "user", "submit_time", "duration", "num_gpu", "num_inst", "gpu_type"}),
             leave_out=_none_of("num_gpu"),
             notes=("A share of a GPU takes a whole one here; num_gpu is that of the whole job.",),
+        ),
+        Log(
+            "muri",
+            "Muri's extracts of Philly",
+            {
+                "key": text("job_id"),
+                "submitted": Column(("submit_time",), _from_ms, "a time in milliseconds"),
+                "gpus": gpus("num_gpu"),
+                "work": Column(("duration",), _from_ms, "a duration in milliseconds"),
+            },
+            frozenset(
+                {"job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration", "interval"}
+            ),
         ),
     )
 }

@@ -180,7 +180,7 @@ def _evals(file: Path, line: int, value: Any) -> Evals | None:
     if not isinstance(value, dict):
         raise TraceError.value(file, line, "evals", value, "an object with at and scores")
     _known(file, line, value, ("at", "scores", "losses"), "evals.")
-    columns = {}
+    columns: dict[str, list[float]] = {}
     for name in ("at", "scores", "losses"):
         column = value.get(name, [])
         if not isinstance(column, list):

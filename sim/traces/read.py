@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sim.traces import decisions, own, philly_json, trainer
+from sim.traces import own, philly_json, trainer
 from sim.traces.columns import read_csv
 from sim.traces.errors import Skipped, TraceError
 from sim.traces.logs import LOGS
 from sim.traces.trace import Trace
 
-FORMATS = (own.NAME, *LOGS, philly_json.NAME, trainer.NAME, decisions.NAME)
+DECISIONS = "decision-log"
+FORMATS = (own.NAME, *LOGS, philly_json.NAME, trainer.NAME, DECISIONS)
 _GZIP = b"\x1f\x8b"
 
 
@@ -68,7 +69,9 @@ def _read_one(file: Path, format: str, skipped: Skipped) -> Trace:
             return philly_json.read_philly(file, content, skipped)
         case trainer.NAME:
             return trainer.read_trainer(file, lines, skipped)
-        case decisions.NAME:
+        case "decision-log":
+            from sim.traces import decisions  # loads the whole brain, which other formats do without
+
             return decisions.read_decisions(file, lines, skipped)
     return read_csv(file, lines, LOGS[name], skipped)
 
@@ -103,7 +106,7 @@ def _tell_lines(file: Path, first: str) -> str:
     if entry.get("format") == own.NAME:
         return own.NAME
     if "kind" in entry and "input" in entry:
-        return decisions.NAME
+        return DECISIONS
     if "step" in entry and "gold" in entry:
         return trainer.NAME
     expected = f'a header line {{"format": "{own.NAME}", …}}, or the fields of a known format'

@@ -1,10 +1,11 @@
-"""A recording of the example trainer (``python -m examples.trainer --record FILE``): one run, eval by eval."""
+"""A recording of the example trainer (``python -m examples.trainer --record FILE``): one run by its evals."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,8 +27,8 @@ class _Eval(NamedTuple):
 def read_trainer(file: Path, lines: Iterable[str], skipped: Skipped) -> Trace:
     """One job, on one GPU, that trains at the recorded pace up to its last recorded step.
 
-    The score is ``gold``. An attempt that resumed takes back the evals from its first step on, as the operator
-    does. Time before the first eval is not recorded; it is taken to have gone at the same pace.
+    The score is ``gold``. An attempt that resumed takes back the evals from its first step on, as in the
+    operator. Time before the first eval is not recorded; it is taken to have gone at the same pace.
 
     Raises:
         TraceError: a line is wrong and is not to be skipped, or fewer than two evals are left.
@@ -71,9 +72,7 @@ def read_trainer(file: Path, lines: Iterable[str], skipped: Skipped) -> Trace:
 def _pace(file: Path, evals: list[_Eval]) -> float:
     """Seconds a step: the median between evals of one attempt, which pauses do not disturb."""
     paces = sorted(
-        (b.time - a.time) / (b.step - a.step)
-        for a, b in zip(evals, evals[1:], strict=False)
-        if a.attempt == b.attempt
+        (b.time - a.time) / (b.step - a.step) for a, b in pairwise(evals) if a.attempt == b.attempt
     )
     if not paces or not paces[len(paces) // 2] > 0.0:
         raise TraceError(file, evals[-1].line, "time", "no time passes between evals")
@@ -89,9 +88,9 @@ def _eval(file: Path, line: int, text: str) -> _Eval:
     if not isinstance(entry, dict):
         raise TraceError.value(file, line, "", entry, "a JSON object")
     for name in ("step", "gold", "time"):
-        value = entry.get(name)
-        bad = isinstance(value, bool) or not isinstance(value, (int, float))
-        if bad or not (math.isfinite(value) or name == "gold"):
+        value: Any = entry.get(name)
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_number or not (name == "gold" or math.isfinite(value)):
             raise TraceError.value(file, line, name, value, "a number")
     step = entry["step"]
     if step != int(step) or step < 0:

@@ -1,0 +1,186 @@
+"""`evalstop sim replay`, `record`, `compare` and `formats`: real logs and recorded runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from controller.cli import sim_options as options
+
+if TYPE_CHECKING:
+    from sim.cluster import Cluster
+    from sim.experiments.replay import Plan
+    from sim.traces import Trace
+
+Files = Annotated[list[Path], typer.Argument(help="Logs of one format, plain or gzipped.")]
+Format = Annotated[str, typer.Option(help="Of the files; default: told by what is in them.")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Skip rows that are wrong, and report them.")]
+Gpus = Annotated[int | None, typer.Option(help="GPUs of the cluster, any of them for any job.", min=1)]
+Nodes = Annotated[str, typer.Option(help="Or nodes with their GPUs: 16x8, or 8,8,4.")]
+Policy = Annotated[str, typer.Option(help="Queue policy; default: the log's, else fifo.")]
+Rule = Annotated[str, typer.Option(help="Stop rule; default: the log's, else kDeclines:k=3.")]
+Curves = Annotated[
+    str, typer.Option(help="Draw evals from this family; default: linear, if the log has none.")
+]
+Seed = Annotated[int, typer.Option(help="For whatever is drawn.", min=0)]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("replay")(replay)
+    app.command("record")(record)
+    app.command("compare")(compare)
+    app.command("formats")(formats)
+
+
+def replay(
+    files: Files,
+    format: Format = "",
+    skip_bad: SkipBad = False,
+    gpus: Gpus = None,
+    nodes: Nodes = "",
+    policy: Policy = "",
+    rule: Rule = "",
+    curves: Curves = "",
+    seed: Seed = 0,
+    sets: options.Set = None,
+    json: options.Json = False,
+    table: options.Table = None,
+    html: options.Html = None,
+) -> None:
+    """What would have happened here: a log, without and with EvalStop."""
+    with options.refusing():
+        from sim.experiments.replay import replay as run
+        from sim.traces import read
+
+        options.check_outputs(table, html)
+        trace = read(files, format=format, skip_bad=skip_bad)
+        plan = _plan(trace, _cluster(gpus, nodes), policy, rule, curves, seed, sets)
+        findings = run(trace, plan)
+
+        def page() -> None:
+            from sim.report.page import write_replay
+
+            assert html is not None
+            write_replay(html, findings, plan)
+
+        draw = page if html is not None else None
+        options.put_out(findings, as_json=json, table=table, html=draw, plain=True)
+
+
+def record(
+    out: Annotated[Path, typer.Argument(help="File for the run, in our own trace format.")],
+    files: Annotated[list[Path] | None, typer.Argument(help="Logs; default: the paper's mix.")] = None,
+    format: Format = "",
+    skip_bad: SkipBad = False,
+    gpus: Gpus = None,
+    nodes: Nodes = "",
+    policy: Policy = "",
+    rule: Rule = "",
+    curves: Curves = "",
+    seed: Seed = 0,
+    sets: options.Set = None,
+    evalstop: Annotated[bool, typer.Option(help="Put EvalStop around the queue policy.")] = True,
+) -> None:
+    """Run a log, or the paper's mix, and write down the workload and what became of every job."""
+    with options.refusing():
+        from sim.experiments.recording import record as run
+        from sim.traces import read
+
+        cluster = _cluster(gpus, nodes)
+        if files:
+            trace = read(files, format=format, skip_bad=skip_bad)
+            plan = _plan(trace, cluster, policy, rule, curves, seed, sets)
+        else:
+            plan = _generated(cluster, policy, rule, curves, seed, sets)
+        result, digest = run(plan, out, stops=evalstop)
+        typer.echo(
+            f"{out}: {len(plan.workload)} jobs on {plan.cluster.gpus} GPUs, {len(result.stopped)} stopped,"
+            f" decisions {digest[:12]}"
+        )
+
+
+def compare(
+    a: Annotated[Path, typer.Argument(help="A recorded run.")],
+    b: Annotated[Path, typer.Argument(help="Another one.")],
+    json: options.Json = False,
+    table: options.Table = None,
+) -> None:
+    """Two recorded runs, job by job."""
+    with options.refusing():
+        from sim.experiments.recording import compare_runs
+        from sim.traces import read
+
+        options.check_outputs(table, None)
+        findings = compare_runs(read([a]), read([b]))
+        options.put_out(findings, as_json=json, table=table, plain=True)
+
+
+def formats() -> None:
+    """List the formats that are read, with their columns."""
+    from sim.traces.formats import describe
+
+    typer.echo(describe(), nl=False)
+
+
+def _cluster(gpus: int | None, nodes: str) -> Cluster | None:
+    from sim.cluster import Cluster
+
+    if not nodes:
+        return None if gpus is None else Cluster.slots(gpus)
+    if gpus is not None:
+        raise ValueError(f"--gpus: {gpus} is not allowed together with --nodes {nodes}")
+    sizes: list[int] = []
+    for part in nodes.split(","):
+        count, times, size = part.partition("x")
+        try:
+            sizes += [int(size)] * int(count) if times else [int(count)]
+        except ValueError:
+            raise ValueError(f"--nodes: {part!r} is not allowed, expected 16x8, or 8,8,4") from None
+    return Cluster.of_nodes(sizes)
+
+
+def _plan(
+    trace: Trace,
+    cluster: Cluster | None,
+    policy: str,
+    rule: str,
+    curves: str,
+    seed: int,
+    sets: list[str] | None,
+) -> Plan:
+    from sim import specs
+    from sim.experiments.replay import plan
+    from sim.experiments.setting import Setting
+
+    return plan(
+        trace,
+        Setting(first_seed=seed).changed(options.pairs(sets)),
+        cluster=cluster,
+        policy=specs.policy(policy) if policy else None,
+        rule=specs.rule(rule) if rule else None,
+        curves=curves,
+    )
+
+
+def _generated(
+    cluster: Cluster | None, policy: str, rule: str, curves: str, seed: int, sets: list[str] | None
+) -> Plan:
+    from dataclasses import replace
+
+    from sim import specs
+    from sim.cluster import Cluster
+    from sim.experiments.replay import Plan
+    from sim.experiments.setting import Setting
+    from sim.workloads import generate
+
+    setting = Setting(first_seed=seed).changed(options.pairs(sets))
+    if policy:
+        setting = replace(setting, base=specs.policy(policy))
+    if rule:
+        setting = replace(setting, rule=specs.rule(rule))
+    if curves:
+        setting = setting.but(family=curves)
+    population = generate(setting.mix, seed)
+    return Plan(population.workload, population.truth, cluster or Cluster.slots(setting.mix.gpus), setting)
