@@ -22,8 +22,12 @@ Scores = npt.NDArray[np.float64]
 
 
 def covers(spec: RuleSpec) -> bool:
-    """Whether this rule has a vectorised form: k declines, with or without a warm-up."""
-    return spec.rule.name == KDeclines.name and all(m.name == WarmUp.name for m in spec.modifiers)
+    """Whether this rule has a vectorised form: k declines by score, with or without a warm-up."""
+    return (
+        spec.rule.name == KDeclines.name
+        and spec.rule.params.keys() <= {"k", "min_delta"}
+        and all(m.name == WarmUp.name for m in spec.modifiers)
+    )
 
 
 def foresee(spec: RuleSpec, evals: Sequence[Evals | None]) -> list[Foreseen | None]:

@@ -8,7 +8,7 @@ from hashlib import sha256
 class Journal:
     """Decisions in the order in which they were made: ``<time> <verb> <job> <detail>``.
 
-    Numbers are written in their shortest exact form, so that equal lines mean equal decisions.
+    Times are written as floats in their shortest exact form, so that equal lines mean equal decisions.
     """
 
     __slots__ = ("lines",)
@@ -17,7 +17,7 @@ class Journal:
         self.lines: list[str] = []
 
     def write(self, now: float, verb: str, key: str, detail: str = "") -> None:
-        self.lines.append(f"{now!r} {verb} {key} {detail}".rstrip())
+        self.lines.append(f"{float(now)!r} {verb} {key} {detail}".rstrip())
 
     def text(self) -> str:
         return "\n".join(self.lines) + "\n" if self.lines else ""

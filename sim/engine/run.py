@@ -82,6 +82,7 @@ class _Engine:
         "_plain",
         "_planner",
         "_preempted",
+        "_progresses",
         "_room",
         "_service",
         "_started",
@@ -113,6 +114,7 @@ class _Engine:
         self._latencies = latencies
         self._training = Training(workload, latencies)
         self._evals = Evaluations(workload, self._training, rule, policy.watches, foresight)
+        self._progresses = policy.watches
         self._journal = journal
         columns = (workload.priority, workload.weight, workload.estimate)
         # Jobs that can be told apart by more than time and size, or change as they run, have larger views.
@@ -176,7 +178,7 @@ class _Engine:
             job.weight = workload.weight[row]
         if len(workload.estimate):
             job.estimate = workload.estimate[row]
-        if self._training.evals(row):
+        if self._progresses:
             job.progress = 0.0
         return job
 
@@ -293,6 +295,8 @@ class _Engine:
         job.state = JobState.QUEUED
         job.since = now
         job.remaining = self._work[row] - self._done[row] if self._plain else self._training.left(row, True)
+        if self._progresses and isinstance(job, DetailedJob) and self._work[row]:
+            job.progress = self._done[row] / self._work[row]  # that of the checkpoint it goes on from
         self._planner.requeued(job, now)
         if isinstance(job, DetailedJob):
             job.nodes = ()

@@ -4,8 +4,8 @@ It hears of jobs by events, and says by `decide` who runs. `rebuild` brings it f
 state that the events behind that snapshot would have: the operator rebuilds at each pass, the simulator
 sends events, both to this code. Where a gang fits is not the policy's business: it asks a `Room`.
 
-A view's ``attained``, ``remaining`` and ``progress`` are as of the moment the policy is given it; from then
-on the policy counts a running job's time itself.
+A view's ``attained`` and ``remaining`` are as of the moment the policy is given it; from then on the policy
+counts a running job's time itself.
 """
 
 from __future__ import annotations

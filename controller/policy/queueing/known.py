@@ -9,19 +9,17 @@ from controller.policy.types import JobKey
 class KnownJobs:
     """Waiting, running and leaving jobs. Every event drops what was known of its job before."""
 
-    __slots__ = ("_heard", "_leaving", "running", "waiting")
+    __slots__ = ("_leaving", "running", "waiting")
 
     def __init__(self) -> None:
         self.waiting: dict[JobKey, QueueJob] = {}
         self.running: dict[JobKey, QueueJob] = {}
         self._leaving: dict[JobKey, QueueJob] = {}
-        self._heard: dict[JobKey, float] = {}  # when a running job's view was given
 
     def clear(self) -> None:
         self.waiting.clear()
         self.running.clear()
         self._leaving.clear()
-        self._heard.clear()
 
     def submitted(self, job: QueueJob, now: float) -> None:
         self.gone(job)
@@ -30,7 +28,6 @@ class KnownJobs:
     def admitted(self, job: QueueJob, now: float) -> None:
         self.gone(job)
         self.running[job.key] = job
-        self._heard[job.key] = now
 
     def leaving(self, job: QueueJob, now: float) -> None:
         self.gone(job)
@@ -40,14 +37,9 @@ class KnownJobs:
         key = job.key
         if self.waiting.pop(key, None) is None and self.running.pop(key, None) is None:
             self._leaving.pop(key, None)
-        self._heard.pop(key, None)
 
     def leaving_jobs(self) -> list[QueueJob]:
         return list(self._leaving.values())
-
-    def heard(self, key: JobKey) -> float:
-        """When the present view of a running job was given, s."""
-        return self._heard[key]
 
     def preemptible(self, now: float, epoch: float) -> dict[JobKey, QueueJob]:
         """Running jobs that have run for ``epoch`` s, or of which it is not known since when they run."""

@@ -108,9 +108,10 @@ class Las(PolicyBase):
         self._waiting += 1
 
     def admitted(self, job: QueueJob, now: float) -> None:
-        record, known = self._record(job)
-        if record.moving:
+        if self._demoted and job.key in self._records and self._records[job.key].moving:
             self._settle()
+        record, known = self._record(job)
+        record.moving = False
         if not self._tiresias:
             record.level = self._level(job.attained)
             record.place = _by_time(job)

@@ -1,7 +1,7 @@
 """SRTF-Est: shortest remaining time first on an estimate made once and the progress a job reports.
 
-Remaining time is estimate x (1 - progress), as EvalStop's paper has it (evalstop.md, 2.5). Between reports
-progress is taken to go on as it went so far; before the first one, at the pace of the estimate itself.
+Remaining time is estimate x (1 - progress), with the progress last reported: what a scheduler is told, and
+no more. A job that never reports stays as long as its estimate said.
 """
 
 from __future__ import annotations
@@ -60,27 +60,17 @@ class SrtfEst(PolicyBase):
         known = self._known
         if not known.waiting:
             return NOTHING
-        ranked = [(self._rank(job, remaining(job, 0.0), True), job) for job in known.waiting.values()]
-        for key, job in known.running.items():
-            ranked.append((self._rank(job, remaining(job, now - known.heard(key)), False), job))
-        ranked.sort(key=lambda pair: pair[0])
-        order = [job for _, job in ranked]
+        order = sorted([*known.waiting.values(), *known.running.values()], key=self._rank)
         return run_best(order, known.running, known.leaving_jobs(), room, REASON)
 
     def queue(self) -> list[QueueJob]:
-        waiting = self._known.waiting.values()
-        return sorted(waiting, key=lambda job: self._rank(job, remaining(job, 0.0), True))
+        return sorted(self._known.waiting.values(), key=self._rank)
 
-    def _rank(self, job: QueueJob, left: float, waits: bool) -> tuple[object, ...]:
-        return (-job.priority, left, waits, job.submitted, job.sequence, job.key)
+    def _rank(self, job: QueueJob) -> tuple[object, ...]:
+        waits = job.key in self._known.waiting
+        return (-job.priority, remaining(job), waits, job.submitted, job.sequence, job.key)
 
 
-def remaining(job: QueueJob, ran: float) -> float:
-    """Estimated remaining time, s, of a job that ran for ``ran`` s since its view was given; at least 0."""
-    if job.estimate is None:
-        return inf
-    progress = job.progress or 0.0
-    seconds = job.attained / job.gpus if job.gpus else 0.0
-    # How much of the estimate a second of running uses up.
-    pace = job.estimate * progress / seconds if progress > 0.0 and seconds > 0.0 else 1.0
-    return max(0.0, job.estimate * (1.0 - progress) - ran * pace)
+def remaining(job: QueueJob) -> float:
+    """Estimated remaining time, s; inf without an estimate."""
+    return inf if job.estimate is None else job.estimate * (1 - (job.progress or 0))
