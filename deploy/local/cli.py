@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from deploy.local import nodelabels
 from deploy.local.acquire import obtain
 from deploy.local.components import Options
 from deploy.local.console import Console
@@ -28,6 +29,13 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument("--fsync", action="store_true", help="make etcd sync to disk")
     up.add_argument("--nodes", type=int, default=0, help="with so many local GPU nodes (default none)")
     up.add_argument("--gpus", type=int, default=2, help="GPUs of each node (default %(default)s)")
+    up.add_argument(
+        "--label",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a label of those nodes, such as evalstop.dev/gpu-pool=research; repeat for more",
+    )
     up.add_argument("--kueue", action="store_true", help="with Kueue's manager (deploy/local/kueue)")
     down = commands.add_parser("down", parents=[shared], help="end every process of it")
     down.add_argument("--wipe", action="store_true", help="and remove its files")
@@ -62,6 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _up(given: argparse.Namespace, console: Console) -> int:
     options = Options(scheduler_config=given.scheduler_config, fsync=given.fsync)
+    labels = nodelabels.parse(given.label)
+    if labels and not given.nodes:
+        raise ValueError(f"--label {given.label[0]} without --nodes: there is no node to label")
     plane = Plane(given.work, options, console)
     plane.up(fresh=given.fresh)
     try:
@@ -70,7 +81,7 @@ def _up(given: argparse.Namespace, console: Console) -> int:
         if given.nodes:
             from deploy.local.nodes import Nodes
 
-            Nodes(plane, given.nodes, given.gpus).start()
+            Nodes(plane, given.nodes, given.gpus, labels=labels).start()
         plane.detach()
     except BaseException:
         plane.__exit__(None, None, None)

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from deploy.local import nodelabels
 from deploy.local.agent import provisioner
 from deploy.local.agent.images import REPOSITORY, Environment
 from deploy.local.client import Unreachable
@@ -39,7 +40,7 @@ class Nodes:
         count: how many nodes; they are called `node-1`, `node-2`, …
         gpus: `nvidia.com/gpu` of each node, or a list with one number per node.
         cpu, memory, pods: the rest of each node's nominal capacity.
-        labels: extra labels of all nodes.
+        labels: extra labels of all nodes, such as a node may set on itself.
         images: image name -> environment, besides the table of deploy/local/agent/images.py.
         restart_backoff_s: pause before a container's second restart; it doubles to five minutes.
         provision: run the provisioner of dynamic claims in the agent process (one per plane is enough).
@@ -73,6 +74,10 @@ class Nodes:
             raise PlaneError(
                 f"{count} nodes with GPUs {gpus}: at least one node, and 0 or more GPUs for each"
             )
+        try:
+            nodelabels.check(labels or {})
+        except ValueError as error:
+            raise PlaneError(str(error)) from error
         self.plane = plane
         self.names = [f"{prefix}{number}" for number in range(1, count + 1)]
         self.folder = plane.folder.data / "nodes"

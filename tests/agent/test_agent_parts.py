@@ -204,17 +204,17 @@ def test_requests_count_the_peak(inits: list[tuple[str, str | None]], mains: lis
 def test_what_does_not_fit_is_refused_by_name() -> None:
     allocatable = quantity.amounts({"cpu": "4", "memory": "1Gi", "pods": "2", "nvidia.com/gpu": "2"})
     pod = {"spec": {"containers": [container("a", "3")]}}
-    assert refusal(pod, {}, allocatable, []) is None
-    refused = refusal(pod, {}, allocatable, [pod])
+    assert refusal(pod, "n", {}, allocatable, []) is None
+    refused = refusal(pod, "n", {}, allocatable, [pod])
     assert refused is not None
     assert refused.reason == "OutOfcpu"
     assert "requested: 3, used: 3, capacity: 4" in refused.message
     small = {"spec": {"containers": [container("a")]}}
-    refused = refusal(small, {}, allocatable, [small, small])
+    refused = refusal(small, "n", {}, allocatable, [small, small])
     assert refused is not None
     assert refused.reason == "OutOfpods"
     elsewhere = {"spec": {"containers": [container("a")], "nodeSelector": {"zone": "b"}}}
-    refused = refusal(elsewhere, {"zone": "a"}, allocatable, [])
+    refused = refusal(elsewhere, "n", {"zone": "a"}, allocatable, [])
     assert refused is not None
     assert refused.reason == "NodeAffinity"
 

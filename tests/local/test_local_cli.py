@@ -43,11 +43,12 @@ def said(monkeypatch: pytest.MonkeyPatch) -> Said:
             return plane.work.name == "had"
 
     class Nodes:
-        def __init__(self, plane: Plane, count: int, gpus: int) -> None:
-            self.count, self.gpus = count, gpus
+        def __init__(self, plane: Plane, count: int, gpus: int, labels: dict[str, str]) -> None:
+            self.count, self.gpus, self.labels = count, gpus, labels
 
         def start(self) -> None:
-            calls.append(f"{self.count} nodes with {self.gpus}")
+            marked = "".join(f" {key}={value}" for key, value in self.labels.items())
+            calls.append(f"{self.count} nodes with {self.gpus}{marked}")
 
     monkeypatch.setattr(cli, "Plane", Plane)
     monkeypatch.setattr(cli, "Kueue", Kueue)
@@ -60,6 +61,13 @@ def said(monkeypatch: pytest.MonkeyPatch) -> Said:
     [
         (["--work", "x"], 0, ["up", "detach"]),
         (["--work", "x", "--nodes", "2", "--gpus", "4"], 0, ["up", "2 nodes with 4", "detach"]),
+        (
+            ["--nodes", "1", "--label", "a=b", "--label", "c.d/e="],
+            0,
+            ["up", "1 nodes with 2 a=b c.d/e=", "detach"],
+        ),
+        (["--label", "a=b"], 2, []),  # of no node
+        (["--nodes", "1", "--label", "a"], 2, []),
         (["--work", "x", "--kueue", "--nodes", "1"], 0, ["up", "kueue", "1 nodes with 2", "detach"]),
         (["--work", "had"], 0, ["up", "kueue", "detach"]),  # its cluster knows Kueue
         (["--work", "bad", "--kueue"], 1, ["up", "kueue", "down"]),

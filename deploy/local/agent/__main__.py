@@ -22,6 +22,7 @@ from deploy.local.agent.devices import Gpus
 from deploy.local.agent.events import Recorder
 from deploy.local.agent.grace import first_of
 from deploy.local.agent.kube import Api, ApiError
+from deploy.local.agent.labels import OwnLabels
 from deploy.local.agent.node import Presence, allocatable_of, labels_of
 from deploy.local.agent.process import probe_mounting
 from deploy.local.agent.server import KubeletServer
@@ -51,7 +52,7 @@ class Member:
             attachments=attachments,
             mounting=mounting,
             allocatable=allocatable_of(node),
-            labels=labels_of(node),
+            labels=OwnLabels(api, node.name, labels_of(node)),
             images=config.images,
             restart_backoff=config.restart_backoff,
         )

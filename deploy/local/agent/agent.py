@@ -8,6 +8,7 @@ import logging
 import shutil
 from collections.abc import Iterator
 
+from deploy.local.agent.affinity import asks
 from deploy.local.agent.context import Node
 from deploy.local.agent.fit import Refusal, refusal
 from deploy.local.agent.kube import Object, core
@@ -44,7 +45,7 @@ class NodeAgent:
             elif change.kind == "DELETED":
                 self._gone(change.items[0]["metadata"]["uid"])
             else:
-                self._seen(change.items[0])
+                await self._seen(change.items[0])
 
     async def stop(self, seconds: float) -> None:
         """Stop all containers, within `seconds` and each pod's own grace; the API is not told."""
@@ -69,7 +70,7 @@ class NodeAgent:
             self._gone(uid)
         # Those that ran before us come first: they were admitted already.
         for pod in sorted(pods, key=lambda pod: (pod.get("status") or {}).get("startTime") or "9999"):
-            self._seen(pod)
+            await self._seen(pod)
         folder = self.node.folder / "pods"
         known = present | {*self.workers}
         for stale in (
@@ -81,22 +82,26 @@ class NodeAgent:
         if uid in self.workers:
             self.workers[uid].gone()
 
-    def _seen(self, pod: Object) -> None:
+    async def _seen(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
         try:
             if uid not in self.workers:
-                self._admit(pod)
-            self.workers[uid].update(pod)
+                await self._admit(pod)
+            if uid in self.workers:
+                self.workers[uid].update(pod)
         except Exception:  # one pod that we do not understand must not take the others down
             log.exception("pod %s/%s", pod["metadata"].get("namespace"), pod["metadata"].get("name"))
 
-    def _admit(self, pod: Object) -> None:
+    async def _admit(self, pod: Object) -> None:
         node = self.node
-        neighbours = [worker.pod for worker in self.workers.values() if not worker.terminal]
         refused = None
         status = pod.get("status") or {}
         if status.get("phase") not in _TERMINAL and not pod["metadata"].get("deletionTimestamp"):
-            refused = refusal(pod, node.labels, node.allocatable, neighbours)
+            labels = await node.labels.now() if asks(pod) else {}
+            if self._leaving:  # `stop` has told the workers meanwhile; a new one would not hear of it
+                return
+            neighbours = [worker.pod for worker in self.workers.values() if not worker.terminal]
+            refused = refusal(pod, node.name, labels, node.allocatable, neighbours)
         address = "" if refused else self._address(pod)
         if not (address or refused):
             refused = Refusal("OutOfAddresses", f"Pod was rejected: {node.ip[:-1]}0/24 has no address left")

@@ -12,6 +12,7 @@ from deploy.local.agent.devices import Gpus
 from deploy.local.agent.events import Recorder
 from deploy.local.agent.images import Environment
 from deploy.local.agent.kube import Api
+from deploy.local.agent.labels import OwnLabels
 from deploy.local.agent.sources import Objects
 
 
@@ -29,6 +30,6 @@ class Node:
     attachments: Attachments  # shared by all nodes of the agent
     mounting: str  # root, user or none, as `enter.py probe` says
     allocatable: Mapping[str, Fraction]
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: OwnLabels
     images: Mapping[str, Environment] = field(default_factory=dict)  # besides images.TABLE
     restart_backoff: float = 10.0  # s before the second restart; doubles to 300

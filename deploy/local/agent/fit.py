@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from controller.names import GPU_RESOURCE
-from deploy.local.agent import quantity
+from deploy.local.agent import affinity, quantity
 from deploy.local.agent.kube import Object
 from deploy.local.agent.probes import HANDLERS
 from deploy.local.agent.projection import SOURCES
@@ -51,26 +51,29 @@ def _requests(holder: Object) -> quantity.Amounts:
 
 
 def refusal(
-    pod: Object, labels: Mapping[str, str], allocatable: Mapping[str, Fraction], others: Iterable[Object]
+    pod: Object,
+    name: str,
+    labels: Mapping[str, str],
+    allocatable: Mapping[str, Fraction],
+    others: Iterable[Object],
 ) -> Refusal | None:
-    """Why this node must not run `pod` beside the active pods `others`; None when it may."""
+    """Why the node of this name must not run `pod` beside the active pods `others`; None when it may."""
     if problem := unsupported(pod):
         return Refusal(
             "UnsupportedPod", f"this development node cannot run the pod: {problem} (docs/local-nodes.md)"
         )
-    missing = {k: v for k, v in (pod["spec"].get("nodeSelector") or {}).items() if labels.get(k) != v}
-    if missing:
-        return Refusal("NodeAffinity", f"Pod was rejected: the node has no labels {missing}")
+    if problem := affinity.mismatch(pod, name, labels):
+        return Refusal("NodeAffinity", f"Pod was rejected: {problem}")
     neighbours = list(others)
     if (most := allocatable.get("pods")) is not None and len(neighbours) + 1 > most:
         return Refusal("OutOfpods", _short("pods", Fraction(1), Fraction(len(neighbours)), most))
     used: quantity.Amounts = {}
     for other in neighbours:
         used = quantity.add(used, requests_of(other))
-    for name, wanted in requests_of(pod).items():
-        taken, offered = used.get(name, Fraction(0)), allocatable.get(name, Fraction(0))
-        if wanted > 0 and (name in _ENFORCED or "/" in name) and taken + wanted > offered:
-            return Refusal(f"OutOf{name}", _short(name, wanted, taken, offered))
+    for resource, wanted in requests_of(pod).items():
+        taken, offered = used.get(resource, Fraction(0)), allocatable.get(resource, Fraction(0))
+        if wanted > 0 and (resource in _ENFORCED or "/" in resource) and taken + wanted > offered:
+            return Refusal(f"OutOf{resource}", _short(resource, wanted, taken, offered))
     clash = _host_ports(pod) & {port for other in neighbours for port in _host_ports(other)}
     if clash:
         return Refusal("NodePorts", f"Pod was rejected: host port {min(clash)[1]} is in use on this node")
