@@ -118,6 +118,11 @@ class Actions:
         metadata = manifest["metadata"]
         known: Object | None = self._cache.get(CONFIGMAPS, f"{metadata['namespace']}/{metadata['name']}")
         found = known if known is not None else await self._create(CONFIGMAPS, manifest)
+        if loaded.desired.workload_ref and workloads.controller_of(found) is None:
+            # Pods of a workload referred to need this ConfigMap before we make it, so its user may have.
+            own = {key: metadata[key] for key in ("labels", "ownerReferences")}
+            await self._patch(CONFIGMAPS, found, {"metadata": own, "data": manifest["data"]})
+            return
         _must_be_ours(CONFIGMAPS, found, loaded)
         if (found.get("data") or {}).get(names.RUN_KEY) != manifest["data"][names.RUN_KEY]:
             await self._patch(CONFIGMAPS, found, {"data": manifest["data"]})

@@ -23,6 +23,8 @@ from controller.policy.types import JobKey, JobView
 
 _logger = log.get("evalstop.job")
 
+STALE_TOLD = 2.0  # s of back-off from which a pass that stays stale is told
+
 
 class JobPass:
     """Passes over jobs. ``offer(key, view)`` tells the pools how the job stands; view None: not at all."""
@@ -55,9 +57,11 @@ class JobPass:
                     result = await self._pass(key)
                 self._queue.forget(key)
             except Stale as error:
+                # Usually over at the next look; what stays stale must not spin.
                 result = "stale"
-                _logger.debug("made again: what was read has changed", error=str(error))
-                self._queue.add(key)
+                delay = self._queue.retry(key)
+                told = _logger.debug if delay < STALE_TOLD else _logger.warning
+                told("made again: what was read has changed", error=str(error), again_in=delay)
             except ApiError as error:
                 result = "unavailable" if isinstance(error, Unavailable) else "refused"
                 delay = self._queue.retry(key)

@@ -8,10 +8,19 @@ from controller.policy import conditions as c
 from controller.policy import safekeeping
 from controller.policy.draft import Draft
 from controller.policy.history import RuleInUse
-from controller.policy.jobs import CreateWorkload, Decision, Operation, Plan, SetFinalizer, SuspendWorkload
+from controller.policy.jobs import (
+    CreateWorkload,
+    Decision,
+    Operation,
+    Plan,
+    SetFinalizer,
+    SuspendWorkload,
+    WriteRun,
+)
 from controller.policy.service import attained
 from controller.policy.types import JobState, Mode, Proposal, Verb
 
+SAVE_WAIT = 30.0  # s a user's stop waits for the trainer to save its latest state
 USER_STOP_TRIES = 2  # tries to secure the best before a user's stop goes on without it
 STUCK_AFTER = 120.0  # s a pod may be terminating before it is reported by name
 
@@ -86,6 +95,8 @@ def carry_out_stop(draft: Draft, *, retain_only: bool = False) -> Plan:
     draft.conditions.set(c.TERMINATION, True, decision.proposal.reason, decision.message)
     workload = draft.observed.workload
     if decision.retained_at is None:
+        if _saves_first(draft, decision) and not retain_only:
+            return draft.plan(JobState.STOPPING)
         if workload is None and not draft.desired.workload_ref and not retain_only:
             # Somebody deleted it. Access Jobs run by its pod template: make it again, suspended.
             draft.act(CreateWorkload())
@@ -109,6 +120,26 @@ def carry_out_stop(draft: Draft, *, retain_only: bool = False) -> Plan:
         return draft.plan(JobState.STOPPING)
     _release(draft, decision)
     return draft.plan(None)
+
+
+def _saves_first(draft: Draft, decision: Decision) -> bool:
+    """Whether a user's stop still waits for the trainer to save where it is, as asked through `<name>-run`.
+
+    So a stopped run loses no step when it goes on from its latest checkpoint. Only trainers that say which
+    request they have served are asked, and not for longer than `SAVE_WAIT`.
+    """
+    scrape, run = draft.observed.scrape, draft.record.run
+    if decision.by != "User" or scrape is None or scrape.request_served is None or not draft.pods_left:
+        return False
+    if draft.now - decision.at >= SAVE_WAIT:
+        return False
+    if not run.stop:
+        run = replace(run, request_id=run.request_id + 1, checkpoint=True, stop=True)
+        draft.update(run=run)
+    if draft.observed.run_written != run:
+        draft.act(WriteRun(run))
+    draft.wake_in(1.0)
+    return scrape.request_served < run.request_id
 
 
 def _secures_first(draft: Draft, decision: Decision) -> bool:

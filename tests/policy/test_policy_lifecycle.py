@@ -484,3 +484,29 @@ def test_what_is_ignored_in_a_scrape_is_said() -> None:
     assert "score of step 40 is NaN" in message
     assert "steps must increase within an attempt: step 25" in message
     assert [p.step for p in world.jobs["ns/a"].record.evals] == [10, 20, 30]
+
+
+def test_a_user_s_stop_lets_the_trainer_save_first_but_not_for_ever() -> None:
+    for serves in (True, False):
+        world = world_with("ns/a")
+        job = world.jobs["ns/a"]
+        world.scores("ns/a", 0.1, 0.3)
+        world.settle()
+        seen = job.observed.scrape
+        job.observed = replace(job.observed, scrape=replace(seen, request_served=0))
+        job.desired = replace(job.desired, run_state=RunState.STOPPED)
+        for _ in range(10):
+            world.step("ns/a")
+        assert job.observed.run_written == job.record.run
+        assert (job.record.run.request_id, job.record.run.checkpoint, job.record.run.stop) == (1, True, True)
+        assert not job.observed.workload.suspended
+        if serves:
+            job.observed = replace(job.observed, scrape=replace(seen, request_served=1, checkpoint_step=25))
+        began = world.now
+        while not job.observed.workload.suspended:
+            world.step("ns/a")
+        assert (world.now - began < 10) is serves
+        assert world.now - began < 40
+        job.desired = replace(job.desired, run_state=RunState.RUN)
+        world.settle()
+        assert (job.record.run.request_id, job.record.run.stop) == (1, False)
