@@ -5,10 +5,16 @@ from pathlib import Path
 
 import pytest
 from fresh_namespace import fresh_namespace
+from hypothesis import HealthCheck, settings
 from kubernetes import client, config
 
 from deploy.local.acquire import Found
 from deploy.local.plane import Plane
+
+# No limits on time per example: what a busy machine takes for one says nothing about the code. pytest-timeout
+# ends a test that hangs.
+settings.register_profile("evalstop", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("evalstop")
 
 pytest_plugins = ["cluster_report", "agent_fixture", "kueue_fixture"]
 

@@ -79,14 +79,14 @@ RECORDS = any_of(JobRecord)
 
 
 @given(RECORDS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_record_reads_back_exactly_from_what_the_api_server_stores(found: JobRecord) -> None:
     stored = json.loads(json.dumps(status(found, DESIRED, 0.0), allow_nan=False))
     assert record(stored) == found
 
 
 @given(RECORDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_status_lies_within_the_schema(found: JobRecord) -> None:
     """What the schema does not know would be pruned by the API server without a word."""
     schema = root_schema(RLHFJob)["properties"]["status"]
@@ -164,7 +164,7 @@ def test_a_full_status_stays_small(
 
 
 @given(RECORDS, st.integers(0, 512))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_shortening_happens_once_and_touches_only_messages(found: JobRecord, length: int) -> None:
     base = full_record(condition_count=12, retained=1, message="ä" * length)
     found = dataclasses.replace(base, run=found.run, best=found.best)

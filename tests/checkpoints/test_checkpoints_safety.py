@@ -462,7 +462,7 @@ ACTS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(acts=ACTS, lag=st.integers(0, 3))
 def test_whatever_the_trainer_does_the_last_secured_stays_whole(
     acts: list[tuple[str, int]], lag: int, tmp_path_factory: pytest.TempPathFactory

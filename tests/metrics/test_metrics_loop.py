@@ -305,7 +305,7 @@ _step = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(_step, max_size=60))
 def test_any_use_of_the_schedule_keeps_every_key_in_it_once(steps: list[tuple[str, object, object]]) -> None:
     """Whatever happens: an idle key is due some time, a busy one is not handed out again, none is lost."""

@@ -270,7 +270,7 @@ _line = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     st.one_of(
         st.binary(max_size=300), st.lists(_line, max_size=6).map(lambda ls: ("\n".join(ls) + "\n").encode())
@@ -294,7 +294,7 @@ def test_any_bytes_give_a_view_or_the_parsers_own_error(body: bytes) -> None:
         assert value is None or math.isfinite(value)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.dictionaries(st.integers(0, 10**12), st.floats(allow_nan=False, allow_infinity=False), max_size=32))
 def test_what_is_written_is_what_is_read(evals: dict[int, float]) -> None:
     body = page(*(score(step, repr(value)) for step, value in evals.items()))

@@ -112,7 +112,7 @@ def test_log_probabilities_are_those_of_the_definition() -> None:
                 assert found[run, n] == pytest.approx(total)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 10_000))
 def test_score_gradient_is_the_derivative(seed: int) -> None:
     """Against central differences of sum(weight * log-probability), in random directions."""
