@@ -1,0 +1,109 @@
+"""Workloads that go, or were there before: never trained twice, made again when needed, adopted; no spin."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+
+from fake_kubelet import FakeKubelet
+from operator_rig import Rig, eventually
+
+from controller.kube.errors import NotFound
+from controller.kube.resources import JOBS
+from controller.workloads import build_child
+
+RISE_AND_FALL = [1.0, 2.0, 3.0, 4.0, 3.5, 3.0, 2.5]
+
+
+async def delete_child(rig: Rig, name: str) -> None:
+    found = await rig.workload(name)
+    await rig.api.delete(JOBS, name, rig.namespace, found["metadata"]["uid"])
+    await eventually(lambda: gone(rig, name), what="the Job to be gone")
+
+
+async def gone(rig: Rig, name: str) -> bool:
+    try:
+        await rig.workload(name)
+    except NotFound:
+        return True
+    return False
+
+
+def passes(engine) -> float:
+    """Passes over jobs so far, whatever became of them."""
+    return sum(
+        sample.value
+        for metric in engine.metrics.registry.collect()
+        for sample in metric.samples
+        if sample.name == "evalstop_passes_total" and sample.labels.get("kind") == "job"
+    )
+
+
+def test_a_stopped_run_whose_job_was_deleted_is_made_again_only_to_be_resumed(
+    rig: Rig, kubelet: FakeKubelet
+) -> None:
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool()
+            await rig.make_job("run")
+            rig.scores["run"] = RISE_AND_FALL
+            async with rig.operator() as engine:
+                await eventually(lambda: rig.is_true("run", "GPUsReleased"), 40, what="the stop")
+                await delete_child(rig, "run")
+                before = passes(engine)
+                await asyncio.sleep(2.0)
+                assert passes(engine) - before < 10
+                assert await gone(rig, "run")
+                rig.scores["run"] = RISE_AND_FALL[:4]
+                await rig.patch("run", {"spec": {"resume": {"id": "1", "from": "Best"}}})
+                await eventually(lambda: rig.is_true("run", "Running"), 40, what="the resumed run")
+            assert kubelet.store.done("restore") == [40]
+
+    asyncio.run(story())
+
+
+def test_a_finished_run_whose_job_was_cleaned_up_is_not_trained_again(rig: Rig, kubelet: FakeKubelet) -> None:
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool()
+            await rig.make_job("run")
+            async with rig.operator():
+                await eventually(lambda: rig.is_true("run", "Running"), what="the run")
+                await asyncio.to_thread(kubelet.finish, rig.namespace, "run")
+                await eventually(lambda: rig.is_true("run", "Completed"), what="its end")
+                await delete_child(rig, "run")
+                await asyncio.sleep(2.0)
+                assert await gone(rig, "run")
+                assert await rig.is_true("run", "Completed")
+
+    asyncio.run(story())
+
+
+def test_shadow_adopts_a_job_that_runs_and_never_suspends_it(rig: Rig, kubelet: FakeKubelet) -> None:
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool()
+            rig.names(["own"])
+            model = {
+                "metadata": {"name": "own", "namespace": rig.namespace, "uid": "none"},
+                "spec": {
+                    "workload": {"template": rig.template("own", 1, 2)},
+                    "gang": {"replicas": 1, "gpusPerReplica": 2},
+                },
+            }
+            child = copy.deepcopy(build_child(model))
+            del child["metadata"]["ownerReferences"]
+            child["spec"]["suspend"] = False
+            child["spec"]["template"]["spec"]["nodeSelector"] = {"pool": rig.pool_name}
+            child["spec"]["template"]["spec"]["tolerations"] = [{"operator": "Exists"}]
+            await rig.api.create(JOBS, child)
+            await eventually(lambda: rig.pods("own"), what="its own pods")
+            rig.scores["own"] = RISE_AND_FALL
+            ref = {"apiVersion": "batch/v1", "kind": "Job", "name": "own"}
+            await rig.make_job("own", mode="Shadow", workload={"ref": ref})
+            async with rig.operator():
+                await eventually(lambda: rig.has_reason("own", "TerminationTarget", "Shadow"), 40)
+                assert (await rig.workload("own"))["spec"]["suspend"] is False
+                assert len(await rig.pods("own")) == 1
+
+    asyncio.run(story())
