@@ -98,7 +98,9 @@ def warm_up_rules(
         markers.rule(
             f"!has(self.stopRule.{r}) || !has(self.modifiers) || "
             f"self.modifiers.all(m, !has(m.{w}) || m.{w}.minEvals >= self.stopRule.{r}.k)",
-            f"{w}.minEvals must be at least stopRule.{r}.k = %d: fewer evals can never stop",
+            f"{w}.minEvals: %d is not allowed, expected at least stopRule.{r}.k = %d: "
+            "fewer evals can never stop",
+            f"self.modifiers.filter(m, has(m.{w}) && m.{w}.minEvals < self.stopRule.{r}.k)[0].{w}.minEvals",
             f"self.stopRule.{r}.k",
             path=".modifiers",
         )
