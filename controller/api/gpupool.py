@@ -13,6 +13,9 @@ from controller.api.status import CONDITIONS
 from controller.policy.queueing import POLICIES
 from controller.policy.types import Mode
 
+# Of all queue policies, those whose every input the operator has. The others need estimates, loss trends or
+# marks of their own, which so far only the simulator gives them; a pool must not offer what it cannot do.
+OPERATED = ("fifo",)
 EVERY_NAMESPACE = "*"
 HOLD_SECONDS = 300
 _LABEL_KEY = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
@@ -21,7 +24,7 @@ _LABEL_VALUE = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 if TYPE_CHECKING:
     QueuePolicy = rules.Union
 else:
-    QueuePolicy = rules.union_of("QueuePolicy", "queuePolicy", POLICIES)
+    QueuePolicy = rules.union_of("QueuePolicy", "queuePolicy", {name: POLICIES[name] for name in OPERATED})
 
 
 class NodeLabel(Spec):
