@@ -36,11 +36,12 @@ def test_from_one_life_of_the_manager_to_the_next(kueue: Kueue, cluster: Cluster
         cluster.create(job("refused"))
     address = (kueue.folder / "address").read_text()
     kueue.reconfigure({})
-    assert captured(cluster.create(job("again")))
+    # A manager that has just started answers before it has read the queues.
+    cluster.wait(lambda: captured(cluster.create(job("again"), dry_run=True)))
 
     kueue.stop()
     assert not captured(cluster.create(job("free")))  # without it Jobs can be made, and nobody takes them
     kueue.start()
     assert states(kueue)[PROCESS][0] == "running"
     assert (kueue.folder / "address").read_text() == address
-    assert captured(cluster.create(job("bare")))
+    cluster.wait(lambda: captured(cluster.create(job("bare"), dry_run=True)))

@@ -34,7 +34,10 @@ def main() -> None:
     enter.die_with_parent()  # once more: the kernel forgets it when credentials change
     if os.getppid() != parent:
         sys.exit("whoever started this has left")
-    os.execv(command[0], command)
+    try:
+        os.execv(command[0], command)
+    except OSError as error:
+        sys.exit(f"{command[0]}: {error.strerror}")
 
 
 if __name__ == "__main__":

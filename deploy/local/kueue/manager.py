@@ -67,6 +67,7 @@ class Kueue:
     def start(self) -> "Kueue":
         """Install Kueue and start its manager; returns when its webhooks are in effect.
 
+        It may answer them for a moment before it has read the queues that are there.
         Nothing to do if it runs with the same configuration.
         """
         if self._running():
