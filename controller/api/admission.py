@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from controller import names
-from controller.api.kinds import KINDS, Kind
+from controller.api.kinds import KINDS, RUN, Kind
 
 Json = dict[str, Any]
 
@@ -64,12 +64,12 @@ def manifests() -> tuple[Json, Json]:
 
 
 def _known() -> Json:
-    kinds = ", ".join(f"{k.kind}.{k.group}" for k in KINDS)
     quoted = ", ".join(f"'{k.kind}.{k.group}'" for k in KINDS)
     return {
         "expression": f"variables.gk in [{quoted}]",
-        "messageExpression": "'spec.workload: kind ' + variables.gk + "
-        f"' is not known, expected one of: {kinds}'",
+        # Names what runs, not what is let in: the operator's own refusal of the others says the same.
+        "messageExpression": "'spec.workload: kind ' + variables.child.apiVersion + ' ' + "
+        f"variables.child.kind + ', expected one of {', '.join(RUN)}'",
         "reason": "Invalid",
     }
 

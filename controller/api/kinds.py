@@ -2,7 +2,7 @@
 
 One row makes one pair of authorisation checks (controller/api/admission.py). What the operator can drive is
 its own table (controller/workloads): a kind here that is not there gets a condition, a kind that is not here
-is refused at the door.
+is refused at the door. Both refusals name the kinds that this version runs, and no others.
 """
 
 from __future__ import annotations
@@ -27,3 +27,6 @@ KINDS: tuple[Kind, ...] = (
     Kind("leaderworkerset.x-k8s.io", "LeaderWorkerSet", "leaderworkersets"),
     Kind("batch.volcano.sh", "Job", "jobs"),
 )
+
+# What this version runs, as controller/workloads says it, which this layer cannot ask: a test holds them equal.
+RUN: tuple[str, ...] = ("batch/v1 Job",)

@@ -10,7 +10,8 @@ import yaml
 from api_cluster import ROOT, Json, allow, as_user, eventually, install, jobs, refusal, rule
 from api_examples import JOB, TEMPLATE, changed
 
-from controller.api.kinds import KINDS, Kind
+from controller.api.kinds import KINDS, RUN, Kind
+from controller.workloads import supported
 from deploy.local.client import Client
 from deploy.local.plane import Plane
 
@@ -24,7 +25,7 @@ def guarded(plane: Plane) -> Plane:
     install(plane)
     odd = changed(changed(JOB, "metadata.namespace", "default"), "spec.workload.template.kind", "Teapot")
     path = jobs("default", query="dryRun=All")
-    eventually("the policy refuses", lambda: "Teapot.batch" in refusal(plane.client(), "POST", path, odd))
+    eventually("the policy refuses", lambda: "batch/v1 Teapot" in refusal(plane.client(), "POST", path, odd))
     return plane
 
 
@@ -92,9 +93,9 @@ def test_each_kind_asks_for_its_own_right(guarded: Plane, namespace: str, kind: 
 @pytest.mark.parametrize(
     ("api_version", "kind", "said"),
     [
-        ("batch/v1", "CronJob", "kind CronJob.batch is not known, expected one of: Job.batch"),
-        ("v1", "Pod", "kind Pod. is not known"),
-        ("apps/v1", "Deployment", "kind Deployment.apps is not known"),
+        ("batch/v1", "CronJob", "spec.workload: kind batch/v1 CronJob, expected one of batch/v1 Job"),
+        ("v1", "Pod", "spec.workload: kind v1 Pod, expected one of batch/v1 Job"),
+        ("apps/v1", "Deployment", "kind apps/v1 Deployment, expected one of"),
     ],
 )
 def test_an_unknown_kind_is_refused_even_to_administrators(
@@ -102,6 +103,10 @@ def test_an_unknown_kind_is_refused_even_to_administrators(
 ) -> None:
     odd = {"template": {**TEMPLATE, "apiVersion": api_version, "kind": kind}}
     assert said in may(guarded.client(), namespace, odd)
+
+
+def test_what_runs_is_told_as_the_operator_tells_it() -> None:
+    assert ", ".join(RUN) == supported()
 
 
 def test_changing_the_workload_asks_again_and_nothing_else_does(guarded: Plane, namespace: str) -> None:
