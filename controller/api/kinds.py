@@ -28,5 +28,5 @@ KINDS: tuple[Kind, ...] = (
     Kind("batch.volcano.sh", "Job", "jobs"),
 )
 
-# What this version runs, as controller/workloads says it, which this layer cannot ask: a test holds them equal.
+# What this version runs, as controller/workloads says it. This layer may not ask there: a test compares them.
 RUN: tuple[str, ...] = ("batch/v1 Job",)

@@ -34,8 +34,9 @@ DEFAULT_INTERVAL_SECONDS = 15
 
 
 class Role(StrEnum):
-    """What a metric is to the decision. Primary: the score that is judged. Guardrail: must not get worse.
-    Proxy: what the run optimises (the reward model)."""
+    """What a metric is to the decision. Primary: the score that is judged. Guardrail: what should not get
+    worse. Proxy: what the run optimises (the reward model). Only the Primary metric's scores are read and
+    judged; the others tell readers of the spec what else there is to look at."""
 
     PRIMARY = "Primary"
     GUARDRAIL = "Guardrail"
@@ -107,7 +108,11 @@ class Metric(Spec):
         min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$", description="Value of the metric label."
     )
     direction: Direction = Field(default=Direction.MAXIMIZE, description="Which way is better.")
-    role: Role = Field(default=Role.PRIMARY, description="What it is to the decision.")
+    role: Role = Field(
+        default=Role.PRIMARY,
+        description="What it is to the decision. Only the Primary metric's scores are read and judged; "
+        "the others are recorded here and shown, no more.",
+    )
 
 
 if TYPE_CHECKING:

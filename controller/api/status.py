@@ -110,7 +110,7 @@ class Decision(Status):
     suspended_time: Timestamp | None = Field(default=None, description="When the workload was suspended.")
     pods_gone_time: Timestamp | None = Field(default=None, description="When its pods were gone or terminal.")
     handed_to: JobKeyText | None = Field(default=None, description="Who got the GPUs (namespace/name).")
-    handed_time: Timestamp | None = Field(default=None, description="When that job's pods were running.")
+    handed_time: Timestamp | None = Field(default=None, description="When that job was admitted to them.")
 
 
 class Admission(Status):
