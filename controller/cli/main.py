@@ -2,7 +2,7 @@
 
 import typer
 
-from controller.cli import replay, sim, version
+from controller.cli import replay, rules, sim, version
 
 app = typer.Typer(
     name="evalstop",
@@ -13,6 +13,7 @@ app = typer.Typer(
 )
 app.command("replay")(replay.replay)
 app.command("version")(version.version)
+app.add_typer(rules.app)
 app.add_typer(sim.app)
 
 

@@ -39,10 +39,13 @@ class Recent(NamedTuple):
 
 @cache
 def recents(window: int) -> tuple[Recent, ...]:
-    """The lengths that go with a reference of ``window`` evals: from a quarter of it to as long."""
+    """The lengths that go with a reference of ``window`` evals: from a third of it to as long.
+
+    Shorter ones add chances of a false stop and find little that the others do not.
+    """
     found = []
     for length in LENGTHS:
-        if window / 4 <= length <= window + 1:
+        if window <= 3 * length <= 3 * window:
             weights = tuple(2.0 * (i + 1) / (length * (length + 1)) for i in range(length))
             found.append(Recent(length, weights, math.sqrt(1.0 / window + sum(v * v for v in weights))))
     return tuple(found)

@@ -1,0 +1,210 @@
+"""`evalstop rules`: how stop rules do on a history of evals, and at which parameters they do best.
+
+Exit codes: 0 done, 2 the history or a rule cannot be used.
+"""
+
+from __future__ import annotations
+
+import json as json_module
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from sim.rules.evaluate import Judged, Row
+
+UNUSABLE = 2
+DEFAULTS = ("kDeclines", "drawdown", "cusum", "scan", "glr")
+
+app = typer.Typer(name="rules", help="Stop rules on histories of evals.", no_args_is_help=True)
+
+History = Annotated[
+    Path,
+    typer.Argument(
+        help="CSV (also .gz), JSONL or Parquet: series_id, step, eval; optional proxy, kl, stderr, n, label, "
+        "family, run, peak_step.",
+        exists=True,
+        dir_okay=False,
+        readable=True,
+    ),
+]
+Rules = Annotated[
+    list[str] | None,
+    typer.Option("--rule", help="NAME or NAME:param=value,…; modifiers follow after a +. May be repeated."),
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; nothing else goes there.")]
+Plot = Annotated[
+    Path | None,
+    typer.Option("--plot", help="Where to draw the curves (.svg, .png, .pdf); default: beside build/."),
+]
+NoPlot = Annotated[bool, typer.Option("--no-plot", help="Draw nothing.")]
+
+
+@app.command()
+def evaluate(
+    history: History, rule: Rules = None, json: Json = False, plot: Plot = None, no_plot: NoPlot = False
+) -> None:
+    """False stops, declines caught, time saved by each rule on a HISTORY."""
+    from sim import specs
+    from sim.rules import evaluate as evaluation
+
+    try:
+        judged = _read(history)
+        named = {text: specs.rule(text) for text in rule or DEFAULTS}
+    except (ValueError, OSError) as error:
+        raise _unusable(error) from None
+    stops = {text: evaluation.first_stops(spec, judged) for text, spec in named.items()}
+    found = [row for text in named for row in evaluation.rows(text, judged, stops[text])]
+    drawn = None if no_plot else _draw(plot, history, "evaluate", judged, stops)
+    _put_out(found, {"command": "evaluate", "history": str(history)}, json, drawn)
+
+
+@app.command()
+def tune(
+    history: History,
+    false_alarm: Annotated[
+        float, typer.Option(help="Share of healthy runs that may be stopped.", min=0.0001, max=0.5)
+    ] = 0.025,
+    rule: Annotated[
+        list[str] | None, typer.Option("--rule", help="Name of a rule to tune; default: all that can be.")
+    ] = None,
+    plateaus: Annotated[
+        bool, typer.Option("--plateaus", help="Runs labelled plateau count as healthy while choosing.")
+    ] = False,
+    json: Json = False,
+    plot: Plot = None,
+    no_plot: NoPlot = False,
+) -> None:
+    """Each rule at its best at a rate of false stops: chosen on half of a HISTORY, judged on the other."""
+    from sim.rules import evaluate as evaluation
+    from sim.rules import tune as tuning
+    from sim.rules import vector
+
+    try:
+        unknown = [name for name in rule or () if name not in vector.FORMS]
+        if unknown:
+            raise ValueError(
+                f"--rule: {unknown[0]!r} cannot be tuned, expected one of {', '.join(vector.FORMS)}"
+            )
+        judged = _read(history)
+        if not any(j.truth.label == "healthy" for j in judged):
+            raise ValueError(f"{history}: no healthy run in it, so no rate of false stops can be chosen")
+    except (ValueError, OSError) as error:
+        raise _unusable(error) from None
+    chosen_on, judged_on = tuning.halves(judged)
+    found: list[Row] = []
+    notes: list[dict[str, Any]] = []
+    stops = {}
+    for name in rule or DEFAULTS:
+        tuned = tuning.tune(name, chosen_on, false_alarm, plateaus=plateaus)
+        text = tuning.named(tuned)
+        stops[text] = evaluation.first_stops(tuned.spec, judged_on)
+        found += evaluation.rows(text, judged_on, stops[text])
+        notes.append({"rule": name, "parameters": dict(tuned.spec.rule.params), "bounded": not tuned.few})
+    if any(not n["bounded"] for n in notes):
+        typer.echo(
+            f"too few healthy runs to bound the rate of false stops at {false_alarm:g}: "
+            "only the observed rate keeps to it",
+            err=True,
+        )
+    drawn = None if no_plot else _draw(plot, history, "tune", judged_on, stops)
+    head = {"command": "tune", "history": str(history), "false_alarm": false_alarm, "tuned": notes}
+    _put_out(found, head, json, drawn)
+
+
+@app.command()
+def generate(
+    out: Annotated[Path, typer.Argument(help="File to write (.csv).", dir_okay=False)],
+    family: Annotated[str, typer.Option(help="Curve family of the simulator.")] = "linear",
+    evals: Annotated[int, typer.Option(help="Evals of each run.", min=2, max=10_000)] = 50,
+    noise: Annotated[float, typer.Option(help="Standard deviation of one eval.", min=0.0, max=10.0)] = 0.05,
+    runs: Annotated[int, typer.Option(help="Runs of each kind.", min=1, max=100_000)] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed.", min=0)] = 0,
+    stderr: Annotated[bool, typer.Option("--stderr", help="With the true noise as standard errors.")] = False,
+) -> None:
+    """Write a history of generated runs: declining, healthy and flat ones; print the oracle's power."""
+    import csv
+
+    from sim.rules import families
+    from sim.workloads.curves import FAMILIES
+
+    if family not in FAMILIES:
+        raise _unusable(
+            ValueError(f"--family: {family!r} is not known, expected one of {', '.join(FAMILIES)}")
+        )
+    drawn = families.draw(family, evals=evals, noise=noise, runs=runs, seed=seed, reported=stderr)
+    with out.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("series_id", "run", "family", "label", "step", "eval", "stderr", "peak_step"))
+        for s in drawn.series:
+            for step, score, error in zip(s.steps, s.scores, s.stderrs, strict=True):
+                peak = "" if s.peak_step is None else f"{s.peak_step:g}"
+                writer.writerow((s.id, s.run, s.family, s.label, f"{step:g}", repr(score), error or "", peak))
+    typer.echo(f"{out}: {len(drawn.series)} runs of {evals} evals", err=True)
+    if noise > 0:
+        typer.echo(
+            f"oracle (peak, level, curve and noise known, .025): {families.oracle(drawn, noise):.3f} caught"
+        )
+
+
+def _read(history: Path) -> list[Judged]:
+    from sim.rules import evaluate as evaluation
+    from sim.rules.history import read
+
+    return evaluation.judge(read(history))
+
+
+def _unusable(error: Exception) -> typer.Exit:
+    typer.echo(f"evalstop rules: {error}", err=True)
+    return typer.Exit(UNUSABLE)
+
+
+def _draw(plot: Path | None, history: Path, command: str, judged: Sequence[Judged], stops: Any) -> Path:
+    from sim.rules.plot import draw
+
+    path = plot or Path("build") / f"rules-{command}-{history.name.split('.')[0]}.svg"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draw(path, judged, stops)
+    return path
+
+
+def _put_out(found: Sequence[Row], head: dict[str, Any], json: bool, drawn: Path | None) -> None:
+    if drawn is not None:
+        typer.echo(f"curves drawn: {drawn}", err=True)
+    if json:
+        document = {**head, "plot": str(drawn) if drawn else None, "rows": [row.as_dict() for row in found]}
+        typer.echo(json_module.dumps(document, allow_nan=False))
+        return
+    for line in table(found):
+        typer.echo(line)
+
+
+def table(found: Sequence[Row]) -> list[str]:
+    """Rows as text; shares in per cent with their 95 % intervals."""
+    head = ("rule", "family", "healthy", "false stops %", "plateau %", "declining", "caught %", "premature %")
+    lines = [(*head, "saved", "delay")]
+    for r in found:
+        lines.append(
+            (
+                r.rule,
+                r.family,
+                str(r.healthy),
+                _percent(r.false_stops, r.intervals["false_stops"]),
+                _percent(r.plateau_stops, r.intervals["plateau_stops"]) if r.plateaus else "-",
+                str(r.declining),
+                _percent(r.caught, r.intervals["caught"]) if r.declining else "-",
+                _percent(r.premature, r.intervals["premature"]) if r.declining else "-",
+                f"{r.saved:.3f}" if r.declining else "-",
+                f"{r.delay:.1f}" if r.delay == r.delay else "-",
+            )
+        )
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    return ["  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+
+
+def _percent(value: float, interval: tuple[float, float]) -> str:
+    if value != value:
+        return "-"
+    return f"{100 * value:.1f} [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]"

@@ -1,0 +1,196 @@
+"""How rules would have done on a history: false stops, declines caught, what that saved, with intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import beta  # type: ignore[import-untyped, unused-ignore]
+
+from controller.policy.types import EvalPoint, Verb
+from sim.foresight import RuleSpec
+from sim.rules import vector
+from sim.rules.history import Series
+from sim.rules.truth import Truth, truth
+
+RESAMPLES = 1000
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A series with its truth, ready to be shown to rules."""
+
+    series: Series
+    truth: Truth
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One rule on one family. Shares are of the runs they are about; intervals are 95 %."""
+
+    rule: str
+    family: str
+    runs: int
+    healthy: int
+    plateaus: int
+    declining: int
+    ambiguous: int
+    false_stops: float  # of healthy runs
+    plateau_stops: float  # of runs labelled plateau
+    caught: float  # of declining runs, stopped at their peak or later
+    premature: float  # of declining runs, stopped before it
+    saved: float  # mean share of the time after the peak, 0 for a run not caught
+    delay: float  # mean evals from peak to stop, of those caught
+    intervals: dict[str, tuple[float, float]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values; what is not defined (no such runs) is null."""
+        out: dict[str, Any] = {}
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if isinstance(value, float) and math.isnan(value):
+                value = None
+            out[name] = value
+        out["intervals"] = {
+            k: [None if math.isnan(x) else x for x in pair] for k, pair in self.intervals.items()
+        }
+        return out
+
+
+def judge(series: Iterable[Series]) -> list[Judged]:
+    return [Judged(s, truth(s)) for s in series if s.scores]
+
+
+def matrices(judged: Sequence[Judged]) -> list[tuple[npt.NDArray[np.int64], vector.Evals]]:
+    """The series as matrices, of similar lengths together: (rows, evals) pairs."""
+    order = sorted(range(len(judged)), key=lambda i: len(judged[i].series.scores))
+    chunks: list[list[int]] = []
+    for i in order:
+        length = len(judged[i].series.scores)
+        if chunks and length <= 1.3 * len(judged[chunks[-1][0]].series.scores) and len(chunks[-1]) < 4096:
+            chunks[-1].append(i)
+        else:
+            chunks.append([i])
+    out = []
+    for chunk in chunks:
+        longest = max(len(judged[i].series.scores) for i in chunk)
+        scores = np.full((len(chunk), longest), np.nan)
+        stderrs = np.full((len(chunk), longest), np.nan)
+        for row, i in enumerate(chunk):
+            s = judged[i].series
+            scores[row, : len(s.scores)] = s.scores
+            stderrs[row, : len(s.scores)] = [math.nan if e is None else e for e in s.stderrs]
+        out.append((np.asarray(chunk), vector.Evals(scores, stderrs)))
+    return out
+
+
+def first_stops(spec: RuleSpec, judged: Sequence[Judged]) -> npt.NDArray[np.int64]:
+    """Index of the first STOP of each series, -1: none; vectorised where there is a form."""
+    stops = np.full(len(judged), -1, dtype=np.int64)
+    if vector.covers(spec):
+        for rows, evals in matrices(judged):
+            stops[rows] = vector.first_stops(spec, evals)
+        return stops
+    for i, one in enumerate(judged):
+        rule = spec.make()
+        state = rule.initial()
+        s = one.series
+        for number, (step, score, stderr) in enumerate(zip(s.steps, s.scores, s.stderrs, strict=True)):
+            state, verdict = rule.observe(state, EvalPoint(int(step), score, stderr=stderr))
+            if verdict.verb is Verb.STOP:
+                stops[i] = number
+                break
+    return stops
+
+
+def rows(name: str, judged: Sequence[Judged], stops: npt.NDArray[np.int64], seed: int = 0) -> list[Row]:
+    """A row for each family, and one for all if there are several."""
+    families = list(dict.fromkeys(j.series.family for j in judged))
+    out = []
+    for family in [*families, *([ALL] if len(families) > 1 else [])]:
+        chosen = [i for i, j in enumerate(judged) if family in (ALL, j.series.family)]
+        out.append(_row(name, family, [judged[i] for i in chosen], stops[chosen], seed))
+    return out
+
+
+def _row(name: str, family: str, judged: Sequence[Judged], stops: npt.NDArray[np.int64], seed: int) -> Row:
+    label = np.array([j.truth.label for j in judged])
+    peak = np.array([j.truth.peak for j in judged])
+    healthy, plateau, declining = label == "healthy", label == "plateau", label == "declining"
+    stopped = stops >= 0
+    caught = declining & stopped & (stops >= peak)
+    premature = declining & stopped & (stops < peak)
+    saved = np.array([_saved(j, s) for j, s in zip(judged, stops, strict=True)]) * caught
+    delay = np.where(caught, stops - peak, 0)
+    parts = {
+        "false_stops": (healthy & stopped, healthy),
+        "plateau_stops": (plateau & stopped, plateau),
+        "caught": (caught, declining),
+        "premature": (premature, declining),
+        "saved": (saved, declining),
+        "delay": (delay, caught),
+    }
+    values = {k: _share(float(np.sum(a)), float(np.sum(b))) for k, (a, b) in parts.items()}
+    return Row(
+        rule=name,
+        family=family,
+        runs=len(judged),
+        healthy=int(healthy.sum()),
+        plateaus=int(plateau.sum()),
+        declining=int(declining.sum()),
+        ambiguous=int((label == "ambiguous").sum()),
+        intervals=_intervals(parts, [j.series.run for j in judged], seed),
+        **values,
+    )
+
+
+def _saved(one: Judged, stop: int) -> float:
+    steps = one.series.steps
+    left = steps[-1] - steps[one.truth.peak]
+    return (steps[-1] - steps[stop]) / left if left > 0 and stop >= 0 else 0.0
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else math.nan
+
+
+def _intervals(
+    parts: dict[str, tuple[Any, Any]], runs: Sequence[str], seed: int
+) -> dict[str, tuple[float, float]]:
+    """95 % intervals: bootstrapped by run and, for counts, at least as wide as the exact binomial one."""
+    _, group = np.unique(np.asarray(runs), return_inverse=True)
+    count = int(group.max()) + 1 if len(group) else 0
+    random = np.random.default_rng(seed)
+    weights = random.multinomial(count, np.full(count, 1.0 / count), size=RESAMPLES) if count else None
+    out = {}
+    for name, (part, whole) in parts.items():
+        if weights is None or not np.sum(whole):
+            out[name] = (math.nan, math.nan)
+            continue
+        top = weights @ np.bincount(group, np.asarray(part, dtype=float), count)
+        bottom = weights @ np.bincount(group, np.asarray(whole, dtype=float), count)
+        ratio = top[bottom > 0] / bottom[bottom > 0]
+        low, high = (float(x) for x in np.quantile(ratio, (0.025, 0.975)))
+        if name not in ("saved", "delay"):
+            exact = exact_interval(int(np.sum(part)), int(np.sum(whole)))
+            low, high = min(low, exact[0]), max(high, exact[1])
+        out[name] = (low, high)
+    return out
+
+
+def exact_interval(hits: int, trials: int, level: float = 0.95) -> tuple[float, float]:
+    """Clopper and Pearson's interval of a share."""
+    tail = (1.0 - level) / 2.0
+    low = float(beta.ppf(tail, hits, trials - hits + 1)) if hits else 0.0
+    high = float(beta.ppf(1.0 - tail, hits + 1, trials - hits)) if hits < trials else 1.0
+    return low, high
+
+
+def upper_bound(hits: int, trials: int, level: float = 0.95) -> float:
+    """One-sided exact upper bound of a share; 1 without trials."""
+    return float(beta.ppf(level, hits + 1, trials - hits)) if hits < trials else 1.0

@@ -1,0 +1,60 @@
+"""Curves with the stops on them: a few runs of each label, one mark for each rule's stop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+from sim.rules.evaluate import Judged
+
+PER_LABEL = 4
+LABELS = ("declining", "healthy", "plateau", "ambiguous")
+MARKS = "ovs^DPX*"
+
+
+def draw(path: Path, judged: Sequence[Judged], stops: Mapping[str, Any]) -> None:
+    """Write the picture; the suffix of ``path`` chooses the format."""
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    shown = [
+        (label, [i for i, j in enumerate(judged) if j.truth.label == label][:PER_LABEL]) for label in LABELS
+    ]
+    shown = [(label, rows) for label, rows in shown if rows]
+    figure, grid = pyplot.subplots(
+        len(shown), PER_LABEL, figsize=(4 * PER_LABEL, 2.6 * len(shown)), squeeze=False, layout="constrained"
+    )
+    for line, (label, rows) in zip(grid, shown, strict=True):
+        for axes in line[len(rows) :]:
+            axes.set_visible(False)
+        for axes, row in zip(line, rows, strict=False):
+            one = judged[row]
+            axes.plot(one.series.steps, one.series.scores, color="0.55", linewidth=1.0)
+            axes.set_title(f"{label}: {one.series.id[-44:]}", fontsize=8)
+            axes.tick_params(labelsize=7)
+            if label == "declining":
+                axes.axvline(one.series.steps[one.truth.peak], color="0.3", linestyle=":", linewidth=1.0)
+            for number, (rule, first) in enumerate(stops.items()):
+                at = int(first[row])
+                if at >= 0:
+                    axes.plot(
+                        one.series.steps[at],
+                        one.series.scores[at],
+                        MARKS[number % len(MARKS)],
+                        color=f"C{number}",
+                        markersize=7,
+                        label=rule.partition(":")[0],
+                    )
+    handles: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(name, handle)
+    if handles:
+        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=8, fontsize=8)
+    figure.supxlabel("step", fontsize=9)
+    figure.supylabel("eval (dotted: the peak)", fontsize=9)
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)

@@ -1,0 +1,194 @@
+"""Each rule at its best at a given rate of false stops, chosen on one half of a history, judged on the other.
+
+For each rule and each of its windows the lowest threshold is taken at which the upper confidence bound on the
+share of healthy runs stopped keeps to the target; with too few healthy runs for that (fewer than about 3 /
+target), the observed share does. Of those, the one that saves the most of the time after the peak is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from controller.policy.params import build
+from controller.policy.stopping import RULES
+from controller.policy.types import PolicySpec
+from sim.foresight import RuleSpec
+from sim.rules import truth as truths
+from sim.rules import vector
+from sim.rules.evaluate import Judged, matrices, upper_bound
+
+CONFIDENCE = 0.999  # of the bound while choosing: a margin for having chosen
+WINDOWS = (1, 2, 3, 5, 8, 12, 16)
+FLEET_WEIGHT = 64.0  # degrees of freedom of the fleet's noise, where it is used
+SINGLE_LOOK = {
+    "kDeclines": "k",
+    "drawdown": "sigmas",
+    "cusum": "threshold",
+    "scan": "threshold",
+    "glr": "alpha",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """A rule with the parameters chosen, and what they did on the half they were chosen on."""
+
+    spec: RuleSpec
+    false_stops: float
+    saved: float
+    few: bool  # too few healthy runs to bound the rate
+
+
+def halves(judged: Sequence[Judged]) -> tuple[list[Judged], list[Judged]]:
+    """Two halves that share no run; alternate within each label and family, so that they are alike."""
+    seen: dict[tuple[str, str], int] = {}
+    side: dict[str, int] = {}
+    for one in judged:
+        if one.series.run not in side:
+            key = (one.series.family, one.truth.label)
+            seen[key] = seen.get(key, 0) + 1
+            side[one.series.run] = seen[key] % 2
+    return (
+        [j for j in judged if side[j.series.run] == 1],
+        [j for j in judged if side[j.series.run] == 0],
+    )
+
+
+def fleet_noise(judged: Sequence[Judged]) -> float:
+    """Median noise of the runs' evals; 0 where the trainers report it themselves, or there is none."""
+    if any(e is not None for j in judged for e in j.series.stderrs):
+        return 0.0
+    found = [s for j in judged if (s := truths.sigma(j.series)) > 0.0]
+    return float(f"{np.median(found):.3g}") if found else 0.0
+
+
+def tune(rule: str, judged: Sequence[Judged], target: float, *, plateaus: bool = False) -> Tuned:
+    """The rule's best parameters at no more than ``target`` false stops per healthy run.
+
+    Args:
+        plateaus: whether runs labelled plateau count as healthy.
+    """
+    healthy = np.array([j.truth.label in ("healthy", *(("plateau",) if plateaus else ())) for j in judged])
+    declining = np.array([j.truth.label == "declining" for j in judged])
+    few = upper_bound(0, int(healthy.sum()), CONFIDENCE) > target
+    chunks = matrices(judged)
+    best: Tuned | None = None
+    for params in _candidates(
+        rule, fleet_noise(judged), max((len(j.series.scores) for j in judged), default=1)
+    ):
+        form = vector.FORMS[rule]
+        checked = build(RULES[rule].params, params, rule)
+        levels = [(rows, form.levels(evals, checked)) for rows, evals in chunks]
+        highest = np.full(len(judged), -np.inf)
+        for rows, level in levels:
+            highest[rows] = np.fmax.reduce(np.fmax(level, -np.inf), axis=1)
+        cut = _cut(highest[healthy], target, few)
+        spec = _with_cut(rule, params, cut)
+        if spec is None:
+            continue
+        exact = form.cut(build(RULES[rule].params, spec.rule.params, rule))
+        stops = np.full(len(judged), -1, dtype=np.int64)
+        for rows, level in levels:
+            stops[rows] = vector.crossing(level, exact)
+        saved = _mean_saved(judged, stops, declining)
+        rate = float((stops[healthy] >= 0).mean()) if healthy.any() else math.nan
+        if best is None or saved > best.saved:
+            best = Tuned(spec, rate, saved, few)
+    assert best is not None  # every rule has candidates, and the highest cut is always allowed
+    return best
+
+
+def _candidates(rule: str, fleet: float, longest: int) -> Iterator[dict[str, Any]]:
+    """Everything but the threshold."""
+    noises: list[dict[str, Any]] = [{}]
+    if fleet:
+        noises.append({"usual_noise": fleet, "usual_noise_weight": FLEET_WEIGHT})
+    for usual in noises:
+        if rule == "kDeclines":
+            for sigmas in (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0):
+                if sigmas or not usual:
+                    yield {"min_delta_sigmas": sigmas, **(usual if sigmas else {})}
+        elif rule == "cusum":
+            for window in (w for w in WINDOWS if w <= max(1, longest // 2)):
+                for allowance in (0.25, 0.5, 1.0, 1.5):
+                    yield {"window": window, "allowance": allowance, **usual}
+        else:
+            fixed: dict[str, Any] = {}
+            if rule == "drawdown":
+                fixed = {"max_drop": 0.0, "sigmas": 1.0}  # any: the cut replaces it
+            elif rule == "glr":
+                fixed = {"horizon": longest}
+            for window in (w for w in WINDOWS if w <= max(1, longest // 2)):
+                yield {"window": window, **fixed, **usual}
+
+
+def _cut(highest: npt.NDArray[np.float64], target: float, few: bool) -> float:
+    """The lowest level above which no more healthy runs go than the target allows."""
+    count = len(highest)
+    if not count:
+        return 0.0
+    allowed = int(target * count)
+    if not few:
+        while allowed > 0 and upper_bound(allowed, count, CONFIDENCE) > target:
+            allowed -= 1
+    ordered = np.sort(highest)[::-1]
+    return float(ordered[allowed]) if allowed < count else -math.inf
+
+
+def _with_cut(rule: str, params: dict[str, Any], cut: float) -> RuleSpec | None:
+    """The rule whose level is ``cut``, rounded upwards to four digits; None: out of its bounds."""
+    field = SINGLE_LOOK[rule]
+    if rule == "kDeclines":
+        value: Any = max(1, math.floor(max(cut, 0.0)) + 1)
+        if value > 100:
+            return None
+    elif rule == "glr":
+        value = min(0.5, _down(math.exp(-max(cut, 0.0))))
+        if value < 1e-9:
+            return None
+    else:
+        value = _up(max(cut, 0.01))
+        if value > {"scan": 50.0, "drawdown": 100.0, "cusum": 10_000.0}[rule]:
+            return None
+    return RuleSpec(PolicySpec(rule, {**params, field: value}))
+
+
+def _up(value: float) -> float:
+    unit = 10.0 ** (math.floor(math.log10(value)) - 3)
+    return float(f"{math.ceil(value / unit) * unit:.4g}")
+
+
+def _down(value: float) -> float:
+    unit = 10.0 ** (math.floor(math.log10(value)) - 3)
+    return float(f"{math.floor(value / unit) * unit:.4g}")
+
+
+def _mean_saved(
+    judged: Sequence[Judged], stops: npt.NDArray[np.int64], declining: npt.NDArray[np.bool_]
+) -> float:
+    total, count = 0.0, 0
+    for one, stop, counts in zip(judged, stops.tolist(), declining.tolist(), strict=True):
+        if not counts:
+            continue
+        count += 1
+        steps, peak = one.series.steps, one.truth.peak
+        if stop >= peak and steps[-1] > steps[peak]:
+            total += (steps[-1] - steps[stop]) / (steps[-1] - steps[peak])
+    return total / count if count else 0.0
+
+
+def named(tuned: Tuned) -> str:
+    """``scan:threshold=2.4,window=12``: as `evalstop` takes it."""
+    return text(tuned.spec.rule)
+
+
+def text(spec: PolicySpec) -> str:
+    """A rule as text, as `sim.specs.rule` reads it."""
+    shown = ",".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in spec.params.items())
+    return f"{spec.name}:{shown}" if shown else spec.name

@@ -1,0 +1,225 @@
+"""Stop rules over whole matrices of evals, for sweeps and tuning: rows are runs, columns evals.
+
+Each form gives a *level* for every eval: the rule with threshold c stops at the first eval whose level is
+above c. So all thresholds of a rule are judged at once. A property test holds `first_stops` equal to the
+streaming rules (`controller.policy.stopping`), which are the ones that count. Rows may end early: NaN from
+there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import log_ndtr  # type: ignore[import-untyped, unused-ignore]
+
+from controller.policy.params import build
+from controller.policy.stopping import RULES, glr, noise, windows
+from controller.policy.stopping.warmup import WarmUp, WarmUpParams
+from sim.foresight import RuleSpec
+
+Matrix = npt.NDArray[np.float64]
+
+
+NEWTON_STEPS = 30  # from above, on a convex function: a fifth at worst is taken off in each, then quadratic
+
+
+class Evals(NamedTuple):
+    """Scores and reported standard errors (NaN: none), both (runs, evals)."""
+
+    scores: Matrix
+    stderrs: Matrix
+
+
+class NoiseLevels(NamedTuple):
+    """Noise of one eval as known at each eval (NaN: unknown) and its degrees of freedom."""
+
+    sigma: Matrix
+    freedom: Matrix
+
+
+def noise_levels(evals: Evals, usual: float, weight: float) -> NoiseLevels:
+    """`noise.estimate` after every eval."""
+    scores, stderrs = evals
+    runs, count = scores.shape
+    mean = np.zeros(runs)
+    sigma, freedom = np.full((runs, count), np.nan), np.full((runs, count), np.nan)
+    reported = np.where(stderrs > 0.0, stderrs, np.nan)
+    reports = np.cumsum(~np.isnan(reported), axis=1)
+    square = np.cumsum(np.where(np.isnan(reported), 0.0, reported) ** 2, axis=1) / np.maximum(reports, 1)
+    for t in range(count):
+        differences = max(0, t - 1)
+        if t >= 2:
+            size = np.abs(scores[:, t] - 2.0 * scores[:, t - 1] + scores[:, t - 2])
+            if differences - 1 >= noise.CAP_FROM:
+                size = np.where(mean > 0.0, np.minimum(size, noise.CAP * mean), size)
+            mean = mean + (size - mean) / differences
+        own = differences * noise.FREEDOM_PER_DIFFERENCE
+        variance, known = (mean * noise.FROM_MEAN) ** 2, own
+        if usual > 0.0:
+            variance = (own * variance + weight * usual * usual) / (own + weight)
+            known = own + weight
+        if known >= noise.LEAST_FREEDOM:
+            sigma[:, t] = np.where(variance > 0.0, np.sqrt(variance), np.nan)
+            freedom[:, t] = known
+    seen = reports > 0
+    return NoiseLevels(np.where(seen, np.sqrt(square), sigma), np.where(seen, np.inf, freedom))
+
+
+def unwiden(z: Matrix, freedom: Matrix) -> Matrix:
+    """The threshold that `noise.widen` makes ``z`` of: its inverse, by Newton's method; NaN stays."""
+    target = np.maximum(z, 0.0)
+    a, b = 1.0 / (4.0 * freedom), 1.0 / (96.0 * freedom * freedom)
+    h = target.copy()
+    for _ in range(NEWTON_STEPS):
+        value = h + a * (h**3 + h) + b * (5.0 * h**5 + 16.0 * h**3 + 3.0 * h)
+        slope = 1.0 + a * (3.0 * h * h + 1.0) + b * (25.0 * h**4 + 48.0 * h * h + 3.0)
+        h = h - (value - target) / slope
+    return np.where(z > 0.0, h, z)
+
+
+def falls(scores: Matrix, window: int, stride: int) -> Matrix:
+    """`windows.observe` after every eval: the largest z times sigma, -inf while there is none."""
+    runs, count = scores.shape
+    x = (scores - scores[:, :1]).astype(np.float32).astype(np.float64)
+    out = np.full((runs, count), -np.inf)
+    if count < window:
+        return out
+    means = np.lib.stride_tricks.sliding_window_view(x, window, axis=1).mean(axis=2)
+    ends = np.arange(window, count + 1)
+    means = np.where(ends % stride == 0, means, -np.inf)
+    highest = np.maximum.accumulate(np.where(np.isnan(means), -np.inf, means), axis=1)
+    for kind in windows.recents(window):
+        first = window + kind.length  # evals seen when it can first be formed
+        if first > count:
+            continue
+        newest = np.lib.stride_tricks.sliding_window_view(x, kind.length, axis=1) @ np.asarray(kind.weights)
+        z = (highest[:, : count - first + 1] - newest[:, window:]) / kind.spread
+        out[:, first - 1 :] = np.fmax(out[:, first - 1 :], z)
+    found: Matrix = np.where(np.isnan(x), np.nan, out)
+    return found
+
+
+def _scan(evals: Evals, p: Any) -> Matrix:
+    known = noise_levels(evals, p.usual_noise, p.usual_noise_weight)
+    fall = falls(evals.scores, p.window, 1)
+    level = unwiden(np.where(np.isfinite(fall), fall / known.sigma, np.nan), known.freedom)
+    return np.where(fall > p.min_drop, level, -np.inf)
+
+
+def _glr(evals: Evals, p: Any) -> Matrix:
+    """Minus the log of the smallest alpha that would have stopped here."""
+    known = noise_levels(evals, p.usual_noise, p.usual_noise_weight)
+    stride = glr.stride_of(p.window)
+    fall = falls(evals.scores, p.window, stride)
+    z = unwiden(np.where(np.isfinite(fall), fall / known.sigma, np.nan), known.freedom)
+    count = evals.scores.shape[1]
+    spent = np.full(count, np.nan)  # log of pairs over the share of alpha that this eval may spend
+    for seen in range(1, count + 1):
+        pairs = windows.comparisons(seen, p.window, stride)
+        if pairs:
+            share = (
+                glr.WITHIN_HORIZON / p.horizon
+                if seen <= p.horizon
+                else (1.0 - glr.WITHIN_HORIZON) * 6.0 / (math.pi * (seen - p.horizon)) ** 2
+            )
+            spent[seen - 1] = math.log(pairs / share)
+    level: Matrix = -(log_ndtr(-z) + spent)
+    return level
+
+
+def _cusum(evals: Evals, p: Any) -> Matrix:
+    known = noise_levels(evals, p.usual_noise, p.usual_noise_weight)
+    runs, count = evals.scores.shape
+    x = (evals.scores - evals.scores[:, :1]).astype(np.float32).astype(np.float64)
+    total, best = np.zeros(runs), np.full(runs, np.nan)
+    level = np.full((runs, count), -np.inf)
+    for t in range(count):
+        step = (best - x[:, t]) / known.sigma[:, t]
+        counted = ~np.isnan(step)
+        total = np.where(counted, np.maximum(0.0, total + np.nan_to_num(step) - p.allowance), total)
+        level[:, t] = np.where(counted, total, -np.inf)
+        if t + 1 >= p.window:
+            best = np.fmax(best, x[:, t + 1 - p.window : t + 1].mean(axis=1))
+    return level
+
+
+def _drawdown(evals: Evals, p: Any) -> Matrix:
+    x = evals.scores
+    if p.sigmas:
+        x = (x - x[:, :1]).astype(np.float32).astype(np.float64)
+    runs, count = x.shape
+    drop = np.full((runs, count), np.nan)
+    if count >= p.window:
+        means = np.lib.stride_tricks.sliding_window_view(x, p.window, axis=1).mean(axis=2)
+        drop[:, p.window - 1 :] = np.fmax.accumulate(means, axis=1) - means
+    if not p.sigmas:
+        return np.where(np.isnan(drop), -np.inf, drop)
+    known = noise_levels(evals, p.usual_noise, p.usual_noise_weight)
+    z = (drop - p.max_drop) / (known.sigma * math.sqrt(2.0 / p.window))
+    level: Matrix = np.nan_to_num(unwiden(z, known.freedom), nan=-np.inf)
+    return level
+
+
+def _k_declines(evals: Evals, p: Any) -> Matrix:
+    scores = evals.scores
+    floor = np.full(scores.shape, p.min_delta)
+    if p.min_delta_sigmas:
+        known = noise_levels(evals, p.usual_noise, p.usual_noise_weight)
+        widened = _widen(p.min_delta_sigmas, known.freedom) * known.sigma * math.sqrt(2.0)
+        floor = np.where(np.isnan(widened), np.inf, np.maximum(p.min_delta, widened))
+    streak = np.zeros(scores.shape)
+    for t in range(1, scores.shape[1]):
+        declined = scores[:, t - 1] - scores[:, t] > floor[:, t]
+        streak[:, t] = np.where(declined, streak[:, t - 1] + 1.0, 0.0)
+    return streak
+
+
+def _widen(z: float, freedom: Matrix) -> Matrix:
+    first, second = (z * z + 1.0) * z / 4.0, ((5.0 * z * z + 16.0) * z * z + 3.0) * z / 96.0
+    return z + first / freedom + second / (freedom * freedom)
+
+
+class Form(NamedTuple):
+    """``levels(evals, params)``; ``cut(params)``: the level above which the rule with these params stops."""
+
+    levels: Callable[[Evals, Any], Matrix]
+    cut: Callable[[Any], float]
+
+
+FORMS: dict[str, Form] = {
+    "kDeclines": Form(_k_declines, lambda p: p.k - 0.5),
+    "drawdown": Form(_drawdown, lambda p: p.sigmas if p.sigmas else p.max_drop),
+    "scan": Form(_scan, lambda p: p.threshold),
+    "glr": Form(_glr, lambda p: -math.log(p.alpha)),
+    "cusum": Form(_cusum, lambda p: p.threshold),
+}
+
+
+def covers(spec: RuleSpec) -> bool:
+    """Whether this rule and its modifiers have a vectorised form."""
+    return spec.rule.name in FORMS and all(m.name == WarmUp.name for m in spec.modifiers)
+
+
+def first_stops(spec: RuleSpec, evals: Evals) -> npt.NDArray[np.int64]:
+    """Index of the first STOP of each run, -1 where there is none.
+
+    Raises:
+        ParamError: a parameter does not exist or is out of bounds.
+    """
+    spec.make()
+    params = build(RULES[spec.rule.name].params, spec.rule.params, spec.rule.name)
+    form = FORMS[spec.rule.name]
+    level = form.levels(evals, params)
+    warm_ups = [build(WarmUpParams, m.params, m.name).min_evals for m in spec.modifiers]
+    return crossing(level, form.cut(params), max(warm_ups, default=1))
+
+
+def crossing(level: Matrix, cut: float, min_evals: int = 1) -> npt.NDArray[np.int64]:
+    """First eval of each run whose level is above ``cut``, from the ``min_evals``-th on; -1: none."""
+    above = level > cut  # NaN is not
+    above[:, : min_evals - 1] = False
+    return np.where(above.any(axis=1), above.argmax(axis=1), -1)
