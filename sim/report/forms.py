@@ -42,7 +42,8 @@ def number(value: float | int | str | None, form: str) -> str:
         case "p":
             return f"{value:.3f}" if value >= 0.001 else f"{value:.0e}"
         case _:
-            return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}"
+            whole = isinstance(value, int) or abs(value) >= 1000.0
+            return f"{value:,.0f}" if whole else f"{value:.4g}"
 
 
 def duration(seconds: float) -> str:

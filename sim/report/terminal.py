@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import monotonic
 
 from rich.console import Console
 from rich.progress import (
@@ -39,16 +40,24 @@ def show(findings: Findings, console: Console | None = None) -> None:
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr; call it with how much is done and how much there is."""
-    bar = Progress(
+    """A bar on stderr, or a line where that is no terminal; call it with trials done and in all."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        began, counts = monotonic(), [0]
+
+        def count(done: int, total: int) -> None:
+            counts[0] = total
+
+        yield count
+        print(f"{title}: {counts[0]} trials in {monotonic() - began:.1f} s", file=sys.stderr)
+        return
+    columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
     )
-    with bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
