@@ -9,6 +9,11 @@ API_VERSION = f"{GROUP}/{VERSION}"
 
 GPU_RESOURCE = "nvidia.com/gpu"
 
+# Taint on the nodes of a GPUPool; its value is the pool.
+POOL_TAINT = f"{GROUP}/pool"
+# Kueue's label that names the queue of a workload.
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+
 # Labels on everything the operator creates for an RLHFJob (child workload, its pods, ConfigMap, access Jobs).
 LABEL_JOB = f"{GROUP}/job"
 LABEL_COMPONENT = f"{GROUP}/component"  # workload | run | access

@@ -9,7 +9,7 @@ from controller.checkpoints.jobs import AccessSettings, access_job, parse_result
 from controller.policy.jobs import AccessView, StartAccess
 from deploy.local.plane import Plane
 
-QUEUE = workloads.QUEUE_LABEL
+QUEUE = names.QUEUE_LABEL
 KUEUE_API = "kueue.x-k8s.io/v1beta2"
 API_VERSIONS = {  # of the kinds that tests ask for by name; of others: v1
     "Job": "batch/v1",

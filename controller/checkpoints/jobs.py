@@ -21,7 +21,6 @@ from controller.policy.jobs import AccessView, Operation, StartAccess
 Object = Mapping[str, Any]
 
 ANNOTATION_REQUEST_ID = f"{names.GROUP}/request-id"
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 COMPONENT = "access"
 CONTAINER = "access"
 NAME_LIMIT = 63  # characters: the name becomes a label value of the pods
@@ -173,8 +172,8 @@ def release_patch(job: Object) -> dict[str, Any]:
     Applying it again changes nothing. It carries the Job's uid, so that no namesake is meant by it.
     """
     metadata: dict[str, Any] = {"uid": job["metadata"]["uid"], "ownerReferences": []}
-    if QUEUE_LABEL in (job["metadata"].get("labels") or {}):
-        metadata["labels"] = {QUEUE_LABEL: None}
+    if names.QUEUE_LABEL in (job["metadata"].get("labels") or {}):
+        metadata["labels"] = {names.QUEUE_LABEL: None}
     return {"metadata": metadata, "spec": {"suspend": False}}
 
 
@@ -306,7 +305,7 @@ def _pod_security(trainer: Object, first: Object) -> dict[str, Any]:
 
 def _tolerations(trainer: Object) -> list[Object]:
     """The trainer's own, and those of pools: a node with the trainer's volume is a pool's node."""
-    pool = {"key": f"{names.GROUP}/pool", "operator": "Exists"}
+    pool = {"key": names.POOL_TAINT, "operator": "Exists"}
     return [*(t for t in trainer.get("tolerations") or () if t != pool), pool]
 
 

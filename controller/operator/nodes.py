@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from controller import names, workloads
-from controller.workloads.running import POOL_TAINT
 
 Object = Mapping[str, Any]
 
@@ -73,11 +72,11 @@ def wanted_taints(node: Object, pool: str | None) -> list[dict[str, Any]] | None
     Only the pool's taint is ours; all others stay as they are, in their order.
     """
     taints = list((node.get("spec") or {}).get("taints") or ())
-    ours = [t for t in taints if t.get("key") == POOL_TAINT]
-    wanted = [] if pool is None else [{"key": POOL_TAINT, "value": pool, "effect": "NoSchedule"}]
+    ours = [t for t in taints if t.get("key") == names.POOL_TAINT]
+    wanted = [] if pool is None else [{"key": names.POOL_TAINT, "value": pool, "effect": "NoSchedule"}]
     if [_core(t) for t in ours] == wanted:
         return None
-    return [t for t in taints if t.get("key") != POOL_TAINT] + wanted
+    return [t for t in taints if t.get("key") != names.POOL_TAINT] + wanted
 
 
 def _core(taint: Object) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from controller.workloads.dryrun import server_problem
 from controller.workloads.kinds import JOB, KINDS, Kind, find, kind_of, supported
 from controller.workloads.pods import controller_of, gpus, owned, owned_pods, pod_view
 from controller.workloads.running import (
-    QUEUE_LABEL,
     pool_toleration,
     queue_problem,
     start_patch,
@@ -30,7 +29,6 @@ from controller.workloads.running import (
 __all__ = [
     "JOB",
     "KINDS",
-    "QUEUE_LABEL",
     "Kind",
     "Problem",
     "ProblemError",

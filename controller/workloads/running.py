@@ -13,9 +13,6 @@ from controller.workloads.kinds import Object, get, kind_of, nested
 # What `start_patch` put into the pod template, so that the next admission can take it out again.
 ANNOTATION_PLACEMENT = f"{names.GROUP}/placement"
 
-POOL_TAINT = f"{names.GROUP}/pool"
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-
 
 def view(workload: Object) -> WorkloadView:
     """A workload in the brain's words.
@@ -116,8 +113,8 @@ def suspend_patch(workload: Object) -> dict[str, Any]:
 def pool_toleration(pool: str | None = None) -> dict[str, str]:
     """What lets a pod onto a pool's nodes; without a name: onto any pool's."""
     if pool is None:
-        return {"key": POOL_TAINT, "operator": "Exists", "effect": "NoSchedule"}
-    return {"key": POOL_TAINT, "operator": "Equal", "value": pool, "effect": "NoSchedule"}
+        return {"key": names.POOL_TAINT, "operator": "Exists", "effect": "NoSchedule"}
+    return {"key": names.POOL_TAINT, "operator": "Equal", "value": pool, "effect": "NoSchedule"}
 
 
 def queue_problem(workload: Object, template: Object) -> str | None:
@@ -127,14 +124,14 @@ def queue_problem(workload: Object, template: Object) -> str | None:
         workload: as the API server made it, or would make it (a dry run's answer).
         template: the RLHFJob's, or the manifest that was sent.
     """
-    queue = ((workload.get("metadata") or {}).get("labels") or {}).get(QUEUE_LABEL)
-    wanted = ((template.get("metadata") or {}).get("labels") or {}).get(QUEUE_LABEL)
+    queue = ((workload.get("metadata") or {}).get("labels") or {}).get(names.QUEUE_LABEL)
+    wanted = ((template.get("metadata") or {}).get("labels") or {}).get(names.QUEUE_LABEL)
     if not queue or queue == wanted:
         return None
     return (
-        f"metadata.labels[{QUEUE_LABEL}]: admission sets it to {queue!r} because the namespace has a "
-        "LocalQueue of that name, so Kueue would start and suspend the workload by that queue's quota, not as "
-        "its pool decides; remove that LocalQueue, use another namespace, or add "
+        f"metadata.labels[{names.QUEUE_LABEL}]: admission sets it to {queue!r} because the namespace has a "
+        "LocalQueue of that name, so Kueue would start and suspend the workload by that queue's quota, not "
+        "as its pool decides; remove that LocalQueue, use another namespace, or add "
         f"RLHFJob.{names.VERSION}.{names.GROUP} to integrations.externalFrameworks in Kueue's configuration "
         "and let Kueue get, list and watch rlhfjobs"
     )
@@ -148,7 +145,7 @@ def strip_queue_patch(workload: Object, template: Object) -> dict[str, Any] | No
     """
     if queue_problem(workload, template) is None:
         return None
-    return {"metadata": {"uid": workload["metadata"]["uid"], "labels": {QUEUE_LABEL: None}}}
+    return {"metadata": {"uid": workload["metadata"]["uid"], "labels": {names.QUEUE_LABEL: None}}}
 
 
 def _finished(workload: Object) -> tuple[str | None, str]:

@@ -117,7 +117,7 @@ def test_usable_nodes(obj: dict[str, Any], usable: bool) -> None:
 
 
 OTHER = {"key": "other", "effect": "NoExecute"}
-OURS = {"key": nodes.POOL_TAINT, "value": "p", "effect": "NoSchedule"}
+OURS = {"key": names.POOL_TAINT, "value": "p", "effect": "NoSchedule"}
 
 
 @pytest.mark.parametrize(

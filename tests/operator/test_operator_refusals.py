@@ -14,7 +14,6 @@ from controller import names
 from controller.kube.resources import GPUPOOLS, JOBS, NODES, PODS
 from controller.policy.jobs import ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint
-from controller.workloads.running import POOL_TAINT
 
 
 def without(template: dict[str, Any], *path: Any, value: Any = None) -> dict[str, Any]:
@@ -192,7 +191,7 @@ def test_gpus_of_others_are_not_given_out(rig: Rig, kubelet: FakeKubelet) -> Non
 
 async def taint(rig: Rig, node: str) -> str | None:
     found = await rig.api.get(NODES, node)
-    return next((t["value"] for t in found["spec"].get("taints") or () if t["key"] == POOL_TAINT), None)
+    return next((t["value"] for t in found["spec"].get("taints") or () if t["key"] == names.POOL_TAINT), None)
 
 
 async def untainted(rig: Rig, node: str) -> bool:

@@ -23,6 +23,7 @@ from typing import Any
 
 import yaml
 
+from controller.names import QUEUE_LABEL
 from deploy.local.acquire import Found, obtain
 from deploy.local.client import Unreachable
 from deploy.local.control import REPOSITORY
@@ -37,7 +38,6 @@ _GRACE_S = 5.0
 _READY_TIMEOUT_S = 60.0
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 _MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 
 
@@ -193,7 +193,7 @@ class Kueue:
         jobs = "/apis/batch/v1/namespaces/default/jobs?dryRun=All"
         client = self.plane.client()
         try:
-            if client.post(jobs, _probe(labels={_QUEUE_LABEL: "none"}))["spec"].get("suspend") is not True:
+            if client.post(jobs, _probe(labels={QUEUE_LABEL: "none"}))["spec"].get("suspend") is not True:
                 return False
             client.post(jobs, _probe(annotations={_MIN_PARALLELISM: "none"}))
         except Unreachable as error:
