@@ -45,7 +45,7 @@ class AccessSettings:
 
     image: str = f"{names.OPERATOR_IMAGE}:0.1.0"
     image_pull_policy: str = "IfNotPresent"
-    deadline_seconds: int = 1800  # s, from start to killed; copying is limited by the volumes' speed
+    deadline_seconds: int = 3600  # s, from start to killed; copying is limited by the volumes' speed
     keep_seconds: int = 3600  # s, until a finished Job that nobody deleted goes by itself
     cpu: str = "250m"
     memory: str = "256Mi"

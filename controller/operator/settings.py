@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from controller.checkpoints.jobs import AccessSettings
 from controller.metrics.address import AddressPolicy
 
 PREFIX = "EVALSTOP_"
+_ACCESS = AccessSettings()
 
 
 class SettingsError(Exception):
@@ -92,9 +94,9 @@ class Settings:
     stall_seconds: float = _setting(
         60.0, _number(1, 3600, "s"), "without progress after which /healthz fails"
     )
-    access_image: str = _setting("evalstop/operator:0.1.0", _text, "image of the access Jobs")
+    access_image: str = _setting(_ACCESS.image, _text, "image of the access Jobs")
     access_deadline_seconds: int = _setting(
-        3600, _whole(10, 604800, "s"), "activeDeadlineSeconds of an access Job"
+        _ACCESS.deadline_seconds, _whole(10, 604800, "s"), "activeDeadlineSeconds of an access Job"
     )
     scrape_addresses: str = _setting("Public,Private", _addresses, "which pod addresses may be scraped")
     scrape_timeout: float = _setting(5.0, _number(0.1, 60, "s"), "for one scrape, from first to last byte")
