@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from trainers_files import (
-    FOLDERS,
     MAKERS,
     hugging_face,
     openrlhf,
@@ -18,15 +17,22 @@ from trainers_files import (
     write,
 )
 
-from controller.checkpoints.layouts import LAYOUTS, survey
+from controller.checkpoints.layouts import LAYOUTS, judge
 from controller.checkpoints.objects import ObjectStore
+from controller.checkpoints.store import Store
 from controller.checkpoints.volume import Volume
 
 LAYOUT_NAMES = sorted(LAYOUTS)
 
 
 def problems(root: Path, layout: str) -> dict[int, str | None]:
-    return {found.step: found.problem for found in survey(LAYOUTS[layout], Volume(str(root)))}
+    return survey(layout, Volume(str(root)))
+
+
+def survey(layout: str, store: Store) -> dict[int, str | None]:
+    """Step -> what is wrong, of every checkpoint of a location, in the layout's order."""
+    own = LAYOUTS[layout]
+    return {found.step: judge(own, store, found) for found in own.candidates(store)}
 
 
 def test_the_api_offers_exactly_these_layouts() -> None:
@@ -43,8 +49,7 @@ def test_whole_checkpoints_are_complete_newest_first(layout: str, tmp_path: Path
     (tmp_path / ".evalstop" / "uid" / "100").mkdir(parents=True)
     if layout == "OpenRLHF":
         (tmp_path / "_actor" / "latest").write_text("global_step300")
-    found = survey(LAYOUTS[layout], Volume(str(tmp_path)))
-    assert [(f.step, f.problem) for f in found] == [(300, None), (200, None), (100, None)]
+    assert list(problems(tmp_path, layout).items()) == [(300, None), (200, None), (100, None)]
 
 
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)
@@ -56,7 +61,7 @@ def test_object_stores_see_the_same(layout: str, tmp_path: Path) -> None:
     )[0]
     first.write_bytes(first.read_bytes()[:-9])
     store = ObjectStore.at(f"file://{tmp_path}")
-    found = {f.step: f.problem for f in survey(LAYOUTS[layout], store)}
+    found = survey(layout, store)
     assert found == problems(tmp_path, layout)
     assert found[100] is None
     assert found[200] is not None
@@ -224,9 +229,3 @@ def test_links_out_of_the_location_and_odd_files_are_refused(tmp_path: Path) -> 
     assert found[300] is None
     assert "symbolic link" in str(found[400])
     assert 500 not in found
-
-
-def test_survey_names_paths(tmp_path: Path) -> None:
-    save(tmp_path, "Plain", 100)
-    (found,) = survey(LAYOUTS["Plain"], Volume(f"{tmp_path}/"))
-    assert found.path == str(tmp_path / FOLDERS["Plain"].format(100))
