@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -131,10 +130,6 @@ class GPUPool(BaseModel):
     metadata: PoolMetadata
     spec: GPUPoolSpec
     status: GPUPoolStatus | None = None
-
-    def selects(self, labels: Mapping[str, str]) -> bool:
-        """Whether a node with these labels belongs to the pool."""
-        return all(labels.get(label.key) == label.value for label in self.spec.node_selector)
 
     def ceiling(self, namespace: str) -> int | None:
         """The highest priority allowed to a namespace; None: it may not use the pool."""
