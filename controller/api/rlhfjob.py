@@ -205,7 +205,11 @@ class RLHFJobSpec(Spec):
             ),
         ),
     ] = Field(description="Metrics of the run; exactly one is Primary.")
-    stop_rule: StopRule = Field(description="When the run is past its best.")
+    stop_rule: StopRule = Field(
+        default_factory=lambda: StopRule.model_validate({"scan": {}}),
+        description="When the run is past its best. Why scan by default: docs/stop-rules.md.",
+        json_schema_extra={"default": {"scan": {}}},
+    )
     modifiers: Annotated[
         tuple[Modifier, ...],
         Field(max_length=8, json_schema_extra=markers.ATOMIC),

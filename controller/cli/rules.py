@@ -149,6 +149,21 @@ def generate(
         )
 
 
+@app.command()
+def table(
+    runs: Annotated[int, typer.Option(help="Runs of each kind in each cell.", min=10, max=100_000)] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed.", min=0)] = 0,
+) -> None:
+    """The two tables of docs/stop-rules.md, from generated runs, as Markdown."""
+    from sim.rules import tables
+
+    for line in tables.tuned(runs, seed):
+        typer.echo(line)
+    typer.echo("")
+    for line in tables.defaults(runs, seed):
+        typer.echo(line)
+
+
 def _read(history: Path) -> list[Judged]:
     from sim.rules import evaluate as evaluation
     from sim.rules.history import read
@@ -177,11 +192,11 @@ def _put_out(found: Sequence[Row], head: dict[str, Any], json: bool, drawn: Path
         document = {**head, "plot": str(drawn) if drawn else None, "rows": [row.as_dict() for row in found]}
         typer.echo(json_module.dumps(document, allow_nan=False))
         return
-    for line in table(found):
+    for line in lined_up(found):
         typer.echo(line)
 
 
-def table(found: Sequence[Row]) -> list[str]:
+def lined_up(found: Sequence[Row]) -> list[str]:
     """Rows as text; shares in per cent with their 95 % intervals."""
     head = ("rule", "family", "healthy", "false stops %", "plateau %", "declining", "caught %", "premature %")
     lines = [(*head, "saved", "delay")]

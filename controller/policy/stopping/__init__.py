@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from controller.policy import params as _params
 from controller.policy.params import ParamError, fingerprint
 from controller.policy.stopping.base import RuleType, State, StopRule
+from controller.policy.stopping.cooldown import Cooldown, CooldownParams
 from controller.policy.stopping.cusum import Cusum, CusumParams
 from controller.policy.stopping.drawdown import Drawdown, DrawdownParams
 from controller.policy.stopping.fixedprogress import FixedProgress, FixedProgressParams
@@ -18,6 +19,7 @@ from controller.policy.stopping.glr import Glr, GlrParams
 from controller.policy.stopping.kdeclines import KDeclines, KDeclinesParams
 from controller.policy.stopping.lossplateau import LossPlateau, LossPlateauParams
 from controller.policy.stopping.medianofpeers import MedianOfPeers, MedianOfPeersParams
+from controller.policy.stopping.patience import Patience, PatienceParams
 from controller.policy.stopping.scan import Scan, ScanParams
 from controller.policy.stopping.warmup import WarmUp, WarmUpParams
 from controller.policy.types import PolicySpec
@@ -51,7 +53,11 @@ RULES: Mapping[str, RuleType] = {
 
 MODIFIERS: Mapping[str, RuleType] = {
     modifier.name: modifier
-    for modifier in (RuleType.of(WarmUp, WarmUpParams, "no stop before a number of evals"),)
+    for modifier in (
+        RuleType.of(WarmUp, WarmUpParams, "no stop before a number of evals"),
+        RuleType.of(Patience, PatienceParams, "no stop unless it stands for several evals in a row"),
+        RuleType.of(Cooldown, CooldownParams, "no stop just after a declared event"),
+    )
 }
 
 

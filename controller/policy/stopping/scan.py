@@ -23,14 +23,14 @@ from controller.policy.types import EvalPoint, Verb, Verdict
 @dataclass(frozen=True, slots=True)
 class ScanParams:
     threshold: float = param(
-        2.5,
+        2.8,
         unit="standard deviations",
         doc="largest fall below the best stretch that is let pass",
         gt=0.0,
         le=50.0,
     )
     window: int = param(
-        12, unit="evals", doc="length of the stretch that is compared with", ge=1, le=windows.MAX_WINDOW
+        8, unit="evals", doc="length of the stretch that is compared with", ge=1, le=windows.MAX_WINDOW
     )
     min_drop: float = param(
         0.0, unit="score", doc="a fall of this much or less is let pass however clear it is", ge=0.0, le=1e9
