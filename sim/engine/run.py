@@ -208,7 +208,7 @@ class _Engine:
             self._kernel.cancel(self._wake[1])
             self._wake = None
         if wake_at is not None and wake_at > now:
-            self._wake = (wake_at, self._at(wake_at, self._ring, None))
+            self._wake = (wake_at, self._at(wake_at, -1, self._ring, None))
 
     def _ring(self, _: None) -> None:
         self._wake = None  # the policy is asked after every instant at which something happened
@@ -224,7 +224,7 @@ class _Engine:
         job.since = self._counted[row] = now
         if self._bare:
             self._planner.admitted(job, now)
-            self._ticket[row] = self._at(now + (self._work[row] - self._done[row]), self._end, job)
+            self._ticket[row] = self._at(now + (self._work[row] - self._done[row]), row, self._end, job)
             return
         if isinstance(self._room, NodeRoom) and isinstance(job, DetailedJob):
             job.nodes = self._room.placed.pop(job.key)
@@ -241,9 +241,9 @@ class _Engine:
         """The run's next event: an eval that somebody looks at, or its end."""
         number = self._evals.next(row)
         if number is None:
-            self._ticket[row] = self._at(self._training.end_at(row), self._end, job)
+            self._ticket[row] = self._at(self._training.end_at(row), row, self._end, job)
         else:
-            self._ticket[row] = self._at(self._training.eval_at(row, number), self._eval, job)
+            self._ticket[row] = self._at(self._training.eval_at(row, number), row, self._eval, job)
 
     def _end(self, job: VirtualJob) -> None:
         now, row = self._kernel.now, job.sequence
@@ -274,7 +274,7 @@ class _Engine:
         if self._journal is not None:
             self._journal.write(now, "release" if stopping else "preempt", job.key, why)
         if delay:
-            self._at(now + delay, self._free, job)
+            self._at(now + delay, row, self._free, job)
             return False
         self._free(job)
         return True
@@ -303,33 +303,38 @@ class _Engine:
 
     # -- evals
 
-    def _eval(self, job: DetailedJob) -> None:
-        """An eval of the present run is made; its score is known ``eval_delay`` later."""
-        number = self._evals.made(job.sequence)
-        self._schedule(job, job.sequence)
-        if self._latencies.eval_delay:
-            self._at(self._kernel.now + self._latencies.eval_delay, self._score, (job, number))
-        else:
-            self._score((job, number))
+    def _eval(self, job: DetailedJob) -> bool:
+        """An eval is made; its score is known ``eval_delay`` later. True: nobody need hear of it yet."""
+        row, delay = job.sequence, self._latencies.eval_delay
+        number = self._evals.made(row)
+        self._schedule(job, row)
+        if delay:
+            self._at(self._kernel.now + delay, row, self._score, (job, number))
+            return True
+        return self._score((job, number))
 
-    def _score(self, known: tuple[VirtualJob, int]) -> None:
-        """A score becomes known. If its job does not run just now, it waits until it does."""
+    def _score(self, known: tuple[VirtualJob, int]) -> bool:
+        """A score becomes known; if its job does not run just now, it waits until it does.
+
+        True: the policy need not hear of it.
+        """
         job, number = known
         now, row = self._kernel.now, job.sequence
         if job.state is not _ADMITTED:
             if job.state is not _STOPPING:
                 self._evals.late.setdefault(row, []).append(number)
-            return
+            return True
         if self._ended[row] >= 0:
-            return
+            return True
         assert isinstance(job, DetailedJob)  # views are, where there are evals
         proposed = job.proposal
         service = job.attained + (now - self._counted[row]) * job.gpus
         if not self._evals.hear(job, number, now, service):
-            return
+            return True
         job.attained = service
         self._counted[row] = now
         job.remaining = self._training.end_at(row) - now
         if self._journal is not None and job.proposal is not None and proposed is None:
             self._journal.write(now, "propose", job.key, f"{job.proposal.reason} {job.proposal.step}")
         self._planner.updated(job, now)
+        return False

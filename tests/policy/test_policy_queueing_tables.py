@@ -181,7 +181,7 @@ def test_fair_share_preempts_only_if_told_to_and_only_above_the_share() -> None:
 
 
 def test_on_nodes_gangs_stay_where_they_are_and_free_gpus_go_first() -> None:
-    """A shorter job takes a free node if there is one; only else is a longer run on a fitting node sent away."""
+    """A shorter job takes a free node if there is one; only else is a longer run sent away."""
     policy = make_policy(PolicySpec("srtf"))
     long_ = runs("long", 4, remaining=900.0, nodes=("a",))
     short = runs("short", 2, remaining=5.0, nodes=("b",))
