@@ -4,7 +4,6 @@ with Plane(Path("build/local")) as plane:
     print(plane.kubectl("get", "namespaces"))
 """
 
-import dataclasses
 import json
 import os
 import re
@@ -15,42 +14,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from deploy.local import components, pki, processes
+from deploy.local import components, pki
 from deploy.local.acquire import obtain
 from deploy.local.client import Client, Unreachable
 from deploy.local.components import GRACE, HOST, Files, Options
-from deploy.local.control import Control, ControlError, Kept, Spec, State
+from deploy.local.control import Control, ControlError, Spec, State
 from deploy.local.credentials import Credentials
 from deploy.local.errors import PlaneError
 from deploy.local.ports import Ports
 from deploy.local.report import Report, silent
+from deploy.local.status import Status, of_process
 from deploy.local.versions import APISERVER, CONTROLLERS, ETCD_NAME, KUBECTL, SCHEDULER
 from deploy.local.workfolder import WorkFolder
 
 DEFAULT_WORK = Path("build/local")
 _READY_TIMEOUT_S = 90.0
 _STOP_TIMEOUT_S = 60.0
-
-
-@dataclasses.dataclass(frozen=True)
-class ProcessStatus:
-    """One process of the plane. `state`: running, exited (by itself) or stopped (on request)."""
-
-    name: str
-    state: str
-    pid: int | None
-    exit_code: int | None
-    memory_bytes: int | None
-
-
-@dataclasses.dataclass(frozen=True)
-class Status:
-    """The plane as `status` found it."""
-
-    up: bool  # no process has left by itself, and the API server says that it is ready
-    url: str | None
-    problem: str | None  # why it is not up; None when it is, or when nothing runs
-    processes: tuple[ProcessStatus, ...]
 
 
 class Plane:
@@ -180,7 +159,7 @@ class Plane:
         state = self._state()
         if state is None:
             return Status(False, None, None, ())
-        found = tuple(_status_of(kept, state) for kept in state.processes.values())
+        found = tuple(of_process(kept, state) for kept in state.processes.values())
         if not state.kept_up:
             left = ", ".join(part.name for part in found if part.state == "running")
             problem = f"a crash left {left} running; `down` ends them" if left else None
@@ -417,10 +396,3 @@ class Plane:
             return self._control.state()
         except ControlError as error:
             raise self.folder.unusable(str(error)) from error
-
-
-def _status_of(kept: Kept, state: State) -> ProcessStatus:
-    running = kept.running
-    word = "running" if running else "exited" if state.kept_up and not kept.stopped else "stopped"
-    memory = processes.resident_bytes(kept.process.pid) if running else None
-    return ProcessStatus(kept.name, word, kept.process.pid if running else None, kept.exit_code, memory)

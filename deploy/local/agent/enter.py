@@ -39,11 +39,8 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 KILL_ALL = signal.SIGRTMIN + 1  # to a launcher without namespaces: kill the command and all it started
 FORWARDED = {signal.Signals(n) for n in (1, 2, 3, 10, 12, 15, 28)} | {signal.SIGRTMIN + 3}
-_SELF = os.path.abspath(__file__)
 
 libc = ctypes.CDLL(None, use_errno=True)
-
-
 Spec = dict[str, Any]  # as deploy/local/agent/process.py writes it
 
 
