@@ -191,14 +191,14 @@ class _Engine:
             if wake_at is not None or self._wake is not None:
                 self._set_alarm(now, wake_at)
             job: Any  # a policy gives back the very views it was given
+            again = False
             for job in admit:
-                self._start(job, now)
-            freed = False
+                again |= self._start(job, now)
             for job, why in preempt:
-                freed |= self._suspend(job, now, _PREEMPTING, why)
+                again |= self._suspend(job, now, _PREEMPTING, why)
             for job in release:
-                freed |= self._suspend(job, now, _STOPPING, "")
-            if not freed:
+                again |= self._suspend(job, now, _STOPPING, "")
+            if not again:
                 return
 
     def _set_alarm(self, now: float, wake_at: float | None) -> None:
@@ -215,7 +215,8 @@ class _Engine:
 
     # -- runs
 
-    def _start(self, job: VirtualJob, now: float) -> None:
+    def _start(self, job: VirtualJob, now: float) -> bool:
+        """A job was admitted. Whether there is news for the policy: scores that came while the job waited."""
         row = job.sequence
         again = self._started[row] >= 0
         if not again:
@@ -225,7 +226,7 @@ class _Engine:
         if self._bare:
             self._planner.admitted(job, now)
             self._ticket[row] = self._at(now + (self._work[row] - self._done[row]), row, self._end, job)
-            return
+            return False
         if isinstance(self._room, NodeRoom) and isinstance(job, DetailedJob):
             job.nodes = self._room.placed.pop(job.key)
         self._planner.admitted(job, now)
@@ -234,8 +235,10 @@ class _Engine:
         self._training.begin(row, now, again)
         self._evals.begin(row)
         self._schedule(job, row)
+        quiet = True
         for number in self._evals.late.pop(row, ()):
-            self._score((job, number))
+            quiet &= self._score((job, number))
+        return not quiet
 
     def _schedule(self, job: VirtualJob, row: int) -> None:
         """The run's next event: an eval that somebody looks at, or its end."""
