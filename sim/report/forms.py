@@ -34,7 +34,7 @@ def number(value: float | int | str | None, form: str) -> str:
         return NOTHING
     match form:
         case "share":
-            return f"{100.0 * value:.1f} %"
+            return f"{round(100.0 * value, 1) + 0.0:.1f} %"  # no -0.0
         case "seconds":
             return duration(value)
         case "count":

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from sim.experiments.findings import Findings
+from sim.experiments.findings import Column, Findings, Value
 from sim.experiments.replay import Plan
 from sim.experiments.setting import Setting
 from sim.report import plots, sweep_plots
-from sim.report.forms import written
+from sim.report.forms import cell
 from sim.report.runs import Example, example, first_run
 
 _CSS = """
@@ -28,7 +28,8 @@ p.lead{color:#4a565e;margin:.2rem 0 1.2rem} nav a{margin-right:.9rem;white-space
 table{border-collapse:collapse;font-size:.83rem;font-variant-numeric:tabular-nums;margin:.6rem 0}
 th{text-align:left;border-bottom:2px solid #cfd7dc;padding:.3rem .6rem .3rem 0;vertical-align:bottom}
 td{border-bottom:1px solid #edf0f2;padding:.26rem .6rem .26rem 0;vertical-align:top}
-td.n{white-space:nowrap} ul{color:#4a565e;font-size:.88rem;padding-left:1.1rem}
+td.n{white-space:nowrap} td.n small{display:block;color:#5b6770} td.t{min-width:6rem}
+ul{color:#4a565e;font-size:.88rem;padding-left:1.1rem}
 figure{margin:1rem 0} svg{max-width:100%;height:auto}
 pre{font-size:.78rem;background:#f5f7f8;padding:.7rem;overflow-x:auto}
 summary{cursor:pointer;color:#5b6770;font-size:.88rem}
@@ -42,6 +43,7 @@ _CARDS = {
     "jct_gain_kept": "… of never stopped jobs",
     "waste_gain": "GPU-time past the peak, saved",
 }
+_LONG = 20  # rows from which on a table is folded
 _SWEEPS = ("noise", "base-rate", "k", "eval-interval", "load", "families")
 _GRID = {"precision": "Precision", "recall": "Recall", "waste_gain": "Waste saved, %"}
 
@@ -53,8 +55,9 @@ def write_page(file: Path, found: Sequence[Findings], setting: Setting) -> None:
         "The production policy on virtual GPUs. The setting is a calibration to the figures of EvalStop's"
         " paper, which leaves k, the eval interval, the noise and the depth of the decline open."
     )
-    parts = [_one_run(first_run(setting), f"One run in full (seed {setting.first_seed})")]
-    parts = [_section(findings) for findings in found] + parts
+    run = _one_run(first_run(setting), f"One run in full (seed {setting.first_seed})")
+    first, *others = [_section(findings) for findings in found]
+    parts = [first, run, *others]
     links = [(findings.name, findings.title) for findings in found] if len(found) > 1 else []
     file.write_text(_page(title, lead, _cards(found), links, parts), encoding="utf-8")
 
@@ -117,12 +120,23 @@ def _table(findings: Findings) -> str:
     head = "".join(f"<th>{escape(column.title)}</th>" for column in findings.columns)
     body = []
     for row in findings.rows:
-        cells = zip(findings.columns, written(findings.columns, row), strict=True)
-        marked = (
-            f"<td{'' if column.form == 'text' else ' class=n'}>{escape(cell)}</td>" for column, cell in cells
-        )
-        body.append(f"<tr>{''.join(marked)}</tr>")
-    return f'<div class="scroll"><table><tr>{head}</tr>{"".join(body)}</table></div>'
+        cells = "".join(_cell(row.get(column.key), column) for column in findings.columns)
+        body.append(f"<tr>{cells}</tr>")
+    table = f'<div class="scroll"><table><tr>{head}</tr>{"".join(body)}</table></div>'
+    if len(body) <= _LONG:
+        return table
+    return f"<details><summary>{len(body)} rows</summary>{table}</details>"
+
+
+def _cell(value: Value, column: Column) -> str:
+    """An estimate's interval goes below it, so that wide tables fit."""
+    text, _, interval = cell(value, column.form).partition(" [")
+    if column.form == "text":
+        return f"<td class=t>{escape(cell(value, column.form))}</td>"
+    if not interval:
+        return f"<td class=n>{escape(text)}</td>"
+    interval, _, unit = interval.partition("]")
+    return f"<td class=n>{escape(text + unit)}<small>{escape(interval.replace(', ', ' to '))}</small></td>"
 
 
 def _one_run(run: Example, title: str) -> str:

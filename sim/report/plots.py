@@ -61,25 +61,26 @@ def completion_times(example: Example) -> str:
     kept = [row for row in range(len(example.workload)) if row not in example.evalstop.result.stopped]
     with drawing(2) as made:
         for axes, rows, title in (
-            (made.axes[0], range(len(example.workload)), "All jobs"),
+            (made.axes[0], list(range(len(example.workload))), "All jobs"),
             (made.axes[1], kept, "Jobs that were never stopped"),
         ):
             for run, colour in _runs(example):
                 if run.name == "oracle" and rows is kept:
                     continue
-                jct = np.sort(np.asarray(run.result.jct)[list(rows)]) / _HOUR
+                jct = np.sort(np.asarray(run.result.jct)[rows]) / _HOUR
                 share = np.arange(1, len(jct) + 1) / max(1, len(jct))
                 axes.step(jct, share, where="post", color=colour, label=run.name)
             axes.set(title=title, xlabel="completion time, h", ylabel="share of jobs", ylim=(0, 1.02))
-            if len(rows) and max(example.base.result.jct) > 0:
+            if rows and min(example.base.result.jct) > 0:
                 axes.set_xscale("log")
+                axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
         made.axes[0].legend(loc="lower right")
     return made.svg
 
 
 def occupancy(example: Example) -> str:
     """GPUs held over time."""
-    with drawing(1, height=2.6) as made:
+    with drawing(1, height=2.8) as made:
         axes = made.axes[0]
         for run, colour in _runs(example):
             times, held = zip(*run.occupancy, strict=True)

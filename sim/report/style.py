@@ -16,8 +16,8 @@ BASE, OURS, ORACLE, HEALTHY, WARN = "#5b6770", "#0072b2", "#009e73", "#9aa5ad", 
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b6770", "#8c6d31")
 _STYLE: Any = {
     "font.family": "sans-serif",
-    "font.size": 9.5,
-    "axes.titlesize": 10.5,
+    "font.size": 10.5,
+    "axes.titlesize": 11.5,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
     "axes.spines.top": False,
@@ -32,10 +32,15 @@ _STYLE: Any = {
     "axes.axisbelow": True,
     "lines.linewidth": 1.8,
     "legend.frameon": False,
-    "legend.fontsize": 9,
+    "legend.fontsize": 10,
     "svg.fonttype": "none",
     "svg.hashsalt": "evalstop",  # the same page gives the same bytes
 }
+
+
+def legend_below(axes: Axes, columns: int) -> None:
+    """Where it hides no line."""
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=columns, columnspacing=1.2)
 
 
 class Drawing:
@@ -48,7 +53,7 @@ class Drawing:
 
 
 @contextmanager
-def drawing(panels: int = 1, *, width: float = 7.6, height: float = 3.2) -> Iterator[Drawing]:
+def drawing(panels: int = 1, *, width: float = 10.4, height: float = 3.4) -> Iterator[Drawing]:
     """A row of panels; on leaving, the SVG to put into a page, without XML header."""
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")

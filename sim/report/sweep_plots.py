@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from sim.experiments.estimate import Estimate
 from sim.experiments.findings import Findings
 from sim.experiments.paper import NOISE_LIMIT, PRECISION_OVER_SHARES, PRECISION_UNDER_NOISE
-from sim.report.style import ORACLE, OURS, SERIES, WARN, drawing
+from sim.report.style import ORACLE, OURS, SERIES, WARN, drawing, legend_below
 
 _DETECTION = {
     "precision": "precision",
@@ -32,7 +32,7 @@ def sweep(findings: Findings) -> str:
     values = [row[column.key] for row in findings.rows]
     numeric = all(isinstance(value, (int, float)) for value in values)
     x: Any = np.asarray(values, dtype=float) if numeric else np.arange(len(values))
-    with drawing(2) as made:
+    with drawing(2, height=4.1) as made:
         for axes, keys, title in (
             (made.axes[0], _DETECTION, "Detection"),
             (made.axes[1], _SAVINGS, "Saved"),
@@ -43,7 +43,9 @@ def sweep(findings: Findings) -> str:
             axes.yaxis.set_major_formatter(lambda y, _: f"{100 * y:.0f} %")
             if not numeric:
                 axes.set_xticks(x, [str(value) for value in values], rotation=20, ha="right")
-            axes.legend(loc="best")
+            if column.form == "share":
+                axes.set_xticks(x, [f"{100 * value:g} %" for value in x])
+            legend_below(axes, 2)
         _bounds(findings.name, made.axes[0])
     return made.svg
 
@@ -101,7 +103,7 @@ def grid(findings: Findings, key: str, title: str) -> str:
     depths = sorted({_number(row["depth"]) for row in findings.rows})
     intervals = sorted({_number(row["eval_interval"]) for row in findings.rows})
     ks = sorted({_number(row["k"]) for row in findings.rows})
-    with drawing(len(depths), height=2.5) as made:
+    with drawing(len(depths), height=2.6) as made:
         for axes, depth in zip(made.axes, depths, strict=True):
             cells = np.full((len(ks), len(intervals)), np.nan)
             for row in findings.rows:
@@ -115,7 +117,7 @@ def grid(findings: Findings, key: str, title: str) -> str:
                     axes.text(j, i, f"{100 * cell:.0f}", ha="center", va="center", color=colour, fontsize=8.5)
             axes.set_xticks(range(len(intervals)), [f"{100 * i:.0f} %" for i in intervals])
             axes.set_yticks(range(len(ks)), [f"{k:.0f}" for k in ks])
-            axes.set(title=f"{title}, depth {depth:g}", xlabel="eval interval", ylabel="k")
+            axes.set(title=f"{title}: depth {depth:g}", xlabel="eval interval", ylabel="k")
             axes.grid(visible=False)
     return made.svg
 
