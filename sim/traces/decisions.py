@@ -34,6 +34,7 @@ class _Seen:
     view: JobView | None = None
     at: float = 0.0  # when the view was given
     ended: float | None = None  # first plan of the pool without it
+    held: float = 0.0  # GPU-seconds from plan to plan while it was admitted
     desired: Desired | None = None
     points: list[EvalPoint] = field(default_factory=list)
     step: int = 0
@@ -85,13 +86,15 @@ class _Log:
             pools = " and ".join(self.pools)
             raise TraceError(self._file, line, "input.pool", f"of the pools {pools}, expected only one")
         self.snapshot = snapshot
-        here = set()
-        for view in snapshot.jobs:
-            here.add(view.key)
-            seen = self.jobs.setdefault(view.key, _Seen(line))
-            seen.view, seen.at, seen.ended = view, now, None
+        here = {view.key: view for view in snapshot.jobs}
+        for key in here:
+            self.jobs.setdefault(key, _Seen(line))
         for key, seen in self.jobs.items():
-            if key not in here and seen.view is not None and seen.ended is None:
+            if seen.view is not None and seen.ended is None and seen.view.state is not JobState.QUEUED:
+                seen.held += (now - seen.at) * seen.view.gpus
+            if key in here:
+                seen.view, seen.at, seen.ended = here[key], now, None
+            elif seen.view is not None and seen.ended is None:
                 seen.ended = now
 
     def _job(self, line: int, desired: Desired, observed: Observed, record: JobRecord) -> None:
@@ -154,9 +157,10 @@ def _job(key: str, seen: _Seen) -> TraceJob | str:
     view = seen.view
     if view is None:
         return "in no plan of the pool"
-    service = view.attained
-    if view.state is not JobState.QUEUED and seen.ended is not None:
-        service += (seen.ended - seen.at) * view.gpus
+    service = seen.held
+    if view.attained > 0.0:  # the operator's own count, which leaves out the time until all pods were ready
+        running = view.state is not JobState.QUEUED and seen.ended is not None
+        service = view.attained + ((seen.ended or seen.at) - seen.at) * view.gpus * running
     if service <= 0.0:
         return "never had GPUs"
     done = min(1.0, seen.step / seen.total_steps) if seen.total_steps else 1.0

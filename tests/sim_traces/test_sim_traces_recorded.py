@@ -1,0 +1,174 @@
+"""Our own recordings: the trace format's round trip, the example trainer's evals, the operator's decisions."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from policy_world import World
+
+from controller.policy import declog, lifecycle, pool
+from controller.policy.types import PolicySpec
+from sim.traces import TraceJob, read
+from sim.traces.own import write_own
+from sim.workload import Evals
+
+seconds = st.one_of(st.integers(0, 10**7), st.floats(0.0, 1e7))
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> list[TraceJob]:
+    made = []
+    for number, submitted in enumerate(sorted(draw(st.lists(seconds, min_size=1, max_size=6)))):
+        at = sorted(draw(st.sets(st.floats(0.01, 1.0), max_size=4)))
+        scores = [draw(st.one_of(st.floats(-1e6, 1e6), st.just(math.nan))) for _ in at]
+        losses = draw(st.sampled_from([[], [0.5] * len(at)]))
+        each, replicas = draw(st.integers(1, 8)), draw(st.integers(1, 4))
+        made.append(
+            TraceJob(
+                f"team-{draw(st.integers(0, 3))}/run {number} ü",
+                submitted,
+                each * replicas,
+                draw(seconds),
+                gpus_per_replica=draw(st.sampled_from([None, each])),
+                priority=draw(st.integers(-3, 3)),
+                weight=draw(st.floats(0.1, 9.0)),
+                estimate=draw(st.one_of(st.none(), seconds)),
+                group=draw(st.sampled_from(["", "RLHF"])),
+                evals=Evals(at, scores, losses) if at else None,
+                truth=draw(st.sampled_from([None, (True, 0.6), (False, 1.0)])),
+            )
+        )
+    return made
+
+
+@given(jobs())
+def test_what_is_written_is_read_again(
+    tmp_path_factory: pytest.TempPathFactory, wanted: list[TraceJob]
+) -> None:
+    file = tmp_path_factory.mktemp("own") / "trace.jsonl"
+    write_own(file, wanted, {"cluster": {"nodes": [8, 8, 4]}, "rule": {"name": "kDeclines", "k": 4}})
+    trace = read([file])
+    assert trace.cluster is not None
+    assert trace.cluster.gpus == 20
+    assert trace.rule is not None
+    assert trace.rule.rule == PolicySpec("kDeclines", {"k": 4})
+    for line, (job, found) in enumerate(zip(wanted, trace.jobs, strict=True), start=2):
+        evals = found.evals
+        assert replace(found, line=0, evals=None) == replace(job, evals=None)
+        assert found.line == line
+        assert (evals is None) == (job.evals is None)
+        if evals is not None and job.evals is not None:
+            assert list(evals.at) == list(job.evals.at)
+            assert repr(list(evals.scores)) == repr(list(job.evals.scores))
+            assert list(evals.losses) == list(job.evals.losses)
+
+
+def test_a_real_recording_of_the_example_trainer(tmp_path: Path) -> None:
+    file = tmp_path / "run-a.jsonl"
+    subprocess.run(
+        f"{sys.executable} -m examples.trainer --steps 40 --eval-every 10 --seed 3 --preferences 200".split()
+        + f"--port 0 --linger-seconds 0 --record {file}".split(),
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    [job] = read([file]).jobs
+    assert job.key == "trainer/run-a"
+    assert job.evals is not None
+    assert list(job.evals.at) == [0.25, 0.5, 0.75, 1.0]
+    assert list(job.evals.scores) == [line["gold"] for line in lines if line["step"]]
+    trained = lines[-1]["time"] - lines[0]["time"]
+    assert 0.4 * trained < job.work < 1.6 * trained
+
+
+def test_a_resumed_trainer_takes_back_what_it_does_again(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    first = [(0, 0.0, 0), (10, 0.1, 20), (20, 0.2, 40), (30, 0.3, 60)]
+    second = [(20, 0.9, 1000), (30, math.nan, 1020), (40, 0.8, 1040)]
+    lines = [{"step": s, "gold": g, "time": t, "attempt": "1-0"} for s, g, t in first]
+    lines += [{"step": s, "gold": g, "time": t, "attempt": "2-990"} for s, g, t in second]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    [job] = read([file]).jobs
+    assert job.evals is not None
+    assert list(job.evals.at) == [0.25, 0.5, 0.75, 1.0]
+    assert repr(list(job.evals.scores)) == "[0.1, 0.9, nan, 0.8]"
+    assert job.work == 80.0  # 2 s a step; the pause between the attempts is no training
+
+
+def decision_log(monkeypatch: pytest.MonkeyPatch, *, total_steps: int = 0) -> list[str]:
+    """a falls and is stopped, b gets its GPUs and runs on, c waits to the end: as the operator logs it."""
+    lines: list[str] = []
+    plan_job, plan_pool = lifecycle.plan, pool.plan
+
+    def logged_job(desired, observed, record, now):
+        planned = plan_job(desired, observed, record, now)
+        lines.append(declog.job_line(desired, observed, record, now, planned))
+        return planned
+
+    def logged_pool(snapshot, now):
+        planned = plan_pool(snapshot, now)
+        lines.append(declog.pool_line(snapshot, now, planned))
+        return planned
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lifecycle, "plan", logged_job)
+        patch.setattr(pool, "plan", logged_pool)
+        world = World({"n1": 2, "n2": 2})
+        world.submit("ns/a", 2, 2)
+        world.submit("ns/b", 2, 2)
+        world.submit("ns/c", 1, 1)
+        world.settle()
+        for score in (0.1, 0.3, 0.5, math.nan, 0.45, 0.4, 0.35):
+            world.now += 600
+            world.scores("ns/a", score)
+            view = world.jobs["ns/a"].observed.scrape
+            world.jobs["ns/a"].observed = replace(
+                world.jobs["ns/a"].observed,
+                scrape=replace(view, step=view.points[-1].step, total_steps=total_steps or None),
+            )
+            world.settle()
+        world.now += 3600
+        world.settle()
+    return lines
+
+
+def test_a_decision_log_is_a_trace_of_its_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "decisions.jsonl"
+    file.write_text("\n".join(decision_log(monkeypatch)) + "\n")
+    trace = read([file])
+    assert trace.format == "decision-log"
+    assert trace.policy == PolicySpec("fifo")
+    assert trace.rule is not None
+    assert trace.rule.rule == PolicySpec("kDeclines", {"k": 3})
+    assert trace.cluster is not None
+    assert dict(trace.cluster.nodes) == {"n0": 2, "n1": 2}
+    assert trace.left_out == {"never had GPUs": 1}
+    by_key = {job.key: job for job in trace.jobs}
+    assert set(by_key) == {"ns/a", "ns/b"}
+    a = by_key["ns/a"]
+    assert (a.gpus, a.gpus_per_replica) == (4, 2)
+    assert a.evals is not None
+    assert [score for score in a.evals.scores if score == score] == [0.1, 0.3, 0.5, 0.45, 0.4, 0.35]
+    assert a.work == pytest.approx(7 * 600, rel=0.1)
+    assert any("did not come to their end" in note for note in trace.notes)
+
+
+def test_progress_says_how_long_a_stopped_run_would_have_been(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "decisions.jsonl"
+    whole = decision_log(monkeypatch, total_steps=140)
+    file.write_text("\n".join(whole) + "\n")
+    a = next(job for job in read([file]).jobs if job.key == "ns/a")
+    assert a.work == pytest.approx(14 * 600, rel=0.1)  # half of its steps were done
+    assert a.evals is not None
+    assert a.evals.at[-1] == pytest.approx(0.5)
