@@ -21,7 +21,7 @@ from controller.policy.jobs import Desired, ResumeRequest, RunState
 from controller.policy.params import ParamError
 from controller.policy.queueing import make_policy
 from controller.policy.stopping import MODIFIERS, make_rule
-from controller.policy.types import Hold, Mode, PolicySpec, cap_mode
+from controller.policy.types import Hold, Mode, PolicySpec, StopLimits, cap_mode
 
 __all__ = [
     "StatusError",
@@ -64,6 +64,12 @@ def parse_pool(obj: Mapping[str, Any]) -> GPUPool | Problem:
 def policy(pool: GPUPool) -> PolicySpec:
     """The pool's queue policy in the brain's words."""
     return pool.spec.queue_policy.chosen()
+
+
+def stop_limits(pool: GPUPool) -> StopLimits:
+    """What the pool allows its jobs' stop rules together."""
+    limits = pool.spec.stop_limits
+    return StopLimits(limits.per_hour, limits.breaker_percent)
 
 
 def desired(obj: Mapping[str, Any], pool: GPUPool | None) -> Desired:

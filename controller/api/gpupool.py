@@ -47,6 +47,22 @@ class AllowedNamespace(Spec):
     ] = Field(default=0, description="Highest priority that an RLHFJob of the namespace may have.")
 
 
+class StopLimits(Spec):
+    """What the stop rules of the pool's jobs may do together. Stops that users ask for are not counted."""
+
+    per_hour: Annotated[int, Field(strict=True, ge=0, le=100_000, json_schema_extra=markers.INT32)] | None = (
+        Field(default=None, alias="perHour", description="Stops in any hour. Default: no limit.")
+    )
+    breaker_percent: (
+        Annotated[int, Field(strict=True, ge=1, le=100, json_schema_extra=markers.INT32)] | None
+    ) = Field(
+        default=None,
+        alias="breakerPercent",
+        description="Nobody is stopped while this share of the running jobs, and at least three, were "
+        "stopped in the last hour or are to be: a cause that they share is likelier. Default: no breaker.",
+    )
+
+
 class GPUPoolSpec(Spec):
     """Which nodes, which policy, for whom."""
 
@@ -64,6 +80,11 @@ class GPUPoolSpec(Spec):
     ] = Field(description="Namespaces whose RLHFJobs may use the pool.")
     mode_cap: Mode = Field(
         default=Mode.ENFORCE, description="How far the operator may go with any job of the pool."
+    )
+    stop_limits: StopLimits = Field(
+        default_factory=StopLimits,
+        description="What stop rules may do together.",
+        json_schema_extra={"default": {}},
     )
     hold_seconds: Annotated[int, Field(strict=True, ge=1, le=86400, json_schema_extra=markers.INT32)] = Field(
         default=HOLD_SECONDS,

@@ -7,7 +7,7 @@ admissions; the first write that finds things changed ends the pass, and the nex
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import structlog
@@ -30,7 +30,7 @@ from controller.policy import lifecycle
 from controller.policy.conditions import ADMITTED
 from controller.policy.jobs import JobRecord
 from controller.policy.pool import free_gpus
-from controller.policy.types import JobKey, JobState, JobView, NodeView, PoolPlan, PoolSnapshot
+from controller.policy.types import JobKey, JobState, JobView, Mode, NodeView, PoolPlan, PoolSnapshot
 
 _logger = log.get("evalstop.pool")
 
@@ -134,6 +134,8 @@ class PoolPass:
             jobs=tuple(views),
             holds=convert.holds(obj.get("status")),
             hold_seconds=float(pool.spec.hold_seconds),
+            limits=convert.stop_limits(pool),
+            stopped=_rule_stops(thoughts.values()),
         )
 
     def _pool_status(
@@ -175,6 +177,12 @@ class PoolPass:
             thought = thoughts[admission.key]
             record = lifecycle.admitted(thought.plan.record, admission, now)
             changed |= await self._write(thought, record, now, "admission")
+        for held in plan.held_back:
+            thought = thoughts[held.key]
+            before = thought.plan.record
+            record = lifecycle.held_back(before, thought.loaded.desired, held, now)
+            if record is not before:
+                await self._write(thought, record, now, "held-back")
         await self._hand_over(plan, thoughts, now)
         await self._explain(plan, thoughts, now)
         return changed
@@ -226,6 +234,12 @@ class PoolPass:
             self._metrics.outcomes.labels(verb).inc()
             _logger.info(verb, job=loaded.key)
         return wrote
+
+
+def _rule_stops(thoughts: Iterable[Thought]) -> tuple[float, ...]:
+    """When stops were granted that a rule had asked for; those of deleted RLHFJobs are forgotten."""
+    decisions = (t.plan.record.decision for t in thoughts)
+    return tuple(sorted(d.at for d in decisions if d and d.mode is Mode.ENFORCE and d.by != "User"))
 
 
 def _status(

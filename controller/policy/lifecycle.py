@@ -43,6 +43,7 @@ from controller.policy.stopping_run import carry_out_stop, judge, user_stop
 from controller.policy.types import (
     Admission,
     Grant,
+    HeldBack,
     JobKey,
     JobState,
     JobView,
@@ -129,6 +130,21 @@ def waiting(record: JobRecord, desired: Desired, why: Waiting, now: float) -> Jo
         return record
     conditions = Conditions(record.conditions, desired.generation, now)
     conditions.set(c.ADMITTED, False, why.reason, why.message)
+    return replace(record, conditions=conditions.result())
+
+
+def held_back(record: JobRecord, desired: Desired, why: HeldBack, now: float) -> JobRecord:
+    """The record with the pool's reason for not releasing it; the same record if the reason is known.
+
+    The numbers in the message are those of the first time: they change at every pass.
+    """
+    known = record.condition(c.TERMINATION)
+    if known is not None and not known.status and known.reason == why.reason:
+        return record
+    conditions = Conditions(record.conditions, desired.generation, now)
+    conditions.set(
+        c.TERMINATION, False, why.reason, f"to be stopped, but held back by the pool: {why.message}"
+    )
     return replace(record, conditions=conditions.result())
 
 

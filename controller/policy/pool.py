@@ -12,7 +12,9 @@ policy, when they are free; a hold never decides an admission.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+from controller.policy.fleet import sift
 from controller.policy.placement import NodeRoom, fit
 from controller.policy.planner import Planner
 from controller.policy.queueing import EvalStop, make_policy
@@ -41,7 +43,10 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
     unfit = {j.key: why for j in snapshot.jobs if (why := _unfit(j, snapshot.nodes, snapshot.pool))}
     room = NodeRoom(free_gpus(snapshot))
     planner = Planner(EvalStop(make_policy(snapshot.policy)), room)
-    planner.rebuild((j for j in snapshot.jobs if j.key not in unfit), now)
+    sifted = sift(snapshot.jobs, snapshot.limits, snapshot.stopped, now)
+    held = {h.key for h in sifted.held}
+    jobs = (replace(j, proposal=None) if j.key in held else j for j in snapshot.jobs)
+    planner.rebuild((j for j in jobs if j.key not in unfit), now)
 
     decision = planner.decide(now)
     admitted = tuple(
@@ -52,13 +57,14 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
     taken = {a.key for a in admitted}
     rest = [views[j.key] for j in planner.policy.queue() if j.key not in taken]
     holds = _holds(snapshot, leaving, admitted, rest, room.free, now)
-    wakes = [w for w in (decision.wake_at, *(h.expires for h in holds)) if w is not None]
+    wakes = [w for w in (decision.wake_at, sifted.wake_at, *(h.expires for h in holds)) if w is not None]
     return PoolPlan(
         grants=tuple(Grant(j.key, j.proposal) for j in released if j.proposal is not None),
         admissions=admitted,
         preemptions=tuple(Preemption(j.key, why) for j, why in decision.preempt),
         holds=holds,
         waiting=_waiting(rest, room.free, unfit),
+        held_back=sifted.held,
         wake_at=min(wakes, default=None),
     )
 

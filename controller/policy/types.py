@@ -228,6 +228,23 @@ class PolicySpec:
 
 
 @dataclass(frozen=True, slots=True)
+class StopLimits:
+    """What a pool allows its jobs' stop rules together; None: no limit (`controller.policy.fleet`)."""
+
+    per_hour: int | None = None  # stops in any hour
+    breaker_percent: int | None = None  # of the running jobs: as many at once are not believed
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """Why a job that proposes its stop was not released: a CamelCase code and a sentence with the numbers."""
+
+    key: JobKey
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class PoolSnapshot:
     """Everything the pool's plan may look at."""
 
@@ -237,6 +254,8 @@ class PoolSnapshot:
     jobs: tuple[JobView, ...]
     holds: tuple[Hold, ...] = ()
     hold_seconds: float = 300.0
+    limits: StopLimits = StopLimits()
+    stopped: tuple[float, ...] = ()  # s, when stops were granted that a rule had asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,4 +302,5 @@ class PoolPlan:
     preemptions: tuple[Preemption, ...] = ()
     holds: tuple[Hold, ...] = ()
     waiting: tuple[Waiting, ...] = ()
+    held_back: tuple[HeldBack, ...] = ()
     wake_at: float | None = None

@@ -31,7 +31,8 @@ def tuned(runs: int, seed: int) -> Iterator[str]:
             high = row.intervals["false_stops"][1]
             yield (
                 f"| `{family}` ({families.oracle(drawn, 0.05):.2f}) | `{tune.named(found)}` "
-                f"| {row.false_stops:.3f} (at most {high:.3f}) | {row.plateau_stops:.2f} | {row.caught:.3f} | {row.saved:.3f} "
+                f"| {row.false_stops:.3f} (at most {high:.3f}) "
+                f"| {row.plateau_stops:.2f} | {row.caught:.3f} | {row.saved:.3f} "
                 f"| {row.premature:.3f} |"
             )
 
@@ -61,5 +62,6 @@ def defaults(runs: int, seed: int) -> Iterator[str]:
                 )
                 yield (
                     f"| {evals}, {noise:g}{'' if reported else ' estimated'} | `{name}` "
-                    f"| {linear.false_stops:.3f} | {linear.plateau_stops:.3f} | {rows[name]['dip_recover'].false_stops:.3f} | {caught} |"
+                    f"| {linear.false_stops:.3f} "
+                    f"| {linear.plateau_stops:.3f} | {rows[name]['dip_recover'].false_stops:.3f} | {caught} |"
                 )

@@ -121,12 +121,7 @@ def _glr(evals: Evals, p: Any) -> Matrix:
     for seen in range(1, count + 1):
         pairs = windows.comparisons(seen, p.window, stride)
         if pairs:
-            share = (
-                glr.WITHIN_HORIZON / p.horizon
-                if seen <= p.horizon
-                else (1.0 - glr.WITHIN_HORIZON) * 6.0 / (math.pi * (seen - p.horizon)) ** 2
-            )
-            spent[seen - 1] = math.log(pairs / share)
+            spent[seen - 1] = math.log(pairs / glr.share(seen, p.window, p.horizon))
     level: Matrix = -(log_ndtr(-z) + spent)
     return level
 

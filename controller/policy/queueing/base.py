@@ -153,10 +153,11 @@ def decided(
     admit: Sequence[QueueJob],
     preempt: Sequence[tuple[QueueJob, str]],
     wake_at: float | None = None,
+    release: Sequence[QueueJob] = (),
     _new: Any = tuple.__new__,
 ) -> QueueDecision:
-    """A decision that releases nobody."""
-    decision: QueueDecision = _new(QueueDecision, (admit, preempt, (), wake_at))
+    """Any decision."""
+    decision: QueueDecision = _new(QueueDecision, (admit, preempt, release, wake_at))
     return decision
 
 

@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from controller.policy.queueing.base import PolicyBase, QueueDecision, QueueJob, QueuePolicy, Room, queue_key
+from controller.policy.queueing.base import (
+    PolicyBase,
+    QueueDecision,
+    QueueJob,
+    QueuePolicy,
+    Room,
+    decided,
+    queue_key,
+)
 from controller.policy.types import JobKey, JobState
 
 
@@ -64,7 +72,10 @@ class EvalStop(PolicyBase):
         decision = self.base.decide(now, room)
         if not self._proposed:
             return decision
-        return decision._replace(release=sorted(self._proposed.values(), key=queue_key))
+        released = list(self._proposed.values())
+        if len(released) > 1:
+            released.sort(key=queue_key)
+        return decided(decision.admit, decision.preempt, decision.wake_at, released)
 
     def queue(self) -> list[QueueJob]:
         return self.base.queue()

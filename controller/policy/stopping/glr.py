@@ -54,11 +54,17 @@ def threshold(seen: int, alpha: float, window: int, horizon: int) -> float:
     pairs = windows.comparisons(seen, window, stride_of(window))
     if not pairs:
         return math.inf
-    if seen <= horizon:
-        spent = WITHIN_HORIZON * alpha / horizon
-    else:
-        spent = (1.0 - WITHIN_HORIZON) * alpha * 6.0 / (math.pi * (seen - horizon)) ** 2
+    spent = alpha * share(seen, window, horizon)
     return -NormalDist().inv_cdf(spent / pairs)
+
+
+def share(seen: int, window: int, horizon: int) -> float:
+    """alpha_t over alpha, at the ``seen``-th eval from the first on at which anything can be compared."""
+    first = windows.first_at(window, stride_of(window))
+    horizon = max(horizon, first)
+    if seen <= horizon:
+        return WITHIN_HORIZON / (horizon - first + 1)
+    return (1.0 - WITHIN_HORIZON) * 6.0 / (math.pi * (seen - horizon)) ** 2
 
 
 def stride_of(window: int) -> int:

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 LENGTHS = (1, 2, 3, 5, 8, 13)  # of the newest evals: each about 1.6 times the one before
 MAX_WINDOW = 16
+LONG_ENOUGH = 5  # newest evals: however long the window, as many are compared with it
 
 WindowState = tuple[Any, ...]  # (evals seen, first score, packed newest scores, highest old mean or None)
 
@@ -39,21 +40,22 @@ class Recent(NamedTuple):
 
 @cache
 def recents(window: int) -> tuple[Recent, ...]:
-    """The lengths that go with a reference of ``window`` evals: from a third of it to as long.
+    """The lengths that go with a reference of ``window`` evals: up to as long.
 
-    Shorter ones add chances of a false stop and find little that the others do not.
+    Lengths below half the window, or below five, add chances of a false stop and find little that the others
+    do not (measured: docs/stop-rules.md).
     """
     found = []
     for length in LENGTHS:
-        if window <= 3 * length <= 3 * window:
+        if min(LONG_ENOUGH, window / 2) <= length <= window:
             weights = tuple(2.0 * (i + 1) / (length * (length + 1)) for i in range(length))
             found.append(Recent(length, weights, math.sqrt(1.0 / window + sum(v * v for v in weights))))
     return tuple(found)
 
 
-def first_at(window: int) -> int:
+def first_at(window: int, stride: int = 1) -> int:
     """Evals needed before anything can be compared."""
-    return window + recents(window)[0].length
+    return -(-window // stride) * stride + recents(window)[0].length
 
 
 def initial() -> WindowState:

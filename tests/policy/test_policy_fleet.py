@@ -1,0 +1,119 @@
+"""The pool's own questions before it releases anybody: a budget of stops, a breaker for many at once."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.policy import conditions, lifecycle, pool
+from controller.policy.codec import decode, encode
+from controller.policy.fleet import HOUR, sift
+from controller.policy.jobs import Desired, JobRecord
+from controller.policy.types import (
+    HeldBack,
+    JobState,
+    JobView,
+    NodeView,
+    PolicySpec,
+    PoolSnapshot,
+    Proposal,
+    StopLimits,
+)
+
+NOW = 100_000.0
+ASKS = Proposal(10, 5, "Fell", 3.0, 2.0)
+
+
+def running(number: int, *, asks: bool, priority: int = 0) -> JobView:
+    return JobView(
+        f"ns/j{number}",
+        submitted=float(number),
+        sequence=number,
+        replicas=1,
+        gpus_per_replica=1,
+        priority=priority,
+        state=JobState.ADMITTED,
+        bound=(("n0", 1),),
+        proposal=ASKS if asks else None,
+    )
+
+
+def jobs(asking: int, quiet: int) -> list[JobView]:
+    return [running(i, asks=i < asking) for i in range(asking + quiet)]
+
+
+@pytest.mark.parametrize(
+    ("asking", "quiet", "limits", "stopped", "granted", "reason", "wake"),
+    [
+        (0, 3, StopLimits(0, 1), [], 0, None, None),
+        (3, 0, StopLimits(), [], 3, None, None),  # no limit
+        (3, 5, StopLimits(per_hour=5), [NOW - 10], 3, None, None),
+        (3, 5, StopLimits(per_hour=2), [], 2, "StopBudgetSpent", None),
+        (3, 5, StopLimits(per_hour=2), [NOW - 10, NOW - 600], 0, "StopBudgetSpent", NOW - 600 + HOUR),
+        (3, 5, StopLimits(per_hour=2), [NOW - HOUR, NOW - 10], 1, "StopBudgetSpent", NOW - 10 + HOUR),
+        (3, 5, StopLimits(per_hour=0), [], 0, "StopBudgetSpent", None),
+        (2, 0, StopLimits(breaker_percent=50), [], 2, None, None),  # two are no crowd
+        (3, 3, StopLimits(breaker_percent=50), [], 0, "ManyAtOnce", None),
+        (3, 4, StopLimits(breaker_percent=50), [], 3, None, None),
+        (1, 1, StopLimits(breaker_percent=60), [NOW - 10, NOW - 20], 0, "ManyAtOnce", None),  # in drops
+        (1, 1, StopLimits(breaker_percent=60), [NOW - HOUR, NOW - 20], 1, None, None),
+        (3, 3, StopLimits(1, 50), [], 0, "ManyAtOnce", None),  # the breaker comes first
+    ],
+)
+def test_sift(asking, quiet, limits, stopped, granted, reason, wake) -> None:
+    found = sift(jobs(asking, quiet), limits, stopped, NOW)
+    assert [j.key for j in found.grant] == [f"ns/j{i}" for i in range(granted)]
+    assert {h.reason for h in found.held} == ({reason} if reason else set())
+    assert len(found.grant) + len(found.held) == asking
+    assert found.wake_at == wake
+
+
+def test_the_budget_goes_in_the_queues_order() -> None:
+    found = sift([running(0, asks=True), running(1, asks=True, priority=5)], StopLimits(1), [], NOW)
+    assert [j.key for j in found.grant] == ["ns/j1"]
+
+
+@given(
+    st.integers(0, 9), st.integers(0, 9), st.integers(0, 4), st.lists(st.floats(NOW - 9000, NOW), max_size=6)
+)
+def test_the_budget_holds_over_any_hour(asking: int, quiet: int, per_hour: int, stopped: list[float]) -> None:
+    found = sift(jobs(asking, quiet), StopLimits(per_hour), stopped, NOW)
+    recent = sum(1 for at in stopped if at > NOW - HOUR)
+    assert len(found.grant) + min(recent, per_hour) <= max(per_hour, 0)
+
+
+def snapshot(limits: StopLimits, stopped: tuple[float, ...] = ()) -> PoolSnapshot:
+    return PoolSnapshot(
+        "p", PolicySpec("fifo"), (NodeView("n0", 8),), tuple(jobs(3, 1)), limits=limits, stopped=stopped
+    )
+
+
+def test_the_pools_plan_releases_only_what_is_let_through() -> None:
+    free = pool.plan(snapshot(StopLimits()), NOW)
+    assert [g.key for g in free.grants] == ["ns/j0", "ns/j1", "ns/j2"]
+    assert free.held_back == ()
+    crowd = pool.plan(snapshot(StopLimits(breaker_percent=70)), NOW)
+    assert crowd.grants == ()
+    assert [h.key for h in crowd.held_back] == ["ns/j0", "ns/j1", "ns/j2"]
+    spent = pool.plan(snapshot(StopLimits(per_hour=2), (NOW - 100,)), NOW)
+    assert [g.key for g in spent.grants] == ["ns/j0"]
+    assert spent.wake_at == NOW - 100 + HOUR
+    assert "1 stops in the last hour, 1 more are allowed; 3 jobs ask" in spent.held_back[0].message
+
+
+def test_the_snapshot_goes_through_the_decision_log() -> None:
+    one = snapshot(StopLimits(3, 50), (1.0, 2.0))
+    assert decode(PoolSnapshot, encode(one)) == one
+
+
+def test_the_job_says_why_it_was_held_back_once() -> None:
+    desired = Desired("ns/j0", "u", 1, "m", 1, 1, PolicySpec("scan"))
+    why = HeldBack("ns/j0", "ManyAtOnce", "3 of 4 jobs")
+    record = lifecycle.held_back(JobRecord(), desired, why, NOW)
+    said = record.condition(conditions.TERMINATION)
+    assert said is not None
+    assert (said.status, said.reason) == (False, "ManyAtOnce")
+    assert said.message == "to be stopped, but held back by the pool: 3 of 4 jobs"
+    again = HeldBack("ns/j0", "ManyAtOnce", "4 of 5 jobs")
+    assert lifecycle.held_back(record, desired, again, NOW + 1) is record
