@@ -7,6 +7,7 @@ It is here for speed alone, and a property test holds it equal to the streaming 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -40,17 +41,19 @@ def foresee(spec: RuleSpec, evals: Sequence[Evals | None]) -> list[Foreseen | No
         if e is not None and len(e.scores):
             by_length.setdefault(len(e.scores), []).append(row)
     found: list[Foreseen | None] = [None] * len(evals)
-    k, min_delta, _ = _params(spec)
+    k, min_delta, warm_up = _params(spec)
     for rows in by_length.values():
-        scores = np.array([e.scores for row in rows if (e := evals[row]) is not None], dtype=np.float64)
+        picked = [e.scores for row in rows if (e := evals[row]) is not None]
+        count = len(picked[0])
+        scores = np.fromiter(chain.from_iterable(picked), np.float64, len(rows) * count).reshape(-1, count)
         stops = first_stops(spec, scores)
         hit = np.flatnonzero(stops >= 0)
         falls = scores[:, :-1] - scores[:, 1:] > min_delta
         bests = _bests(scores[hit], stops[hit])
         for at, stop, best in zip(hit.tolist(), stops[hit].tolist(), bests, strict=True):
             streak = k
-            while streak < stop and falls[at, stop - streak - 1]:
-                streak += 1
+            while warm_up > k and streak < stop and falls[at, stop - streak - 1]:
+                streak += 1  # only a warm-up lets a streak grow longer than k before it counts
             verdict = Verdict(Verb.STOP, "ConsecutiveDeclines", streak, k)
             found[rows[at]] = Foreseen(stop, verdict, best)
         for at in np.flatnonzero(~np.isfinite(scores).all(axis=1)).tolist():

@@ -9,7 +9,7 @@ from controller.policy.types import Proposal, Verb
 from sim.engine.peers import PeerBoard
 from sim.engine.result import Stop
 from sim.engine.training import Training
-from sim.engine.view import DetailedJob
+from sim.engine.view import DetailedJob, JudgedJob
 from sim.foresight import Foreseen, RuleSpec, foresee, point
 from sim.workload import Evals, Workload
 
@@ -75,19 +75,16 @@ class Evaluations:
         self._states: dict[int, tuple[object, ...]] = {}  # of the rule
 
     def begin(self, row: int) -> None:
-        """A run of the job begins: its next eval is the first that it has not made yet."""
-        if self.streams:
-            self._upcoming[row] = self._training.next[row]
+        """Streaming: a run of the job begins; its next eval is the first that it has not made yet."""
+        self._upcoming[row] = self._training.next[row]
 
     def next(self, row: int) -> int | None:
         """The next eval (from 0) of the present run at which something happens; None: its end is next."""
         if self.streams:
             number = self._upcoming[row]
             return number if number < self._training.evals(row) else None
-        if self._foreseen is None or row in self._told:
-            return None
-        foreseen = self._foreseen[row]
-        return None if foreseen is None else foreseen.eval
+        foreseen = self._foreseen[row] if self._foreseen is not None else None
+        return None if foreseen is None or row in self._told else foreseen.eval
 
     def made(self, row: int) -> int:
         """That eval is made; which it was."""
@@ -99,7 +96,7 @@ class Evaluations:
             self._told.add(row)
         return number
 
-    def hear(self, job: DetailedJob, number: int, now: float, service: float) -> bool:
+    def hear(self, job: JudgedJob, number: int, now: float, service: float) -> bool:
         """A running job's score is known: show it to the rule. Whether the policy must hear of the job.
 
         ``service``: GPU-seconds the job has had at ``now``. A STOP becomes the job's proposal.
@@ -115,6 +112,7 @@ class Evaluations:
         self._known[row] = number + 1
         evals = self._workload.evals[row]
         assert evals is not None
+        assert isinstance(job, DetailedJob)  # views are, where evals are streamed
         job.progress = evals.at[number]
         if len(evals.losses):
             job.loss_trend = add_loss(job.loss_trend, evals.losses[number], service)
@@ -149,7 +147,7 @@ class Evaluations:
             return None
         return Foreseen(number, verdict, best)
 
-    def _propose(self, job: DetailedJob, stop: Foreseen, now: float) -> None:
+    def _propose(self, job: JudgedJob, stop: Foreseen, now: float) -> None:
         verdict = stop.verdict
         self.stops[job.sequence] = Stop(stop.eval, now, stop.best)
         job.proposal = Proposal(

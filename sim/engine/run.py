@@ -20,7 +20,7 @@ from sim.engine.gangs import gangs
 from sim.engine.journal import Journal
 from sim.engine.result import Result
 from sim.engine.training import Training
-from sim.engine.view import DetailedJob, VirtualJob
+from sim.engine.view import DetailedJob, JudgedJob, VirtualJob
 from sim.foresight import RuleSpec
 from sim.kernel import Kernel
 from sim.latencies import Latencies
@@ -53,13 +53,12 @@ def simulate(
         ValueError: a job is larger than the cluster; the message names its row.
         ParamError: the rule, a modifier or a parameter of it does not exist or is out of bounds.
     """
-    engine = _Engine(workload, cluster, policy, rule, latencies, foresight, journal)
     # Nothing here makes cycles, and a collector that walks a million live jobs again and again costs more
     # than the simulation.
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return engine.run()
+        return _Engine(workload, cluster, policy, rule, latencies, foresight, journal).run()
     finally:
         if collecting:
             gc.enable()
@@ -118,7 +117,9 @@ class _Engine:
         self._journal = journal
         columns = (workload.priority, workload.weight, workload.estimate)
         # Jobs that can be told apart by more than time and size, or change as they run, have larger views.
-        self._detailed = self._gangs is not None or self._evals.any or any(map(len, columns))
+        self._detailed = (
+            self._gangs is not None or self._evals.streams or not latencies.none or any(map(len, columns))
+        )
         # Where nothing but training takes time and nobody looks at evals, a run is one addition; where
         # besides nobody takes notes and GPUs are slots, there is nothing else to it.
         self._plain = latencies.none and not self._evals.any
@@ -164,7 +165,8 @@ class _Engine:
         if self._detailed:
             return map(self._detail, rows)
         keys: Iterable[str] = workload.keys or map("sim/".__add__, map(str, rows))
-        return map(VirtualJob, keys, workload.submitted, rows, workload.gpus, workload.work)
+        view = JudgedJob if self._evals.any else VirtualJob
+        return map(view, keys, workload.submitted, rows, workload.gpus, workload.work)
 
     def _detail(self, row: int) -> DetailedJob:
         workload = self._workload
@@ -232,12 +234,15 @@ class _Engine:
         self._planner.admitted(job, now)
         if self._journal is not None:
             self._journal.write(now, "admit", job.key, ",".join(job.nodes))
+        evals = self._evals
         self._training.begin(row, now, again)
-        self._evals.begin(row)
+        if evals.streams:
+            evals.begin(row)
         self._schedule(job, row)
         quiet = True
-        for number in self._evals.late.pop(row, ()):
-            quiet &= self._score((job, number))
+        if evals.late:
+            for number in evals.late.pop(row, ()):
+                quiet &= self._score((job, number))
         return not quiet
 
     def _schedule(self, job: VirtualJob, row: int) -> None:
@@ -306,7 +311,7 @@ class _Engine:
 
     # -- evals
 
-    def _eval(self, job: DetailedJob) -> bool:
+    def _eval(self, job: VirtualJob) -> bool:
         """An eval is made; its score is known ``eval_delay`` later. True: nobody need hear of it yet."""
         row, delay = job.sequence, self._latencies.eval_delay
         number = self._evals.made(row)
@@ -329,7 +334,7 @@ class _Engine:
             return True
         if self._ended[row] >= 0:
             return True
-        assert isinstance(job, DetailedJob)  # views are, where there are evals
+        assert isinstance(job, JudgedJob)  # views are, where there are evals
         proposed = job.proposal
         service = job.attained + (now - self._counted[row]) * job.gpus
         if not self._evals.hear(job, number, now, service):

@@ -6,6 +6,7 @@ times of a run are computed from the moment its training began, so nothing drift
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from math import floor
 
 from sim.latencies import Latencies
@@ -51,15 +52,16 @@ class Training:
 
     def end_at(self, row: int) -> float:
         """When the present run ends if it is let run."""
+        if not self._cost:
+            return self._began[row] + (self._work[row] - self.done[row])
         return self._reaches(row, self._work[row], self.evals(row) - self._first[row])
 
     def eval_at(self, row: int, number: int) -> float:
         """When eval ``number`` of the present run is made (its own cost included)."""
         return self._reaches(row, self._position(row, number), number - self._first[row] + 1)
 
-    def position(self, row: int, now: float) -> float:
+    def _position_at(self, row: int, now: float, made: int) -> float:
         """Seconds of training done at ``now``, by the present run and those before it."""
-        made = self._made(row, now)
         spent = now - self._began[row]
         if spent <= 0:
             return self.done[row]
@@ -76,8 +78,9 @@ class Training:
         ``graceful``: with one more checkpoint first. An eval that was not finished is made again, and so
         are those after the checkpoint that the job goes back to.
         """
-        reached, interval = self.position(row, now), self.latencies.checkpoint_interval
-        self.next[row] = self._made(row, now)
+        made, interval = self._made(row, now), self.latencies.checkpoint_interval
+        reached = self._position_at(row, now, made)
+        self.next[row] = made
         kept = reached
         if interval and not graceful:
             kept = max(self.done[row], min(reached, floor(reached / interval) * interval))
@@ -89,6 +92,13 @@ class Training:
     def _made(self, row: int, now: float) -> int:
         """How many evals are made at ``now``."""
         made, count = self._first[row], self.evals(row)
+        if made == count:
+            return made
+        evals = self._evals[row]
+        assert evals is not None  # it has some
+        if not self._cost:  # near it at once; rounding may be off by one
+            share = (now - self._began[row] + self.done[row]) / self._work[row] if self._work[row] else 1.0
+            made = max(made, bisect_right(evals.at, share) - 1)
         while made < count and self.eval_at(row, made) <= now:
             made += 1
         return made

@@ -45,7 +45,17 @@ class VirtualJob:
         return f"{type(self).__name__}({self.key!r}, {self.gpus} GPUs, {self.state})"
 
 
-class DetailedJob(VirtualJob):
+class JudgedJob(VirtualJob):
+    """A `QueueJob` that can be proposed for a stop."""
+
+    __slots__ = ("proposal",)
+
+    def __init__(self, key: JobKey, submitted: float, sequence: int, gpus: int, remaining: float) -> None:
+        super().__init__(key, submitted, sequence, gpus, remaining)
+        self.proposal = None
+
+
+class DetailedJob(JudgedJob):
     """A `QueueJob` with everything of its own: gang, nodes, priority, weight, estimate, evals."""
 
     __slots__ = (
@@ -55,7 +65,6 @@ class DetailedJob(VirtualJob):
         "nodes",
         "priority",
         "progress",
-        "proposal",
         "replicas",
         "weight",
     )
@@ -69,7 +78,6 @@ class DetailedJob(VirtualJob):
         self.weight = 1.0
         self.estimate = None
         self.progress = None
-        self.proposal = None
         self.loss_trend = None
 
     @property

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.bench import bench_handback, bench_scrape
+from tests.bench import bench_handback, bench_scrape, bench_sim_speed
 from tests.bench.rows import Row, show, write
 
 BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Iterator[Row]]] = {
     "scrape": bench_scrape.run,
+    "sim": bench_sim_speed.run,
     "handback": bench_handback.run,
 }
 

@@ -1,0 +1,177 @@
+"""How fast the simulator is: jobs per CPU-second, side by side with SimPy and a bare heapq loop.
+
+Every figure is the best of several runs that take turns with the baseline's, so that both have the machine
+alike. All answers are compared: a simulator that is fast and wrong has no speed.
+"""
+
+from __future__ import annotations
+
+import csv
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from controller.policy.queueing import EvalStop, QueuePolicy, make_policy
+from controller.policy.types import PolicySpec
+from sim.cluster import Cluster
+from sim.engine import Result, simulate
+from sim.foresight import RuleSpec
+from sim.workload import Evals, Workload
+from tests.bench.rows import Row
+from tests.bench.sim_baselines import with_heapq, with_simpy
+from tests.bench.sim_workloads import Job, twin, workload
+
+_ROUNDS = 5
+_FIFO, _SRTF = PolicySpec("fifo"), PolicySpec("srtf")
+_LAS = PolicySpec("las", {"variant": "Tiresias"})
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(say: Callable[[str], None]) -> Iterator[Row]:
+    yield from _against_others(say)
+    yield from _preemptive(say)
+    yield from _evalstop(say)
+    yield from _a_million(say)
+    yield from _cold_start()
+    yield from _curve(say)
+
+
+def _against_others(say: Callable[[str], None]) -> Iterator[Row]:
+    for count, gpus in ((10_000, 64), (10_000, 512)):
+        jobs, source = workload(count, gpus)
+        say(f"FIFO, {count} jobs on {gpus} GPUs ({source}), against SimPy and heapq")
+        ours, simpys, bares = _best(
+            lambda jobs=jobs, gpus=gpus: _run(jobs, gpus, _FIFO).mean_jct,  # type: ignore[misc]
+            lambda jobs=jobs, gpus=gpus: with_simpy(jobs, gpus),  # type: ignore[misc]
+            lambda jobs=jobs, gpus=gpus: with_heapq(jobs, gpus),  # type: ignore[misc]
+        )
+        name = f"sim: fifo, {gpus} GPUs"
+        yield Row(f"{name}, against SimPy", count / ours, "jobs/CPU-s", count / simpys)
+        yield Row(f"{name}, against bare heapq", count / ours, "jobs/CPU-s", count / bares)
+
+
+def _preemptive(say: Callable[[str], None]) -> Iterator[Row]:
+    for spec, gpus in ((_SRTF, 64), (_LAS, 64), (_SRTF, 512), (_LAS, 512)):
+        jobs, source = workload(10_000, gpus)
+        say(f"{spec.name}, 10000 jobs on {gpus} GPUs ({source})")
+        (ours,) = _best(lambda jobs=jobs, gpus=gpus, spec=spec: _run(jobs, gpus, spec).mean_jct)  # type: ignore[misc]
+        yield Row(f"sim: {spec.name}, {gpus} GPUs", len(jobs) / ours, "jobs/CPU-s")
+
+
+def _evalstop(say: Callable[[str], None]) -> Iterator[Row]:
+    jobs, _ = workload(10_000, 64)
+    say("10000 jobs of 50 evals under EvalStop, foreseen and eval by eval")
+    rng = random.Random(3)
+    at = [number / 50 for number in range(1, 51)]
+    peak = 0.6
+    evals = [
+        Evals(at, [1 - abs(share - peak) + rng.gauss(0, 0.02) for share in at])
+        if rng.random() < 0.5
+        else Evals(at, [share + rng.gauss(0, 0.02) for share in at])
+        for _ in jobs
+    ]
+    columns = list(zip(*jobs, strict=True))
+    with_evals = Workload(columns[0], columns[1], columns[2], evals=evals)
+    rule = RuleSpec(PolicySpec("kDeclines", {"k": 5}))
+
+    def stopping(foresight: bool) -> float:
+        policy = EvalStop(make_policy(_FIFO))
+        return simulate(with_evals, Cluster.slots(64), policy, rule=rule, foresight=foresight).mean_jct
+
+    base, foreseen = _best(lambda: _run(jobs, 64, _FIFO).mean_jct, lambda: stopping(True), agree=False)
+    yield Row("sim: 10k jobs x 50 evals under EvalStop, against the eval-free base", foreseen, "CPU-s", base)
+    streamed, again = _best(lambda: stopping(False), lambda: stopping(True), rounds=2)
+    yield Row("sim: the same eval by eval, against the eval-free base", streamed, "CPU-s", base)
+    del again
+
+
+_MILLION = """
+import csv, sys
+from controller.policy.queueing import make_policy
+from controller.policy.types import PolicySpec
+from sim.cluster import Cluster
+from sim.engine import simulate
+from sim.workload import Workload
+with open(sys.argv[1], newline="") as lines:
+    columns = zip(*csv.reader(lines))
+    submitted, gpus, work = (list(map(int, column)) for column in columns)
+result = simulate(Workload(submitted, gpus, work), Cluster.slots(1024), make_policy(PolicySpec("fifo")))
+print(result.mean_jct, result.makespan)
+"""
+
+
+def _a_million(say: Callable[[str], None]) -> Iterator[Row]:
+    say("one million jobs, from a CSV file to the mean JCT, in a process of its own")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "jobs.csv"
+        with path.open("w", newline="") as lines:
+            csv.writer(lines).writerows(twin(1_000_000, 1024))
+        yield Row("sim: a million jobs end to end", min(_wall(_MILLION, str(path)) for _ in range(3)), "s")
+
+
+_TEN = """
+from controller.policy.queueing import EvalStop, make_policy
+from controller.policy.types import PolicySpec
+from sim.cluster import Cluster
+from sim.engine import simulate
+from sim.foresight import RuleSpec
+from sim.workload import Evals, Workload
+evals = [Evals([0.25, 0.5, 0.75, 1.0], [1.0, 0.9, 0.8, 0.7])] * 10
+workload = Workload(list(range(10)), [1] * 10, [60] * 10, evals=evals)
+policy = EvalStop(make_policy(PolicySpec("srtf")))
+print(simulate(workload, Cluster.slots(4), policy, rule=RuleSpec(PolicySpec("kDeclines"))).mean_jct)
+"""
+
+
+def _cold_start() -> Iterator[Row]:
+    ours = min(_wall(_TEN) for _ in range(_ROUNDS))
+    bare = min(_wall("pass") for _ in range(_ROUNDS))
+    yield Row("sim: ten jobs, cold, against an empty Python", ours, "s", bare)
+
+
+def _curve(say: Callable[[str], None]) -> Iterator[Row]:
+    say("cost against jobs and against GPUs (and with them running jobs)")
+    for count in (1_000, 10_000, 100_000):
+        jobs = twin(count, 64)
+        for spec in (_FIFO, _SRTF, _LAS):
+            (seconds,) = _best(lambda jobs=jobs, spec=spec: _run(jobs, 64, spec).mean_jct, rounds=2)  # type: ignore[misc]
+            yield Row(f"sim: {spec.name}, twin of {count} jobs, 64 GPUs", seconds / count * 1e6, "us/job")
+    for gpus in (256, 1024, 4096):
+        jobs = twin(10_000, gpus)
+        for spec in (_FIFO, _SRTF, _LAS):
+            (seconds,) = _best(
+                lambda jobs=jobs, gpus=gpus, spec=spec: _run(jobs, gpus, spec).mean_jct, rounds=2
+            )  # type: ignore[misc]
+            yield Row(f"sim: {spec.name}, twin of 10000 jobs, {gpus} GPUs", seconds / 1e4 * 1e6, "us/job")
+
+
+def _run(jobs: Sequence[Job], gpus: int, spec: PolicySpec) -> Result:
+    columns = list(zip(*jobs, strict=True))
+    policy: QueuePolicy = make_policy(spec)
+    return simulate(Workload(columns[0], columns[1], columns[2]), Cluster.slots(gpus), policy)
+
+
+def _best(*ways: Callable[[], float], rounds: int = _ROUNDS, agree: bool = True) -> list[float]:
+    """CPU seconds of each way, best of the rounds; the ways take turns and must give one answer."""
+    best = [float("inf")] * len(ways)
+    answers = [0.0] * len(ways)
+    for _ in range(rounds):
+        for number, way in enumerate(ways):
+            begin = time.process_time()
+            answers[number] = way()
+            best[number] = min(best[number], time.process_time() - begin)
+    if agree and max(answers) - min(answers) > 1e-6 * max(answers):
+        raise AssertionError(f"mean JCTs differ: {answers}")
+    return best
+
+
+def _wall(program: str, *arguments: str) -> float:
+    begin = time.perf_counter()
+    subprocess.run(
+        [sys.executable, "-c", program, *arguments], check=True, stdout=subprocess.DEVNULL, cwd=_ROOT
+    )
+    return time.perf_counter() - begin
