@@ -43,7 +43,7 @@ def stream(seed: int, purpose: str) -> Random:
 
 
 def generate(settings: MixSettings, seed: int) -> Population:
-    """The paper's mix: ``settings.jobs`` jobs of three kinds, Poisson arrivals at ``settings.load``."""
+    """The paper's mix: ``settings.jobs`` jobs of three kinds; Poisson arrivals at ``settings.load``, from 0 s."""
     kinds = _kinds(settings, seed)
     arrivals, sizes, spread = stream(seed, "arrivals"), stream(seed, "sizes"), stream(seed, "estimates")
     tenants = stream(seed, "tenants")
@@ -51,8 +51,8 @@ def generate(settings: MixSettings, seed: int) -> Population:
     submitted, gpus, work, keys, estimates = [], [], [], [], []
     now = 0.0
     for row, kind in enumerate(kinds):
-        now += arrivals.expovariate(1.0) * between
         submitted.append(now)
+        now += arrivals.expovariate(1.0) * between
         gpus.append(sizes.choice(SIZES[kind].gpus))
         work.append(sizes.uniform(*SIZES[kind].hours) * 3600.0)
         estimates.append(work[-1] * exp(spread.gauss(0.0, 1.0) * settings.estimate_spread))

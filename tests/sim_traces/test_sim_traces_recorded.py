@@ -1,4 +1,4 @@
-"""Our own recordings: the trace format's round trip, the example trainer's evals, the operator's decisions."""
+"""Our own recordings: the trace format's round trip, the example trainer's evals, the operator's log."""
 
 from __future__ import annotations
 
