@@ -111,9 +111,12 @@ def test_who_does_not_leave_within_its_grace_is_killed(run: Run) -> None:
 def test_a_killed_keeper_takes_its_processes_with_it(run: Run, tmp_path: Path) -> None:
     run.start("etcd")
     run.start("api", pause=60)
+    pids = run.pids()
     run.keeper.kill()
     run.keeper.wait()
     until(lambda: running_in(tmp_path) == [])
+    # A process that is ending loses its command line a moment before it is gone.
+    until(lambda: all(processes.start_time(pid) is None for pid in pids))
     assert run.control.down() == []
     assert not run.control.kept_up()
 

@@ -52,7 +52,9 @@ def test_there_are_the_jobs_of_the_story_in_their_order() -> None:
 @pytest.mark.parametrize("name", ROLES)
 def test_a_job_is_accepted_by_the_api_and_by_the_operator(name: str) -> None:
     model = RLHFJob.model_validate(JOBS[name])
-    assert model.spec.stop_rule.chosen().params == {"k": K, "min_delta": MIN_DELTA}
+    rule = model.spec.stop_rule.chosen()
+    assert rule.name == "kDeclines"
+    assert (rule.params["k"], rule.params["min_delta"]) == (K, MIN_DELTA)
     assert [m.chosen().params for m in model.spec.modifiers] == [{"min_evals": MIN_EVALS}]
     owner = {**JOBS[name]["metadata"], "uid": "u", "namespace": "n"}
     child = build_child({**JOBS[name], "metadata": owner})

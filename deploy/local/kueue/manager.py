@@ -222,7 +222,8 @@ class Kueue:
         while not done():
             log = self.plane.log(PROCESS)
             part = next((p for p in self.plane.status().processes if p.name == PROCESS), None)
-            if part is not None and part.state == "exited":
+            # The code is known a moment after the end is seen.
+            if part is not None and part.state == "exited" and part.exit_code is not None:
                 tail = self.plane.folder.tail(PROCESS)
                 raise PlaneError(
                     f"Kueue exited ({part.exit_code}) while waiting for {what}; {log} ends:\n{tail}"
