@@ -43,7 +43,7 @@ def stream(seed: int, purpose: str) -> Random:
 
 
 def generate(settings: MixSettings, seed: int) -> Population:
-    """The paper's mix: ``settings.jobs`` jobs of three kinds; Poisson arrivals at ``settings.load``, from 0 s."""
+    """The paper's mix: ``settings.jobs`` of three kinds, Poisson arrivals at ``settings.load`` from 0 s."""
     kinds = _kinds(settings, seed)
     arrivals, sizes, spread = stream(seed, "arrivals"), stream(seed, "sizes"), stream(seed, "estimates")
     tenants = stream(seed, "tenants")
