@@ -1,6 +1,8 @@
 """How recipes behave over many seeds, and what EvalStop's rule makes of them.
 
-Run it: ``python tests/trainer/trainer_curves.py [--seeds N] [--detail]``.
+Run it: ``python tests/trainer/trainer_curves.py [--seeds N] [--detail] [--history FILE]``. With
+``--history`` the evals are also written as `evalstop rules evaluate` reads them, one family for each
+recipe.
 
 The figures over many seeds in docs/trainer-contract.md are what this program prints.
 """
@@ -8,9 +10,11 @@ The figures over many seeds in docs/trainer-contract.md are what this program pr
 from __future__ import annotations
 
 import argparse
+import csv
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -138,6 +142,20 @@ def report(name: str, found: Curves, seeds: Sequence[int], detail: bool) -> str:
     return "\n".join(lines)
 
 
+def history(name: str, found: Curves, seeds: Sequence[int]) -> list[tuple[object, ...]]:
+    """Rows (series_id, family, step, eval, stderr, proxy, kl) of one recipe's runs."""
+    return [
+        (
+            f"{name} #{seed}",
+            name,
+            step,
+            *(repr(float(v[e, run])) for v in (found.gold, found.stderr, found.proxy, found.kl)),
+        )
+        for run, seed in enumerate(seeds)
+        for e, step in enumerate(found.steps)
+    ]
+
+
 def _spread(values: Floats, form: str) -> str:
     low, middle, high = np.quantile(values, (0.0, 0.5, 1.0))
     return f"{middle:{form}} (median; {low:{form}} to {high:{form}})"
@@ -148,11 +166,19 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20, help="runs per recipe")
     parser.add_argument("--first-seed", type=int, default=400)
     parser.add_argument("--detail", action="store_true", help="one line per run as well")
+    parser.add_argument("--history", type=Path, help="CSV file to write the evals to")
     args = parser.parse_args()
+    rows: list[tuple[object, ...]] = []
     seeds = range(args.first_seed, args.first_seed + args.seeds)
     for name, recipe in RECIPES.items():
         found = joined([curves(recipe, seeds[i : i + 20]) for i in range(0, len(seeds), 20)])
         print(report(name, found, seeds, args.detail), flush=True)
+        rows += history(name, found, seeds)
+    if args.history is not None:
+        with args.history.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(("series_id", "family", "step", "eval", "stderr", "proxy", "kl"))
+            writer.writerows(rows)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from controller.policy.types import EvalPoint, Verb, Verdict
 @dataclass(frozen=True, slots=True)
 class ScanParams:
     threshold: float = param(
-        2.5,
+        2.8,
         unit="standard deviations",
         doc="largest fall below the best stretch that is let pass",
         gt=0.0,

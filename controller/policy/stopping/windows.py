@@ -42,12 +42,12 @@ class Recent(NamedTuple):
 def recents(window: int) -> tuple[Recent, ...]:
     """The lengths that go with a reference of ``window`` evals: up to as long.
 
-    Lengths below half the window, or below five, add chances of a false stop and find little that the others
-    do not (measured: docs/stop-rules.md).
+    Shorter ones add chances of a false stop and find little that the others do not; below about a third of
+    the window they are left out, but five are enough for any window.
     """
     found = []
     for length in LENGTHS:
-        if min(LONG_ENOUGH, window / 2) <= length <= window:
+        if min(LONG_ENOUGH, 0.375 * window) <= length <= window:
             weights = tuple(2.0 * (i + 1) / (length * (length + 1)) for i in range(length))
             found.append(Recent(length, weights, math.sqrt(1.0 / window + sum(v * v for v in weights))))
     return tuple(found)
