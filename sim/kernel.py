@@ -25,7 +25,7 @@ class Kernel:
     __slots__ = ("_cancelled", "_heap", "_ticket", "events", "now")
 
     def __init__(self) -> None:
-        self.now: float = 0
+        self.now: float = 0.0
         self.events = 0  # handled so far, arrivals among them
         self._heap: list[tuple[float, int, int, Handler, Any]] = []
         self._ticket = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Iterator
+from math import inf
 from typing import Any
 
 from controller.policy.placement import NodeRoom
@@ -66,6 +67,7 @@ def simulate(
 
 class _Engine:
     __slots__ = (
+        "_armed",
         "_at",
         "_bare",
         "_counted",
@@ -88,7 +90,7 @@ class _Engine:
         "_stopped",
         "_ticket",
         "_training",
-        "_wake",
+        "_wake_at",
         "_work",
         "_workload",
     )
@@ -126,7 +128,8 @@ class _Engine:
         self._bare = self._plain and journal is None and not cluster.nodes
         self._work = workload.work
         self._done = self._training.done
-        self._wake: tuple[float, int] | None = None  # when the policy wants to be asked, and the ticket
+        self._wake_at: float | None = None  # when the policy wants to be asked
+        self._armed = inf  # when an alarm is set to ring
         self._ticket = [0] * rows  # of each job's next event
         self._counted: list[float] = [0] * rows  # until when a running job's service is in its view
         self._started: list[float] = [-1] * rows
@@ -187,10 +190,10 @@ class _Engine:
     def _settle(self, now: float) -> None:
         while True:
             decision = self._planner.decide(now)
-            if decision is NOTHING and self._wake is None:
+            if decision is NOTHING and self._wake_at is None:
                 return
             admit, preempt, release, wake_at = decision
-            if wake_at is not None or self._wake is not None:
+            if wake_at != self._wake_at:
                 self._set_alarm(now, wake_at)
             job: Any  # a policy gives back the very views it was given
             again = False
@@ -204,16 +207,23 @@ class _Engine:
                 return
 
     def _set_alarm(self, now: float, wake_at: float | None) -> None:
-        if self._wake is not None:
-            if self._wake[0] == wake_at:
-                return
-            self._kernel.cancel(self._wake[1])
-            self._wake = None
-        if wake_at is not None and wake_at > now:
-            self._wake = (wake_at, self._at(wake_at, -1, self._ring, None))
+        """Remember when the policy wants to be asked. An alarm that rings too early is set anew, quietly."""
+        self._wake_at = wake_at
+        if wake_at is not None and now < wake_at < self._armed:
+            self._armed = wake_at
+            self._at(wake_at, -1, self._ring, wake_at)
 
-    def _ring(self, _: None) -> None:
-        self._wake = None  # the policy is asked after every instant at which something happened
+    def _ring(self, time: float) -> bool:
+        if time != self._armed:
+            return True  # an earlier one was set after it, and rang
+        self._armed = inf
+        if self._wake_at is None:
+            return True
+        if self._wake_at > time:
+            self._set_alarm(time, self._wake_at)
+            return True
+        self._wake_at = None
+        return False
 
     # -- runs
 

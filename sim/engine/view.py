@@ -33,7 +33,7 @@ class VirtualJob:
         self.sequence = sequence
         self.gpus = gpus
         self.remaining: float | None = remaining
-        self.attained: float = 0
+        self.attained: float = 0.0
         self.state = _QUEUED
         self.since: float | None = submitted
 

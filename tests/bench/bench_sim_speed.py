@@ -18,6 +18,7 @@ from pathlib import Path
 from controller.policy.queueing import EvalStop, QueuePolicy, make_policy
 from controller.policy.types import PolicySpec
 from sim.cluster import Cluster
+from sim.compiled import CompileError, build
 from sim.engine import Result, simulate
 from sim.foresight import RuleSpec
 from sim.workload import Evals, Workload
@@ -34,6 +35,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 def run(say: Callable[[str], None]) -> Iterator[Row]:
     yield from _against_others(say)
     yield from _preemptive(say)
+    yield from _compiled(say)
     yield from _evalstop(say)
     yield from _a_million(say)
     yield from _cold_start()
@@ -60,6 +62,47 @@ def _preemptive(say: Callable[[str], None]) -> Iterator[Row]:
         say(f"{spec.name}, 10000 jobs on {gpus} GPUs ({source})")
         (ours,) = _best(lambda jobs=jobs, gpus=gpus, spec=spec: _run(jobs, gpus, spec).mean_jct)  # type: ignore[misc]
         yield Row(f"sim: {spec.name}, {gpus} GPUs", len(jobs) / ours, "jobs/CPU-s")
+
+
+_SPEED = """
+import csv, sys, time
+from controller.policy.queueing import make_policy
+from controller.policy.types import PolicySpec
+from sim.cluster import Cluster
+from sim.engine import simulate
+from sim.workload import Workload
+with open(sys.argv[1], newline="") as lines:
+    workload = Workload(*(list(map(int, column)) for column in zip(*csv.reader(lines))))
+for name, params in (("fifo", {}), ("srtf", {}), ("las", {"variant": "Tiresias"})):
+    best = float("inf")
+    for _ in range(5):
+        begin = time.process_time()
+        result = simulate(workload, Cluster.slots(64), make_policy(PolicySpec(name, params)))
+        best = min(best, time.process_time() - begin)
+    print(name, len(workload) / best, result.mean_jct, result.preemptions)
+"""
+
+
+def _compiled(say: Callable[[str], None]) -> Iterator[Row]:
+    say("the same sources compiled by mypyc (half a minute to build)")
+    jobs, _ = workload(10_000, 64)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "jobs.csv"
+        with path.open("w", newline="") as lines:
+            csv.writer(lines).writerows(jobs)
+        try:
+            build(Path(folder) / "compiled")
+        except CompileError as error:
+            say(f"not measured: {error}")
+            return
+        pure, fast = (
+            [line.split() for line in _output(_SPEED, str(path), cwd=cwd).splitlines()]
+            for cwd in (_ROOT, Path(folder) / "compiled")
+        )
+    for (name, speed, *answer), (_, faster, *same) in zip(pure, fast, strict=True):
+        if list(map(float, answer)) != list(map(float, same)):
+            raise AssertionError(f"{name}: compiled {same}, pure Python {answer}")
+        yield Row(f"sim: {name}, 64 GPUs, compiled, against pure", float(faster), "jobs/CPU-s", float(speed))
 
 
 def _evalstop(say: Callable[[str], None]) -> Iterator[Row]:
@@ -167,6 +210,12 @@ def _best(*ways: Callable[[], float], rounds: int = _ROUNDS, agree: bool = True)
     if agree and max(answers) - min(answers) > 1e-6 * max(answers):
         raise AssertionError(f"mean JCTs differ: {answers}")
     return best
+
+
+def _output(program: str, *arguments: str, cwd: Path) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments], check=True, stdout=subprocess.PIPE, text=True, cwd=cwd
+    ).stdout
 
 
 def _wall(program: str, *arguments: str) -> float:

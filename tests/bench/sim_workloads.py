@@ -23,7 +23,7 @@ def workload(jobs: int, gpus: int) -> tuple[list[Job], str]:
 
 
 def twin(jobs: int, gpus: int, seed: int = 1) -> list[Job]:
-    """Jobs like the golden ones: Philly's gang sizes, durations from a minute to a week, load 0.9, Poisson."""
+    """Jobs like the golden ones: Philly's gangs, from a minute to a week, Poisson at load 0.9."""
     rng = random.Random(seed)
     sizes = rng.choices([1, 2, 4, 8, 16, 32], [70, 7, 8, 11, 3, 1], k=jobs)
     works = [min(7 * 86400, 60 + int(rng.lognormvariate(6.9, 2.0))) for _ in range(jobs)]

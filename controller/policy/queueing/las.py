@@ -85,11 +85,18 @@ class Las(PolicyBase):
         self._count = 0  # numbers places in order
         self._instants = 0  # numbers instants
         self._looked = -math.inf
+        self._stuck = -1  # free GPUs with which nobody could start, and nothing has happened since
 
     # -- events
 
     def submitted(self, job: QueueJob, now: float) -> None:
-        record, known = self._record(job)
+        record = self._records.get(job.key)
+        known = record is not None
+        if record is None:
+            record = self._records[job.key] = Record(job, self._nowhere)
+            self._stuck = -1
+        else:
+            self._detach(record, job)
         if not self._tiresias:
             record.level = self._level(job.attained)
             record.place = _by_time(job)
@@ -108,10 +115,16 @@ class Las(PolicyBase):
         self._waiting += 1
 
     def admitted(self, job: QueueJob, now: float) -> None:
-        if self._demoted and job.key in self._records and self._records[job.key].moving:
-            self._settle()
-        record, known = self._record(job)
-        record.moving = False
+        record = self._records.get(job.key)
+        known = record is not None
+        if record is None:
+            record = self._records[job.key] = Record(job, self._nowhere)
+            self._stuck = -1
+        else:
+            if record.moving:
+                self._settle()
+            self._detach(record, job)
+            record.moving = False
         if not self._tiresias:
             record.level = self._level(job.attained)
             record.place = _by_time(job)
@@ -132,31 +145,37 @@ class Las(PolicyBase):
             self._rising.add(record, self._limits[record.level])
 
     def leaving(self, job: QueueJob, now: float) -> None:
-        record, _ = self._record(job)
+        record = self._records.get(job.key)
+        if record is None:
+            record = self._records[job.key] = Record(job, self._nowhere)
+        self._detach(record, job)
         record.state = LEAVING
         self._coming += record.gpus
 
     def gone(self, job: QueueJob, now: float) -> None:
         record = self._records.pop(job.key, None)
         if record is not None:
-            self._detach(record)
+            self._detach(record, job)
 
     # -- decisions
 
     def decide(self, now: float, room: Room) -> QueueDecision:
         if self._demoted:
             self._settle()
-        if now > self._looked:
+        first_look = now > self._looked
+        if first_look:
             self._looked = now
             self._instants += 1
-            fallen = self._rising.fallen(now)
-        else:
-            # Tiresias looks once at each instant: twice would be two queues down.
-            fallen = [] if self._tiresias else self._rising.fallen(now)
-        for record in fallen:
-            self._demote(record, now)
-        decision = self._choose(room) if self._waiting else NOTHING
-        wake_at = self._rising.next(now)
+        # Tiresias looks once at each instant: twice would be two queues down.
+        fallen: list[Entry] | None = [] if first_look or not self._tiresias else None
+        wake_at = self._rising.look(now, fallen)
+        if fallen:
+            for entry in sorted(fallen, key=_arrival):
+                self._demote(entry[-1], now)
+            wake_at = self._rising.look(now, None)
+        if not self._waiting:
+            return NOTHING if wake_at == math.inf else decided((), (), wake_at)
+        decision = self._choose(room)
         if decision.admit:
             wake_at = min(wake_at, self._first_demotion(decision.admit, now))
         return decision if wake_at == math.inf else decided(decision.admit, decision.preempt, wake_at)
@@ -175,7 +194,12 @@ class Las(PolicyBase):
     def _choose(self, room: Room) -> QueueDecision:
         slots = room.slots
         if slots is not None:
-            return self._choose_on_slots(slots + self._coming, room)
+            if slots <= self._stuck:
+                return NOTHING
+            decision = self._choose_on_slots(slots + self._coming, room)
+            if decision is NOTHING:
+                self._stuck = slots
+            return decision
         states = self._records.values()
         running = {r.key: r.job for r in states if r.state == RUNNING}
         leaving = [r.job for r in states if r.state == LEAVING]
@@ -244,6 +268,7 @@ class Las(PolicyBase):
 
     def _demote(self, record: Record, now: float) -> None:
         """Down by one queue (Tiresias), or to the one that fits."""
+        self._stuck = -1
         self._rising.drop(record)
         record.band.leave(record)
         service = record.service + (now - record.since) * record.gpus
@@ -285,18 +310,9 @@ class Las(PolicyBase):
 
     # -- places
 
-    def _record(self, job: QueueJob) -> tuple[Record, bool]:
-        """The job's record, out of whatever it was in, and whether the job was known before."""
-        record = self._records.get(job.key)
-        if record is None:
-            record = self._records[job.key] = Record(job, self._nowhere)
-            return record, False
-        self._detach(record)
-        record.job = job
-        record.gpus = job.gpus
-        return record, True
-
-    def _detach(self, record: Record) -> None:
+    def _detach(self, record: Record, job: QueueJob) -> None:
+        """Take a job out of whatever it is in; ``job`` is its new view."""
+        self._stuck = -1
         state = record.state
         if state == WAITING:
             record.band.waiting.drop(record.entry)
@@ -307,6 +323,8 @@ class Las(PolicyBase):
         elif state == LEAVING:
             self._coming -= record.gpus
         record.state = NOWHERE
+        record.job = job
+        record.gpus = job.gpus
 
     def _band(self, record: Record) -> Band:
         """The queue of a record's level and its job's priority."""
@@ -337,6 +355,10 @@ def _by_time(job: QueueJob) -> Entry:
     """Plain: in a queue, who runs or waits the longest is first."""
     since = job.submitted if job.since is None else job.since
     return (since, job.submitted, job.sequence, job.key)
+
+
+def _arrival(entry: Entry) -> Entry:
+    return entry[2:5]
 
 
 def _keep(record: Record, free: int, preempt: list[tuple[QueueJob, str]]) -> int:

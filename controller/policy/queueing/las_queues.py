@@ -46,8 +46,8 @@ class Record:
         self.rises: Entry | None = None  # its entry in `Rising`
         self.ran = False
         self.moving = False
-        self.since: float = 0
-        self.service: float = 0
+        self.since: float = 0.0
+        self.service: float = 0.0
 
 
 class Band:
@@ -119,21 +119,18 @@ class Rising:
                 del self._groups[record.level, record.gpus]
             record.rises = None
 
-    def fallen(self, now: float) -> list[Record]:
-        """Who has reached its threshold, in the order of arrival."""
-        fallen: list[Entry] = []
-        for group in self._groups.values():
-            if group[0][0] <= now:
-                fallen += group[: bisect_left(group, (now, math.inf))]
-        if len(fallen) > 1:
-            fallen.sort(key=_arrival)
-        return [entry[-1] for entry in fallen]
-
-    def next(self, now: float) -> float:
-        """When to look again; inf: nobody rises."""
+    def look(self, now: float, fallen: list[Entry] | None) -> float:
+        """When to look again; inf: nobody rises. Entries of those who are there go to ``fallen``."""
         next_ = math.inf
         for (_, gpus), group in self._groups.items():
-            at = now - (now - group[0][1]) // gpus if self._late else group[0][0]
+            head = group[0]
+            if head[0] <= now and fallen is not None:
+                there = bisect_left(group, (now, math.inf))
+                fallen += group[:there]
+                if there == len(group):
+                    continue
+                head = group[there]
+            at = now - (now - head[1]) // gpus if self._late else head[0]
             if at < next_:
                 next_ = at
         return next_
@@ -143,7 +140,3 @@ class Rising:
         if self._late:
             return now - (job.attained / job.gpus - limit) // job.gpus
         return now + (limit - job.attained) / job.gpus
-
-
-def _arrival(entry: Entry) -> Entry:
-    return entry[2:5]
