@@ -82,9 +82,8 @@ def report(
     import json
 
     with options.refusing():
-        from sim.report.page import write_page
-
         from sim.report.files import write_table
+        from sim.report.page import write_page
 
         setting = _setting(seeds, first_seed, base, rule, sets)
         folder.mkdir(parents=True, exist_ok=True)
