@@ -46,14 +46,14 @@ def draw(path: Path, judged: Sequence[Judged], stops: Mapping[str, Any]) -> None
                         MARKS[number % len(MARKS)],
                         color=f"C{number}",
                         markersize=7,
-                        label=rule.partition(":")[0],
+                        label=rule if len(rule) <= 40 else rule[:39] + "…",
                     )
     handles: dict[str, Any] = {}
     for axes in figure.axes:
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(name, handle)
     if handles:
-        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=8, fontsize=8)
+        figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=4, fontsize=8)
     figure.supxlabel("step", fontsize=9)
     figure.supylabel("eval (dotted: the peak)", fontsize=9)
     figure.savefig(path, dpi=110)

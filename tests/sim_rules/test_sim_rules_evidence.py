@@ -12,10 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from controller.cli.main import app
+from controller.policy.stopping import MODIFIERS, RULES
 from controller.policy.types import PolicySpec
 from sim import specs
 from sim.foresight import RuleSpec
-from sim.rules import evaluate, families, tune
+from sim.rules import evaluate, families, tables, tune
 from sim.rules.history import HistoryError, Series, read
 from sim.rules.truth import truth
 
@@ -245,3 +246,17 @@ def test_lengths_are_mixed_without_loss() -> None:
     spec = specs.rule("kDeclines:k=2")
     together = evaluate.first_stops(spec, data)
     assert together.tolist() == [evaluate.first_stops(spec, [one])[0] for one in data]
+
+
+def test_the_tables_have_a_row_for_every_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "RULES", ("scan", "glr"))
+    monkeypatch.setattr(tables, "FALLING", ("linear",))
+    monkeypatch.setattr(tables, "CELLS", ((20, 0.05),))
+    head, line, *rows = tables.tuned(30, 0)
+    assert len(rows) == 2
+    assert all(row.count("|") == head.count("|") == line.count("|") for row in rows)
+
+
+def test_the_page_on_stop_rules_names_every_rule_and_modifier() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "stop-rules.md").read_text()
+    assert all(f"`{name}`" in text for name in (*RULES, *MODIFIERS))
