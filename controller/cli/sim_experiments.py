@@ -77,6 +77,9 @@ def report(
     rule: options.Rule = "kDeclines:k=3",
     sets: options.Set = None,
     workers: Workers = None,
+    fill: Annotated[
+        Path | None, typer.Option(help="Fill in the tables of this Markdown page, too.", exists=True)
+    ] = None,
 ) -> None:
     """Every experiment on one page with plots, and all figures as files."""
     import json
@@ -93,6 +96,11 @@ def report(
         write_table(folder / "figures.csv", found)
         documents = {findings.name: findings.document() for findings in found}
         (folder / "findings.json").write_text(json.dumps(documents, allow_nan=False, indent=1) + "\n")
+        if fill is not None:
+            from sim.report import reproduction
+
+            page = reproduction.fill(fill.read_text(), {findings.name: findings for findings in found})
+            fill.write_text(page)
         typer.echo(f"{folder / 'index.html'}")
 
 
