@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from sim.experiments.findings import Findings
 from sim.experiments.paper import NOISE_LIMIT, PRECISION_OVER_SHARES, PRECISION_UNDER_NOISE
 from sim.experiments.registry import EXPERIMENTS, perform
 from sim.experiments.setting import Setting
+from sim.report import reproduction
 
 SETTING = Setting()
 FEWER = replace(SETTING, seeds=8)
@@ -56,6 +58,19 @@ def test_what_the_paper_does_not_say_is_beside_it(headline: Findings) -> None:
     assert estimate(headline, "oracle_jct_gain").value > gain.value
     assert estimate(headline, "oracle_waste_gain").value > estimate(headline, "waste_gain").value
     assert estimate(headline, "premature").value < 0.005
+
+
+def test_the_reproduction_page_prints_what_the_command_does(headline: Findings) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reproduction.md").read_text()
+    assert "| recall_before_end | " in page
+    assert reproduction.fill(page, {"headline": headline}) == page
+
+
+def test_a_page_cannot_ask_for_what_an_experiment_does_not_have(headline: Findings) -> None:
+    page = "a\n<!-- table headline: figure colour -->\nold\n<!-- end -->\nz\n"
+    with pytest.raises(ValueError, match="table headline: 'colour' is not allowed, expected one of figure"):
+        reproduction.fill(page, {"headline": headline})
+    assert reproduction.fill(page, {}) == page
 
 
 def test_competitors_are_as_poor_as_the_paper_says() -> None:
