@@ -36,14 +36,16 @@ def read(files: Sequence[Path], *, format: str = "", skip_bad: bool = False) -> 
         raise TraceError.value(files[0], 0, "format", format, "one of " + ", ".join(FORMATS))
     skipped = Skipped(skip=skip_bad)
     trace = _read_one(files[0], format, skipped)
-    keys = {job.key: files[0] for job in trace.jobs}
+    keys = {}
+    for job in trace.jobs:
+        job.file = keys[job.key] = files[0]
     for file in files[1:]:
         more = _read_one(file, trace.format, skipped)
         for job in more.jobs:
             if job.key in keys:
                 problem = f"{job.key!r} is in {keys[job.key]} already"
                 raise TraceError(file, job.line, "job", problem)
-            keys[job.key] = file
+            job.file = keys[job.key] = file
         trace.files.append(file)
         trace.jobs += more.jobs
         trace.left_out += more.left_out

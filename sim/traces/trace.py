@@ -35,6 +35,7 @@ class TraceJob:
     group: str = ""
     evals: Evals | None = None
     truth: tuple[bool, float] | None = None
+    file: Path | None = field(default=None, compare=False)
     outcome: dict[str, Any] | None = None
 
 
@@ -59,6 +60,8 @@ class Trace:
     def fit(self, cluster: Cluster) -> None:
         """Refuse (or skip) jobs that the empty cluster could not hold.
 
+        Where only some jobs say what their gangs are made of, the others get the cluster's largest parts.
+
         Raises:
             TraceError: a job is too large, and rows that are wrong are not to be skipped.
         """
@@ -72,8 +75,12 @@ class Trace:
                 continue
             room = f"{cluster.gpus} GPUs" + (f" on {len(cluster.nodes)} nodes" if cluster.nodes else "")
             expected = f"a gang that fits into the empty cluster of {room} (job {job.key})"
-            self.skipped.add(TraceError.value(self.files[0], job.line, "gpus", job.gpus, expected))
+            file = job.file or self.files[0]
+            self.skipped.add(TraceError.value(file, job.line, "gpus", job.gpus, expected))
         self.jobs = kept
+        if any(job.gpus_per_replica for job in kept):
+            for job in kept:
+                job.gpus_per_replica = job.gpus_per_replica or cluster.gang(job.gpus)[1]
         if not kept:
             raise TraceError(self.files[0], 0, "", f"no job fits into a cluster of {cluster.gpus} GPUs")
 

@@ -219,3 +219,15 @@ def test_jobs_must_fit_into_the_cluster(tmp_path: Path) -> None:
     assert len(trace.skipped) == 1
     with pytest.raises(TraceError, match="no job fits into a cluster of 2 GPUs"):
         trace.fit(Cluster.slots(2))
+    more = written(tmp_path, "more.csv", content.replace("65", "8").replace("\n", "\nx", 3))
+    with pytest.raises(TraceError, match=r"more\.csv, line 3, gpus: 8 is not allowed"):
+        read([written(tmp_path, "first.csv", content.replace("65", "1")), more]).fit(Cluster.slots(6))
+
+
+def test_gangs_that_are_not_told_are_as_coarse_as_the_nodes(tmp_path: Path) -> None:
+    header = '{"format": "evalstop-trace", "version": 1}\n'
+    row = '{{"job": "{}", "submitted": 0, "gpus": 8, "work": 60{}}}\n'
+    content = header + row.format("a", ', "gpus_per_replica": 2') + row.format("b", "")
+    trace = read([written(tmp_path, "t.jsonl", content)])
+    trace.fit(Cluster.of_nodes([4, 4]))
+    assert list(trace.workload().gpus_per_replica) == [2, 4]
