@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from matplotlib.ticker import NullFormatter
 
 from sim.report.runs import Example, Shown
 from sim.report.style import BASE, HEALTHY, ORACLE, OURS, WARN, drawing
@@ -25,9 +26,10 @@ def curves_with_stops(example: Example) -> str:
         stopped = [row for row in rows if row in result.stopped]
         groups = {"runs that were stopped": stopped, "that were let run": sorted(set(rows) - set(stopped))}
     else:
+        healthy = [r for r in rows if not truth.hacks[r]]
         groups = {
             "runs that hack": [r for r in rows if truth.hacks[r]],
-            "RLHF runs that do not": [r for r in rows if not truth.hacks[r] and truth.kind[r] == "RLHF"],
+            "runs that do not": sorted(healthy, key=lambda r: truth.kind[r] != "RLHF"),
         }
     with drawing(2, height=3.4) as made:
         for axes, (title, members) in zip(made.axes, groups.items(), strict=True):
@@ -74,6 +76,7 @@ def completion_times(example: Example) -> str:
             if rows and min(example.base.result.jct) > 0:
                 axes.set_xscale("log")
                 axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+                axes.xaxis.set_minor_formatter(NullFormatter())
         made.axes[0].legend(loc="lower right")
     return made.svg
 
