@@ -42,19 +42,19 @@ def foresee(spec: RuleSpec, evals: Sequence[Evals | None]) -> list[Foreseen | No
             by_length.setdefault(len(e.scores), []).append(row)
     found: list[Foreseen | None] = [None] * len(evals)
     k, min_delta, warm_up = _params(spec)
+    shortest = Verdict(Verb.STOP, "ConsecutiveDeclines", k, k)
     for rows in by_length.values():
         picked = [e.scores for row in rows if (e := evals[row]) is not None]
         count = len(picked[0])
         scores = np.fromiter(chain.from_iterable(picked), np.float64, len(rows) * count).reshape(-1, count)
         stops = first_stops(spec, scores)
         hit = np.flatnonzero(stops >= 0)
-        falls = scores[:, :-1] - scores[:, 1:] > min_delta
         bests = _bests(scores[hit], stops[hit])
         for at, stop, best in zip(hit.tolist(), stops[hit].tolist(), bests, strict=True):
-            streak = k
-            while warm_up > k and streak < stop and falls[at, stop - streak - 1]:
-                streak += 1  # only a warm-up lets a streak grow longer than k before it counts
-            verdict = Verdict(Verb.STOP, "ConsecutiveDeclines", streak, k)
+            verdict = shortest
+            if warm_up > k:  # only a warm-up lets a streak grow longer than k before it counts
+                streak = _streak(picked[at], stop, min_delta)
+                verdict = Verdict(Verb.STOP, "ConsecutiveDeclines", streak, k)
             found[rows[at]] = Foreseen(stop, verdict, best)
         for at in np.flatnonzero(~np.isfinite(scores).all(axis=1)).tolist():
             e = evals[rows[at]]
@@ -78,6 +78,14 @@ def first_stops(spec: RuleSpec, scores: Scores) -> npt.NDArray[np.int64]:
     if not streaks.shape[1]:
         return np.full(jobs, -1, dtype=np.int64)
     return np.where(streaks.any(axis=1), streaks.argmax(axis=1) + first, -1)
+
+
+def _streak(scores: Sequence[float], stop: int, min_delta: float) -> int:
+    """Consecutive falls that end at eval ``stop``."""
+    streak = 0
+    while streak < stop and scores[stop - streak - 1] - scores[stop - streak] > min_delta:
+        streak += 1
+    return streak
 
 
 def _bests(scores: Scores, stops: npt.NDArray[np.int64]) -> list[int]:

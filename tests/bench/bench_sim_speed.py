@@ -13,13 +13,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
-from controller.policy.queueing import EvalStop, QueuePolicy, make_policy
+from controller.policy.queueing import EvalStop, make_policy
 from controller.policy.types import PolicySpec
 from sim.cluster import Cluster
 from sim.compiled import CompileError, build
-from sim.engine import Result, simulate
+from sim.engine import simulate
 from sim.foresight import RuleSpec
 from sim.workload import Evals, Workload
 from tests.bench.rows import Row
@@ -45,11 +46,12 @@ def run(say: Callable[[str], None]) -> Iterator[Row]:
 def _against_others(say: Callable[[str], None]) -> Iterator[Row]:
     for count, gpus in ((10_000, 64), (10_000, 512)):
         jobs, source = workload(count, gpus)
+        columns = _columns(jobs)
         say(f"FIFO, {count} jobs on {gpus} GPUs ({source}), against SimPy and heapq")
         ours, simpys, bares = _best(
-            lambda jobs=jobs, gpus=gpus: _run(jobs, gpus, _FIFO).mean_jct,  # type: ignore[misc]
-            lambda jobs=jobs, gpus=gpus: with_simpy(jobs, gpus),  # type: ignore[misc]
-            lambda jobs=jobs, gpus=gpus: with_heapq(jobs, gpus),  # type: ignore[misc]
+            partial(_jct, columns, gpus, _FIFO),
+            partial(with_simpy, jobs, gpus),
+            partial(with_heapq, jobs, gpus),
         )
         name = f"sim: fifo, {gpus} GPUs"
         yield Row(f"{name}, against SimPy", count / ours, "jobs/CPU-s", count / simpys)
@@ -60,7 +62,8 @@ def _preemptive(say: Callable[[str], None]) -> Iterator[Row]:
     for spec, gpus in ((_SRTF, 64), (_LAS, 64), (_SRTF, 512), (_LAS, 512)):
         jobs, source = workload(10_000, gpus)
         say(f"{spec.name}, 10000 jobs on {gpus} GPUs ({source})")
-        (ours,) = _best(lambda jobs=jobs, gpus=gpus, spec=spec: _run(jobs, gpus, spec).mean_jct)  # type: ignore[misc]
+        columns = _columns(jobs)
+        (ours,) = _best(partial(_jct, columns, gpus, spec))
         yield Row(f"sim: {spec.name}, {gpus} GPUs", len(jobs) / ours, "jobs/CPU-s")
 
 
@@ -125,7 +128,8 @@ def _evalstop(say: Callable[[str], None]) -> Iterator[Row]:
         policy = EvalStop(make_policy(_FIFO))
         return simulate(with_evals, Cluster.slots(64), policy, rule=rule, foresight=foresight).mean_jct
 
-    base, foreseen = _best(lambda: _run(jobs, 64, _FIFO).mean_jct, lambda: stopping(True), agree=False)
+    bare = _columns(jobs)
+    base, foreseen = _best(partial(_jct, bare, 64, _FIFO), lambda: stopping(True), agree=False)
     yield Row("sim: 10k jobs x 50 evals under EvalStop, against the eval-free base", foreseen, "CPU-s", base)
     streamed, again = _best(lambda: stopping(False), lambda: stopping(True), rounds=2)
     yield Row("sim: the same eval by eval, against the eval-free base", streamed, "CPU-s", base)
@@ -133,15 +137,19 @@ def _evalstop(say: Callable[[str], None]) -> Iterator[Row]:
 
 
 _MILLION = """
-import csv, sys
+import sys
 from controller.policy.queueing import make_policy
 from controller.policy.types import PolicySpec
 from sim.cluster import Cluster
 from sim.engine import simulate
 from sim.workload import Workload
-with open(sys.argv[1], newline="") as lines:
-    columns = zip(*csv.reader(lines))
-    submitted, gpus, work = (list(map(int, column)) for column in columns)
+submitted, gpus, work = [], [], []
+with open(sys.argv[1]) as lines:
+    for line in lines:
+        when, size, seconds = line.split(",")
+        submitted.append(int(when))
+        gpus.append(int(size))
+        work.append(int(seconds))
 result = simulate(Workload(submitted, gpus, work), Cluster.slots(1024), make_policy(PolicySpec("fifo")))
 print(result.mean_jct, result.makespan)
 """
@@ -179,23 +187,24 @@ def _cold_start() -> Iterator[Row]:
 def _curve(say: Callable[[str], None]) -> Iterator[Row]:
     say("cost against jobs and against GPUs (and with them running jobs)")
     for count in (1_000, 10_000, 100_000):
-        jobs = twin(count, 64)
+        jobs = _columns(twin(count, 64))
         for spec in (_FIFO, _SRTF, _LAS):
-            (seconds,) = _best(lambda jobs=jobs, spec=spec: _run(jobs, 64, spec).mean_jct, rounds=2)  # type: ignore[misc]
+            (seconds,) = _best(partial(_jct, jobs, 64, spec), rounds=2)
             yield Row(f"sim: {spec.name}, twin of {count} jobs, 64 GPUs", seconds / count * 1e6, "us/job")
     for gpus in (256, 1024, 4096):
-        jobs = twin(10_000, gpus)
+        jobs = _columns(twin(10_000, gpus))
         for spec in (_FIFO, _SRTF, _LAS):
-            (seconds,) = _best(
-                lambda jobs=jobs, gpus=gpus, spec=spec: _run(jobs, gpus, spec).mean_jct, rounds=2
-            )  # type: ignore[misc]
+            (seconds,) = _best(partial(_jct, jobs, gpus, spec), rounds=2)
             yield Row(f"sim: {spec.name}, twin of 10000 jobs, {gpus} GPUs", seconds / 1e4 * 1e6, "us/job")
 
 
-def _run(jobs: Sequence[Job], gpus: int, spec: PolicySpec) -> Result:
-    columns = list(zip(*jobs, strict=True))
-    policy: QueuePolicy = make_policy(spec)
-    return simulate(Workload(columns[0], columns[1], columns[2]), Cluster.slots(gpus), policy)
+def _columns(jobs: Sequence[Job]) -> Workload:
+    submitted, gpus, work = zip(*jobs, strict=True)
+    return Workload(submitted, gpus, work)
+
+
+def _jct(jobs: Workload, gpus: int, spec: PolicySpec) -> float:
+    return simulate(jobs, Cluster.slots(gpus), make_policy(spec)).mean_jct
 
 
 def _best(*ways: Callable[[], float], rounds: int = _ROUNDS, agree: bool = True) -> list[float]:
