@@ -12,9 +12,9 @@ from heapq import heapify, heappop, heapreplace
 from typing import Any, ClassVar
 
 from controller.policy.params import check, param
-from controller.policy.queueing.base import NOTHING, PolicyBase, QueueDecision, QueueJob, Room
+from controller.policy.queueing.base import NOTHING, QueueDecision, QueueJob, Room
 from controller.policy.queueing.greedy import run_best
-from controller.policy.queueing.known import KnownJobs
+from controller.policy.queueing.known import KnowingPolicy
 from controller.policy.types import JobKey
 
 REASON = "NamespaceBelowItsShare"
@@ -30,7 +30,7 @@ class FairShareParams:
     )
 
 
-class FairShare(PolicyBase):
+class FairShare(KnowingPolicy):
     """The namespace with the fewest GPUs per weight goes next; within one, priority, then submission.
 
     A namespace is what comes before the ``/`` of a job's key; its weight is that of its jobs (the largest,
@@ -41,24 +41,9 @@ class FairShare(PolicyBase):
     params: FairShareParams
 
     def __init__(self, params: FairShareParams) -> None:
+        super().__init__()
         check(params, self.name)
         self.params = params
-        self._known = KnownJobs()
-
-    def clear(self) -> None:
-        self._known.clear()
-
-    def submitted(self, job: QueueJob, now: float) -> None:
-        self._known.submitted(job, now)
-
-    def admitted(self, job: QueueJob, now: float) -> None:
-        self._known.admitted(job, now)
-
-    def leaving(self, job: QueueJob, now: float) -> None:
-        self._known.leaving(job, now)
-
-    def gone(self, job: QueueJob, now: float) -> None:
-        self._known.gone(job)
 
     def decide(self, now: float, room: Room) -> QueueDecision:
         known = self._known

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.policy.queueing.base import QueueDecision, QueueJob
+from controller.policy.queueing.base import PolicyBase, QueueDecision, QueueJob
 from controller.policy.types import JobKey
 
 
@@ -55,3 +55,25 @@ class KnownJobs:
         if decision.admit and epoch:
             ends.append(now + epoch)
         return decision._replace(wake_at=min(ends, default=None))
+
+
+class KnowingPolicy(PolicyBase):
+    """A policy whose whole memory is who waits, runs and leaves; it only adds how it decides."""
+
+    def __init__(self) -> None:
+        self._known = KnownJobs()
+
+    def clear(self) -> None:
+        self._known.clear()
+
+    def submitted(self, job: QueueJob, now: float) -> None:
+        self._known.submitted(job, now)
+
+    def admitted(self, job: QueueJob, now: float) -> None:
+        self._known.admitted(job, now)
+
+    def leaving(self, job: QueueJob, now: float) -> None:
+        self._known.leaving(job, now)
+
+    def gone(self, job: QueueJob, now: float) -> None:
+        self._known.gone(job)

@@ -15,9 +15,9 @@ from math import inf
 from typing import ClassVar
 
 from controller.policy.params import check, param
-from controller.policy.queueing.base import NOTHING, PolicyBase, QueueDecision, QueueJob, Room
+from controller.policy.queueing.base import NOTHING, QueueDecision, QueueJob, Room
 from controller.policy.queueing.greedy import run_best
-from controller.policy.queueing.known import KnownJobs
+from controller.policy.queueing.known import KnowingPolicy
 from controller.policy.types import LossTrend
 
 REASON = "LossFallsFasterElsewhere"
@@ -48,7 +48,7 @@ class SlaqParams:
     )
 
 
-class Slaq(PolicyBase):
+class Slaq(KnowingPolicy):
     """Jobs with the largest predicted gain run; a job of which nothing is known yet comes before all others.
 
     Higher priorities first; ties: who runs first, then who came first.
@@ -58,28 +58,13 @@ class Slaq(PolicyBase):
     params: SlaqParams
 
     def __init__(self, params: SlaqParams) -> None:
+        super().__init__()
         check(params, self.name)
         self.params = params
-        self._known = KnownJobs()
 
     @property
     def watches(self) -> bool:
         return True
-
-    def clear(self) -> None:
-        self._known.clear()
-
-    def submitted(self, job: QueueJob, now: float) -> None:
-        self._known.submitted(job, now)
-
-    def admitted(self, job: QueueJob, now: float) -> None:
-        self._known.admitted(job, now)
-
-    def leaving(self, job: QueueJob, now: float) -> None:
-        self._known.leaving(job, now)
-
-    def gone(self, job: QueueJob, now: float) -> None:
-        self._known.gone(job)
 
     def decide(self, now: float, room: Room) -> QueueDecision:
         known = self._known

@@ -11,9 +11,9 @@ from math import inf
 from typing import ClassVar
 
 from controller.policy.params import check
-from controller.policy.queueing.base import NOTHING, PolicyBase, QueueDecision, QueueJob, Room
+from controller.policy.queueing.base import NOTHING, QueueDecision, QueueJob, Room
 from controller.policy.queueing.greedy import run_best
-from controller.policy.queueing.known import KnownJobs
+from controller.policy.queueing.known import KnowingPolicy
 
 REASON = "ShorterJobWaits"
 
@@ -23,7 +23,7 @@ class SrtfEstParams:
     """No parameters."""
 
 
-class SrtfEst(PolicyBase):
+class SrtfEst(KnowingPolicy):
     """At every event, jobs run in the order of estimated remaining time; who does not fit is passed over.
 
     Higher priorities first; ties: who runs first, then who came first. A job without an estimate comes last.
@@ -33,28 +33,13 @@ class SrtfEst(PolicyBase):
     params: SrtfEstParams
 
     def __init__(self, params: SrtfEstParams) -> None:
+        super().__init__()
         check(params, self.name)
         self.params = params
-        self._known = KnownJobs()
 
     @property
     def watches(self) -> bool:
         return True
-
-    def clear(self) -> None:
-        self._known.clear()
-
-    def submitted(self, job: QueueJob, now: float) -> None:
-        self._known.submitted(job, now)
-
-    def admitted(self, job: QueueJob, now: float) -> None:
-        self._known.admitted(job, now)
-
-    def leaving(self, job: QueueJob, now: float) -> None:
-        self._known.leaving(job, now)
-
-    def gone(self, job: QueueJob, now: float) -> None:
-        self._known.gone(job)
 
     def decide(self, now: float, room: Room) -> QueueDecision:
         known = self._known
