@@ -21,7 +21,7 @@ from controller.api import values
 from controller.api.status import MESSAGE_MAX, RULE_STATE_MAX
 from controller.policy.conditions import summary
 from controller.policy.jobs import Condition, Decision, Desired, JobRecord, RuleRecord
-from controller.policy.types import Attempt, EvalPoint, Proposal, Verb, Verdict
+from controller.policy.types import Attempt, EvalPoint, Paired, Proposal, Verb, Verdict
 
 STATUS_MAX = 6000  # bytes of compact JSON
 MESSAGE_FLOOR = 32  # characters that are left of a message in any case
@@ -195,16 +195,39 @@ def _evals(points: Sequence[EvalPoint]) -> list[str]:
             words.append("-" if point.samples is None else str(point.samples))
         if point.attempt != attempt:
             words.append(str(point.attempt))
+        words += _tagged(point)
         attempt, samples = point.attempt, point.samples
         out.append(" ".join(word for word in words if word is not None))
     return out
+
+
+def _tagged(point: EvalPoint) -> list[str]:
+    """The parts that few evals have: the proxy reward, and differences to a reference step."""
+    words = []
+    if point.proxy is not None and math.isfinite(point.proxy):
+        words.append(f"proxy={values.number(point.proxy)}")
+    pair = point.paired
+    if pair is not None and math.isfinite(pair.mean) and math.isfinite(pair.variance):
+        mean, variance = values.number(pair.mean), values.number(pair.variance)
+        words.append(f"paired={pair.reference_step}/{pair.prompts}/{mean}/{variance}")
+    return words
+
+
+def _read_tagged(words: Sequence[str]) -> tuple[float | None, Paired | None]:
+    given = dict(word.split("=", 1) for word in words)
+    proxy = float(given["proxy"]) if "proxy" in given else None
+    if "paired" not in given:
+        return proxy, None
+    step, prompts, mean, variance = given["paired"].split("/")
+    return proxy, Paired(int(step), int(prompts), float(mean), float(variance))
 
 
 def _read_evals(stored: Sequence[str]) -> tuple[EvalPoint, ...]:
     points: list[EvalPoint] = []
     attempt, samples = Attempt(0, 0), None
     for line in stored:
-        words = line.split(" ")
+        every = line.split(" ")
+        words = [word for word in every if "=" not in word]
         if not 3 <= len(words) <= 5:
             raise StatusError(f"status: evals: {line!r}: expected step, score, stderr[, samples[, attempt]]")
         if len(words) > 3:
@@ -212,7 +235,8 @@ def _read_evals(stored: Sequence[str]) -> tuple[EvalPoint, ...]:
         if len(words) > 4:
             attempt = Attempt.parse(words[4])
         stderr = None if words[2] == "-" else float(words[2])
-        points.append(EvalPoint(int(words[0]), float(words[1]), attempt, stderr, samples))
+        proxy, paired = _read_tagged(every[len(words) :])
+        points.append(EvalPoint(int(words[0]), float(words[1]), attempt, stderr, samples, proxy, paired))
     return tuple(points)
 
 
@@ -238,13 +262,16 @@ def _read_condition(c: Mapping[str, Any]) -> Condition:
     )
 
 
-def _compared(statistic: float, threshold: float) -> Json:
-    pairs = (("statistic", values.number(statistic)), ("threshold", values.number(threshold)))
+def _compared(judged: Verdict | Proposal) -> Json:
+    pairs = [("statistic", values.number(judged.statistic)), ("threshold", values.number(judged.threshold))]
+    if judged.e_value is not None:
+        pairs.append(("eValue", values.number(judged.e_value)))
     return {key: text for key, text in pairs if text is not None}
 
 
-def _read_compared(stored: Mapping[str, Any]) -> tuple[float, float]:
-    return float(stored.get("statistic", "nan")), float(stored.get("threshold", "nan"))
+def _read_compared(stored: Mapping[str, Any]) -> tuple[float, float, float | None]:
+    e_value = float(stored["eValue"]) if "eValue" in stored else None
+    return float(stored.get("statistic", "nan")), float(stored.get("threshold", "nan")), e_value
 
 
 def _rule(rule: RuleRecord) -> Json:
@@ -256,7 +283,7 @@ def _rule(rule: RuleRecord) -> Json:
     out: Json = {"name": rule.name, "version": rule.version, "paramsHash": rule.params_hash, "state": state}
     if rule.verdict is not None:
         v = rule.verdict
-        out["verdict"] = {"verb": str(v.verb), "reason": v.reason, **_compared(v.statistic, v.threshold)}
+        out["verdict"] = {"verb": str(v.verb), "reason": v.reason, **_compared(v)}
     return out
 
 
@@ -273,7 +300,7 @@ def _read_rule(stored: Mapping[str, Any]) -> RuleRecord:
 def _decision(decision: Decision) -> Json:
     p = decision.proposal
     evidence = {"step": p.step, "bestStep": p.best_step, "reason": p.reason}
-    out = _flat(decision) | evidence | _compared(p.statistic, p.threshold)
+    out = _flat(decision) | evidence | _compared(p)
     out["message"] = decision.message[:MESSAGE_MAX]
     return out
 

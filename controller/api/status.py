@@ -56,6 +56,9 @@ class Verdict(Status):
     reason: Word = Field(description="Why, as a CamelCase code.")
     statistic: NumberText | None = Field(default=None, description="What was compared; absent: not a number.")
     threshold: NumberText | None = Field(default=None, description="With what; absent: not a number.")
+    e_value: NumberText | None = Field(
+        default=None, description="Evidence that the run is past its best, of rules that yield an e-value."
+    )
 
 
 class Rule(Status):
@@ -103,6 +106,9 @@ class Decision(Status):
     best_step: Step = Field(description="Step of the best eval at that time.")
     statistic: NumberText | None = Field(default=None, description="What was compared; absent: not a number.")
     threshold: NumberText | None = Field(default=None, description="With what; absent: not a number.")
+    e_value: NumberText | None = Field(
+        default=None, description="Evidence that the run is past its best, of rules that yield an e-value."
+    )
     time: Timestamp = Field(description="When it was decided.")
     retained_time: Timestamp | None = Field(
         default=None, description="When the best was out of the trainer's reach."
@@ -163,12 +169,13 @@ class RLHFJobStatus(Status):
     printed: Printed | None = Field(default=None, description="Short texts for kubectl's columns.")
     attempt: Count | None = Field(default=None, description="How often it was started.")
     evals: Annotated[
-        tuple[Annotated[str, Field(max_length=128)], ...],
+        tuple[Annotated[str, Field(max_length=256)], ...],
         Field(max_length=EVALS_KEPT, json_schema_extra=markers.ATOMIC),
     ] = Field(
         default=(),
         description=f"The last {EVALS_KEPT} evals of the Primary metric, newest last, each as: step, score, "
-        "standard error, samples, attempt. The last two stand only where they change; - is unknown.",
+        "standard error, samples, attempt. The last two stand only where they change; - is unknown. "
+        "proxy=… and paired=step/prompts/mean/variance follow where the trainer reports them.",
     )
     evals_seen: Count | None = Field(default=None, description="Evals the rule has seen.")
     evals_missed: Count | None = Field(

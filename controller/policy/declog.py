@@ -18,7 +18,7 @@ from controller.policy.codec import decode, dumps, encode
 from controller.policy.jobs import Desired, JobRecord, Observed, Plan
 from controller.policy.types import PoolPlan, PoolSnapshot
 
-VERSION = 1
+VERSION = 2
 
 
 class LogError(ValueError):

@@ -39,7 +39,10 @@ class RuleInUse:
 
     def orient(self, point: EvalPoint) -> EvalPoint:
         """The point as a rule sees it: higher is better."""
-        return point if self.direction is Direction.MAXIMIZE else point._replace(score=-point.score)
+        if self.direction is Direction.MAXIMIZE:
+            return point
+        paired = point.paired._replace(mean=-point.paired.mean) if point.paired is not None else None
+        return point._replace(score=-point.score, paired=paired)
 
     def better(self, score: float, than: float) -> bool:
         return score > than if self.direction is Direction.MAXIMIZE else score < than

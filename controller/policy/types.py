@@ -50,6 +50,25 @@ class Peers(NamedTuple):
     median: float
 
 
+class Paired(NamedTuple):
+    """Per-prompt differences, score of this eval less score of a reference step, on the same fresh prompts.
+
+    In the trainer's own orientation where it is stored, higher is better where a rule sees it.
+    """
+
+    reference_step: int  # the step it was compared with, as named in `<name>-run`
+    prompts: int
+    mean: float  # score units
+    variance: float  # of one difference, score units squared
+
+
+class FleetNoise(NamedTuple):
+    """The usual noise of one eval in a pool, and how much that counts beside what a run itself shows."""
+
+    sigma: float  # score units
+    freedom: float  # degrees of freedom
+
+
 class EvalPoint(NamedTuple):
     """One evaluation of one metric, identified by its step and attempt: what is kept and compared.
 
@@ -61,6 +80,8 @@ class EvalPoint(NamedTuple):
     attempt: Attempt = Attempt(0, 0)
     stderr: float | None = None
     samples: int | None = None
+    proxy: float | None = None  # what the run optimises (reward model's score) at this step
+    paired: Paired | None = None
 
     @property
     def progress(self) -> float | None:
@@ -76,6 +97,10 @@ class EvalPoint(NamedTuple):
     def peers(self) -> Peers | None:
         return None
 
+    @property
+    def fleet_noise(self) -> FleetNoise | None:
+        return None
+
 
 class EvalInContext(EvalPoint):
     """An eval with what else is known at that moment. The context is no part of its identity."""
@@ -83,6 +108,7 @@ class EvalInContext(EvalPoint):
     progress: float | None = None
     loss: float | None = None
     peers: Peers | None = None
+    fleet_noise: FleetNoise | None = None
 
     @staticmethod
     def of(
@@ -91,9 +117,10 @@ class EvalInContext(EvalPoint):
         progress: float | None = None,
         loss: float | None = None,
         peers: Peers | None = None,
+        fleet_noise: FleetNoise | None = None,
     ) -> EvalInContext:
         seen = EvalInContext(*point)
-        seen.progress, seen.loss, seen.peers = progress, loss, peers
+        seen.progress, seen.loss, seen.peers, seen.fleet_noise = progress, loss, peers, fleet_noise
         return seen
 
 
@@ -112,12 +139,15 @@ class Verdict(NamedTuple):
     """A stop rule's answer to one eval, with the numbers it saw.
 
     ``reason`` is a CamelCase code, ``statistic`` and ``threshold`` are what was compared (unit: the rule's).
+    ``e_value``: evidence against "this run is not past its best", for rules that yield one: its mean is at
+    most 1 if that is so, whenever one looks; None: the rule gives none.
     """
 
     verb: Verb
     reason: str
     statistic: float
     threshold: float
+    e_value: float | None = None
 
 
 class Mode(StrEnum):
@@ -154,6 +184,7 @@ class Proposal:
     reason: str
     statistic: float
     threshold: float
+    e_value: float | None = None  # as in `Verdict`
 
 
 class LossTrend(NamedTuple):
@@ -193,6 +224,9 @@ class JobView:
     weight: float = 1.0  # share of the pool that its namespace is due, relative to others
     loss_trend: LossTrend | None = None
     mark: tuple[int, ...] = ()  # what the queue policy asked to remember of it (`QueuePolicy.mark`)
+    evidence: float | None = None  # e-value of its stop rule at its newest eval, proposal or not
+    evaluator: str | None = None  # version of the evaluator that scored its newest eval
+    demoted: bool = False  # its rule has lowered it: it gives way to everybody who waits
 
     @property
     def gpus(self) -> int:
@@ -215,8 +249,9 @@ class Hold:
 
     source: JobKey
     target: JobKey
-    nodes: tuple[str, ...]  # one entry per member of the target's gang
+    nodes: tuple[str, ...]  # one entry per member of the target's gang, by member index
     expires: float
+    admission: int = 0  # number of the target's admission that this hold is for
 
 
 @dataclass(frozen=True, slots=True)

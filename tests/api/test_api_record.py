@@ -19,7 +19,7 @@ from controller.api.crd import root_schema
 from controller.api.record import STATUS_MAX, size
 from controller.api.rlhfjob import RLHFJob
 from controller.policy.jobs import Condition, JobRecord, RuleRecord
-from controller.policy.types import Attempt, EvalPoint, Verb, Verdict
+from controller.policy.types import Attempt, EvalPoint, Paired, Verb, Verdict
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 TIMES = st.floats(min_value=1, max_value=4e9)
@@ -34,10 +34,11 @@ POINTS = st.builds(
     ATTEMPTS | st.just(Attempt(0, 0)),
     st.none() | FINITE,
     st.none() | st.integers(0, 10**9),
+    st.none() | FINITE,
+    st.none() | st.builds(Paired, st.integers(0, 10**12), st.integers(0, 10**9), FINITE, FINITE),
 )
-VERDICTS = st.builds(
-    Verdict, st.sampled_from(Verb), TEXT, st.floats(allow_nan=False), st.floats(allow_nan=False)
-)
+NUMBERS = st.floats(allow_nan=False)
+VERDICTS = st.builds(Verdict, st.sampled_from(Verb), TEXT, NUMBERS, NUMBERS, st.none() | NUMBERS)
 TIME_FIELDS = {
     "at",
     "since",

@@ -65,15 +65,15 @@ def test_a_changed_decision_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"v":1,"kind":"pool"', "line 1: not JSON .*cut off"),
-        ('{"v":2,"kind":"pool"}', "line 1: version 2, this evalstop reads version 1"),
+        ('{"v":2,"kind":"pool"', "line 1: not JSON .*cut off"),
+        ('{"v":99,"kind":"pool"}', "line 1: version 99, this evalstop reads version 2"),
         ("[]", "line 1: version None"),
-        ('{"v":1,"kind":"soup","input":{},"now":1,"decision":{}}', "line 1: KeyError"),
+        ('{"v":2,"kind":"soup","input":{},"now":1,"decision":{}}', "line 1: KeyError"),
         (
-            '{"v":1,"kind":"pool","input":{"pool":3},"now":1,"decision":{}}',
+            '{"v":2,"kind":"pool","input":{"pool":3},"now":1,"decision":{}}',
             "PoolSnapshot.pool: expected str, got 3",
         ),
-        ('{"v":1,"kind":"pool","input":{"poool":3},"now":1,"decision":{}}', "unknown field 'poool'"),
+        ('{"v":2,"kind":"pool","input":{"poool":3},"now":1,"decision":{}}', "unknown field 'poool'"),
     ],
 )
 def test_what_cannot_be_read_is_named(text: str, message: str) -> None:

@@ -107,7 +107,9 @@ def test_resume_from_best_end_to_end_then_deleting_keeps_what_was_retained(story
     more = wait(story, "again", "evaluating again", lambda s: any(x > best for x in steps(s)))["status"]
     after = [x for x in steps(more) if x > kept]
     assert after[0] == kept + 10
-    logs = story.plane.kubectl("-n", NAMESPACE, "logs", "-l", f"{names.LABEL_JOB}=again", "--tail=200")
+    # By the workload's own name: access Jobs carry the RLHFJob's label too, and end at any moment.
+    of_trainer = ("-l", "batch.kubernetes.io/job-name=again")
+    logs = story.plane.kubectl("-n", NAMESPACE, "logs", *of_trainer, "--tail=200")
     assert f"step {kept}" in logs
     # It over-optimises again, and is stopped again.
     second = wait(story, "again", "stopped again", stopped)["status"]
