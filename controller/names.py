@@ -11,7 +11,7 @@ GPU_RESOURCE = "nvidia.com/gpu"
 
 # Taint on the nodes of a GPUPool; its value is the pool.
 POOL_TAINT = f"{GROUP}/pool"
-# The kube-scheduler process of RLHF pods, the one that asks the extender; `schedulerName` of the pods it serves.
+# `schedulerName` of RLHF pods: a kube-scheduler process of their own, the one that asks the extender.
 SCHEDULER_NAME = "evalstop-scheduler"
 # Kueue's label that names the queue of a workload.
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
