@@ -39,7 +39,18 @@ _NAMES = {
     "attained": "attainedGPUSeconds",
 }
 _TIMES = frozenset(
-    {"at", "retained_at", "suspended_at", "pods_gone_at", "handed_at", "not_before", "running_since"}
+    {
+        "at",
+        "retained_at",
+        "suspended_at",
+        "pods_gone_at",
+        "handed_at",
+        "not_before",
+        "running_since",
+        "unbound_since",
+        "withdrawn",
+        "until",
+    }
 )
 _BY_HAND = frozenset({"evals", "conditions", "rule", "decision"})
 
@@ -263,15 +274,17 @@ def _read_condition(c: Mapping[str, Any]) -> Condition:
 
 
 def _compared(judged: Verdict | Proposal) -> Json:
+    flags: Json = {"whenContended": True} if judged.when_contended else {}
     pairs = [("statistic", values.number(judged.statistic)), ("threshold", values.number(judged.threshold))]
     if judged.e_value is not None:
         pairs.append(("eValue", values.number(judged.e_value)))
-    return {key: text for key, text in pairs if text is not None}
+    return flags | {key: text for key, text in pairs if text is not None}
 
 
-def _read_compared(stored: Mapping[str, Any]) -> tuple[float, float, float | None]:
+def _read_compared(stored: Mapping[str, Any]) -> tuple[float, float, float | None, bool]:
+    statistic, threshold = float(stored.get("statistic", "nan")), float(stored.get("threshold", "nan"))
     e_value = float(stored["eValue"]) if "eValue" in stored else None
-    return float(stored.get("statistic", "nan")), float(stored.get("threshold", "nan")), e_value
+    return statistic, threshold, e_value, stored.get("whenContended", False)
 
 
 def _rule(rule: RuleRecord) -> Json:

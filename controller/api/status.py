@@ -52,12 +52,15 @@ class Best(Status):
 class Verdict(Status):
     """What the rule said to the newest eval."""
 
-    verb: Word = Field(description="Continue or Stop.")
+    verb: Word = Field(description="Continue, Confirm or Stop.")
     reason: Word = Field(description="Why, as a CamelCase code.")
     statistic: NumberText | None = Field(default=None, description="What was compared; absent: not a number.")
     threshold: NumberText | None = Field(default=None, description="With what; absent: not a number.")
     e_value: NumberText | None = Field(
         default=None, description="Evidence that the run is past its best, of rules that yield an e-value."
+    )
+    when_contended: bool | None = Field(
+        default=None, description="Only to be let through while somebody waits for GPUs."
     )
 
 
@@ -109,6 +112,9 @@ class Decision(Status):
     e_value: NumberText | None = Field(
         default=None, description="Evidence that the run is past its best, of rules that yield an e-value."
     )
+    when_contended: bool | None = Field(
+        default=None, description="Only to be let through while somebody waits for GPUs."
+    )
     time: Timestamp = Field(description="When it was decided.")
     retained_time: Timestamp | None = Field(
         default=None, description="When the best was out of the trainer's reach."
@@ -132,6 +138,19 @@ class Admission(Status):
     running_since: Timestamp | None = Field(
         default=None, description="Since when all pods have been running."
     )
+    unbound_since: Timestamp | None = Field(
+        default=None, description="Since when some pod has had no node; absent: each has one."
+    )
+    withdrawn: Timestamp | None = Field(
+        default=None, description="When it was taken back because not every pod found a node in time."
+    )
+
+
+class GangBackoff(Status):
+    """The job was admitted, but not every pod found a node in time."""
+
+    failures: Count = Field(description="How often in a row.")
+    until: Timestamp = Field(description="When it may be admitted again.")
 
 
 class Run(Status):
@@ -144,6 +163,9 @@ class Run(Status):
     evaluate: bool | None = Field(default=None, description="It asks for an eval.")
     checkpoint: bool | None = Field(default=None, description="It asks for a checkpoint.")
     stop: bool | None = Field(default=None, description="It asks the trainer to end.")
+    reference_step: Step | None = Field(
+        default=None, description="Step to score beside each eval, on that eval's fresh prompts."
+    )
 
 
 class Printed(Status):
@@ -199,6 +221,9 @@ class RLHFJobStatus(Status):
     decision: Decision | None = Field(default=None, description="The newest decision to stop.")
     admission: Admission | None = Field(default=None, description="GPUs as granted.")
     preempting: str | None = _text(MESSAGE_MAX, "Why it is on its way back into the queue.")
+    gang_backoff: GangBackoff | None = Field(
+        default=None, description="Why it is not admitted again at once."
+    )
     run: Run | None = Field(default=None, description="What the trainer is told.")
     resume_id: Word | None = Field(default=None, description="Newest resume request carried out.")
     attained_gpu_seconds: NumberText | None = Field(

@@ -44,7 +44,7 @@ def judge(draft: Draft, use: RuleInUse) -> Proposal | None:
             draft.conditions.drop(c.TERMINATION)
         return None
     draft.conditions.set(c.DECLINING, True, verdict.reason, f"{use.name}: {numbers}", warning=True)
-    proposal = Proposal(newest.step, record.best.step, verdict.reason, verdict.statistic, verdict.threshold)
+    proposal = Proposal.of(verdict, newest.step, record.best.step)
     if draft.desired.mode is Mode.SHADOW:
         if record.decision is None:
             draft.update(

@@ -127,11 +127,13 @@ class EvalInContext(EvalPoint):
 class Verb(StrEnum):
     """What a stop rule asks for after an eval.
 
-    CONTINUE: nothing to do. STOP: the run is past its best; the best checkpoint is to be retained and the
-    GPUs freed. A rule only proposes: the pool's plan is where a proposal becomes a release.
+    CONTINUE: nothing to do. CONFIRM: a stop is due if fresh evals bear it out; the trainer is to be asked for
+    one. STOP: the run is past its best; the best checkpoint is to be retained and the GPUs freed. A rule only
+    proposes: the pool's plan is where a proposal becomes a release.
     """
 
     CONTINUE = "Continue"
+    CONFIRM = "Confirm"
     STOP = "Stop"
 
 
@@ -140,7 +142,8 @@ class Verdict(NamedTuple):
 
     ``reason`` is a CamelCase code, ``statistic`` and ``threshold`` are what was compared (unit: the rule's).
     ``e_value``: evidence against "this run is not past its best", for rules that yield one: its mean is at
-    most 1 if that is so, whenever one looks; None: the rule gives none.
+    most 1 if that is so, whenever one looks; None: the rule gives none. ``when_contended``: a STOP that is
+    to be let through only while somebody waits for GPUs; the pool sees to it.
     """
 
     verb: Verb
@@ -148,6 +151,7 @@ class Verdict(NamedTuple):
     statistic: float
     threshold: float
     e_value: float | None = None
+    when_contended: bool = False
 
 
 class Mode(StrEnum):
@@ -164,6 +168,18 @@ MODE_REACH: Mapping[Mode, int] = {Mode.OFF: 0, Mode.SHADOW: 1, Mode.ENFORCE: 2}
 def cap_mode(mode: Mode, cap: Mode) -> Mode:
     """The lesser of what a job asks for and what its pool allows."""
     return min(mode, cap, key=MODE_REACH.__getitem__)
+
+
+class Delegate(StrEnum):
+    """Who queues a pool's jobs.
+
+    BUILTIN: the pool's queue policy; a gang starts when its GPUs are free. NONE: nobody; every job starts at
+    once and kube-scheduler is left to place its pods. KUEUE: Kueue's quotas.
+    """
+
+    BUILTIN = "Builtin"
+    KUEUE = "Kueue"
+    NONE = "None"
 
 
 class JobState(StrEnum):
@@ -185,6 +201,13 @@ class Proposal:
     statistic: float
     threshold: float
     e_value: float | None = None  # as in `Verdict`
+    when_contended: bool = False  # as in `Verdict`
+
+    @staticmethod
+    def of(verdict: Verdict, step: int, best_step: int) -> Proposal:
+        """What a verdict on the eval at ``step`` brings before the pool."""
+        _, reason, statistic, threshold, e_value, when_contended = verdict
+        return Proposal(step, best_step, reason, statistic, threshold, e_value, when_contended)
 
 
 class LossTrend(NamedTuple):
@@ -227,6 +250,8 @@ class JobView:
     evidence: float | None = None  # e-value of its stop rule at its newest eval, proposal or not
     evaluator: str | None = None  # version of the evaluator that scored its newest eval
     demoted: bool = False  # its rule has lowered it: it gives way to everybody who waits
+    attempt: int = 0  # how often it was admitted
+    not_before: float | None = None  # s, until when it is not admitted again: its gang found no room
 
     @property
     def gpus(self) -> int:
@@ -289,6 +314,7 @@ class PoolSnapshot:
     jobs: tuple[JobView, ...]
     holds: tuple[Hold, ...] = ()
     hold_seconds: float = 300.0
+    delegate: Delegate = Delegate.BUILTIN
     limits: StopLimits = StopLimits()
     stopped: tuple[float, ...] = ()  # s, when stops were granted that a rule had asked for
 

@@ -148,8 +148,5 @@ class Evaluations:
         return Foreseen(number, verdict, best)
 
     def _propose(self, job: JudgedJob, stop: Foreseen, now: float) -> None:
-        verdict = stop.verdict
         self.stops[job.sequence] = Stop(stop.eval, now, stop.best)
-        job.proposal = Proposal(
-            stop.eval + 1, stop.best + 1, verdict.reason, verdict.statistic, verdict.threshold
-        )
+        job.proposal = Proposal.of(stop.verdict, stop.eval + 1, stop.best + 1)

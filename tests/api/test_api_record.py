@@ -38,7 +38,9 @@ POINTS = st.builds(
     st.none() | st.builds(Paired, st.integers(0, 10**12), st.integers(0, 10**9), FINITE, FINITE),
 )
 NUMBERS = st.floats(allow_nan=False)
-VERDICTS = st.builds(Verdict, st.sampled_from(Verb), TEXT, NUMBERS, NUMBERS, st.none() | NUMBERS)
+VERDICTS = st.builds(
+    Verdict, st.sampled_from(Verb), TEXT, NUMBERS, NUMBERS, st.none() | NUMBERS, st.booleans()
+)
 TIME_FIELDS = {
     "at",
     "since",
@@ -48,6 +50,9 @@ TIME_FIELDS = {
     "handed_at",
     "not_before",
     "running_since",
+    "unbound_since",
+    "withdrawn",
+    "until",
 }
 
 
