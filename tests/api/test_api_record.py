@@ -157,7 +157,7 @@ def test_not_a_number_is_never_stored() -> None:
     ("condition_count", "retained", "most", "least_message"),
     [
         (9, 1, STATUS_MAX, 80),  # a whole life: run, stopped, handed over
-        (12, 4, 7000, 32),  # with every condition there is and four resumes: beyond what one job meets
+        (12, 4, STATUS_MAX, 32),  # with every condition there is and four resumes: beyond what one job meets
     ],
 )
 def test_a_full_status_stays_small(
