@@ -9,13 +9,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.bench import bench_handback, bench_scrape, bench_sim_speed
+from tests.bench import bench_handback, bench_scale, bench_scrape, bench_sim_speed
 from tests.bench.rows import Row, show, write
 
 BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Iterator[Row]]] = {
     "scrape": bench_scrape.run,
     "sim": bench_sim_speed.run,
     "handback": bench_handback.run,
+    "scale": bench_scale.run,
 }
 
 

@@ -1,6 +1,7 @@
 """Recipes: what decides their cache, what a version is read from, and a tool that is more than a program."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from test_local_acquire import Lines, go, put, sources, ways
 from deploy.local.acquire import obtain
 from deploy.local.errors import ToolsMissing
 from deploy.local.kueue.recipe import KUEUE, MANIFESTS
+from deploy.local.kwok.recipe import KWOK, MODULE, VERSION
 from deploy.local.recipe import Recipe, Tree, built_version
 from deploy.local.versions import CONTROL_PLANE
 
@@ -29,7 +31,7 @@ def recipe(tmp_path: Path) -> Recipe:
     )
 
 
-@pytest.mark.parametrize("known", [CONTROL_PLANE, KUEUE])
+@pytest.mark.parametrize("known", [CONTROL_PLANE, KUEUE, KWOK])
 def test_whatever_decides_what_is_built_decides_its_cache(known: Recipe, tmp_path: Path) -> None:
     before = known.cache_folder().name
     assert before.startswith(f"{known.name}-{known.pins[0]}-")
@@ -123,3 +125,10 @@ def test_a_name_is_a_program_or_a_folder(recipe: Recipe) -> None:
 def test_kueue_gives_its_program_and_the_manifests_of_its_version() -> None:
     assert KUEUE.names == ("kueue", MANIFESTS)
     assert not KUEUE.released
+
+
+@pytest.mark.parametrize(("known", "module", "version"), [(KWOK, MODULE, VERSION)])
+def test_the_recipe_and_its_go_mod_name_the_same_version(known: Recipe, module: str, version: str) -> None:
+    text = (known.folder / "go.mod").read_text()
+    assert re.findall(rf"\b{re.escape(module)} v(\S+)", text) == [version]
+    assert known.package.startswith(module)

@@ -1,0 +1,1 @@
+"""KWOK: thousands of simulated nodes on a local control plane, for tests of scale."""

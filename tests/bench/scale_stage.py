@@ -1,0 +1,204 @@
+"""A plane with simulated nodes, the API and the operator under its own roles: for tests of scale."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from deploy.local.agent.images import REPOSITORY
+from deploy.local.errors import PlaneError
+from deploy.local.kwok.nodes import SimulatedNodes, quiet_options
+from deploy.local.plane import Plane
+from tests.bench.scale_stub import METRIC
+
+POOL, NAMESPACE, LABEL = "scale", "scale", "evalstop.dev/gpu-pool"
+OPERATOR = "operator"
+_SERVICE_ACCOUNT = "system:serviceaccount:evalstop-system:evalstop-operator"
+_GROUPS = ("system:serviceaccounts", "system:serviceaccounts:evalstop-system", "system:authenticated")
+_WRITES = ("POST", "PUT", "PATCH", "DELETE")
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a process has used: CPU seconds since its start, resident memory in bytes."""
+
+    cpu: float
+    memory: int
+
+
+class Scale:
+    """The plane, its nodes, the trainer stub and the operator."""
+
+    def __init__(self, plane: Plane, stub: int) -> None:
+        self.plane, self.stub = plane, stub
+
+    def create(self, objects: Sequence[Json], say: Callable[[str], None], batch: int = 500) -> None:
+        for start in range(0, len(objects), batch):
+            items = {"apiVersion": "v1", "kind": "List", "items": list(objects[start : start + batch])}
+            self.plane.kubectl("create", "-f", "-", stdin=json.dumps(items), timeout_s=600.0)
+            if len(objects) > batch:
+                say(f"{min(start + batch, len(objects))} of {len(objects)} objects created")
+
+    def start_operator(self) -> None:
+        """As a process, under its service account's name and so under its own roles."""
+        kubeconfig = self.plane.kubeconfig_for(_SERVICE_ACCOUNT, _GROUPS)
+        environment = {
+            "KUBECONFIG": str(kubeconfig),
+            "PYTHONPATH": str(REPOSITORY),
+            "EVALSTOP_HOST": "127.0.0.1",
+            "EVALSTOP_PORT": "0",
+            "EVALSTOP_SCRAPE_ADDRESSES": "Loopback",
+            "EVALSTOP_LOG_LEVEL": "WARNING",
+        }
+        argv = [sys.executable, "-m", "controller.operator"]
+        self.plane.start_process(OPERATOR, argv, environment, cwd=REPOSITORY)
+
+    def usage(self, name: str) -> Usage:
+        part = next(p for p in self.plane.status().processes if p.name == name)
+        if part.pid is None:
+            raise PlaneError(
+                f"{name} does not run; {self.plane.log(name)} ends:\n{self.plane.folder.tail(name)}"
+            )
+        fields = Path(f"/proc/{part.pid}/stat").read_text().rpartition(")")[2].split()
+        pages = int(Path(f"/proc/{part.pid}/statm").read_text().split()[1])
+        ticks = int(fields[11]) + int(fields[12])
+        return Usage(ticks / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE"))
+
+    def writes(self) -> dict[str, float]:
+        """Write requests that the API server has answered, by resource; leases left out."""
+        text = self.plane.kubectl("get", "--raw", "/metrics", timeout_s=60.0)
+        wanted = "\n".join(line for line in text.splitlines() if line.startswith("apiserver_request_total{"))
+        found: dict[str, float] = {}
+        for family in text_string_to_metric_families(wanted + "\n"):
+            for sample in family.samples:
+                resource = sample.labels.get("resource", "")
+                if sample.labels.get("verb") in _WRITES and resource not in ("leases", "tokenreviews", ""):
+                    found[resource] = found.get(resource, 0.0) + sample.value
+        return found
+
+    def jobs(self) -> list[Json]:
+        path = f"/apis/evalstop.dev/v1alpha1/namespaces/{NAMESPACE}/rlhfjobs"
+        items: list[Json] = self.plane.client().get(path, timeout_s=120.0)["items"]
+        return items
+
+    def wait(
+        self, what: str, count: Callable[[], int], target: int, say: Callable[[str], None], seconds: float
+    ) -> float:
+        """Until ``count()`` reaches the target; how long that took (s). Errors: PlaneError with the count."""
+        began = time.monotonic()
+        while (now := count()) < target:
+            if time.monotonic() - began > seconds:
+                raise PlaneError(f"{now} of {target} {what} after {seconds:g} s")
+            say(f"{now} of {target} {what}, {time.monotonic() - began:.0f} s")
+            time.sleep(2.0)
+        return time.monotonic() - began
+
+
+@contextlib.contextmanager
+def scale(nodes: int, gpus: int, say: Callable[[str], None]) -> Iterator[Scale]:
+    """A running plane with so many simulated nodes, one pool over all of them, and the trainer stub."""
+    with (
+        tempfile.TemporaryDirectory(prefix="evalstop-scale-", dir="/var/tmp") as folder,
+        Plane(Path(folder), quiet_options(), report=lambda line, progress=False: say(line)) as plane,
+        _stub() as port,
+    ):
+        plane.kubectl("apply", "--server-side", "-f", str(REPOSITORY / "crds"))
+        for name in ("namespace.yaml", "rbac.yaml"):
+            plane.kubectl("apply", "-f", str(REPOSITORY / "deploy" / "manifests" / name))
+        with SimulatedNodes(plane, nodes, gpus, labels={LABEL: POOL}):
+            say(f"{nodes} simulated nodes are ready")
+            built = Scale(plane, port)
+            built.create([_namespace(), _pool(), _claim("checkpoints"), _claim("retained")], say)
+            yield built
+
+
+@contextlib.contextmanager
+def _stub() -> Iterator[int]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.bench.scale_stub"],
+        cwd=REPOSITORY,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        yield int(process.stdout.readline())
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(timeout=10)
+
+
+def rlhfjob(name: str, stub: int, *, members: int, gpus: int, mode: str, interval: int = 15) -> Json:
+    """A job whose pods do nothing, with the stub's port to scrape."""
+    pod = {
+        "restartPolicy": "Never",
+        "containers": [
+            {
+                "name": "trainer",
+                "image": "none",
+                "resources": {"limits": {"nvidia.com/gpu": str(gpus)}},
+            }
+        ],
+    }
+    child = {
+        "completionMode": "Indexed",
+        "completions": members,
+        "parallelism": members,
+        "template": {"spec": pod},
+    }
+    return {
+        "apiVersion": "evalstop.dev/v1alpha1",
+        "kind": "RLHFJob",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "pool": POOL,
+            "mode": mode,
+            "gang": {"replicas": members, "gpusPerReplica": gpus},
+            "metrics": [{"name": METRIC}],
+            "scrape": {"port": stub, "intervalSeconds": interval},
+            "checkpoints": {
+                "location": {"volumeClaim": {"claimName": "checkpoints", "path": f"/{name}"}},
+                "layout": "Plain",
+                "retention": {"volumeClaim": {"claimName": "retained", "path": "/"}},
+            },
+            "workload": {"template": {"apiVersion": "batch/v1", "kind": "Job", "spec": child}},
+        },
+    }
+
+
+def _namespace() -> Json:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+
+
+def _pool() -> Json:
+    return {
+        "apiVersion": "evalstop.dev/v1alpha1",
+        "kind": "GPUPool",
+        "metadata": {"name": POOL},
+        "spec": {"nodeSelector": [{"key": LABEL, "value": POOL}], "allowedNamespaces": [{"name": "*"}]},
+    }
+
+
+def _claim(name: str) -> Json:
+    spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": spec,
+    }
