@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from controller.policy.types import EvalPoint, JobKey, JobState, Mode, PolicySpec, Proposal, Verdict
 
@@ -75,6 +76,7 @@ class Desired:
     deleting: bool = False
     workload_ref: str = ""  # "batch/v1 Job name" when the workload is referred to; "": made from the template
     problem: tuple[str, str] | None = None  # (reason, message): why this job cannot be accepted as it is
+    gang_timeout: float = 300.0  # s within which every pod of an admitted gang must have a node
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,13 @@ class WorkloadView:
     message: str = ""
 
 
+class MetricPoints(NamedTuple):
+    """The evals of one metric beside the Primary one, in the trainer's own orientation, oldest first."""
+
+    metric: str
+    points: tuple[EvalPoint, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class ScrapeView:
     outcome: ScrapeOutcome
@@ -115,6 +124,7 @@ class ScrapeView:
     resumed_step: int | None = None  # step the present process resumed from; 0: started afresh
     request_served: int | None = None
     evaluator: str | None = None
+    others: tuple[MetricPoints, ...] = ()  # of the spec's further metrics, those the page has
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +238,16 @@ class AdmissionRecord:
     at: float
     source: JobKey | None = None
     running_since: float | None = None  # all members' pods running
+    unbound_since: float | None = None  # s, since when some member has had no node; None: each has one
+    withdrawn: float | None = None  # s, when it was taken back because the gang found no room (gangs.py)
+
+
+@dataclass(frozen=True, slots=True)
+class GangBackoff:
+    """How often in a row a gang was not bound whole in time, and until when (s) it is not admitted again."""
+
+    failures: int
+    until: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +261,7 @@ class RunFile:
     evaluate: bool = False
     checkpoint: bool = False
     stop: bool = False
+    reference_step: int | None = None  # step to score beside each eval on its fresh prompts (`Paired`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +282,7 @@ class JobRecord:
     decision: Decision | None = None
     admission: AdmissionRecord | None = None
     preempting: str | None = None  # reason, while on the way back into the queue
+    gang_backoff: GangBackoff | None = None  # None: the last admission was bound whole
     restored: Kept | None = None  # checkpoint the next start resumes from
     run: RunFile = field(default_factory=RunFile)
     resume_id: str = ""  # last resume request carried out

@@ -132,8 +132,10 @@ def full_record(*, condition_count: int, retained: int, message: str) -> JobReco
             "research-team/the-one-that-waited",
             NOW + 4,
         ),
-        admission=AdmissionRecord(12, tuple(f"gpu-node-{i}" for i in range(4)), NOW, "team/before", NOW),
-        run=RunFile(12, "/checkpoints/resume/120000", 120000, 3, False, True, False),
+        admission=AdmissionRecord(
+            12, tuple(f"gpu-node-{i}" for i in range(4)), NOW, "team/before", NOW, NOW + 5
+        ),
+        run=RunFile(12, "/checkpoints/resume/120000", 120000, 3, False, True, False, 119900),
         resume_id="again-3",
         attained=123456.123456,
         conditions=tuple(

@@ -18,7 +18,7 @@ from controller.api.convert import StatusError, record, status
 from controller.api.crd import root_schema
 from controller.api.record import STATUS_MAX, size
 from controller.api.rlhfjob import RLHFJob
-from controller.policy.jobs import Condition, JobRecord, RuleRecord
+from controller.policy.jobs import Condition, GangBackoff, JobRecord, RuleRecord
 from controller.policy.types import Attempt, EvalPoint, Paired, Verb, Verdict
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -121,6 +121,7 @@ def test_every_field_of_the_record_makes_a_difference() -> None:
     """A field that is silently left out would be forgotten by every restart."""
     full = full_record(condition_count=3, retained=1, message="m")
     full = dataclasses.replace(full, preempting="ByPriority", restored=full.secured, finished="Complete")
+    full = dataclasses.replace(full, gang_backoff=GangBackoff(2, 1e9))
     before = status(full, DESIRED, 0.0)
     for f in dataclasses.fields(JobRecord):
         default = getattr(JobRecord(), f.name)
