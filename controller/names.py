@@ -42,6 +42,11 @@ RUN_DIR_ENV = "EVALSTOP_RUN_DIR"
 METRIC_EVAL_SCORE = "rlhf_eval_score"  # {metric, step, attempt}
 METRIC_EVAL_STDERR = "rlhf_eval_score_stderr"  # {metric, step, attempt}
 METRIC_EVAL_SAMPLES = "rlhf_eval_samples"  # {metric, step, attempt}
+METRIC_EVAL_PROXY = "rlhf_eval_proxy_reward"  # {metric, step, attempt}: of that eval's policy
+# The policy of that eval less that of step `reference`, prompt by prompt, on the same fresh prompts.
+METRIC_PAIRED_PROMPTS = "rlhf_paired_prompts"  # {metric, step, attempt, reference}
+METRIC_PAIRED_MEAN = "rlhf_paired_mean"  # {metric, step, attempt, reference}
+METRIC_PAIRED_VARIANCE = "rlhf_paired_variance"  # {metric, step, attempt, reference}: of one difference
 METRIC_EVALS_TOTAL = "rlhf_evals_total"  # {metric, attempt}
 METRIC_PROXY_REWARD = "rlhf_proxy_reward"
 METRIC_KL = "rlhf_kl"

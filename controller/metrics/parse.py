@@ -4,87 +4,39 @@ A body is taken whole or not at all: a line that cannot be read makes the scrape
 rests on half a page. What is readable but unusable is named in the view's message: two values for one series
 are left out (a gap, and a gap never stops a run); a score that is not finite is passed on, since the brain
 ignores such scores and must know that the eval was not missed.
-
-Only lines of the contract's own metrics are parsed. A trainer may expose thousands of other series on the
-page, and parsing is where three quarters of the scrape loop's CPU goes. Comments are skipped too, ``# TYPE``
-among them: the parser renames the samples of a declared counter, and we want the names as they were written.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.samples import Sample
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from controller import names
-from controller.policy.jobs import ScrapeOutcome, ScrapeView
-from controller.policy.types import Attempt, EvalPoint
-
-_TOTAL = "_total"
-_WANTED = (
-    names.METRIC_EVAL_SCORE,
-    names.METRIC_EVAL_STDERR,
-    names.METRIC_EVAL_SAMPLES,
-    names.METRIC_EVALS_TOTAL.removesuffix(_TOTAL),
-    names.METRIC_PROXY_REWARD,
-    names.METRIC_KL,
-    names.METRIC_STEP,
-    names.METRIC_TOTAL_STEPS,
-    names.METRIC_CHECKPOINT_STEP,
-    names.METRIC_RESUMED_STEP,
-    names.METRIC_REQUEST_SERVED,
-    names.METRIC_EVALUATOR_INFO,
+from controller.metrics.points import points_of
+from controller.metrics.samples import (
+    DEFAULT_LIMITS,
+    Limits,
+    MetricsError,
+    Sample,
+    count,
+    printable,
+    refuse,
+    same,
+    samples_in,
 )
-_WANTED_LINE = re.compile(
-    rb"^[ \t]*(?:" + "|".join(map(re.escape, _WANTED)).encode() + rb")(?:_total)?(?![A-Za-z0-9_:])[^\n]*",
-    re.MULTILINE,
-)
-_FIRST_SAMPLE = re.compile(rb"^[ \t]*[^#\s][^\n]*", re.MULTILINE)
-_SAMPLE_START = re.compile(rb'[ \t]*(?:[a-zA-Z_:][a-zA-Z0-9_:]*[ \t]*[ \t{]|\{[ \t]*")')
-_SAMPLE_END = re.compile(rb"[ \t}][ \t]*[-+0-9.NnIi][^ \t}]*(?:[ \t]+-?[0-9]+)?[ \t\r]*$")
-_WHOLE_NUMBER = re.compile(r"[0-9]{1,15}", re.ASCII)  # 15 digits: exact as a float, too
+from controller.policy.jobs import MetricPoints, ScrapeOutcome, ScrapeView
+from controller.policy.types import Attempt
 
-_EXPECTED = "expected Prometheus text (docs/trainer-contract.md)"
+__all__ = ["DEFAULT_LIMITS", "Limits", "MetricsError", "parse", "printable"]
 
 
-class MetricsError(Exception):
-    """A page that cannot be used: TOO_LARGE or NOT_PROMETHEUS, with what came and what would be right."""
-
-    def __init__(self, outcome: ScrapeOutcome, message: str) -> None:
-        super().__init__(message)
-        self.outcome = outcome
-        self.message = message
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Caps on one page. Over ``points`` and ``names`` the newest evals and first names stay; else refused."""
-
-    body_bytes: int = 1 << 20
-    wanted_bytes: int = 256 << 10  # in lines of the contract's metrics: bounds the parser's time
-    lines: int = 4096  # of the contract's metrics
-    line_bytes: int = 2048
-    label_chars: int = 256
-    points: int = 4 * names.EVALS_KEPT
-    names: int = 32
-
-
-DEFAULT_LIMITS = Limits()
-
-
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    name: str
-    labels: dict[str, str]
-    value: float
-
-
-def parse(body: bytes, metric: str, limits: Limits = DEFAULT_LIMITS) -> ScrapeView:
+def parse(
+    body: bytes, metric: str, limits: Limits = DEFAULT_LIMITS, others: Sequence[str] = ()
+) -> ScrapeView:
     """Read one metrics page; ``metric`` is the Primary metric's name, the value of the ``metric`` label.
+
+    ``others`` names the metrics whose evals are wanted besides; one that the page lacks is left out.
 
     Returns:
         A view with outcome OK, ``at`` 0. ``points`` may be empty: ``metrics_seen`` then tells what there is.
@@ -92,12 +44,11 @@ def parse(body: bytes, metric: str, limits: Limits = DEFAULT_LIMITS) -> ScrapeVi
     Raises:
         MetricsError: over a limit, or not Prometheus text, or not what the contract says. Nothing else.
     """
-    samples = list(_samples(_wanted_lines(body, limits), limits))
+    samples = samples_in(body, limits)
     notes: list[str] = []
     seen = sorted({s.labels.get("metric", "") for s in samples if s.name == names.METRIC_EVAL_SCORE} - {""})
-    points = _points(samples, metric, notes)
-    if len(points) > limits.points:
-        points = points[-limits.points :]
+    points = points_of(samples, metric, notes)
+    beside = ((name, points_of(samples, name, notes)) for name in others)
 
     totals = (
         s for s in samples if s.name == names.METRIC_EVALS_TOTAL and s.labels.get("metric", metric) == metric
@@ -109,198 +60,40 @@ def parse(body: bytes, metric: str, limits: Limits = DEFAULT_LIMITS) -> ScrapeVi
     view = ScrapeView(
         outcome=ScrapeOutcome.OK,
         metrics_seen=tuple(printable(name, 128) for name in seen[: limits.names]),
-        points=tuple(points),
-        evals_total=_count(_single(totals, names.METRIC_EVALS_TOTAL, notes)),
+        points=tuple(points[-limits.points :]),
+        evals_total=count(_single(totals, names.METRIC_EVALS_TOTAL, notes)),
         proxy=gauge(names.METRIC_PROXY_REWARD),
         kl=gauge(names.METRIC_KL),
-        step=_count(gauge(names.METRIC_STEP)),
-        total_steps=_count(gauge(names.METRIC_TOTAL_STEPS)),
-        checkpoint_step=_count(gauge(names.METRIC_CHECKPOINT_STEP)),
-        resumed_step=_count(gauge(names.METRIC_RESUMED_STEP)),
-        request_served=_count(gauge(names.METRIC_REQUEST_SERVED)),
+        step=count(gauge(names.METRIC_STEP)),
+        total_steps=count(gauge(names.METRIC_TOTAL_STEPS)),
+        checkpoint_step=count(gauge(names.METRIC_CHECKPOINT_STEP)),
+        resumed_step=count(gauge(names.METRIC_RESUMED_STEP)),
+        request_served=count(gauge(names.METRIC_REQUEST_SERVED)),
         evaluator=_evaluator(samples),
+        others=tuple(MetricPoints(name, tuple(found[-limits.points :])) for name, found in beside if found),
     )
     return replace(view, message="; ".join(notes[:4]))
 
 
-def printable(text: str, limit: int = 80) -> str:
-    """A stranger's text, made fit for a message: control characters replaced, cut to ``limit`` characters."""
-    clean = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[: limit + 1])
-    return clean if len(clean) <= limit else clean[: limit - 1] + "…"
-
-
-def _refuse(message: str) -> MetricsError:
-    return MetricsError(ScrapeOutcome.NOT_PROMETHEUS, message)
-
-
-def _too_large(what: str, value: str, limit: str) -> MetricsError:
-    return MetricsError(ScrapeOutcome.TOO_LARGE, f"{what}: {value}, at most {limit} are read")
-
-
-def _wanted_lines(body: bytes, limits: Limits) -> list[str]:
-    """The lines of the contract's metrics, decoded; refuses what is plainly no Prometheus text."""
-    if len(body) > limits.body_bytes:
-        raise _too_large("metrics page too large", f"{len(body)} bytes", f"{limits.body_bytes} bytes")
-    try:
-        body.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise _refuse(f"byte {error.start} is not UTF-8 text ({body[:16]!r}…); {_EXPECTED}") from None
-    if b"\0" in body:
-        raise _refuse(f"the page holds NUL bytes; {_EXPECTED}")
-    if body and not body.endswith(b"\n"):
-        # A value cut in half still reads as a number, so a cut page must not be read at all.
-        last = _start(body[-200:].rsplit(b"\n", 1)[-1])
-        raise _refuse(f"the last line {last} does not end in a line feed: the page is cut off; {_EXPECTED}")
-    first = _FIRST_SAMPLE.search(body)
-    if first and not (_SAMPLE_START.match(first[0]) and _SAMPLE_END.search(first[0][-128:])):
-        raise _refuse(f"the page starts with {_start(first[0])}; {_EXPECTED}")
-    lines: list[str] = []
-    size = 0
-    for match in _WANTED_LINE.finditer(body):
-        line = match[0]
-        size += len(line)
-        if len(line) > limits.line_bytes:
-            raise _too_large(
-                f"line {_start(line)} too long", f"{len(line)} bytes", f"{limits.line_bytes} bytes"
-            )
-        if len(lines) == limits.lines or size > limits.wanted_bytes:
-            raise _too_large(
-                f"too many {names.METRIC_PREFIX} samples",
-                f"more than {len(lines)} lines, {size} bytes",
-                f"{limits.lines} lines, {limits.wanted_bytes} bytes",
-            )
-        lines.append(line.decode("utf-8"))
-    return lines
-
-
-def _start(line: bytes) -> str:
-    return repr(printable(line[:400].decode("utf-8", "replace")))
-
-
-def _samples(lines: list[str], limits: Limits) -> Iterable[_Sample]:
-    for line in lines:
-        if not line.isascii() and not line[line.rfind("}") + 1 :].isascii():
-            # int() and float() read the digits of every script, Prometheus reads ASCII.
-            raise _refuse(f"line {_shown(line)} has a value that is not written in ASCII; {_EXPECTED}")
-    try:
-        parsed = _parsed("\n".join(lines))
-    except Exception:  # the page as a whole does not say which line it was
-        parsed = []
-    if len(parsed) != len(lines):
-        parsed = [_parsed_line(line) for line in lines]
-    for sample in parsed:
-        for label, value in sample.labels.items():
-            if len(value) > limits.label_chars:
-                what = f"value of label {printable(label)!r} too long"
-                raise _too_large(what, f"{len(value)} characters", f"{limits.label_chars}")
-        name = sample.name
-        if name.endswith(_TOTAL) and name != names.METRIC_EVALS_TOTAL:
-            name = name.removesuffix(_TOTAL)  # a gauge that the trainer declared as a counter
-        elif name + _TOTAL == names.METRIC_EVALS_TOTAL:
-            name = names.METRIC_EVALS_TOTAL
-        yield _Sample(name, sample.labels, _float(sample.value))
-
-
-def _parsed(text: str) -> list[Sample]:
-    return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-
-
-def _parsed_line(line: str) -> Sample:
-    try:
-        (sample,) = _parsed(line)
-    except Exception as error:  # ValueError, IndexError or OverflowError, by the kind of rubbish
-        raise _refuse(f"line {_shown(line)} cannot be read ({type(error).__name__}); {_EXPECTED}") from None
-    return sample
-
-
-def _shown(line: str) -> str:
-    return repr(printable(line, 160))
-
-
-def _float(value: float) -> float:
-    try:
-        return float(value)  # the parser gives an int where the text is one, of any length
-    except OverflowError:
-        return math.inf
-
-
-def _identity(sample: _Sample) -> tuple[int, Attempt]:
-    """Step and attempt of an eval's sample."""
-    step = sample.labels.get("step", "")
-    where = f"{sample.name}{{metric={printable(sample.labels.get('metric', ''))!r}}}"
-    if not _WHOLE_NUMBER.fullmatch(step):
-        raise _refuse(f"{where} has step {printable(step)!r}: expected a whole number of at most 15 digits")
-    if "attempt" not in sample.labels:
-        raise _refuse(
-            f"{where} at step {step} has no attempt: expected attempt='<number>-<process start, s>'"
-        )
-    attempt = sample.labels["attempt"]
-    if len(attempt) > 31:
-        raise _refuse(f"{where} has attempt {printable(attempt)!r}: expected at most 31 characters")
-    try:
-        return int(step), Attempt.parse(attempt)
-    except ValueError as error:
-        raise _refuse(f"{where}: {printable(str(error), 160)}") from None
-
-
-def _points(samples: list[_Sample], metric: str, notes: list[str]) -> list[EvalPoint]:
-    """Evals of ``metric`` by (attempt, step), oldest first, without those that contradict themselves."""
-    columns: dict[str, dict[tuple[Attempt, int], float | None]] = {
-        names.METRIC_EVAL_SCORE: {},
-        names.METRIC_EVAL_STDERR: {},
-        names.METRIC_EVAL_SAMPLES: {},
-    }
-    for sample in samples:
-        column = columns.get(sample.name)
-        if column is None or sample.labels.get("metric") != metric:
-            continue
-        step, attempt = _identity(sample)
-        known = column.setdefault((attempt, step), sample.value)
-        if known is not None and not _same(known, sample.value):
-            column[attempt, step] = None
-    scores, errors, counts = columns.values()
-    points: list[EvalPoint] = []
-    for (attempt, step), score in sorted(scores.items(), key=lambda item: item[0]):
-        if score is None:
-            notes.append(f"{metric} has two values for step {step}, attempt {attempt}: this eval is ignored")
-            continue
-        if not math.isfinite(score):
-            notes.append(f"{metric} at step {step} is {score}: this eval is ignored, scores must be finite")
-        error = errors.get((attempt, step))
-        usable = error is not None and math.isfinite(error) and error >= 0
-        count = _count(counts.get((attempt, step)))
-        points.append(EvalPoint(step, score, attempt, error if usable else None, count))
-    return points
-
-
-def _same(a: float, b: float) -> bool:
-    return a == b or (math.isnan(a) and math.isnan(b))
-
-
-def _single(samples: Iterable[_Sample], name: str, notes: list[str]) -> float | None:
+def _single(samples: Iterable[Sample], name: str, notes: list[str]) -> float | None:
     """The newest attempt's one finite value. None: absent, not finite or contradicting itself."""
     values: dict[Attempt, list[float]] = {}
     for sample in samples:
         try:
             attempt = Attempt.parse(sample.labels.get("attempt", "0")[:32])
         except ValueError as error:
-            raise _refuse(f"{name}: {printable(str(error), 160)}") from None
+            raise refuse(f"{name}: {printable(str(error), 160)}") from None
         values.setdefault(attempt, []).append(sample.value)
     if not values:
         return None
     first, *others = values[max(values)]
-    if not all(_same(first, other) for other in others):
+    if not all(same(first, other) for other in others):
         notes.append(f"{name} has several values for one attempt: ignored, expected one series")
         return None
     return first if math.isfinite(first) else None
 
 
-def _count(value: float | None) -> int | None:
-    """A step or a count: a whole number, not negative."""
-    return int(value) if value is not None and value.is_integer() and 0 <= value < 1e15 else None
-
-
-def _evaluator(samples: list[_Sample]) -> str | None:
+def _evaluator(samples: list[Sample]) -> str | None:
     infos = (s for s in samples if s.name == names.METRIC_EVALUATOR_INFO and s.value == 1)
     versions = {s.labels.get("version", "") for s in infos}
     return printable(",".join(sorted(versions - {""})), 128) or None

@@ -31,7 +31,7 @@ _HEADERS = {
 class Target:
     """What to scrape, and how often: the pod's ``status.podIP``, every ``interval`` s, one Primary metric.
 
-    ``path`` may carry a query.
+    ``others`` are the spec's further metrics whose evals are wanted. ``path`` may carry a query.
 
     Raises:
         ValueError: port or path cannot be part of an address.
@@ -42,6 +42,7 @@ class Target:
     metric: str
     path: str = "/metrics"
     interval: float = 15.0
+    others: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 < self.port < 65536:
@@ -105,7 +106,7 @@ class Scraper:
         outcome, message = ScrapeOutcome.REFUSED_ADDRESS, self._addresses.problem(target.ip)
         if message is None:
             try:
-                view = parse(await self._body(target), target.metric, self._limits)
+                view = parse(await self._body(target), target.metric, self._limits, target.others)
                 return dataclasses.replace(view, at=self._wall())
             except MetricsError as error:
                 outcome, message = error.outcome, f"{target.url}: {error.message}"

@@ -20,7 +20,13 @@ def render(run: RunFile) -> str:
         "checkpoint": run.checkpoint,
         "stop": run.stop,
     }
-    return json.dumps({"attempt": run.attempt, "resume": resume, "request": request}, sort_keys=True)
+    document = {
+        "attempt": run.attempt,
+        "resume": resume,
+        "request": request,
+        "reference": run.reference_step,
+    }
+    return json.dumps(document, sort_keys=True)
 
 
 def read(configmap: Mapping[str, Any] | None) -> RunFile | None:
@@ -39,6 +45,7 @@ def read(configmap: Mapping[str, Any] | None) -> RunFile | None:
             evaluate=request["evaluate"],
             checkpoint=request["checkpoint"],
             stop=request["stop"],
+            reference_step=value["reference"],
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

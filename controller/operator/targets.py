@@ -69,4 +69,5 @@ class Targets:
             metric=job.spec.primary.name,
             path=job.spec.scrape.path,
             interval=float(job.spec.scrape.interval_seconds),
+            others=tuple(m.name for m in job.spec.metrics if m.name != job.spec.primary.name),
         )
