@@ -11,7 +11,7 @@ policy, when they are free; a hold never decides an admission.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from controller.policy.fleet import sift
@@ -21,6 +21,7 @@ from controller.policy.queueing import EvalStop, make_policy
 from controller.policy.types import (
     Admission,
     Grant,
+    HeldBack,
     Hold,
     JobKey,
     JobState,
@@ -40,7 +41,7 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
         ParamError: the pool's queue policy or one of its parameters does not exist or is out of bounds.
     """
     views = {j.key: j for j in snapshot.jobs}
-    unfit = {j.key: why for j in snapshot.jobs if (why := _unfit(j, snapshot.nodes, snapshot.pool))}
+    unfit = _unfit_jobs(snapshot)
     room = NodeRoom(free_gpus(snapshot))
     planner = Planner(EvalStop(make_policy(snapshot.policy)), room)
     sifted = sift(snapshot.jobs, snapshot.limits, snapshot.stopped, now)
@@ -49,10 +50,12 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
     planner.rebuild((j for j in jobs if j.key not in unfit), now)
 
     decision = planner.decide(now)
+    source = _sources(snapshot)
     admitted = tuple(
-        Admission(j.key, room.placed[j.key], _source(room.placed[j.key], snapshot)) for j in decision.admit
+        Admission(j.key, room.placed[j.key], source(room.placed[j.key])) for j in decision.admit
     )
     released = [views[j.key] for j in decision.release]
+    idle = _uncontended(snapshot.jobs, held | {j.key for j in released})
     leaving = [j for j in snapshot.jobs if j.state is JobState.STOPPING] + released
     taken = {a.key for a in admitted}
     rest = [views[j.key] for j in planner.policy.queue() if j.key not in taken]
@@ -64,7 +67,7 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
         preemptions=tuple(Preemption(j.key, why) for j, why in decision.preempt),
         holds=holds,
         waiting=_waiting(rest, room.free, unfit),
-        held_back=sifted.held,
+        held_back=(*sifted.held, *idle),
         wake_at=min(wakes, default=None),
     )
 
@@ -106,11 +109,30 @@ def _reserved(job: JobView, free: Mapping[str, int]) -> list[str]:
     return nodes
 
 
-def _source(nodes: tuple[str, ...], snapshot: PoolSnapshot) -> JobKey | None:
-    """The stopped job whose freed GPUs these are: by the oldest hold on these nodes whose source is gone."""
-    still_there = {(j.key, node) for j in snapshot.jobs for node, _ in j.bound}
-    gone = (h for h in snapshot.holds if any((h.source, n) not in still_there for n in h.nodes if n in nodes))
-    return next((h.source for h in sorted(gone, key=lambda h: (h.expires, h.source))), None)
+def _uncontended(jobs: tuple[JobView, ...], settled: set[JobKey]) -> tuple[HeldBack, ...]:
+    """Jobs that ask to be stopped only when others wait, and nobody does."""
+    why = "nobody waits for its GPUs, and its modifier onlyWhenContended lets it go on until somebody does"
+    asking = (j for j in jobs if j.proposal is not None and j.proposal.when_contended)
+    return tuple(
+        HeldBack(j.key, "NobodyWaits", why)
+        for j in asking
+        if j.state is JobState.ADMITTED and j.key not in settled
+    )
+
+
+def _sources(snapshot: PoolSnapshot) -> Callable[[tuple[str, ...]], JobKey | None]:
+    """Nodes -> the stopped job whose GPUs these were: by the oldest hold on them whose source is gone."""
+    if not snapshot.holds:
+        return lambda nodes: None
+    there = {(j.key, node) for j in snapshot.jobs for node, _ in j.bound}
+    oldest = sorted(snapshot.holds, key=lambda h: (h.expires, h.source))
+
+    def source(nodes: tuple[str, ...]) -> JobKey | None:
+        wanted = set(nodes)
+        gone = (h for h in oldest if any(n in wanted and (h.source, n) not in there for n in h.nodes))
+        return next((h.source for h in gone), None)
+
+    return source
 
 
 def _holds(
@@ -153,10 +175,23 @@ def _promises(
     return promises
 
 
+def _unfit_jobs(snapshot: PoolSnapshot) -> dict[JobKey, str]:
+    """Queued jobs that could not run even in an empty pool, and why. Many gangs have the same shape."""
+    known: dict[tuple[int, int], str | None] = {}
+    unfit: dict[JobKey, str] = {}
+    for job in snapshot.jobs:
+        if job.state is not JobState.QUEUED or not job.gpus:
+            continue
+        shape = (job.replicas, job.gpus_per_replica)
+        if shape not in known:
+            known[shape] = _unfit(job, snapshot.nodes, snapshot.pool)
+        if why := known[shape]:
+            unfit[job.key] = why
+    return unfit
+
+
 def _unfit(job: JobView, nodes: tuple[NodeView, ...], pool: str) -> str | None:
-    """Why this gang could not run even in an empty pool; None if it could."""
-    if job.state is not JobState.QUEUED or not job.gpus:
-        return None
+    """Why a gang of this job's shape could not run even in an empty pool; None if it could."""
     largest = max((n.gpus for n in nodes), default=0)
     if job.gpus_per_replica > largest:
         return (
@@ -177,14 +212,18 @@ def _waiting(
     rest: list[JobView], free: Mapping[str, int], unfit: Mapping[JobKey, str]
 ) -> tuple[Waiting, ...]:
     waiting = []
+    total, largest = sum(free.values()), max(free.values(), default=0)
+    fits: dict[tuple[int, int], bool] = {}
     for position, job in enumerate(rest, start=1):
-        if fit(free, job.replicas, job.gpus_per_replica) is not None:
+        shape = (job.replicas, job.gpus_per_replica)
+        if shape not in fits:
+            fits[shape] = fit(free, *shape) is not None
+        if fits[shape]:
             head = rest[0]
             waiting.append(
                 Waiting(job.key, position, "BehindHead", f"it would fit, but {head.key} comes first")
             )
         else:
-            total, largest = sum(free.values()), max(free.values(), default=0)
             message = (
                 f"needs {job.replicas} x {job.gpus_per_replica} GPUs at once; {total} are free, "
                 f"at most {largest} on one node"
