@@ -10,7 +10,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from controller.policy.types import EvalPoint, JobKey, JobState, Mode, PolicySpec, Proposal, Verdict
+from controller.policy.types import (
+    EvalPoint,
+    JobKey,
+    JobState,
+    LossTrend,
+    Mode,
+    PolicySpec,
+    Proposal,
+    Verdict,
+)
 
 
 class Direction(StrEnum):
@@ -77,6 +86,8 @@ class Desired:
     workload_ref: str = ""  # "batch/v1 Job name" when the workload is referred to; "": made from the template
     problem: tuple[str, str] | None = None  # (reason, message): why this job cannot be accepted as it is
     gang_timeout: float = 300.0  # s within which every pod of an admitted gang must have a node
+    preempt_grace: float = 300.0  # s that a preempted run may go on until its next checkpoint
+    expected_seconds: float | None = None  # s of running time that the user expects of the whole run
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +99,7 @@ class PodView:
     ready: bool = False
     succeeded: bool = False
     deleting_since: float | None = None  # s
+    admission: int | None = None  # number of the admission it was made for; None: it carries none
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +136,7 @@ class ScrapeView:
     resumed_step: int | None = None  # step the present process resumed from; 0: started afresh
     request_served: int | None = None
     evaluator: str | None = None
+    loss: float | None = None  # training loss
     others: tuple[MetricPoints, ...] = ()  # of the spec's further metrics, those the page has
 
 
@@ -251,6 +264,37 @@ class GangBackoff:
 
 
 @dataclass(frozen=True, slots=True)
+class Preempting:
+    """On the way back into the queue: why, since when (s), and what is known of the work done so far.
+
+    ``checkpoint_step``: the newest checkpoint the trainer had told of when it was first looked at after the
+    decision; a later one makes the suspension free. ``request``: id of the request to the trainer for one
+    more checkpoint; 0: none was made. ``lost``: GPU-seconds of work that the suspension costs, noted before
+    it is carried out; None: the run is not suspended yet.
+    """
+
+    reason: str
+    at: float
+    checkpoint_step: int | None = None
+    request: int = 0
+    lost: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """How far a run had come when it was last noted, and the GPU-seconds of work that took."""
+
+    step: int
+    total_steps: int
+    worked: float
+
+    @property
+    def share(self) -> float:
+        """0 to 1."""
+        return min(1.0, self.step / self.total_steps)
+
+
+@dataclass(frozen=True, slots=True)
 class RunFile:
     """Content of ConfigMap ``<name>-run``."""
 
@@ -281,7 +325,13 @@ class JobRecord:
     retained: tuple[Kept, ...] = ()
     decision: Decision | None = None
     admission: AdmissionRecord | None = None
-    preempting: str | None = None  # reason, while on the way back into the queue
+    preempting: Preempting | None = None  # while on the way back into the queue
+    queued_at: float | None = None  # s, when it last came back into the queue; None: it never left it
+    mark: tuple[int, ...] = ()  # what its pool's queue policy asked to remember of it
+    progress: RunProgress | None = None
+    loss_trend: LossTrend | None = None
+    lost: float = 0.0  # GPU-seconds of work that preemptions cost; part of `attained`
+    preemptions: int = 0
     gang_backoff: GangBackoff | None = None  # None: the last admission was bound whole
     restored: Kept | None = None  # checkpoint the next start resumes from
     run: RunFile = field(default_factory=RunFile)

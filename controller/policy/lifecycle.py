@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.policy import conditions as c
-from controller.policy import safekeeping
+from controller.policy import gangs, safekeeping
 from controller.policy.adoption import adopt
 from controller.policy.conditions import Conditions
 from controller.policy.draft import Draft
@@ -78,6 +78,8 @@ def plan(desired: Desired, observed: Observed, record: JobRecord, now: float) ->
             _take_scrape(draft, use)  # the newest eval may be the best
         user_stop(draft)
         return _stop_or_resume(draft, use)
+    if draft.record.admission is not None and draft.record.admission.withdrawn is not None:
+        return gangs.withdraw(draft)
     if draft.record.preempting is not None:
         return _preempt(draft)
     if draft.record.admission is None and not adopt(draft):
@@ -103,7 +105,7 @@ def admitted(record: JobRecord, admission: Admission, now: float) -> JobRecord:
     return replace(
         record,
         attempt=number,
-        admission=AdmissionRecord(number, admission.nodes, now, admission.source),
+        admission=AdmissionRecord(number, admission.nodes, now, admission.source, unbound_since=now),
         preempting=None,
     )
 
@@ -177,6 +179,8 @@ def job_view(
         nodes=admission.nodes if admission is not None else (),
         attained=record.attained,
         proposal=planned.proposal,
+        attempt=record.attempt,
+        not_before=record.gang_backoff.until if record.gang_backoff is not None else None,
     )
 
 
@@ -187,7 +191,8 @@ def _standing(record: JobRecord, planned: Plan) -> JobState | None:
         return JobState.STOPPING
     if record.admission is None or planned.queue is JobState.STOPPING:
         return planned.queue
-    return JobState.PREEMPTING if record.preempting is not None else JobState.ADMITTED
+    leaving = record.preempting is not None or record.admission.withdrawn is not None
+    return JobState.PREEMPTING if leaving else JobState.ADMITTED
 
 
 def _accept(draft: Draft) -> RuleInUse | None:
@@ -256,6 +261,8 @@ def _run(draft: Draft, use: RuleInUse | None) -> Plan:
         f"GPUs granted, planned on {', '.join(record.admission.nodes) or 'any node'}",
     )
     draft.conditions.drop(c.RELEASED)
+    if gangs.watch_binding(draft):
+        return gangs.withdraw(draft)
     if workload.suspended:
         _start(draft)
         return draft.plan(JobState.ADMITTED)

@@ -52,6 +52,7 @@ def pod_view(pod: Object) -> PodView:
         succeeded=status.get("phase") == "Succeeded",
         ready=ready,
         deleting_since=_deleting_since(metadata),
+        admission=_admission(metadata),
     )
 
 
@@ -91,6 +92,11 @@ def parse_time(text: object) -> float | None:
         return datetime.fromisoformat(str(text)).timestamp() if text else None
     except ValueError:
         return None
+
+
+def _admission(metadata: Object) -> int | None:
+    text = str((metadata.get("annotations") or {}).get(names.ANNOTATION_ADMISSION, ""))
+    return int(text) if _WHOLE.match(text) else None
 
 
 def _requested(container: Object, resource: str) -> int:

@@ -1,0 +1,110 @@
+"""Gang admission: every pod of a gang gets a node within a time, or the gang gives all of them back.
+
+The pool admits a gang only when its GPUs are free for it whole, so on paper each admission fits. The cluster
+may think otherwise: a node goes away, a pod of nobody's takes the GPUs, a node selector of the user's own
+rules a node out. A gang that then waits half placed keeps GPUs that others need; two such gangs could wait
+for each other for ever. So a gang that is not bound whole within its time-out is suspended again, whatever it
+had is counted as free once its pods are gone, and it stays out of the queue for a while that doubles with
+each failure. While it is out, the others come first: there is always one gang that has all GPUs there are to
+have, so of gangs that can run at all, one always does.
+
+The back-off has no jitter, and needs none: one plan per pool admits one gang after the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from controller.policy import conditions as c
+from controller.policy.draft import Draft
+from controller.policy.jobs import Desired, GangBackoff, Observed, Plan, SuspendWorkload
+from controller.policy.service import attained
+from controller.policy.types import JobState, Mode
+
+REASON = "GangTimedOut"
+BACKOFF_FIRST = 10.0  # s
+BACKOFF_MOST = 600.0  # s
+
+
+def backoff_seconds(failures: int) -> float:
+    """How long a gang stays out of the queue after its ``failures``-th time-out in a row: 10, 20, … 600 s.
+
+    Raises:
+        ValueError: ``failures`` is less than 1.
+    """
+    if failures < 1:
+        raise ValueError(f"failures: {failures}, expected at least 1")
+    return min(BACKOFF_MOST, BACKOFF_FIRST * 2.0 ** min(failures - 1, 32))
+
+
+def unplaced(desired: Desired, observed: Observed, number: int) -> int:
+    """Members of admission ``number`` that have no node: pods without one, and pods not there yet.
+
+    A pod of this admission that ended had a node: whether it is made again is its workload's affair.
+    """
+    ours = [p for p in observed.pods if p.admission is None or p.admission == number]
+    waiting = sum(1 for p in ours if not p.terminal and p.node is None)
+    placed = sum(1 for p in ours if p.node is not None)
+    return max(waiting, desired.replicas - placed)
+
+
+def watch_binding(draft: Draft) -> bool:
+    """Note since when some member of an admitted gang has had no node; True: its time is over.
+
+    In Shadow and Off a gang that was bound whole once, or that ran before its RLHFJob, is left alone.
+    """
+    admission = draft.record.admission
+    assert admission is not None
+    if not unplaced(draft.desired, draft.observed, admission.number):
+        if admission.unbound_since is not None:
+            draft.update(admission=replace(admission, unbound_since=None), gang_backoff=None)
+        return False
+    if admission.unbound_since is None:
+        if draft.desired.mode is not Mode.ENFORCE or not _any_waits(draft):
+            return False
+        admission = replace(admission, unbound_since=draft.now)
+        draft.update(admission=admission)
+    assert admission.unbound_since is not None
+    left = admission.unbound_since + draft.desired.gang_timeout - draft.now
+    if left > 0:
+        draft.wake_in(left)
+        return False
+    return True
+
+
+def withdraw(draft: Draft) -> Plan:
+    """Take the admission back: suspend, wait until the pods are gone, queue again after the back-off."""
+    workload, admission = draft.observed.workload, draft.record.admission
+    assert workload is not None
+    assert admission is not None
+    failures = 1 + (draft.record.gang_backoff.failures if draft.record.gang_backoff is not None else 0)
+    pause = backoff_seconds(failures)
+    if admission.withdrawn is None:
+        missing = unplaced(draft.desired, draft.observed, admission.number)
+        message = (
+            f"{missing} of {draft.desired.replicas} pods had no node {draft.desired.gang_timeout:g} s after "
+            f"the gang was admitted, so none may keep one; tried again {pause:g} s after they are gone"
+        )
+        admission = replace(admission, withdrawn=draft.now)
+        draft.update(admission=admission)
+        draft.conditions.set(c.ADMITTED, False, REASON, message, warning=True)
+        draft.conditions.set(c.RUNNING, False, REASON, "not every pod found a node in time")
+    if not workload.suspended:
+        draft.act(SuspendWorkload(REASON))
+    elif workload.settled and draft.pods_left == 0:
+        # A trainer that was running has checkpoints newer than the one this attempt resumed from.
+        ran = admission.running_since is not None
+        draft.update(
+            admission=None,
+            preempting=None,
+            restored=None if ran else draft.record.restored,
+            attained=attained(draft.desired, draft.record, draft.now),
+            gang_backoff=GangBackoff(failures, draft.now + pause),
+        )
+        return draft.plan(JobState.QUEUED)
+    return draft.plan(JobState.PREEMPTING)
+
+
+def _any_waits(draft: Draft) -> bool:
+    """Whether a pod is there that has no node: one that is not there may be its workload's own pause."""
+    return any(not p.terminal and p.node is None for p in draft.observed.pods)
