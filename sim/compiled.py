@@ -21,7 +21,7 @@ MODULES = (
     *(f"controller/policy/queueing/{name}.py" for name in ("base", "evalstop", "fifo", "greedy", "srtf")),
     *(f"controller/policy/queueing/{name}.py" for name in ("las", "las_queues")),
     "sim/kernel.py",
-    *(f"sim/engine/{name}.py" for name in ("run", "training", "view")),
+    *(f"sim/engine/{name}.py" for name in ("bare", "run", "training", "view")),
 )
 _ROOT = Path(__file__).resolve().parents[1]
 _SETUP = """

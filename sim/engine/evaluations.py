@@ -24,21 +24,21 @@ class Evaluations:
     __slots__ = (
         "_best",
         "_context",
-        "_foreseen",
         "_known",
         "_peers",
         "_rule",
         "_spec",
         "_states",
-        "_told",
         "_training",
         "_upcoming",
         "_watched",
         "_workload",
         "any",
+        "foreseen",
         "late",
         "stops",
         "streams",
+        "to_be_told",
     )
 
     def __init__(
@@ -59,16 +59,16 @@ class Evaluations:
         self._peers = PeerBoard() if peers else None
         self.streams = watched or (rule is not None and (peers or not foresight))
         rows = len(workload)
-        self._foreseen: list[Foreseen | None] | None = None
+        self.foreseen: list[Foreseen | None] | None = None  # first STOP by row; None: nothing is foreseen
         if rule is not None and not self.streams:
             evals = workload.evals or [None] * rows
             if rule.groups:
                 evals = [e if self._judges(row) else None for row, e in enumerate(evals)]
-            self._foreseen = foresee(rule, evals)
-        self.any = self.streams or self._foreseen is not None
+            self.foreseen = foresee(rule, evals)
+        self.any = self.streams or self.foreseen is not None
+        self.to_be_told = {row for row, f in enumerate(self.foreseen or ()) if f}  # its eval is not made yet
         self.stops: dict[int, Stop] = {}
         self.late: dict[int, list[int]] = {}  # scores that came while their job was not running
-        self._told: set[int] = set()  # rows whose foreseen STOP's eval is made
         self._upcoming = [0] * rows if self.streams else []  # the present run's next eval
         self._known = [0] * rows if self.streams else []  # evals whose scores are known
         self._best: dict[int, tuple[float, int]] = {}  # highest score so far, and its eval
@@ -83,8 +83,13 @@ class Evaluations:
         if self.streams:
             number = self._upcoming[row]
             return number if number < self._training.evals(row) else None
-        foreseen = self._foreseen[row] if self._foreseen is not None else None
-        return None if foreseen is None or row in self._told else foreseen.eval
+        foreseen = self.foreseen[row] if self.foreseen is not None else None
+        return None if foreseen is None or row not in self.to_be_told else foreseen.eval
+
+    def next_at(self, row: int) -> float:
+        """When that eval is made, or else the run's end comes."""
+        number = self.next(row)
+        return self._training.end_at(row) if number is None else self._training.eval_at(row, number)
 
     def made(self, row: int) -> int:
         """That eval is made; which it was."""
@@ -93,7 +98,7 @@ class Evaluations:
         if self.streams:
             self._upcoming[row] = number + 1
         else:
-            self._told.add(row)
+            self.to_be_told.remove(row)
         return number
 
     def hear(self, job: JudgedJob, number: int, now: float, service: float) -> bool:
@@ -102,8 +107,8 @@ class Evaluations:
         ``service``: GPU-seconds the job has had at ``now``. A STOP becomes the job's proposal.
         """
         row = job.sequence
-        if self._foreseen is not None:
-            foreseen = self._foreseen[row]
+        if self.foreseen is not None:
+            foreseen = self.foreseen[row]
             assert foreseen is not None
             self._propose(job, foreseen, now)
             return True

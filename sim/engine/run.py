@@ -7,19 +7,22 @@ the policy as proposals and come back as releases, as in the operator.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from math import inf
 from typing import Any
 
-from controller.policy.placement import NodeRoom
+from controller.policy.placement import NodeRoom, SlotRoom
 from controller.policy.planner import Planner
 from controller.policy.queueing.base import NOTHING, QueuePolicy
 from controller.policy.types import JobState
 from sim.cluster import Cluster
+from sim.engine.bare import run_bare
 from sim.engine.evaluations import Evaluations
 from sim.engine.gangs import gangs
 from sim.engine.journal import Journal
+from sim.engine.ledger import Ledger
 from sim.engine.result import Result
+from sim.engine.showing import views
 from sim.engine.training import Training
 from sim.engine.view import DetailedJob, JudgedJob, VirtualJob
 from sim.foresight import RuleSpec
@@ -59,7 +62,21 @@ def simulate(
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return _Engine(workload, cluster, policy, rule, latencies, foresight, journal).run()
+        training = Training(workload, latencies)
+        evals = Evaluations(workload, training, rule, policy.watches, foresight)
+        room, shapes = cluster.room(), gangs(workload, cluster)
+        shown = views(
+            workload,
+            training,
+            shapes,
+            judged=evals.any,
+            detailed=evals.streams or not latencies.none,
+            progresses=policy.watches,
+        )
+        bare = latencies.none and not evals.streams and journal is None
+        if bare and isinstance(room, SlotRoom):
+            return run_bare(workload, policy, room, training, evals, shown)
+        return _Engine(workload, room, policy, training, evals, shown, journal).run()
     finally:
         if collecting:
             gc.enable()
@@ -67,125 +84,55 @@ def simulate(
 
 class _Engine:
     __slots__ = (
+        "_alarm",
         "_armed",
         "_at",
-        "_bare",
-        "_counted",
-        "_detailed",
-        "_done",
-        "_ended",
         "_evals",
-        "_gangs",
         "_journal",
         "_kernel",
         "_latencies",
-        "_lost",
-        "_plain",
+        "_ledger",
         "_planner",
-        "_preempted",
-        "_progresses",
         "_room",
-        "_service",
-        "_started",
-        "_stopped",
         "_ticket",
         "_training",
+        "_views",
         "_wake_at",
-        "_work",
         "_workload",
     )
 
     def __init__(
         self,
         workload: Workload,
-        cluster: Cluster,
+        room: NodeRoom | SlotRoom,
         policy: QueuePolicy,
-        rule: RuleSpec | None,
-        latencies: Latencies,
-        foresight: bool,
+        training: Training,
+        evals: Evaluations,
+        views: Iterator[VirtualJob],
         journal: Journal | None,
     ) -> None:
-        rows = len(workload)
         self._workload = workload
-        self._gangs = gangs(workload, cluster)
+        self._room = room
+        self._planner = Planner(policy, room)
+        self._training = training
+        self._latencies = training.latencies
+        self._evals = evals
+        self._views = views
+        self._journal = journal
         self._kernel = Kernel()
         self._at = self._kernel.at
-        self._room = cluster.room()
-        self._planner = Planner(policy, self._room)
-        self._latencies = latencies
-        self._training = Training(workload, latencies)
-        self._evals = Evaluations(workload, self._training, rule, policy.watches, foresight)
-        self._progresses = policy.watches
-        self._journal = journal
-        columns = (workload.priority, workload.weight, workload.estimate)
-        # Jobs that can be told apart by more than time and size, or change as they run, have larger views.
-        self._detailed = (
-            self._gangs is not None or self._evals.streams or not latencies.none or any(map(len, columns))
-        )
-        # Where nothing but training takes time and nobody looks at evals, a run is one addition; where
-        # besides nobody takes notes and GPUs are slots, there is nothing else to it.
-        self._plain = latencies.none and not self._evals.any
-        self._bare = self._plain and journal is None and not cluster.nodes
-        self._work = workload.work
-        self._done = self._training.done
+        self._ledger = Ledger(workload)
         self._wake_at: float | None = None  # when the policy wants to be asked
         self._armed = inf  # when an alarm is set to ring
-        self._ticket = [0] * rows  # of each job's next event
-        self._counted: list[float] = [0] * rows  # until when a running job's service is in its view
-        self._started: list[float] = [-1] * rows
-        self._ended: list[float] = [-1] * rows
-        self._service: list[float] = [0] * rows
-        self._lost: list[float] = [0] * rows
-        self._preempted: dict[int, int] = {}
-        self._stopped: set[int] = set()
+        self._alarm = 0  # its ticket
+        self._ticket = [0] * len(workload)  # of each job's next event
 
     def run(self) -> Result:
-        workload, stopped = self._workload, self._stopped
-        self._kernel.run(iter(workload.submitted), self._views(), self._planner.submitted, self._settle)
-        training, rows = self._training, range(len(workload))
-        return Result(
-            submitted=workload.submitted,
-            gpus=workload.gpus,
-            started=self._started,
-            ended=self._ended,
-            service=self._service,
-            useful=[self._done[r] if r in stopped else work for r, work in enumerate(self._work)],
-            lost=self._lost,
-            evals_made=[training.next[r] if r in stopped else training.evals(r) for r in rows]
-            if workload.evals
-            else [0] * len(workload),
-            preempted=self._preempted,
-            stops=self._evals.stops,
-            stopped=stopped,
-            events=self._kernel.events,
-        )
+        kernel = self._kernel
+        kernel.run(iter(self._workload.submitted), self._views, self._planner.submitted, self._settle)
+        return self._ledger.result(self._training, self._evals, kernel.events)
 
-    # -- arrivals and decisions
-
-    def _views(self) -> Iterator[VirtualJob]:
-        """What policies see of each job, made when its time comes, so that few are there at once."""
-        workload, rows = self._workload, range(len(self._workload))
-        if self._detailed:
-            return map(self._detail, rows)
-        keys: Iterable[str] = workload.keys or map("sim/".__add__, map(str, rows))
-        view = JudgedJob if self._evals.any else VirtualJob
-        return map(view, keys, workload.submitted, rows, workload.gpus, workload.work)
-
-    def _detail(self, row: int) -> DetailedJob:
-        workload = self._workload
-        left = self._training.left(row, False)
-        job = DetailedJob(workload.key(row), workload.submitted[row], row, workload.gpus[row], left)
-        if self._gangs is not None:
-            job.replicas, job.gpus_each = self._gangs[row]
-        if len(workload.priority):
-            job.priority = workload.priority[row]
-        if len(workload.weight):
-            job.weight = workload.weight[row]
-        if len(workload.estimate):
-            job.estimate = workload.estimate[row]
-        if self._progresses:
-            job.progress = 0.0
-        return job
+    # -- decisions
 
     def _settle(self, now: float) -> None:
         while True:
@@ -210,12 +157,12 @@ class _Engine:
         """Remember when the policy wants to be asked. An alarm that rings too early is set anew, quietly."""
         self._wake_at = wake_at
         if wake_at is not None and now < wake_at < self._armed:
+            if self._armed < inf:
+                self._kernel.cancel(self._alarm)
             self._armed = wake_at
-            self._at(wake_at, -1, self._ring, wake_at)
+            self._alarm = self._at(wake_at, -1, self._ring, wake_at)
 
     def _ring(self, time: float) -> bool:
-        if time != self._armed:
-            return True  # an earlier one was set after it, and rang
         self._armed = inf
         if self._wake_at is None:
             return True
@@ -229,16 +176,12 @@ class _Engine:
 
     def _start(self, job: VirtualJob, now: float) -> bool:
         """A job was admitted. Whether there is news for the policy: scores that came while the job waited."""
-        row = job.sequence
-        again = self._started[row] >= 0
+        row, ledger = job.sequence, self._ledger
+        again = ledger.started[row] >= 0
         if not again:
-            self._started[row] = now
+            ledger.started[row] = now
         job.state = _ADMITTED
-        job.since = self._counted[row] = now
-        if self._bare:
-            self._planner.admitted(job, now)
-            self._ticket[row] = self._at(now + (self._work[row] - self._done[row]), row, self._end, job)
-            return False
+        job.since = ledger.counted[row] = now
         if isinstance(self._room, NodeRoom) and isinstance(job, DetailedJob):
             job.nodes = self._room.placed.pop(job.key)
         self._planner.admitted(job, now)
@@ -264,10 +207,10 @@ class _Engine:
             self._ticket[row] = self._at(self._training.eval_at(row, number), row, self._eval, job)
 
     def _end(self, job: VirtualJob) -> None:
-        now, row = self._kernel.now, job.sequence
+        now, row, ledger = self._kernel.now, job.sequence, self._ledger
         self._planner.gone(job, now)
-        self._ended[row] = now
-        self._service[row] = job.attained + (now - self._counted[row]) * job.gpus
+        ledger.ended[row] = now
+        ledger.service[row] = job.attained + (now - ledger.counted[row]) * job.gpus
         if self._journal is not None:
             self._journal.write(now, "end", job.key)
 
@@ -279,16 +222,12 @@ class _Engine:
         job.state = state
         self._planner.leaving(job, now)
         graceful = stopping or latencies.checkpoint_on_preempt
-        delay = 0.0
-        if self._plain:
-            self._done[row] += now - self._counted[row]
-        else:
-            self._lost[row] += self._training.pause(row, now, graceful=graceful)
-            delay = latencies.suspend_delay
-            if stopping:
-                delay += latencies.retain_time
-            elif graceful:
-                delay += latencies.checkpoint_time
+        self._ledger.lost[row] += self._training.pause(row, now, graceful=graceful)
+        delay = latencies.suspend_delay
+        if stopping:
+            delay += latencies.retain_time
+        elif graceful:
+            delay += latencies.checkpoint_time
         if self._journal is not None:
             self._journal.write(now, "release" if stopping else "preempt", job.key, why)
         if delay:
@@ -299,22 +238,23 @@ class _Engine:
 
     def _free(self, job: VirtualJob) -> None:
         """The pods of a suspended run are gone."""
-        now, row = self._kernel.now, job.sequence
-        job.attained += (now - self._counted[row]) * job.gpus
-        self._service[row] = job.attained
+        now, row, ledger = self._kernel.now, job.sequence, self._ledger
+        job.attained += (now - ledger.counted[row]) * job.gpus
+        ledger.service[row] = job.attained
         if self._journal is not None:
             self._journal.write(now, "free", job.key)
         if job.state is _STOPPING:
             self._planner.gone(job, now)
-            self._ended[row] = now
-            self._stopped.add(row)
+            ledger.ended[row] = now
+            ledger.stopped.add(row)
             return
-        self._preempted[row] = self._preempted.get(row, 0) + 1
+        ledger.preempted[row] = ledger.preempted.get(row, 0) + 1
         job.state = JobState.QUEUED
         job.since = now
-        job.remaining = self._work[row] - self._done[row] if self._plain else self._training.left(row, True)
-        if self._progresses and isinstance(job, DetailedJob) and self._work[row]:
-            job.progress = self._done[row] / self._work[row]  # that of the checkpoint it goes on from
+        job.remaining = self._training.left(row, True)
+        if job.progress is not None and isinstance(job, DetailedJob) and self._training.work[row]:
+            # That of the checkpoint it goes on from.
+            job.progress = self._training.done[row] / self._training.work[row]
         self._planner.requeued(job, now)
         if isinstance(job, DetailedJob):
             job.nodes = ()
@@ -342,15 +282,15 @@ class _Engine:
             if job.state is not _STOPPING:
                 self._evals.late.setdefault(row, []).append(number)
             return True
-        if self._ended[row] >= 0:
+        if self._ledger.ended[row] >= 0:
             return True
         assert isinstance(job, JudgedJob)  # views are, where there are evals
         proposed = job.proposal
-        service = job.attained + (now - self._counted[row]) * job.gpus
+        service = job.attained + (now - self._ledger.counted[row]) * job.gpus
         if not self._evals.hear(job, number, now, service):
             return True
         job.attained = service
-        self._counted[row] = now
+        self._ledger.counted[row] = now
         job.remaining = self._training.end_at(row) - now
         if self._journal is not None and job.proposal is not None and proposed is None:
             self._journal.write(now, "propose", job.key, f"{job.proposal.reason} {job.proposal.step}")

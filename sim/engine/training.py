@@ -16,14 +16,14 @@ from sim.workload import Workload
 class Training:
     """Where every job of a workload stands in its training."""
 
-    __slots__ = ("_began", "_cost", "_evals", "_first", "_overhead", "_work", "done", "latencies", "next")
+    __slots__ = ("_began", "_cost", "_evals", "_first", "_overhead", "done", "latencies", "next", "work")
 
     def __init__(self, workload: Workload, latencies: Latencies) -> None:
         rows = len(workload)
         self.latencies = latencies
         self.done: list[float] = [0] * rows  # s of training in safety
         self.next = [0] * rows  # first eval that is not made yet, as far as the job would start now
-        self._work = workload.work
+        self.work = workload.work
         self._evals = workload.evals
         self._cost = latencies.eval_cost
         self._began: list[float] = [0.0] * rows  # when the present run's training began or will begin
@@ -37,7 +37,7 @@ class Training:
 
     def left(self, row: int, again: bool) -> float:
         """Seconds until the end if the waiting job were admitted now; ``again``: it has run before."""
-        left = self._work[row] - self.done[row]
+        left = self.work[row] - self.done[row]
         # Nothing is added where nothing is due: whole seconds stay exact ints.
         if self._cost:
             left += (self.evals(row) - self.next[row]) * self._cost
@@ -53,8 +53,8 @@ class Training:
     def end_at(self, row: int) -> float:
         """When the present run ends if it is let run."""
         if not self._cost:
-            return self._began[row] + (self._work[row] - self.done[row])
-        return self._reaches(row, self._work[row], self.evals(row) - self._first[row])
+            return self._began[row] + (self.work[row] - self.done[row])
+        return self._reaches(row, self.work[row], self.evals(row) - self._first[row])
 
     def eval_at(self, row: int, number: int) -> float:
         """When eval ``number`` of the present run is made (its own cost included)."""
@@ -67,7 +67,7 @@ class Training:
             return self.done[row]
         if self._cost:
             spent -= (made - self._first[row]) * self._cost
-        reached = min(self.done[row] + spent, self._work[row])
+        reached = min(self.done[row] + spent, self.work[row])
         if self._cost and made < self.evals(row):  # in the middle of an eval training stands still
             return min(reached, self._position(row, made))
         return reached
@@ -97,7 +97,7 @@ class Training:
         evals = self._evals[row]
         assert evals is not None  # it has some
         if not self._cost:  # near it at once; rounding may be off by one
-            share = (now - self._began[row] + self.done[row]) / self._work[row] if self._work[row] else 1.0
+            share = (now - self._began[row] + self.done[row]) / self.work[row] if self.work[row] else 1.0
             made = max(made, bisect_right(evals.at, share) - 1)
         while made < count and self.eval_at(row, made) <= now:
             made += 1
@@ -110,4 +110,4 @@ class Training:
     def _position(self, row: int, number: int) -> float:
         evals = self._evals[row]
         assert evals is not None  # only jobs with evals are asked
-        return evals.at[number] * self._work[row]
+        return evals.at[number] * self.work[row]

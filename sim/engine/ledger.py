@@ -1,0 +1,52 @@
+"""What a run has to remember of its jobs for the result, by row."""
+
+from __future__ import annotations
+
+from sim.engine.evaluations import Evaluations
+from sim.engine.result import Result
+from sim.engine.training import Training
+from sim.workload import Workload
+
+
+class Ledger:
+    """Columns of a `Result` while the run goes on; times in s, -1 where nothing has happened yet.
+
+    ``counted``: until when a running job's service is in its view's ``attained``.
+    """
+
+    __slots__ = ("_workload", "counted", "ended", "lost", "preempted", "service", "started", "stopped")
+
+    def __init__(self, workload: Workload) -> None:
+        rows = len(workload)
+        self._workload = workload
+        self.started: list[float] = [-1] * rows
+        self.ended: list[float] = [-1] * rows
+        self.service: list[float] = [0] * rows
+        self.lost: list[float] = [0] * rows
+        self.counted: list[float] = [0] * rows
+        self.preempted: dict[int, int] = {}
+        self.stopped: set[int] = set()
+
+    def result(self, training: Training, evals: Evaluations, events: int) -> Result:
+        """Once every job has ended."""
+        workload, stopped = self._workload, self.stopped
+        useful = list(workload.work)
+        for row in stopped:
+            useful[row] = training.done[row]
+        made = list(map(training.evals, range(len(workload)))) if workload.evals else [0] * len(workload)
+        for row in stopped:
+            made[row] = training.next[row]
+        return Result(
+            submitted=workload.submitted,
+            gpus=workload.gpus,
+            started=self.started,
+            ended=self.ended,
+            service=self.service,
+            useful=useful,
+            lost=self.lost,
+            evals_made=made,
+            preempted=self.preempted,
+            stops=evals.stops,
+            stopped=stopped,
+            events=events,
+        )
