@@ -51,9 +51,7 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
 
     decision = planner.decide(now)
     source = _sources(snapshot)
-    admitted = tuple(
-        Admission(j.key, room.placed[j.key], source(room.placed[j.key])) for j in decision.admit
-    )
+    admitted = tuple(Admission(j.key, room.placed[j.key], source(room.placed[j.key])) for j in decision.admit)
     released = [views[j.key] for j in decision.release]
     idle = _uncontended(snapshot.jobs, held | {j.key for j in released})
     leaving = [j for j in snapshot.jobs if j.state is JobState.STOPPING] + released
@@ -72,43 +70,6 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
     )
 
 
-def free_gpus(snapshot: PoolSnapshot) -> dict[str, int]:
-    """Free GPUs per node: allocatable less foreign, bound and reserved; never below zero.
-
-    An admitted gang's members without a node are charged where their admission planned them, or, if that
-    node is no longer here, wherever they fit. So are the GPUs of a stopping gang whose pods are gone but
-    whose release is not recorded yet: the record comes first, then the next job.
-    """
-    free = {n.name: n.gpus - n.foreign for n in snapshot.nodes}
-    for job in snapshot.jobs:
-        for node, gpus in job.bound:
-            if node in free:
-                free[node] -= gpus
-    for job in snapshot.jobs:
-        for node in _reserved(job, free):
-            free[node] -= job.gpus_per_replica
-    return {name: max(0, gpus) for name, gpus in free.items()}
-
-
-def _reserved(job: JobView, free: Mapping[str, int]) -> list[str]:
-    """One node per unbound member: the planned ones that no bound member took, then any that fit."""
-    if job.gpus_per_replica == 0:
-        return []
-    if job.state in (JobState.STOPPING, JobState.PREEMPTING):
-        return [] if job.bound else [n for n in job.nodes if n in free]
-    if job.state is not JobState.ADMITTED:
-        return []
-    open_ = list(job.nodes)
-    for node, _ in job.bound:
-        if node in open_:
-            open_.remove(node)
-    nodes = [n for n in open_ if n in free][: job.unbound]
-    missing = job.unbound - len(nodes)
-    if missing:
-        nodes += fit({n: max(0, g) for n, g in free.items()}, missing, job.gpus_per_replica) or ()
-    return nodes
-
-
 def _uncontended(jobs: tuple[JobView, ...], settled: set[JobKey]) -> tuple[HeldBack, ...]:
     """Jobs that ask to be stopped only when others wait, and nobody does."""
     why = "nobody waits for its GPUs, and its modifier onlyWhenContended lets it go on until somebody does"
@@ -118,61 +79,6 @@ def _uncontended(jobs: tuple[JobView, ...], settled: set[JobKey]) -> tuple[HeldB
         for j in asking
         if j.state is JobState.ADMITTED and j.key not in settled
     )
-
-
-def _sources(snapshot: PoolSnapshot) -> Callable[[tuple[str, ...]], JobKey | None]:
-    """Nodes -> the stopped job whose GPUs these were: by the oldest hold on them whose source is gone."""
-    if not snapshot.holds:
-        return lambda nodes: None
-    there = {(j.key, node) for j in snapshot.jobs for node, _ in j.bound}
-    oldest = sorted(snapshot.holds, key=lambda h: (h.expires, h.source))
-
-    def source(nodes: tuple[str, ...]) -> JobKey | None:
-        wanted = set(nodes)
-        gone = (h for h in oldest if any(n in wanted and (h.source, n) not in there for n in h.nodes))
-        return next((h.source for h in gone), None)
-
-    return source
-
-
-def _holds(
-    snapshot: PoolSnapshot,
-    leaving: list[JobView],
-    admitted: tuple[Admission, ...],
-    rest: list[JobView],
-    free: Mapping[str, int],
-    now: float,
-) -> tuple[Hold, ...]:
-    """Whom freed GPUs go to: promised while their job leaves, kept until the winner's pods have nodes."""
-    known = {(h.source, h.target): h.expires for h in snapshot.holds}
-    wanted = _promises(snapshot, leaving, rest, free, now)
-    wanted += [(a.source, a.key, a.nodes) for a in admitted if a.source is not None]
-    settled = {source for source, _, _ in wanted} | {j.key for j in leaving}
-    views = {j.key: j for j in snapshot.jobs}
-    for hold in snapshot.holds:
-        target = views.get(hold.target)
-        waits = target is not None and (target.state is JobState.QUEUED or target.unbound > 0)
-        if waits and hold.source not in settled:
-            wanted.append((hold.source, hold.target, hold.nodes))
-    holds = (Hold(s, t, n, known.get((s, t), now + snapshot.hold_seconds)) for s, t, n in wanted)
-    return tuple(h for h in holds if h.expires > now)
-
-
-def _promises(
-    snapshot: PoolSnapshot, leaving: list[JobView], rest: list[JobView], free: Mapping[str, int], now: float
-) -> list[tuple[JobKey, JobKey, tuple[str, ...]]]:
-    """(source, target, nodes): the same policy on the room as it will be when each leaving job is gone."""
-    policy = make_policy(snapshot.policy)
-    room = NodeRoom(free)
-    promises: list[tuple[JobKey, JobKey, tuple[str, ...]]] = []
-    promised: set[JobKey] = set()
-    for job in leaving:
-        room.give(job)
-        policy.rebuild((j for j in rest if j.key not in promised), now)
-        for winner in policy.decide(now, room).admit:
-            promised.add(winner.key)
-            promises.append((job.key, winner.key, room.placed[winner.key]))
-    return promises
 
 
 def _unfit_jobs(snapshot: PoolSnapshot) -> dict[JobKey, str]:

@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from controller.policy import params as _params
 from controller.policy.params import ParamError, fingerprint
 from controller.policy.stopping.base import RuleType, State, StopRule
+from controller.policy.stopping.contended import OnlyWhenContended, OnlyWhenContendedParams
 from controller.policy.stopping.cooldown import Cooldown, CooldownParams
 from controller.policy.stopping.cusum import Cusum, CusumParams
 from controller.policy.stopping.drawdown import Drawdown, DrawdownParams
+from controller.policy.stopping.eprocess import EProcess, EProcessParams
 from controller.policy.stopping.fixedprogress import FixedProgress, FixedProgressParams
 from controller.policy.stopping.glr import Glr, GlrParams
 from controller.policy.stopping.kdeclines import KDeclines, KDeclinesParams
@@ -45,6 +47,9 @@ RULES: Mapping[str, RuleType] = {
             Glr, GlrParams, "the score fell by more than chance explains, with a bound on false stops"
         ),
         RuleType.of(Cusum, CusumParams, "shortfalls below the best stretch add up, by their noise"),
+        RuleType.of(
+            EProcess, EProcessParams, "prompt by prompt worse than the best step, by evidence that adds up"
+        ),
         RuleType.of(FixedProgress, FixedProgressParams, "a share of the run is done, whatever its scores"),
         RuleType.of(LossPlateau, LossPlateauParams, "the training loss has all but stopped to fall"),
         RuleType.of(MedianOfPeers, MedianOfPeersParams, "its best is below what other runs had by then"),
@@ -57,6 +62,7 @@ MODIFIERS: Mapping[str, RuleType] = {
         RuleType.of(WarmUp, WarmUpParams, "no stop before a number of evals"),
         RuleType.of(Patience, PatienceParams, "no stop unless it stands for several evals in a row"),
         RuleType.of(Cooldown, CooldownParams, "no stop just after a declared event"),
+        RuleType.of(OnlyWhenContended, OnlyWhenContendedParams, "no stop while nobody waits for the GPUs"),
     )
 }
 
