@@ -69,6 +69,41 @@ class FleetNoise(NamedTuple):
     freedom: float  # degrees of freedom
 
 
+class MetricNoise(NamedTuple):
+    """A pool's usual noise of one metric, as learned from its running jobs."""
+
+    metric: str
+    noise: FleetNoise
+    jobs: int  # that it was learned from
+
+
+class Reading(NamedTuple):
+    """A score as its pool sees it: when it was first scraped (s), higher is better."""
+
+    at: float
+    score: float
+
+
+class SharedFall(NamedTuple):
+    """A sudden fall that many jobs of a pool share: scores before and after it are not compared.
+
+    Their last evals before it were scraped by ``after`` (s), their first ones below at ``before``.
+    """
+
+    metric: str  # of the jobs it concerns; "": all of the pool, whatever their metric
+    after: float
+    before: float
+    fell: int  # jobs that fell
+    of: int  # jobs that had an eval after it
+
+
+class FleetView(NamedTuple):
+    """What its pool tells a job: the usual noise of its metric, and the newest fall that others share."""
+
+    noise: FleetNoise | None = None
+    fall: SharedFall | None = None
+
+
 class EvalPoint(NamedTuple):
     """One evaluation of one metric, identified by its step and attempt: what is kept and compared.
 
@@ -239,17 +274,21 @@ class JobView:
     unbound: int = 0  # admitted members whose pod has no node yet
     nodes: tuple[str, ...] = ()  # planned node of each member, as written at admission
     attained: float = 0.0  # GPU-seconds of service so far
-    remaining: float | None = None  # s, estimate of the running time left; None: unknown
+    remaining: float | None = None  # s of running time left, as its user states it; None: not stated
     proposal: Proposal | None = None
     since: float | None = None  # s, when its present state began; None: unknown
-    estimate: float | None = None  # s, estimate of the whole running time made before the first start
+    estimate: float | None = None  # s, estimate of the whole running time (`estimates.whole`)
     progress: float | None = None  # share of the run that is done, 0 to 1, as last reported
     weight: float = 1.0  # share of the pool that its namespace is due, relative to others
     loss_trend: LossTrend | None = None
     mark: tuple[int, ...] = ()  # what the queue policy asked to remember of it (`QueuePolicy.mark`)
     evidence: float | None = None  # e-value of its stop rule at its newest eval, proposal or not
     evaluator: str | None = None  # version of the evaluator that scored its newest eval
+    metric: str = ""  # its Primary metric
+    noise: FleetNoise | None = None  # of one eval, by what the run itself shows; None: too few evals to say
+    readings: tuple[Reading, ...] = ()  # its newest comparable evals, oldest first
     demoted: bool = False  # its rule has lowered it: it gives way to everybody who waits
+    waited: float = 0.0  # s that it had waited when its present run was admitted
     attempt: int = 0  # how often it was admitted
     not_before: float | None = None  # s, until when it is not admitted again: its gang found no room
 
@@ -293,6 +332,25 @@ class StopLimits:
 
     per_hour: int | None = None  # stops in any hour
     breaker_percent: int | None = None  # of the running jobs: as many at once are not believed
+    shared_fall_percent: int | None = 50  # of the jobs with evals: what as many share is no run's own fall
+    precision: float | None = None  # least share of stops that are right, in expectation, 0 to 1
+    precision_jobs: int = 100  # jobs that run within one day, at most
+
+
+class PastStop(NamedTuple):
+    """A stop that a rule had asked for: when it was granted (s), and its rule's e-value then, if any."""
+
+    at: float
+    e_value: float | None = None
+
+
+class StopCount(NamedTuple):
+    """How a pool's stops stand against its limits."""
+
+    last_hour: int = 0
+    today: int = 0  # in the day (UTC) over which `StopLimits.precision` counts
+    breaker_since: float | None = None  # s, since when the breaker has been open; None: it is closed
+    why: str = ""  # why it is open, or what else is held back; numbers included
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +374,11 @@ class PoolSnapshot:
     hold_seconds: float = 300.0
     delegate: Delegate = Delegate.BUILTIN
     limits: StopLimits = StopLimits()
-    stopped: tuple[float, ...] = ()  # s, when stops were granted that a rule had asked for
+    stopped: tuple[PastStop, ...] = ()
+    ended: int = 0  # jobs that left the pool today, stopped ones not among them
+    breaker_since: float | None = None  # s, as in `StopCount`
+    noise: tuple[MetricNoise, ...] = ()  # as learned so far
+    falls: tuple[SharedFall, ...] = ()  # as known so far, newest last
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,4 +426,5 @@ class PoolPlan:
     holds: tuple[Hold, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     held_back: tuple[HeldBack, ...] = ()
+    marks: tuple[tuple[JobKey, tuple[int, ...]], ...] = ()  # what the queue policy asks to remember, if new
     wake_at: float | None = None
