@@ -21,7 +21,7 @@ from controller.api import values
 from controller.api.status import MESSAGE_MAX, RULE_STATE_MAX
 from controller.policy.conditions import summary
 from controller.policy.jobs import Condition, Decision, Desired, JobRecord, RuleRecord
-from controller.policy.types import Attempt, EvalPoint, Paired, Proposal, Verb, Verdict
+from controller.policy.types import Attempt, EvalPoint, LossTrend, Paired, Proposal, Verb, Verdict
 
 STATUS_MAX = 8000  # bytes of compact JSON; an RLHFJob of usual size stays under 10 kB with it
 MESSAGE_FLOOR = 32  # characters that are left of a message in any case
@@ -37,6 +37,9 @@ _NAMES = {
     "pods_gone_at": "podsGoneTime",
     "handed_at": "handedTime",
     "attained": "attainedGPUSeconds",
+    "queued_at": "queuedTime",
+    "lost": "lostGPUSeconds",
+    "worked": "workedGPUSeconds",
 }
 _TIMES = frozenset(
     {
@@ -50,6 +53,7 @@ _TIMES = frozenset(
         "unbound_since",
         "withdrawn",
         "until",
+        "queued_at",
     }
 )
 _BY_HAND = frozenset({"evals", "conditions", "rule", "decision"})
@@ -169,6 +173,8 @@ def _parse(name: str, hint: Any, value: Any, path: str) -> Any:
         (hint,) = (h for h in get_args(hint) if h is not NoneType)
     if name in _TIMES:
         return values.seconds(value)
+    if hint is LossTrend:
+        return LossTrend(*map(float, value))
     args = get_args(hint)
     if args:  # tuple[X, ...]
         return tuple(_parse(name, args[0], v, path) for v in value)

@@ -146,6 +146,32 @@ class Admission(Status):
     )
 
 
+class Preempting(Status):
+    """On the way back into the queue."""
+
+    reason: Word = Field(description="Why, as a CamelCase code.")
+    time: Timestamp = Field(description="When it was decided.")
+    checkpoint_step: Step | None = Field(
+        default=None, description="Newest checkpoint when it was first looked at; the next one is waited for."
+    )
+    request: Count | None = Field(default=None, description="Request to the trainer for one more checkpoint.")
+    lost_gpu_seconds: NumberText | None = Field(
+        default=None,
+        alias="lostGPUSeconds",
+        description="GPU-seconds of work since the last checkpoint; absent: not suspended yet.",
+    )
+
+
+class Progress(Status):
+    """How far the run had come when it was last noted; kept coarse, so that steps alone cause few writes."""
+
+    step: Step = Field(description="The step it was at.")
+    total_steps: Step = Field(description="Of how many.")
+    worked_gpu_seconds: NumberText = Field(
+        alias="workedGPUSeconds", description="GPU-seconds of service until then, without those lost."
+    )
+
+
 class GangBackoff(Status):
     """The job was admitted, but not every pod found a node in time."""
 
@@ -220,7 +246,25 @@ class RLHFJobStatus(Status):
     restored: Checkpoint | None = Field(default=None, description="What the next start resumes from.")
     decision: Decision | None = Field(default=None, description="The newest decision to stop.")
     admission: Admission | None = Field(default=None, description="GPUs as granted.")
-    preempting: str | None = _text(MESSAGE_MAX, "Why it is on its way back into the queue.")
+    preempting: Preempting | None = Field(
+        default=None, description="Why it is on its way back into the queue, and how far that is."
+    )
+    preemptions: Count | None = Field(default=None, description="How often it was preempted.")
+    queued_time: Timestamp | None = Field(
+        default=None, description="When it last came back into the queue; absent: when it was created."
+    )
+    mark: Annotated[
+        tuple[Annotated[int, Field(json_schema_extra=markers.INT64)], ...],
+        Field(max_length=8, json_schema_extra=markers.ATOMIC),
+    ] = Field(default=(), description="What the pool's queue policy asked to remember of it.")
+    progress: Progress | None = Field(default=None, description="How far the run had come.")
+    loss_trend: (
+        Annotated[tuple[NumberText, ...], Field(max_length=5, json_schema_extra=markers.ATOMIC)] | None
+    ) = Field(
+        default=None,
+        description="Training loss, GPU-seconds of service at that report, the last two falls of the loss per "
+        "GPU-second, and the largest one.",
+    )
     gang_backoff: GangBackoff | None = Field(
         default=None, description="Why it is not admitted again at once."
     )
@@ -228,6 +272,11 @@ class RLHFJobStatus(Status):
     resume_id: Word | None = Field(default=None, description="Newest resume request carried out.")
     attained_gpu_seconds: NumberText | None = Field(
         default=None, alias="attainedGPUSeconds", description="GPU-seconds of finished service."
+    )
+    lost_gpu_seconds: NumberText | None = Field(
+        default=None,
+        alias="lostGPUSeconds",
+        description="GPU-seconds of that service that preemptions cost: work since the last checkpoint.",
     )
     finished: Word | None = Field(
         default=None, description="Complete or Failed, once the workload has ended."

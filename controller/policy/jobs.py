@@ -166,6 +166,7 @@ class Observed:
     scrape: ScrapeView | None = None
     access: tuple[AccessView, ...] = ()
     run_written: RunFile | None = None  # what ConfigMap `<name>-run` says now
+    fleet: FleetView = FleetView()  # what the pool tells of the others
     finalizer: bool = False  # ours is on the RLHFJob
 
 
@@ -226,6 +227,20 @@ class RuleRecord:
     base: tuple[object, ...]
     state: tuple[object, ...]
     verdict: Verdict | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Since when the evals kept can be compared with each other (`controller.policy.comparable`).
+
+    Evals up to (``life``, ``step``) were scored otherwise and count for nothing. ``kept``: the checkpoint that
+    stood for the best of them, still pinned; None: there was none.
+    """
+
+    since: float  # s
+    life: str = ""  # as `Attempt` is written
+    step: int = -1
+    kept: Kept | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +329,9 @@ class JobRecord:
 
     attempt: int = 0
     evals: tuple[EvalPoint, ...] = ()  # newest last, at most EVALS_KEPT, the trainer's own orientation
+    eval_times: tuple[int, ...] = ()  # s, when each of the newest `READINGS_KEPT` of them was first scraped
+    evaluator: str = ""  # version that scored the newest eval; "": the trainer names none
+    scale: Scale | None = None  # None: all evals of the run so far can be compared
     evals_seen: int = 0
     evals_missed: int = 0  # evals that left the trainer's window before they were scraped
     evals_in_attempt: int = 0  # the trainer's own count in its newest life, when last scraped

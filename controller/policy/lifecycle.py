@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.policy import conditions as c
-from controller.policy import gangs, safekeeping
+from controller.policy import gangs, preempting, progress, safekeeping
 from controller.policy.adoption import adopt
 from controller.policy.conditions import Conditions
 from controller.policy.draft import Draft
@@ -81,7 +81,7 @@ def plan(desired: Desired, observed: Observed, record: JobRecord, now: float) ->
     if draft.record.admission is not None and draft.record.admission.withdrawn is not None:
         return gangs.withdraw(draft)
     if draft.record.preempting is not None:
-        return _preempt(draft)
+        return _preempt(draft, use)
     if draft.record.admission is None and not adopt(draft):
         return _wait(draft)
     return _run(draft, use)
@@ -112,7 +112,7 @@ def admitted(record: JobRecord, admission: Admission, now: float) -> JobRecord:
 
 def preempted(record: JobRecord, preemption: Preemption, now: float) -> JobRecord:
     """The record once the pool wants the job's GPUs for another."""
-    return replace(record, preempting=preemption.reason)
+    return preempting.begin(record, preemption, now)
 
 
 def handed(record: JobRecord, target: JobKey, now: float) -> JobRecord:
@@ -320,6 +320,12 @@ def _watch(draft: Draft, use: RuleInUse) -> Proposal | None:
 
 
 def _take_scrape(draft: Draft, use: RuleInUse) -> None:
+    known = draft.record.evals
+    _take_evals(draft, use)
+    progress.note(draft, news=draft.record.evals is not known)
+
+
+def _take_evals(draft: Draft, use: RuleInUse) -> None:
     scrape = draft.observed.scrape
     if scrape is None:
         return
@@ -344,26 +350,13 @@ def _take_scrape(draft: Draft, use: RuleInUse) -> None:
     )
 
 
-def _preempt(draft: Draft) -> Plan:
-    """Back into the queue: suspend, wait until the pods are gone. The trainer resumes from its latest."""
-    workload, admission = draft.observed.workload, draft.record.admission
-    assert workload is not None
-    draft.conditions.set(c.ADMITTED, False, "Preempting", draft.record.preempting or "")
-    if not workload.suspended:
-        draft.act(SuspendWorkload("Preempted"))
-    elif workload.settled and draft.pods_left == 0:
-        draft.update(
-            preempting=None,
-            admission=None,
-            restored=None,
-            attained=attained(draft.desired, draft.record, draft.now),
-        )
-        draft.conditions.set(c.ADMITTED, False, "Queued", "preempted; waits for its pool's GPUs")
-        draft.conditions.set(
-            c.RUNNING, False, "Preempted", "resumes from its latest checkpoint when admitted"
-        )
-        return draft.plan(JobState.QUEUED)
-    return draft.plan(JobState.PREEMPTING if admission is not None else JobState.QUEUED)
+def _preempt(draft: Draft, use: RuleInUse | None) -> Plan:
+    """On its way back into the queue; until it is suspended it trains, and may have a new best."""
+    if use is not None and draft.record.admission is not None and draft.desired.mode is not Mode.OFF:
+        _take_scrape(draft, use)
+        if draft.desired.mode is Mode.ENFORCE:
+            safekeeping.secure_best(draft)
+    return preempting.carry_out(draft)
 
 
 def _finish(draft: Draft, use: RuleInUse | None) -> Plan:

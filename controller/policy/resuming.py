@@ -94,7 +94,7 @@ def _back_to_queue(draft: Draft, use: RuleInUse, restored: Kept | None) -> None:
     waited = draft.record.access
     if waited is not None and waited.operation is not Operation.SECURE:
         draft.update(access=None)
-    draft.update(decision=None, restored=restored)
+    draft.update(decision=None, restored=restored, queued_at=draft.now)
     for type_ in (c.TERMINATION, c.RELEASED, c.DECLINING):
         draft.conditions.drop(type_)
     draft.conditions.set(c.RESUMED, True, "Resumed", f"goes on {source}")

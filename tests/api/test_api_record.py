@@ -18,8 +18,15 @@ from controller.api.convert import StatusError, record, status
 from controller.api.crd import root_schema
 from controller.api.record import STATUS_MAX, size
 from controller.api.rlhfjob import RLHFJob
-from controller.policy.jobs import Condition, GangBackoff, JobRecord, RuleRecord
-from controller.policy.types import Attempt, EvalPoint, Paired, Verb, Verdict
+from controller.policy.jobs import (
+    Condition,
+    GangBackoff,
+    JobRecord,
+    Preempting,
+    RuleRecord,
+    RunProgress,
+)
+from controller.policy.types import Attempt, EvalPoint, LossTrend, Paired, Verb, Verdict
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 TIMES = st.floats(min_value=1, max_value=4e9)
@@ -53,6 +60,7 @@ TIME_FIELDS = {
     "unbound_since",
     "withdrawn",
     "until",
+    "queued_at",
 }
 
 
@@ -64,6 +72,8 @@ def values_of(hint: Any, name: str) -> st.SearchStrategy[Any]:
         return POINTS
     if hint is Verdict:
         return VERDICTS
+    if hint is LossTrend:
+        return st.builds(LossTrend, FINITE, FINITE, FINITE, FINITE, FINITE)
     if dataclasses.is_dataclass(hint):
         return any_of(hint)
     if get_args(hint):
@@ -120,8 +130,12 @@ def _beyond(value: Any, schema: dict[str, Any], path: str) -> Any:
 def test_every_field_of_the_record_makes_a_difference() -> None:
     """A field that is silently left out would be forgotten by every restart."""
     full = full_record(condition_count=3, retained=1, message="m")
-    full = dataclasses.replace(full, preempting="ByPriority", restored=full.secured, finished="Complete")
-    full = dataclasses.replace(full, gang_backoff=GangBackoff(2, 1e9))
+    full = dataclasses.replace(
+        full, preempting=Preempting("ByPriority", 1e9), restored=full.secured, finished="Complete"
+    )
+    full = dataclasses.replace(full, gang_backoff=GangBackoff(2, 1e9), mark=(0, 1, 7), preemptions=1)
+    full = dataclasses.replace(full, progress=RunProgress(10, 100, 60.0), queued_at=1e9, lost=5.0)
+    full = dataclasses.replace(full, loss_trend=LossTrend(1.5, 60.0))
     before = status(full, DESIRED, 0.0)
     for f in dataclasses.fields(JobRecord):
         default = getattr(JobRecord(), f.name)

@@ -1,0 +1,171 @@
+"""A preempted run's way back into the queue: on to its next checkpoint, suspended, gone, and charged.
+
+The run trains on until the trainer tells of a checkpoint that is newer than the decision, and is asked to
+write one at once if it can be asked. It does not wait for longer than the pool's grace, nor for what cannot
+be seen. Then it is suspended; once its pods are gone it waits again and will resume from its latest
+checkpoint. The work since that checkpoint must be done anew: it is charged to the job as `JobRecord.lost`,
+in GPU-seconds, the same notion as the simulator's `Result.lost`, which is in seconds of the gang.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from controller.policy import conditions as c
+from controller.policy.draft import Draft
+from controller.policy.jobs import (
+    JobRecord,
+    Plan,
+    Preempting,
+    RunProgress,
+    ScrapeOutcome,
+    ScrapeView,
+    SuspendWorkload,
+    WriteRun,
+)
+from controller.policy.service import attained
+from controller.policy.types import JobState, Mode, Preemption
+
+
+def begin(record: JobRecord, preemption: Preemption, now: float) -> JobRecord:
+    """The record once the pool wants the job's GPUs for another: the intent, written before any act."""
+    return replace(record, preempting=Preempting(preemption.reason, now))
+
+
+def carry_out(draft: Draft) -> Plan:
+    """The next step of a preemption."""
+    workload, going = draft.observed.workload, draft.record.preempting
+    assert workload is not None
+    assert going is not None
+    if workload.suspended and workload.settled and draft.pods_left == 0:
+        _back_in_line(draft, going)
+        return draft.plan(JobState.QUEUED)
+    if not workload.suspended:
+        if going.lost is None and (left := _waits(draft, going)) is not None:
+            draft.wake_in(left)
+            most = f"for {draft.desired.preempt_grace:g} s at most"
+            message = f"{going.reason}: goes on to its next checkpoint, {most}"
+            draft.conditions.set(c.ADMITTED, False, "Preempting", message)
+            return draft.plan(JobState.PREEMPTING)
+        if going.lost is None:
+            _settle_account(draft)
+        draft.act(SuspendWorkload("Preempted"))
+    message = f"{going.reason}: is being suspended"
+    draft.conditions.set(c.ADMITTED, False, "Preempting", message)
+    return draft.plan(JobState.PREEMPTING if draft.record.admission is not None else JobState.QUEUED)
+
+
+def _waits(draft: Draft, going: Preempting) -> float | None:
+    """For how many seconds more the run may go on at most; None: it is to be suspended now."""
+    admission, scrape = draft.record.admission, draft.observed.scrape
+    left = going.at + draft.desired.preempt_grace - draft.now
+    if admission is None or admission.running_since is None or not draft.pods_left or left <= 0:
+        return None
+    if draft.desired.mode is Mode.OFF:
+        return None  # its metrics are not read: nothing to wait for could be seen
+    if scrape is None or scrape.outcome is not ScrapeOutcome.OK:
+        return left
+    if scrape.checkpoint_step is None and scrape.request_served is None:
+        return None
+    if _saved_since(scrape, going):
+        return None
+    if going.checkpoint_step is None and scrape.checkpoint_step is not None:
+        draft.update(preempting=replace(going, checkpoint_step=scrape.checkpoint_step))
+    if scrape.request_served is not None:
+        _ask(draft)
+        return min(left, 1.0) if draft.observed.run_written != draft.record.run else left
+    return left
+
+
+def _saved_since(scrape: ScrapeView, going: Preempting) -> bool:
+    """Whether all that was done when the preemption was decided is in a checkpoint."""
+    saved = scrape.checkpoint_step
+    if saved is not None and scrape.step is not None and saved == scrape.step:
+        return True
+    if going.request and scrape.request_served is not None and scrape.request_served >= going.request:
+        return True
+    return saved is not None and going.checkpoint_step is not None and saved > going.checkpoint_step
+
+
+def _ask(draft: Draft) -> None:
+    """Ask the trainer, through `<name>-run`, for a checkpoint now: once per preemption."""
+    going, run = draft.record.preempting, draft.record.run
+    assert going is not None
+    if not going.request:
+        run = replace(run, request_id=run.request_id + 1, evaluate=False, checkpoint=True, stop=False)
+        draft.update(run=run, preempting=replace(going, request=run.request_id))
+    if draft.observed.run_written != run:
+        draft.act(WriteRun(run))
+
+
+class _Work(NamedTuple):
+    """``kept``: the step that the run will resume from; ``lost``: GPU-seconds done since."""
+
+    kept: int
+    lost: float
+    saved: bool  # whether the present attempt has written a checkpoint itself
+
+
+def _settle_account(draft: Draft) -> None:
+    """Note what the suspension costs, and where the run will go on, before it is carried out."""
+    record, scrape = draft.record, draft.observed.scrape
+    assert record.preempting is not None
+    work = _work(draft)
+    lost = work.lost if work is not None else 0.0
+    draft.update(preempting=replace(record.preempting, lost=lost))
+    # A checkpoint put back for this attempt is still where the run goes on, unless it has saved a later one.
+    ran = record.admission is not None and record.admission.running_since is not None
+    if ran and (work is None or work.saved):
+        draft.update(restored=None)
+    if work is not None and scrape is not None and scrape.total_steps:
+        worked = attained(draft.desired, record, draft.now) - record.lost - lost
+        draft.update(progress=RunProgress(work.kept, scrape.total_steps, max(0.0, worked)))
+
+
+def _work(draft: Draft) -> _Work | None:
+    """What is in safety and what is not, as far as the trainer's metrics tell; None: they do not.
+
+    The present attempt's own pace (GPU-seconds per step) where it says which step it resumed from, else the
+    pace of the whole run.
+    """
+    record, scrape = draft.record, draft.observed.scrape
+    admission = record.admission
+    if admission is None or admission.running_since is None:
+        return None
+    if scrape is None or scrape.outcome is not ScrapeOutcome.OK:
+        return None
+    if scrape.step is None or scrape.checkpoint_step is None:
+        return None
+    resumed = scrape.resumed_step
+    total = attained(draft.desired, record, draft.now)
+    spent, made = total - record.lost, scrape.step
+    if resumed is not None:
+        spent, made = total - record.attained, scrape.step - resumed
+    # A checkpoint of later steps is one that the run had gone on from before it was put back.
+    saved = (resumed or 0) <= scrape.checkpoint_step <= scrape.step
+    kept = scrape.checkpoint_step if saved else (resumed or 0)
+    lost = spent * (scrape.step - kept) / made if made > 0 else 0.0
+    own = saved and resumed is not None and scrape.checkpoint_step > resumed
+    return _Work(kept, min(lost, total - record.attained), own or (saved and resumed is None))
+
+
+def _back_in_line(draft: Draft, going: Preempting) -> None:
+    record = draft.record
+    served = attained(draft.desired, record, draft.now)
+    lost = going.lost or 0.0
+    draft.update(
+        preempting=None,
+        admission=None,
+        attained=served,
+        lost=record.lost + lost,
+        preemptions=record.preemptions + 1,
+        queued_at=draft.now,
+    )
+    draft.conditions.set(c.ADMITTED, False, "Queued", "preempted; waits for its pool's GPUs")
+    draft.conditions.set(
+        c.RUNNING,
+        False,
+        "Preempted",
+        f"resumes from its latest checkpoint when admitted; {lost:.0f} GPU-seconds of work were lost",
+    )

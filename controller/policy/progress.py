@@ -1,0 +1,33 @@
+"""What a job's record keeps of its progress and its training loss, for queue policies that go by them.
+
+Noted when an eval comes in, which is a write of the status anyway, and else only when a twentieth of the run
+has passed: a step alone is no reason to write.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+
+from controller.policy.draft import Draft
+from controller.policy.jobs import RunProgress, ScrapeOutcome
+from controller.policy.queueing.slaq import add_loss
+from controller.policy.service import attained
+
+COARSE = 0.05  # share of the run
+
+
+def note(draft: Draft, *, news: bool) -> None:
+    """Take progress and loss of the newest scrape into the record. ``news``: an eval came with it."""
+    record, scrape = draft.record, draft.observed.scrape
+    if record.admission is None or record.admission.running_since is None:
+        return
+    if scrape is None or scrape.outcome is not ScrapeOutcome.OK:
+        return
+    served = attained(draft.desired, record, draft.now)
+    if scrape.step is not None and scrape.total_steps:
+        seen = RunProgress(scrape.step, scrape.total_steps, served - record.lost)
+        known = record.progress
+        if known is None or news or abs(seen.share - known.share) >= COARSE:
+            draft.update(progress=seen)
+    if news and scrape.loss is not None and isfinite(scrape.loss):
+        draft.update(loss_trend=add_loss(record.loss_trend, scrape.loss, served))
