@@ -1,0 +1,168 @@
+"""e-process: bets against "this run is not past its best", on per-prompt differences to a reference step.
+
+At each eval the trainer scores the current policy and that of a reference step, an earlier one, on the same
+fresh prompts, and reports count, mean and variance of the differences d (`Paired`). The hypothesis is
+
+    H: at every eval the current policy's expected score lies no more than ``min_drop`` below the reference's.
+
+It holds for every run whose true score never falls, flat ones among them, whichever earlier steps are the
+references. With x = -(d + min_drop) / (bound + min_drop), H says E[x] <= 0, and x >= -1 as long as no
+prompt's score rises by more than ``bound``. A bettor who stakes the share b of his money on x, prompt after
+prompt, wins nothing on average: his money is multiplied by prod(1 + b x). By Fan, Grama and Liu (2015,
+"Exponential inequalities for martingales with applications"), for b in [0, 1) and x >= -1,
+
+    1 + b x >= exp(b x - c(b) x^2),    c(b) = -ln(1 - b) - b,
+
+so the factor of one eval, exp(b sum(x) - c(b) sum(x^2)), has a mean of at most 1 under H given all that was
+seen before, and the two sums follow exactly from count, mean and variance. No normal approximation and no
+variance taken for known: the observed squares are paid for. A list of bets is spread evenly (`BETS`), since
+the size of the fall is not known.
+
+After a rise the money is gone, and a fall would be seen late. So a share w_j of the money stays aside until
+the j-th eval and is staked from there on (an e-detector with start weights that add up to 1, after Shin,
+Ramdas and Rinaldo, NEJSDS): w_j = 1 / (2 h) for j <= h = ``horizon``, (h + 1) / (2 j (j + 1)) after. What all
+starts and bets are worth together, aside money included, is the e-value: 1 before the first eval, and a
+supermartingale under H. Ville's inequality: the chance that it ever reaches 1 / ``alpha`` is at most alpha,
+over the whole run, however often and for however long one looks. STOP is said where it stands at that.
+
+A change of the reference needs no restart. Each factor is about the reference in force, which was named
+before the prompts of that eval were drawn, so that it was the best of many by luck (winner's curse) does not
+matter: it is scored anew. All this assumes, and cannot see for itself, that
+
+- prompts (and responses) are drawn anew for each eval, independently of what chose the reference. With
+  prompts that the reference was chosen on, the winner's curse is back and the bound is void;
+- ``bound`` holds: an eval whose mean difference exceeds it proves that it does not, and is left out and said;
+- differences on one eval's prompts are independent given the two policies;
+- after a resume the run is judged from where it was at that step: each return is a chance of its own.
+
+evalstop.md, section 4.4, detectors 6 and 7. What it finds and how early: docs/stop-rules.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from controller.policy.params import check, param
+from controller.policy.stopping.base import State
+from controller.policy.types import EvalPoint, Paired, Verb, Verdict
+
+BETS = tuple(0.75 / 2**k for k in range(8))  # shares of the money; the best one is near mean(x) / mean(x^2)
+COSTS = tuple(-math.log1p(-bet) - bet for bet in BETS)  # c(b)
+LARGEST = 1e300  # an e-value is reported up to here
+_DIGITS = 1e6  # logarithms are kept rounded down to 1 / this: never in favour of a stop
+
+
+@dataclass(frozen=True, slots=True)
+class EProcessParams:
+    alpha: float = param(
+        0.025, unit="probability", doc="chance of ever stopping a run that does not fall", ge=1e-9, le=0.5
+    )
+    bound: float = param(
+        1.0,
+        unit="score",
+        doc="most that one prompt's score can rise above the reference's; 1 if scores lie in 0 to 1",
+        gt=0.0,
+        le=1e9,
+    )
+    min_drop: float = param(
+        0.0,
+        unit="score",
+        doc="a fall of this much or less below the reference counts as none",
+        ge=0.0,
+        le=1e9,
+    )
+    horizon: int = param(
+        50,
+        unit="evals",
+        doc="evals that half of the money is kept for; longer runs stay covered",
+        ge=1,
+        le=100_000,
+    )
+
+
+def start_weight(number: int, horizon: int) -> float:
+    """w_j: the share of the money that is staked from the ``number``-th eval on; all of them add up to 1."""
+    if number <= horizon:
+        return 1.0 / (2.0 * horizon)
+    return (horizon + 1.0) / (2.0 * number * (number + 1.0))
+
+
+def kept_aside(number: int, horizon: int) -> float:
+    """The share of the money not yet staked after the ``number``-th eval: 1 less the weights so far."""
+    if number <= horizon:
+        return 1.0 - number / (2.0 * horizon)
+    return (horizon + 1.0) / (2.0 * (number + 1.0))
+
+
+def sums(paired: Paired, bound: float, min_drop: float) -> tuple[float, float]:
+    """sum(x) and sum(x^2) of an eval's prompts."""
+    scale = bound + min_drop
+    shortfall = -(paired.mean + min_drop) / scale
+    squares = (paired.prompts - 1) * paired.variance / (scale * scale)
+    return paired.prompts * shortfall, squares + paired.prompts * shortfall * shortfall
+
+
+class EProcess:
+    """Stop when the evidence that the current policy is worse than the reference reaches 1 / ``alpha``.
+
+    Statistic and threshold are the e-value and 1 / ``alpha``. An eval without differences changes nothing.
+    State: (evals with differences, logarithm of each bet's money now at stake).
+    """
+
+    name: ClassVar[str] = "eProcess"
+    version: ClassVar[int] = 1
+    needs: ClassVar[tuple[str, ...]] = ("paired",)
+    yields_e_value: ClassVar[bool] = True
+
+    def __init__(self, params: EProcessParams) -> None:
+        check(params, self.name)
+        self.params = params
+
+    def initial(self) -> State:
+        return (0, ())
+
+    def observe(self, state: State, point: EvalPoint) -> tuple[State, Verdict]:
+        seen, staked = state
+        paired = point.paired
+        if paired is None:
+            return state, self._verdict(state, "NoPairedDifferences")
+        if paired.mean > self.params.bound:
+            return state, self._verdict(state, "BoundExceeded")
+        state = self._bet(seen + 1, staked or (-math.inf,) * len(BETS), paired)
+        return state, self._verdict(state)
+
+    def _bet(self, number: int, staked: tuple[float, ...], paired: Paired) -> State:
+        fresh = math.log(start_weight(number, self.params.horizon))
+        total, squares = sums(paired, self.params.bound, self.params.min_drop)
+        money = (
+            _log_add(logarithm, fresh) + bet * total - cost * squares
+            for logarithm, bet, cost in zip(staked, BETS, COSTS, strict=True)
+        )
+        return (number, tuple(math.floor(m * _DIGITS) / _DIGITS for m in money))
+
+    def _verdict(self, state: State, silent: str = "") -> Verdict:
+        seen, staked = state
+        evidence = log_e_value(seen, staked, self.params.horizon)
+        e_value = math.exp(evidence) if evidence < math.log(LARGEST) else LARGEST
+        limit = 1.0 / self.params.alpha
+        if silent:
+            return Verdict(Verb.CONTINUE, silent, e_value, limit, e_value)
+        if e_value >= limit:
+            return Verdict(Verb.STOP, "WorseThanReference", e_value, limit, e_value)
+        return Verdict(Verb.CONTINUE, "NotClearlyWorse", e_value, limit, e_value)
+
+
+def log_e_value(seen: int, staked: tuple[float, ...], horizon: int) -> float:
+    """ln of all the money: the mean over the bets of what is at stake, and what is kept aside."""
+    total = math.log(kept_aside(seen, horizon))
+    for logarithm in staked:
+        total = _log_add(total, logarithm - math.log(len(BETS)))
+    return total
+
+
+def _log_add(a: float, b: float) -> float:
+    """ln(exp(a) + exp(b)) without overflow."""
+    high, low = max(a, b), min(a, b)
+    return high + math.log1p(math.exp(low - high)) if low > -math.inf else high
