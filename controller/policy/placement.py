@@ -127,6 +127,51 @@ class NodeTrial:
         self._idle[node] = min(self._idle[node], self._open[node])
 
 
+class AnyRoom:
+    """A `Room` in which there is always room: where pods go is somebody else's affair; no node is named."""
+
+    def __init__(self) -> None:
+        self.free: dict[str, int] = {}
+        self.placed: dict[JobKey, tuple[str, ...]] = {}
+
+    @property
+    def slots(self) -> int | None:
+        return None
+
+    def take(self, job: QueueJob) -> bool:
+        self.placed[job.key] = ()
+        return True
+
+    def give(self, job: QueueJob) -> None:
+        """Nothing was taken."""
+
+    def trial(self) -> AnyTrial:
+        return AnyTrial(self)
+
+
+class AnyTrial:
+    """A `Trial` in a room without bounds."""
+
+    def __init__(self, room: AnyRoom) -> None:
+        self._room = room
+        self._starts: list[QueueJob] = []
+
+    def give(self, job: QueueJob) -> None:
+        """Nothing was taken."""
+
+    def keep(self, job: QueueJob) -> bool:
+        return True
+
+    def take(self, job: QueueJob) -> bool:
+        self._starts.append(job)
+        return True
+
+    def commit(self) -> list[QueueJob]:
+        for job in self._starts:
+            self._room.take(job)
+        return self._starts
+
+
 class SlotRoom:
     """A `Room` in which any GPUs will do for any gang."""
 

@@ -1,25 +1,30 @@
 """The pool's plan: who is released, who starts where, who waits and why. Pure, total, deterministic.
 
-Every GPU of a node is in exactly one of these accounts: free, foreign (pods of no job here), bound (pods of
-jobs here, whatever their state, until they are gone or terminal), or reserved (members of admitted gangs
-whose pods have no node yet). A job whose stop has begun keeps its GPUs in `bound` until its pods are gone:
-released means gone.
+Whose each GPU is: `accounts`. A gang is admitted only when the GPUs of all its members are free at once, and
+what it was admitted to is charged to it from then on, so that no two gangs are ever admitted to the same GPU.
+To whom GPUs will go that are still in use: `holds`. The winner is chosen again, by the same policy, when they
+are free; a hold never decides an admission.
 
-Holds announce, before a node is free, to whom its GPUs will go. The winner is chosen again, by the same
-policy, when they are free; a hold never decides an admission.
+In a pool whose delegate is None nobody queues: every job starts at once, and where its pods go is left to
+kube-scheduler. Only a gang that did not find room in time (`gangs`) waits until no other gang is looking for
+some, so that those that fit only one after the other get their turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
+from controller.policy.accounts import LEAVING, free_gpus
 from controller.policy.fleet import sift
-from controller.policy.placement import NodeRoom, fit
+from controller.policy.holds import current, holds, source_of
+from controller.policy.placement import AnyRoom, NodeRoom, fit
 from controller.policy.planner import Planner
 from controller.policy.queueing import EvalStop, make_policy
+from controller.policy.queueing.base import queue_key
 from controller.policy.types import (
     Admission,
+    Delegate,
     Grant,
     HeldBack,
     Hold,
@@ -27,11 +32,16 @@ from controller.policy.types import (
     JobState,
     JobView,
     NodeView,
+    PolicySpec,
     PoolPlan,
     PoolSnapshot,
     Preemption,
     Waiting,
 )
+
+__all__ = ["free_gpus", "plan"]
+
+STOPPING = JobState.STOPPING
 
 
 def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
@@ -40,34 +50,67 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
     Raises:
         ParamError: the pool's queue policy or one of its parameters does not exist or is out of bounds.
     """
+    snapshot = current(snapshot, now)
     views = {j.key: j for j in snapshot.jobs}
     unfit = _unfit_jobs(snapshot)
-    room = NodeRoom(free_gpus(snapshot))
-    planner = Planner(EvalStop(make_policy(snapshot.policy)), room)
+    paused = _paused(snapshot, now)
+    room: NodeRoom | AnyRoom = NodeRoom(free_gpus(snapshot))
+    policy = snapshot.policy
+    if snapshot.delegate is Delegate.NONE:
+        room, policy = AnyRoom(), PolicySpec("fifo")
+    planner = Planner(EvalStop(make_policy(policy)), room)
     sifted = sift(snapshot.jobs, snapshot.limits, snapshot.stopped, now)
     held = {h.key for h in sifted.held}
     jobs = (replace(j, proposal=None) if j.key in held else j for j in snapshot.jobs)
-    planner.rebuild((j for j in jobs if j.key not in unfit), now)
+    planner.rebuild((j for j in jobs if j.key not in unfit and j.key not in paused), now)
 
     decision = planner.decide(now)
-    source = _sources(snapshot)
+    source = source_of(snapshot)
     admitted = tuple(Admission(j.key, room.placed[j.key], source(room.placed[j.key])) for j in decision.admit)
     released = [views[j.key] for j in decision.release]
+    preempted = [views[j.key] for j, _ in decision.preempt]
     idle = _uncontended(snapshot.jobs, held | {j.key for j in released})
-    leaving = [j for j in snapshot.jobs if j.state is JobState.STOPPING] + released
     taken = {a.key for a in admitted}
     rest = [views[j.key] for j in planner.policy.queue() if j.key not in taken]
-    holds = _holds(snapshot, leaving, admitted, rest, room.free, now)
-    wakes = [w for w in (decision.wake_at, sifted.wake_at, *(h.expires for h in holds)) if w is not None]
+    leaving = sorted((j for j in snapshot.jobs if j.state in LEAVING), key=lambda j: j.state is not STOPPING)
+    promised = holds(snapshot, [*leaving, *released, *preempted], admitted, rest, room.free, now)
     return PoolPlan(
         grants=tuple(Grant(j.key, j.proposal) for j in released if j.proposal is not None),
         admissions=admitted,
         preemptions=tuple(Preemption(j.key, why) for j, why in decision.preempt),
-        holds=holds,
-        waiting=_waiting(rest, room.free, unfit),
+        holds=promised,
+        waiting=_waiting(rest, room.free, unfit, paused),
         held_back=(*sifted.held, *idle),
-        wake_at=min(wakes, default=None),
+        wake_at=_wake_at(snapshot, promised, now, decision.wake_at, sifted.wake_at),
     )
+
+
+def _wake_at(
+    snapshot: PoolSnapshot, promised: tuple[Hold, ...], now: float, *others: float | None
+) -> float | None:
+    """When to plan again: a hold is due for renewal or ends, a back-off is over, or what others say."""
+    half = snapshot.hold_seconds / 2
+    wakes = [w for w in others if w is not None]
+    wakes += [h.expires - half if h.expires - half > now else h.expires for h in promised]
+    wakes += [j.not_before for j in snapshot.jobs if j.not_before is not None and j.not_before > now]
+    return min(wakes, default=None)
+
+
+def _paused(snapshot: PoolSnapshot, now: float) -> dict[JobKey, str]:
+    """Queued jobs whose gangs found no room and that are not to be admitted now, and why."""
+    failed = [j for j in snapshot.jobs if j.state is JobState.QUEUED and j.not_before is not None]
+    if not failed:
+        return {}
+    why = "not every pod found a node when it was last admitted; it is tried again after its back-off"
+    paused = {j.key: why for j in failed if j.not_before is not None and j.not_before > now}
+    if snapshot.delegate is not Delegate.NONE:
+        return paused
+    # Nobody queues: those that failed are tried one by one, while no other gang is looking for room.
+    looking = any(j.state is JobState.ADMITTED and j.unbound for j in snapshot.jobs)
+    ready = sorted((j for j in failed if j.key not in paused), key=queue_key)
+    for job in ready if looking else ready[1:]:
+        paused[job.key] = "not every pod found a node when it was last admitted; another gang is tried first"
+    return paused
 
 
 def _uncontended(jobs: tuple[JobView, ...], settled: set[JobKey]) -> tuple[HeldBack, ...]:
@@ -81,24 +124,27 @@ def _uncontended(jobs: tuple[JobView, ...], settled: set[JobKey]) -> tuple[HeldB
     )
 
 
-def _unfit_jobs(snapshot: PoolSnapshot) -> dict[JobKey, str]:
+def _unfit_jobs(snapshot: PoolSnapshot) -> dict[JobKey, Waiting]:
     """Queued jobs that could not run even in an empty pool, and why. Many gangs have the same shape."""
     known: dict[tuple[int, int], str | None] = {}
-    unfit: dict[JobKey, str] = {}
-    for job in snapshot.jobs:
+    unfit: dict[JobKey, Waiting] = {}
+    reason = "TooLarge" if snapshot.nodes else "NoUsableNodes"
+    for job in sorted(snapshot.jobs, key=lambda j: j.key):
         if job.state is not JobState.QUEUED or not job.gpus:
             continue
         shape = (job.replicas, job.gpus_per_replica)
         if shape not in known:
             known[shape] = _unfit(job, snapshot.nodes, snapshot.pool)
         if why := known[shape]:
-            unfit[job.key] = why
+            unfit[job.key] = Waiting(job.key, 0, reason, why)
     return unfit
 
 
 def _unfit(job: JobView, nodes: tuple[NodeView, ...], pool: str) -> str | None:
     """Why a gang of this job's shape could not run even in an empty pool; None if it could."""
-    largest = max((n.gpus for n in nodes), default=0)
+    if not nodes:
+        return f"GPUPool {pool!r} has no ready and schedulable node now; the job waits until it has"
+    largest = max(n.gpus for n in nodes)
     if job.gpus_per_replica > largest:
         return (
             f"spec.gang.gpusPerReplica: {job.gpus_per_replica} is more than the {largest} GPUs of the "
@@ -115,7 +161,10 @@ def _unfit(job: JobView, nodes: tuple[NodeView, ...], pool: str) -> str | None:
 
 
 def _waiting(
-    rest: list[JobView], free: Mapping[str, int], unfit: Mapping[JobKey, str]
+    rest: list[JobView],
+    free: Mapping[str, int],
+    unfit: Mapping[JobKey, Waiting],
+    paused: Mapping[JobKey, str],
 ) -> tuple[Waiting, ...]:
     waiting = []
     total, largest = sum(free.values()), max(free.values(), default=0)
@@ -135,5 +184,6 @@ def _waiting(
                 f"at most {largest} on one node"
             )
             waiting.append(Waiting(job.key, position, "WaitingForGPUs", message))
-    waiting += [Waiting(key, 0, "TooLarge", why) for key, why in sorted(unfit.items())]
+    waiting += [Waiting(key, 0, "BackingOff", why) for key, why in sorted(paused.items()) if key not in unfit]
+    waiting += unfit.values()
     return tuple(waiting)

@@ -100,8 +100,8 @@ def test_a_verdict_becomes_a_release_and_a_promise_before_the_node_is_free() -> 
     plan = pool.plan(snapshot(running("ns/a", "n1", "n2", gpus=2, proposal=STOP), job("ns/b", 2, 2)), 10)
     assert names(plan.grants) == ["ns/a"]
     assert plan.admissions == ()
-    assert plan.holds == (Hold("ns/a", "ns/b", ("n1", "n2"), 310.0),)
-    assert plan.wake_at == 310.0
+    assert plan.holds == (Hold("ns/a", "ns/b", ("n1", "n2"), 310.0, admission=1),)
+    assert plan.wake_at == 160.0  # half-time: while the job still has all its pods, its hold is renewed
 
 
 def test_the_winner_is_chosen_again_when_the_gpus_are_free() -> None:

@@ -1,0 +1,141 @@
+"""Holds: to whom the GPUs of a leaving job will go, said before they are free.
+
+The event of a pod being gone wakes kube-scheduler before anything could be written after it, so the pool
+writes its holds when a stop or a preemption begins, before the workload is suspended. A hold is a promise
+to the outside (the scheduler extender, people), never an input to who goes next: the winner is chosen anew,
+by the same policy, when the GPUs are free.
+
+A hold ends when every member of its target has a node, at its expiry, or when its target is gone. While its
+source has all its pods (the copy of its best checkpoint may take long) it is renewed at half time; from the
+first pod gone it has only what is left, so that a pod that never goes cannot keep the others' GPUs. There are
+at most `HOLDS_MAX` at a time, and `NODES_MAX` nodes in all of them: a GPUPool's status is one object of
+bounded size. What is beyond is not announced, those that expire last first; the GPUs still go by the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from controller.policy.accounts import account, sources
+from controller.policy.placement import NodeRoom
+from controller.policy.queueing import make_policy
+from controller.policy.types import Admission, Hold, JobKey, JobState, JobView, PoolSnapshot
+
+HOLDS_MAX = 256
+NODES_MAX = 4096
+
+
+class _Wanted(NamedTuple):
+    source: JobKey
+    target: JobKey
+    nodes: tuple[str, ...]
+
+
+def current(snapshot: PoolSnapshot, now: float) -> PoolSnapshot:
+    """The snapshot without the holds that have expired at ``now`` (s)."""
+    if all(h.expires > now for h in snapshot.holds):
+        return snapshot
+    return replace(snapshot, holds=tuple(h for h in snapshot.holds if h.expires > now))
+
+
+def holds(
+    snapshot: PoolSnapshot,
+    leaving: Iterable[JobView],
+    admitted: Iterable[Admission],
+    rest: Iterable[JobView],
+    free: Mapping[str, int],
+    now: float,
+) -> tuple[Hold, ...]:
+    """Whom freed GPUs go to: promised while their job leaves, kept until the winner's pods have nodes.
+
+    ``leaving``: jobs on their way off their GPUs, in the order in which theirs are given out. ``admitted``:
+    in this pass. ``rest``: who waits after it, next one first. ``free``: GPUs per node after it.
+    """
+    leaving, admitted = list(leaving), list(admitted)
+    views = {j.key: j for j in snapshot.jobs}
+    starting = {a.key for a in admitted}
+    expires = _expiries(snapshot, leaving, now)
+    wanted = _promises(snapshot, leaving, list(rest), free, now)
+    wanted += [_Wanted(a.source, a.key, a.nodes) for a in admitted if a.source is not None]
+    settled = {w.source for w in wanted} | {j.key for j in leaving}
+    for hold in snapshot.holds:
+        target = views.get(hold.target)
+        waits = target is not None and (target.state is JobState.QUEUED or target.unbound > 0)
+        if waits and hold.source not in settled:
+            wanted.append(_Wanted(hold.source, hold.target, hold.nodes))
+    return _bounded(
+        Hold(w.source, w.target, w.nodes, expires[w.source], _admission(views[w.target], starting))
+        for w in wanted
+        if w.source in expires
+    )
+
+
+def source_of(snapshot: PoolSnapshot) -> Callable[[tuple[str, ...]], JobKey | None]:
+    """Nodes -> the job whose GPUs these were: by the oldest hold on them whose source is gone."""
+    if not snapshot.holds:
+        return lambda nodes: None
+    there = {(j.key, node) for j in snapshot.jobs for node, _ in j.bound}
+    oldest = sorted(snapshot.holds, key=lambda h: (h.expires, h.source))
+
+    def source(nodes: tuple[str, ...]) -> JobKey | None:
+        wanted = set(nodes)
+        gone = (h for h in oldest if any(n in wanted and (h.source, n) not in there for n in h.nodes))
+        return next((h.source for h in gone), None)
+
+    return source
+
+
+def _promises(
+    snapshot: PoolSnapshot, leaving: list[JobView], rest: list[JobView], free: Mapping[str, int], now: float
+) -> list[_Wanted]:
+    """The same policy on the room as it will be when each leaving job is gone."""
+    if not leaving or not rest:
+        return []
+    policy, room, held = make_policy(snapshot.policy), NodeRoom(free), sources(snapshot)
+    promises: list[_Wanted] = []
+    promised: set[JobKey] = set()
+    for job in leaving:
+        for node, gpus in account(job, free, held):
+            if node in room.free:
+                room.free[node] += gpus
+        policy.rebuild((j for j in rest if j.key not in promised), now)
+        for winner in policy.decide(now, room).admit:
+            promised.add(winner.key)
+            promises.append(_Wanted(job.key, winner.key, room.placed[winner.key]))
+    return promises
+
+
+def _expiries(snapshot: PoolSnapshot, leaving: list[JobView], now: float) -> dict[JobKey, float]:
+    """Until when (s) the GPUs of each source are kept; a leaving job without an entry has had its time."""
+    expires: dict[JobKey, float] = {}
+    for hold in snapshot.holds:
+        expires[hold.source] = max(hold.expires, expires.get(hold.source, 0.0))
+    full, half = now + snapshot.hold_seconds, now + snapshot.hold_seconds / 2
+    for job in leaving:
+        known = expires.get(job.key)
+        if job.state is JobState.ADMITTED and known is None:
+            expires[job.key] = full  # begins to leave just now
+        elif len(job.bound) >= job.replicas and (known is None or known <= half):
+            expires[job.key] = full
+    return expires
+
+
+def _admission(target: JobView, starting: set[JobKey]) -> int:
+    """The number of the admission a hold is for: the target's next, if it waits or starts just now."""
+    waits = target.state is JobState.QUEUED or target.key in starting
+    return target.attempt + 1 if waits else target.attempt
+
+
+def _bounded(found: Iterable[Hold]) -> tuple[Hold, ...]:
+    every = tuple(found)
+    if len(every) <= HOLDS_MAX and sum(len(h.nodes) for h in every) <= NODES_MAX:
+        return every
+    kept: list[Hold] = []
+    room = NODES_MAX
+    for hold in sorted(every, key=lambda h: (h.expires, h.source, h.target)):
+        if len(kept) < HOLDS_MAX and len(hold.nodes) <= room:
+            kept.append(hold)
+            room -= len(hold.nodes)
+    return tuple(kept)
