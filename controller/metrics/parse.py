@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from hashlib import blake2b
+from typing import NamedTuple
 
 from controller import names
 from controller.metrics.points import points_of
@@ -20,15 +22,27 @@ from controller.metrics.samples import (
     MetricsError,
     Sample,
     count,
+    divided,
     printable,
     refuse,
     same,
-    samples_in,
+    samples_of,
+    wanted_lines,
 )
 from controller.policy.jobs import MetricPoints, ScrapeOutcome, ScrapeView
-from controller.policy.types import Attempt
+from controller.policy.types import Attempt, EvalPoint
 
 __all__ = ["DEFAULT_LIMITS", "Limits", "MetricsError", "parse", "printable"]
+
+
+class Evals(NamedTuple):
+    """What the evals' lines of a page say, and a digest of those lines: most scrapes find the same ones."""
+
+    digest: bytes
+    seen: tuple[str, ...]  # names of metrics
+    points: tuple[EvalPoint, ...]
+    others: tuple[MetricPoints, ...]
+    notes: tuple[str, ...]
 
 
 def parse(
@@ -44,11 +58,42 @@ def parse(
     Raises:
         MetricsError: over a limit, or not Prometheus text, or not what the contract says. Nothing else.
     """
-    samples = samples_in(body, limits)
+    return read(body, metric, limits, others)[0]
+
+
+def read(
+    body: bytes,
+    metric: str,
+    limits: Limits = DEFAULT_LIMITS,
+    others: Sequence[str] = (),
+    known: Evals | None = None,
+) -> tuple[ScrapeView, Evals]:
+    """`parse`, with what the last page of the same target said about its evals; the same lines are not
+    parsed again. ``known`` is of the same ``metric``, ``others`` and ``limits``."""
+    of_evals, rest = divided(wanted_lines(body, limits))
+    digest = blake2b("\n".join(of_evals).encode(), digest_size=16).digest()
+    if known is None or known.digest != digest:
+        known = _evals(digest, of_evals, metric, limits, others)
+    return _view(known, samples_of(rest, limits), metric), known
+
+
+def _evals(digest: bytes, lines: list[str], metric: str, limits: Limits, others: Sequence[str]) -> Evals:
+    samples = samples_of(lines, limits)
     notes: list[str] = []
     seen = sorted({s.labels.get("metric", "") for s in samples if s.name == names.METRIC_EVAL_SCORE} - {""})
-    points = points_of(samples, metric, notes)
-    beside = ((name, points_of(samples, name, notes)) for name in others)
+    points = points_of(samples, metric, notes)[-limits.points :]
+    beside = [(name, points_of(samples, name, notes)[-limits.points :]) for name in others]
+    return Evals(
+        digest,
+        tuple(printable(name, 128) for name in seen[: limits.names]),
+        tuple(points),
+        tuple(MetricPoints(name, tuple(found)) for name, found in beside if found),
+        tuple(notes),
+    )
+
+
+def _view(evals: Evals, samples: list[Sample], metric: str) -> ScrapeView:
+    notes = list(evals.notes)
 
     totals = (
         s for s in samples if s.name == names.METRIC_EVALS_TOTAL and s.labels.get("metric", metric) == metric
@@ -59,8 +104,8 @@ def parse(
 
     view = ScrapeView(
         outcome=ScrapeOutcome.OK,
-        metrics_seen=tuple(printable(name, 128) for name in seen[: limits.names]),
-        points=tuple(points[-limits.points :]),
+        metrics_seen=evals.seen,
+        points=evals.points,
         evals_total=count(_single(totals, names.METRIC_EVALS_TOTAL, notes)),
         proxy=gauge(names.METRIC_PROXY_REWARD),
         kl=gauge(names.METRIC_KL),
@@ -70,7 +115,7 @@ def parse(
         resumed_step=count(gauge(names.METRIC_RESUMED_STEP)),
         request_served=count(gauge(names.METRIC_REQUEST_SERVED)),
         evaluator=_evaluator(samples),
-        others=tuple(MetricPoints(name, tuple(found[-limits.points :])) for name, found in beside if found),
+        others=evals.others,
     )
     return replace(view, message="; ".join(notes[:4]))
 

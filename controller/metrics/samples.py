@@ -19,7 +19,7 @@ from controller import names
 from controller.policy.jobs import ScrapeOutcome
 
 _TOTAL = "_total"
-_WANTED = (
+_OF_EVALS = (
     names.METRIC_EVAL_SCORE,
     names.METRIC_EVAL_STDERR,
     names.METRIC_EVAL_SAMPLES,
@@ -27,6 +27,9 @@ _WANTED = (
     names.METRIC_PAIRED_PROMPTS,
     names.METRIC_PAIRED_MEAN,
     names.METRIC_PAIRED_VARIANCE,
+)
+_WANTED = (
+    *_OF_EVALS,
     names.METRIC_EVALS_TOTAL.removesuffix(_TOTAL),
     names.METRIC_PROXY_REWARD,
     names.METRIC_KL,
@@ -80,13 +83,22 @@ class Sample:
     value: float
 
 
-def samples_in(body: bytes, limits: Limits) -> list[Sample]:
-    """The page's samples of the contract's metrics, in its order, named as the contract names them.
+def divided(lines: list[str]) -> tuple[list[str], list[str]]:
+    """Lines that belong to an eval, which stay the same from scrape to scrape, and the others."""
+    evals: list[str] = []
+    rest: list[str] = []
+    for line in lines:
+        (evals if line.lstrip().startswith(_OF_EVALS) else rest).append(line)
+    return evals, rest
+
+
+def samples_of(lines: list[str], limits: Limits) -> list[Sample]:
+    """The samples of such lines, in their order, named as the contract names them.
 
     Raises:
         MetricsError: over a limit, or not Prometheus text.
     """
-    return list(_samples(_wanted_lines(body, limits), limits))
+    return list(_samples(lines, limits))
 
 
 def printable(text: str, limit: int = 80) -> str:
@@ -103,7 +115,7 @@ def _too_large(what: str, value: str, limit: str) -> MetricsError:
     return MetricsError(ScrapeOutcome.TOO_LARGE, f"{what}: {value}, at most {limit} are read")
 
 
-def _wanted_lines(body: bytes, limits: Limits) -> list[str]:
+def wanted_lines(body: bytes, limits: Limits) -> list[str]:
     """The lines of the contract's metrics, decoded; refuses what is plainly no Prometheus text."""
     if len(body) > limits.body_bytes:
         raise _too_large("metrics page too large", f"{len(body)} bytes", f"{limits.body_bytes} bytes")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from types import TracebackType
 
@@ -17,9 +18,10 @@ import aiohttp
 from yarl import URL
 
 from controller.metrics.address import AddressPolicy
-from controller.metrics.parse import DEFAULT_LIMITS, Limits, MetricsError, parse, printable
+from controller.metrics.parse import DEFAULT_LIMITS, Evals, Limits, MetricsError, printable, read
 from controller.policy.jobs import ScrapeOutcome, ScrapeView
 
+_REMEMBERED = 20_000  # targets whose evals are remembered, to parse only what is new
 _HEADERS = {
     "Accept": "text/plain;version=0.0.4;q=1,*/*;q=0.1",
     "Accept-Encoding": "identity",
@@ -80,6 +82,7 @@ class Scraper:
         self._limits = limits
         self._wall = wall
         self._session: aiohttp.ClientSession | None = None
+        self._known: OrderedDict[Target, Evals] = OrderedDict()
 
     async def __aenter__(self) -> Scraper:
         self._session = aiohttp.ClientSession(
@@ -106,7 +109,7 @@ class Scraper:
         outcome, message = ScrapeOutcome.REFUSED_ADDRESS, self._addresses.problem(target.ip)
         if message is None:
             try:
-                view = parse(await self._body(target), target.metric, self._limits, target.others)
+                view = self._read(target, await self._body(target))
                 return dataclasses.replace(view, at=self._wall())
             except MetricsError as error:
                 outcome, message = error.outcome, f"{target.url}: {error.message}"
@@ -126,6 +129,15 @@ class Scraper:
                     "expected status 200 and Prometheus text"
                 )
         return ScrapeView(outcome, printable(message, 400), at=self._wall())
+
+    def _read(self, target: Target, body: bytes) -> ScrapeView:
+        """What the page says; its evals are parsed again only if their lines are not those of last time."""
+        view, evals = read(body, target.metric, self._limits, target.others, self._known.get(target))
+        self._known[target] = evals
+        self._known.move_to_end(target)
+        if len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+        return view
 
     def _late(self, error: BaseException) -> str:
         if isinstance(error, aiohttp.ConnectionTimeoutError):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from controller import names
 from controller.metrics import Limits, MetricsError, parse
+from controller.metrics.parse import read
 from controller.policy.jobs import ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint
 
@@ -302,3 +303,28 @@ def test_what_is_written_is_what_is_read(evals: dict[int, float]) -> None:
     cut = body.rstrip(b"\n")
     if cut:
         assert refused(cut).outcome is ScrapeOutcome.NOT_PROMETHEUS
+
+
+_steps = st.lists(st.integers(1, 9), max_size=4, unique=True)
+
+
+@settings(max_examples=200)
+@given(_steps, _steps, st.integers(0, 50), st.integers(0, 50))
+def test_a_page_read_with_the_last_one_in_mind_says_what_it_says_alone(
+    before: list[int], after: list[int], step: int, later: int
+) -> None:
+    first = page(f"rlhf_step {step}\n", *(score(s, s / 7) for s in before), score(5, 0.1, metric="other"))
+    second = page(*(score(s, s / 7) for s in after), f"rlhf_step {later}\n", score(5, 0.1, metric="other"))
+    _, known = read(first, "gold", others=("other",))
+    view, _ = read(second, "gold", others=("other",), known=known)
+    assert view == parse(second, "gold", others=("other",))
+    assert view.step == later
+
+
+def test_an_eval_that_cannot_be_read_is_refused_whatever_the_last_page_was() -> None:
+    _, known = read(page(score(1, 0.5)), "gold")
+    with pytest.raises(MetricsError, match="cannot be read"):
+        read(page(score(1, 0.5), score(2, "bad")), "gold", known=known)
+    # Only the other lines changed, and they are read anew.
+    with pytest.raises(MetricsError, match="cannot be read"):
+        read(page(score(1, 0.5), "rlhf_step bad\n"), "gold", known=known)
