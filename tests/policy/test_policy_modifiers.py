@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.api.status import RULE_STATE_MAX
 from controller.policy.codec import dumps, encode
 from controller.policy.stopping import MODIFIERS, RULES, ParamError, make_rule
 from controller.policy.types import EvalPoint, PolicySpec, Verb
@@ -88,15 +89,16 @@ def test_a_modifier_never_stops_what_its_rule_does_not(scores: list[float], rule
         assert not (two.verb is Verb.STOP and one.verb is not Verb.STOP)
 
 
+@pytest.mark.parametrize("error", [1.1e-7 / 3, None])
 @pytest.mark.parametrize("rule", sorted(RULES))
-def test_states_of_every_rule_fit_the_status_under_eight_modifiers(rule: str) -> None:
-    """Twice (before the oldest eval kept, after the newest) under the 900 characters that a status holds."""
+def test_states_of_every_rule_fit_the_status_under_eight_modifiers(rule: str, error: float | None) -> None:
+    """Twice (before the oldest eval kept, after the newest) under what a status holds."""
     modifiers = [spec(name) for name in sorted(MODIFIERS)] * 4
     made = make_rule(spec(rule), modifiers[:8])
     state = made.initial()
     for step in range(100):
-        state, _ = made.observe(state, EvalPoint(step, -1.2345678901234567e-7 * step**1.7, stderr=1.1e-7 / 3))
-        assert len(dumps(encode({"base": state, "state": state}))) <= 900
+        state, _ = made.observe(state, EvalPoint(step, -1.2345678901234567e-7 * step**1.7, stderr=error))
+        assert len(dumps(encode({"base": state, "state": state}))) <= RULE_STATE_MAX
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,7 @@ def test_states_of_every_rule_fit_the_status_under_eight_modifiers(rule: str) ->
         ("cooldown", {"at_step": -1}, r"cooldown\.at_step: -1 .*>= 0"),
         ("cooldown", {"evals": 0}, r"cooldown\.evals: 0 .*>= 1"),
         ("cooldown", {"forget": 1}, r"cooldown\.forget: 1 .*true or false"),
-        ("cool", {}, r"modifiers: 'cool' .*warmUp, patience, cooldown"),
+        ("cool", {}, r"modifiers: 'cool' .*warmUp, patience, cooldown, confirm"),
     ],
 )
 def test_bounds(name: str, params: dict, message: str) -> None:

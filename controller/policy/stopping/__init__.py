@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from controller.policy import params as _params
 from controller.policy.params import ParamError, fingerprint
 from controller.policy.stopping.base import RuleType, State, StopRule
+from controller.policy.stopping.confirm import Confirm, ConfirmParams
 from controller.policy.stopping.contended import OnlyWhenContended, OnlyWhenContendedParams
 from controller.policy.stopping.cooldown import Cooldown, CooldownParams
 from controller.policy.stopping.cusum import Cusum, CusumParams
@@ -62,6 +63,7 @@ MODIFIERS: Mapping[str, RuleType] = {
         RuleType.of(WarmUp, WarmUpParams, "no stop before a number of evals"),
         RuleType.of(Patience, PatienceParams, "no stop unless it stands for several evals in a row"),
         RuleType.of(Cooldown, CooldownParams, "no stop just after a declared event"),
+        RuleType.of(Confirm, ConfirmParams, "no stop before fresh evals bear it out"),
         RuleType.of(OnlyWhenContended, OnlyWhenContendedParams, "no stop while nobody waits for the GPUs"),
     )
 }
