@@ -54,6 +54,7 @@ _TIMES = frozenset(
         "withdrawn",
         "until",
         "queued_at",
+        "since",
     }
 )
 _BY_HAND = frozenset({"evals", "conditions", "rule", "decision"})

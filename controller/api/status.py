@@ -13,8 +13,9 @@ from pydantic import Field
 from controller.api import markers
 from controller.api.base import Count, JobKeyText, NumberText, Status, Step, Timestamp, Word
 from controller.names import EVALS_KEPT
+from controller.policy.jobs import READINGS_KEPT
 
-RULE_STATE_MAX = 900  # characters of JSON; with name, version and hash the rule's memory stays under 1 kB
+RULE_STATE_MAX = 1200  # characters of JSON: a rule's memory twice, under all modifiers that there are
 MESSAGE_MAX = 512
 
 
@@ -86,6 +87,19 @@ class Checkpoint(Status):
     digest: Annotated[str, Field(max_length=80)] = Field(description="Digest of names, sizes and contents.")
     bytes: int | None = Field(default=None, json_schema_extra=markers.INT64, description="Its size.")
     time: Timestamp = Field(description="When it was verified.")
+
+
+class Scale(Status):
+    """Since when the evals can be compared: before, the evaluator was another one, or all of the pool fell."""
+
+    since: Timestamp = Field(description="When that was.")
+    life: Word | None = Field(default=None, description="Attempt of the last eval that does not count.")
+    step: Annotated[int, Field(ge=-1, json_schema_extra=markers.INT64)] | None = Field(
+        default=None, description="Its step."
+    )
+    kept: Checkpoint | None = Field(
+        default=None, description="Stood for the best before; still kept from rotation."
+    )
 
 
 class Access(Status):
@@ -225,6 +239,19 @@ class RLHFJobStatus(Status):
         "standard error, samples, attempt. The last two stand only where they change; - is unknown. "
         "proxy=… and paired=step/prompts/mean/variance follow where the trainer reports them.",
     )
+    eval_times: Annotated[
+        tuple[Annotated[int, Field(ge=0, json_schema_extra=markers.INT64)], ...],
+        Field(max_length=READINGS_KEPT, json_schema_extra=markers.ATOMIC),
+    ] = Field(
+        default=(),
+        description="When the newest of them were first read, newest last, in seconds since 1970.",
+    )
+    evaluator: Annotated[str, Field(max_length=128)] | None = Field(
+        default=None, description="Version of the evaluator that scored the newest eval."
+    )
+    scale: Scale | None = Field(
+        default=None, description="Since when the evals can be compared; absent: all of them can."
+    )
     evals_seen: Count | None = Field(default=None, description="Evals the rule has seen.")
     evals_missed: Count | None = Field(
         default=None, description="Evals that were gone before they were read."
@@ -262,8 +289,8 @@ class RLHFJobStatus(Status):
         Annotated[tuple[NumberText, ...], Field(max_length=5, json_schema_extra=markers.ATOMIC)] | None
     ) = Field(
         default=None,
-        description="Training loss, GPU-seconds of service at that report, the last two falls of the loss per "
-        "GPU-second, and the largest one.",
+        description="Training loss, GPU-seconds of service at that report, the last two falls of the loss "
+        "per GPU-second, and the largest one.",
     )
     gang_backoff: GangBackoff | None = Field(
         default=None, description="Why it is not admitted again at once."

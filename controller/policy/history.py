@@ -2,7 +2,8 @@
 
 An eval is identified by step and attempt. What is not new, not finite, or of an older attempt changes
 nothing. When a new attempt resumes at step s, later steps of the old one leave the rule's memory (that run of
-history did not happen); a best that is already secured stays.
+history did not happen); a best that is already secured stays. Scores that cannot be compared, because the
+evaluator changed, are not: the memory begins anew (`comparable`).
 """
 
 from __future__ import annotations
@@ -13,9 +14,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from controller.names import EVALS_KEPT
-from controller.policy.jobs import Best, Desired, Direction, JobRecord, RuleRecord, ScrapeView
+from controller.policy.jobs import (
+    READINGS_KEPT,
+    Best,
+    Desired,
+    Direction,
+    JobRecord,
+    RuleRecord,
+    ScrapeView,
+)
 from controller.policy.stopping import StopRule, make_rule, rule_fingerprint
-from controller.policy.types import Attempt, EvalPoint, Verdict
+from controller.policy.types import Attempt, EvalInContext, EvalPoint, FleetNoise, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +35,20 @@ class RuleInUse:
     name: str
     params_hash: str
     direction: Direction
+    fleet_noise: FleetNoise | None = None
 
     @staticmethod
-    def of(desired: Desired) -> RuleInUse:
-        """Raises `ParamError` when the spec names no rule that exists."""
+    def of(desired: Desired, fleet_noise: FleetNoise | None = None) -> RuleInUse:
+        """The rule of a spec, shown the pool's usual noise with each eval.
+
+        Raises `ParamError` when the spec names no rule that exists.
+        """
         return RuleInUse(
             make_rule(desired.rule, desired.modifiers),
             desired.rule.name,
             rule_fingerprint(desired.rule, desired.modifiers),
             desired.direction,
+            fleet_noise,
         )
 
     def orient(self, point: EvalPoint) -> EvalPoint:
@@ -53,8 +67,23 @@ class RuleInUse:
         """The state after these points, and the verdict on the last of them."""
         verdict = None
         for point in points:
-            state, verdict = self.rule.observe(state, self.orient(point))
+            state, verdict = self.observe(state, point)
         return state, verdict
+
+    def observe(self, state: tuple[Any, ...], point: EvalPoint) -> tuple[tuple[Any, ...], Verdict]:
+        """Show the rule one eval, oriented and with what is known besides."""
+        seen = self.orient(point)
+        if self.fleet_noise is not None:
+            seen = EvalInContext.of(seen, fleet_noise=self.fleet_noise)
+        return self.rule.observe(state, seen)
+
+    def best_of(self, points: Iterable[EvalPoint]) -> Best | None:
+        """The first of the highest; None: there are no points."""
+        best: Best | None = None
+        for point in points:
+            if best is None or self.better(point.score, best.score):
+                best = Best(point.step, point.score)
+        return best
 
     def remember(self, base: tuple[Any, ...], evals: tuple[EvalPoint, ...]) -> RuleRecord:
         state, verdict = self.fold(base, evals)
@@ -75,10 +104,28 @@ def absorb(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
         if newest is not None and point.attempt > newest.attempt:
             resumed = scrape.resumed_step if point.attempt == newest_attempt else None
             record = rewind(record, use, resumed if resumed is not None else point.step - 1)
-            newest = record.evals[-1] if record.evals else None
-        if newest is None or (point.attempt >= newest.attempt and point.step > newest.step):
-            record = _append(record, use, point)
+        if _is_new(record, point):
+            record = _append(record, use, point, scrape.at)
     return record
+
+
+def newest_mark(record: JobRecord) -> tuple[Attempt, int] | None:
+    """Life and step up to which evals are known, counted or not; None: none is."""
+    if record.evals:
+        return record.evals[-1].attempt, record.evals[-1].step
+    scale = record.scale
+    return None if scale is None or not scale.life else (Attempt.parse(scale.life), scale.step)
+
+
+def _is_new(record: JobRecord, point: EvalPoint) -> bool:
+    mark = newest_mark(record)
+    if mark is None:
+        return True
+    life, step = mark
+    if record.evals:
+        return point.attempt >= life and point.step > step
+    # What the mark stands for is in no memory: a new life may begin at any step.
+    return point.attempt > life or (point.attempt == life and point.step > step)
 
 
 def ignored_steps(record: JobRecord, scrape: ScrapeView) -> tuple[int, ...]:
@@ -115,6 +162,7 @@ def rewind(record: JobRecord, use: RuleInUse, step: int) -> JobRecord:
     return replace(
         record,
         evals=kept,
+        eval_times=record.eval_times[: max(0, len(record.eval_times) - dropped)],
         evals_seen=record.evals_seen - dropped if kept or whole else 0,
         rule=use.remember(base, kept),
         best=_best_after_rewind(record, use, kept),
@@ -125,7 +173,8 @@ def restart(record: JobRecord, use: RuleInUse) -> JobRecord:
     """Forget every eval: the rule begins anew. The best stays if it is secured or retained."""
     kept: tuple[EvalPoint, ...] = ()
     best = _best_after_rewind(record, use, kept)
-    return replace(record, evals=kept, evals_seen=0, rule=use.remember(use.rule.initial(), kept), best=best)
+    rule = use.remember(use.rule.initial(), kept)
+    return replace(record, evals=kept, eval_times=(), evals_seen=0, rule=rule, best=best)
 
 
 def _same_rule(record: JobRecord, use: RuleInUse) -> JobRecord:
@@ -135,12 +184,12 @@ def _same_rule(record: JobRecord, use: RuleInUse) -> JobRecord:
     return replace(record, rule=use.remember(use.rule.initial(), record.evals))
 
 
-def _append(record: JobRecord, use: RuleInUse, point: EvalPoint) -> JobRecord:
+def _append(record: JobRecord, use: RuleInUse, point: EvalPoint, at: float) -> JobRecord:
     assert record.rule is not None  # _same_rule saw to it
-    state, verdict = use.rule.observe(record.rule.state, use.orient(point))
+    state, verdict = use.observe(record.rule.state, point)
     base, evals = record.rule.base, (*record.evals, point)
     if len(evals) > EVALS_KEPT:
-        base, _ = use.rule.observe(base, use.orient(evals[0]))
+        base, _ = use.observe(base, evals[0])
         evals = evals[1:]
     best = record.best
     if best is None or use.better(point.score, best.score):
@@ -148,6 +197,7 @@ def _append(record: JobRecord, use: RuleInUse, point: EvalPoint) -> JobRecord:
     return replace(
         record,
         evals=evals,
+        eval_times=(*record.eval_times, int(at))[-READINGS_KEPT:],
         evals_seen=record.evals_seen + 1,
         rule=replace(record.rule, base=base, state=state, verdict=verdict),
         best=best,
@@ -155,8 +205,12 @@ def _append(record: JobRecord, use: RuleInUse, point: EvalPoint) -> JobRecord:
 
 
 def _best_after_rewind(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...]) -> Best | None:
-    """The best among what is left: evals before the resume, and checkpoints already in safety."""
+    """The best among what is left: evals before the resume, and checkpoints already in safety.
+
+    Not those in safety from before the scores could be compared.
+    """
     safe = (*record.retained, record.secured) if record.secured else record.retained
+    safe = tuple(k for k in safe if record.scale is None or k.at >= record.scale.since)
     candidates = [Best(p.step, p.score) for p in kept] + [Best(k.best_step, k.score) for k in safe]
     best: Best | None = None
     for candidate in candidates:
@@ -172,10 +226,10 @@ def _count_missed(record: JobRecord, scrape: ScrapeView, attempt: Attempt) -> Jo
     """
     if scrape.evals_total is None:
         return record
-    newest = record.evals[-1] if record.evals else None
-    same_life = newest is None or newest.attempt == attempt
+    mark = newest_mark(record)
+    same_life = mark is None or mark[0] == attempt
     seen = record.evals_in_attempt if same_life and record.evals_in_attempt <= scrape.evals_total else 0
-    after = newest.step if newest is not None and same_life else -1
+    after = mark[1] if mark is not None and same_life else -1
     visible = sum(1 for p in scrape.points if p.attempt == attempt and p.step > after)
     missed = max(0, scrape.evals_total - seen - visible)
     if missed == 0 and record.evals_in_attempt == scrape.evals_total:

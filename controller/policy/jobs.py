@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from controller.policy.types import (
     EvalPoint,
+    FleetView,
     JobKey,
     JobState,
     LossTrend,
@@ -20,6 +21,8 @@ from controller.policy.types import (
     Proposal,
     Verdict,
 )
+
+READINGS_KEPT = 16  # newest evals of which the pool sees score and time
 
 
 class Direction(StrEnum):
@@ -166,7 +169,7 @@ class Observed:
     scrape: ScrapeView | None = None
     access: tuple[AccessView, ...] = ()
     run_written: RunFile | None = None  # what ConfigMap `<name>-run` says now
-    fleet: FleetView = FleetView()  # what the pool tells of the others
+    fleet: FleetView = field(default_factory=FleetView)  # what the pool tells of the others
     finalizer: bool = False  # ours is on the RLHFJob
 
 
@@ -233,8 +236,8 @@ class RuleRecord:
 class Scale:
     """Since when the evals kept can be compared with each other (`controller.policy.comparable`).
 
-    Evals up to (``life``, ``step``) were scored otherwise and count for nothing. ``kept``: the checkpoint that
-    stood for the best of them, still pinned; None: there was none.
+    Evals up to (``life``, ``step``) were scored otherwise and count for nothing. ``kept``: the checkpoint
+    that stood for the best of them, still pinned; None: there was none.
     """
 
     since: float  # s

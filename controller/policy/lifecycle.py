@@ -17,6 +17,7 @@ from dataclasses import replace
 from controller.policy import conditions as c
 from controller.policy import gangs, preempting, progress, safekeeping
 from controller.policy.adoption import adopt
+from controller.policy.comparable import begin_anew, seen_by_fleet
 from controller.policy.conditions import Conditions
 from controller.policy.draft import Draft
 from controller.policy.history import RuleInUse, absorb, ignored_steps
@@ -31,6 +32,7 @@ from controller.policy.jobs import (
     RunFile,
     RunState,
     ScrapeOutcome,
+    ScrapeView,
     SetFinalizer,
     StartWorkload,
     SuspendWorkload,
@@ -38,7 +40,7 @@ from controller.policy.jobs import (
 )
 from controller.policy.params import ParamError
 from controller.policy.resuming import answer_early, resume
-from controller.policy.service import attained
+from controller.policy.service import attained, remaining
 from controller.policy.stopping_run import carry_out_stop, judge, user_stop
 from controller.policy.types import (
     Admission,
@@ -115,6 +117,11 @@ def preempted(record: JobRecord, preemption: Preemption, now: float) -> JobRecor
     return preempting.begin(record, preemption, now)
 
 
+def marked(record: JobRecord, mark: tuple[int, ...]) -> JobRecord:
+    """The record with what the pool's queue policy asks to remember of the job."""
+    return record if record.mark == mark else replace(record, mark=mark)
+
+
 def handed(record: JobRecord, target: JobKey, now: float) -> JobRecord:
     """The stopped job's record once its GPUs were given to ``target``; the first hand-over is kept."""
     if record.decision is None or record.decision.handed_to is not None:
@@ -151,11 +158,21 @@ def held_back(record: JobRecord, desired: Desired, why: HeldBack, now: float) ->
 
 
 def job_view(
-    desired: Desired, observed: Observed, record: JobRecord, planned: Plan, *, submitted: float, priority: int
+    desired: Desired,
+    observed: Observed,
+    record: JobRecord,
+    planned: Plan,
+    *,
+    submitted: float,
+    priority: int,
+    weight: float = 1.0,
+    now: float,
 ) -> JobView | None:
-    """How the job stands before its pool; None if it does not compete for GPUs.
+    """How the job stands before its pool at ``now`` (s); None if it does not compete for GPUs.
 
-    ``submitted``: s, of the RLHFJob's creation. ``priority``: with the pool's ceiling applied.
+    ``submitted``: s, of the RLHFJob's creation. ``priority``: with the pool's ceiling applied. ``weight``:
+    its namespace's in the pool. An estimate of its running time is not in it: that takes the pool's other
+    jobs (`estimates`).
     """
     state = _standing(record, planned)
     if state is None:
@@ -177,11 +194,33 @@ def job_view(
         if planned.queue is JobState.ADMITTED
         else 0,
         nodes=admission.nodes if admission is not None else (),
-        attained=record.attained,
+        attained=attained(desired, record, now),
+        remaining=remaining(desired, record, now),
         proposal=planned.proposal,
+        since=_since(record, state, submitted),
+        progress=record.progress.share if record.progress is not None else None,
+        weight=weight,
+        loss_trend=record.loss_trend,
+        mark=record.mark,
+        waited=max(0.0, admission.at - _queued_at(record, submitted)) if admission is not None else 0.0,
         attempt=record.attempt,
         not_before=record.gang_backoff.until if record.gang_backoff is not None else None,
+        **seen_by_fleet(desired, record, judged=state is JobState.ADMITTED and desired.mode is not Mode.OFF),
     )
+
+
+def _queued_at(record: JobRecord, submitted: float) -> float:
+    return submitted if record.queued_at is None else record.queued_at
+
+
+def _since(record: JobRecord, state: JobState, submitted: float) -> float | None:
+    """Since when (s) it has waited, or has run; None: it is on its way out."""
+    if state is JobState.QUEUED:
+        return _queued_at(record, submitted)
+    admission = record.admission
+    if state is not JobState.ADMITTED or admission is None:
+        return None
+    return admission.at if admission.running_since is None else admission.running_since
 
 
 def _standing(record: JobRecord, planned: Plan) -> JobState | None:
@@ -201,7 +240,7 @@ def _accept(draft: Draft) -> RuleInUse | None:
     use = None
     if problem is None:
         try:
-            use = RuleInUse.of(draft.desired)
+            use = RuleInUse.of(draft.desired, draft.observed.fleet.noise)
         except ParamError as error:
             problem = ("InvalidStopRule", f"spec.stopRule: {error}")
     if problem is None:
@@ -340,6 +379,7 @@ def _take_evals(draft: Draft, use: RuleInUse) -> None:
             c.METRICS, False, reason, f"spec.metrics: no eval of {metric!r} is exported; names seen: {names}"
         )
         return
+    _begin_anew(draft, use, scrape)
     draft.record = absorb(draft.record, use, scrape)
     notes = [scrape.message] if scrape.message else []
     if ignored := ignored_steps(draft.record, scrape):
@@ -348,6 +388,27 @@ def _take_evals(draft: Draft, use: RuleInUse) -> None:
     draft.conditions.set(
         c.METRICS, True, "Scraped", "; ".join([f"evals of {metric!r} are being read", *notes])
     )
+
+
+def _begin_anew(draft: Draft, use: RuleInUse, scrape: ScrapeView) -> None:
+    """Forget evals that cannot be compared with those to come, and say so."""
+    before, fall = draft.record, draft.observed.fleet.fall
+    draft.record = after = begin_anew(before, use, scrape, fall)
+    if after.evals == before.evals or not before.evals:
+        return
+    if after.evaluator != before.evaluator:
+        why = f"the evaluator changed from {before.evaluator!r} to {after.evaluator!r}"
+    else:
+        assert fall is not None
+        why = f"{fall.fell} of {fall.of} jobs of the pool fell at the same moment"
+    last = before.evals[len(before.evals) - len(after.evals) - 1].step
+    message = f"{why}: evals up to step {last} are not compared with later ones, the rule begins anew"
+    if after.scale is not None and after.scale.kept is not None:
+        message += f"; the checkpoint of step {after.scale.kept.step}, best until then, stays pinned"
+    draft.event("BeganAnew", message, warning=True)
+    draft.conditions.set(c.DECLINING, False, "BeganAnew", message)
+    if draft.record.decision is None:
+        draft.conditions.drop(c.TERMINATION)
 
 
 def _preempt(draft: Draft, use: RuleInUse | None) -> Plan:

@@ -25,6 +25,7 @@ from controller.policy.jobs import (
     Preempting,
     RuleRecord,
     RunProgress,
+    Scale,
 )
 from controller.policy.types import Attempt, EvalPoint, LossTrend, Paired, Verb, Verdict
 
@@ -136,6 +137,7 @@ def test_every_field_of_the_record_makes_a_difference() -> None:
     full = dataclasses.replace(full, gang_backoff=GangBackoff(2, 1e9), mark=(0, 1, 7), preemptions=1)
     full = dataclasses.replace(full, progress=RunProgress(10, 100, 60.0), queued_at=1e9, lost=5.0)
     full = dataclasses.replace(full, loss_trend=LossTrend(1.5, 60.0))
+    full = dataclasses.replace(full, eval_times=(5,), evaluator="v2", scale=Scale(1e9))
     before = status(full, DESIRED, 0.0)
     for f in dataclasses.fields(JobRecord):
         default = getattr(JobRecord(), f.name)
@@ -205,7 +207,7 @@ def _silent(r: JobRecord) -> JobRecord:
 
 def test_a_rule_state_that_is_too_long_is_refused_by_name() -> None:
     long = RuleRecord("mine", 1, "h", (), tuple(range(500)))
-    with pytest.raises(ValueError, match=r"state of rule mine is \d+ characters of JSON, a status holds 900"):
+    with pytest.raises(ValueError, match=r"state of rule mine is \d+ characters of JSON, a status holds 1200"):
         status(JobRecord(rule=long), DESIRED, 0.0)
 
 

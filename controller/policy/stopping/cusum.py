@@ -53,7 +53,7 @@ class Cusum:
         first = point.score if first is None else first
         score = windows.single(point.score - first)
         spread = noise.observe(spread, point)
-        known = noise.estimate(spread, p.usual_noise, p.usual_noise_weight)
+        known = noise.estimate(spread, p.usual_noise, p.usual_noise_weight, point.fleet_noise)
         counted = best is not None and known is not None
         if best is not None and known is not None:
             total = max(0.0, total + (best - score) / known.sigma - p.allowance)

@@ -62,7 +62,9 @@ class Drawdown:
         first, packed, peak, spread = state
         first = point.score if first is None else first
         spread = noise.observe(spread, point)
-        known = noise.estimate(spread, self.params.usual_noise, self.params.usual_noise_weight)
+        known = noise.estimate(
+            spread, self.params.usual_noise, self.params.usual_noise_weight, point.fleet_noise
+        )
         limit = math.inf
         if known is not None:
             z = noise.widen(self.params.sigmas, known.freedom)

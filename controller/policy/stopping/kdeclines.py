@@ -63,7 +63,9 @@ class KDeclines:
             return self._count(state, point.score, self._min_delta)
         *memory, spread = state
         spread = noise.observe(spread, point)
-        known = noise.estimate(spread, self.params.usual_noise, self.params.usual_noise_weight)
+        known = noise.estimate(
+            spread, self.params.usual_noise, self.params.usual_noise_weight, point.fleet_noise
+        )
         floor = math.inf
         if known is not None:
             z = noise.widen(self.params.min_delta_sigmas, known.freedom)

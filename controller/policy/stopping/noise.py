@@ -2,9 +2,10 @@
 
 Three sources, in this order. The trainer's own standard error, where it reports one. Else the trajectory:
 second differences d_i = x_i - 2 x_{i-1} + x_{i-2} cancel a level and a straight trend, and for independent
-Gaussian noise E|d| = sigma * sqrt(6) * sqrt(2 / pi), so the mean of |d| estimates sigma, and is shrunk to
-the fleet's usual noise where the user gives one. The mean of |d| is used, each capped at four times the
-mean so far, because it is 1.7 times as precise as their median (in variance) and the cap keeps a jump out.
+Gaussian noise E|d| = sigma * sqrt(6) * sqrt(2 / pi), so the mean of |d| estimates sigma. It is shrunk to the
+fleet's usual noise, as the user gives it or as the pool has learned it from its runs. The mean of |d| is
+used, each capped at four times the mean so far, because it is 1.7 times as precise as their median (in
+variance) and the cap keeps a jump out.
 
 An estimate from few evals is imprecise, and a threshold of z standard deviations is passed too often.
 `widen` raises the threshold as Student's t with the estimate's degrees of freedom would.
@@ -13,10 +14,11 @@ An estimate from few evals is imprecise, and a threshold of z standard deviation
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from controller.policy.params import param
-from controller.policy.types import EvalPoint
+from controller.policy.types import EvalPoint, FleetNoise
 
 NoiseState = tuple[
     Any, ...
@@ -26,6 +28,7 @@ FROM_MEAN = math.sqrt(math.pi / 2.0 / 6.0)  # sigma / E|d|
 CAP = 4.0  # times the mean |d| so far that one second difference may count
 CAP_FROM = 4  # second differences after which the cap holds
 FREEDOM_PER_DIFFERENCE = 0.48  # measured: degrees of freedom per second difference of independent noise
+MOST_FREEDOM = 1000.0  # that a number which is as good as known is written with
 LEAST_FREEDOM = 3.0  # below it a threshold would have to be raised beyond all use
 
 
@@ -78,12 +81,17 @@ def observe(state: NoiseState, point: EvalPoint) -> NoiseState:
     return (score, last, differences, mean, reports, square)
 
 
-def estimate(state: NoiseState, usual: float, weight: float) -> Noise | None:
+def estimate(
+    state: NoiseState, usual: float, weight: float, learned: FleetNoise | None = None
+) -> Noise | None:
     """The noise of one eval; None: too few evals to say, or no noise at all seen.
 
-    ``usual``, ``weight``: the fleet's standard deviation (0: unknown) and its degrees of freedom.
+    ``usual``, ``weight``: the fleet's standard deviation (0: unknown) and its degrees of freedom, as the user
+    gives them; where they are unknown, as the pool has ``learned`` them from its runs (`fleet_noise`).
     """
     _, _, differences, mean, reports, square = state
+    if usual <= 0.0 and learned is not None:
+        usual, weight = learned
     if reports:
         return Noise(math.sqrt(square), math.inf)
     freedom = differences * FREEDOM_PER_DIFFERENCE
@@ -94,6 +102,15 @@ def estimate(state: NoiseState, usual: float, weight: float) -> Noise | None:
     if freedom < LEAST_FREEDOM or variance <= 0.0:
         return None
     return Noise(math.sqrt(variance), freedom)
+
+
+def own(points: Iterable[EvalPoint]) -> FleetNoise | None:
+    """What a run shows of its noise by itself: what its pool learns from. None: too few evals to say."""
+    state = initial()
+    for point in points:
+        state = observe(state, point)
+    found = estimate(state, 0.0, 1.0)
+    return None if found is None else FleetNoise(found.sigma, min(found.freedom, MOST_FREEDOM))
 
 
 def widen(threshold: float, freedom: float) -> float:

@@ -60,7 +60,7 @@ class Scan:
         seen, spread = state
         seen, fall = windows.observe(seen, point.score, p.window)
         spread = noise.observe(spread, point)
-        known = noise.estimate(spread, p.usual_noise, p.usual_noise_weight)
+        known = noise.estimate(spread, p.usual_noise, p.usual_noise_weight, point.fleet_noise)
         if fall == -math.inf or known is None:
             reason = "TooFewEvals" if fall == -math.inf else "NoiseUnknown"
             return (seen, spread), Verdict(Verb.CONTINUE, reason, 0.0, p.threshold)

@@ -1,0 +1,106 @@
+"""Which of a run's evals may be compared with each other: those of one evaluator.
+
+Another evaluator scores on another scale, and the first eval under it says nothing about the run. So the
+memory begins anew there: the rule, the best, the evals kept. Two signs of it. The trainer exports the
+evaluator's version (`rlhf_evaluator_info`) and it changes. Or the pool says that many jobs fell at the same
+moment (`fleet_falls`), which is how an evaluator looks that changed without a word.
+
+Nothing is lost by it: the checkpoint that stood for the best so far stays pinned beside the new best one, for
+it may still be the better of the two. A real decline goes on, and is found again among the evals since.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from controller.policy.history import RuleInUse, newest_mark
+from controller.policy.jobs import Desired, Direction, JobRecord, Operation, Scale, ScrapeView
+from controller.policy.stopping import noise
+from controller.policy.types import Attempt, EvalPoint, Reading, SharedFall
+
+
+def begin_anew(record: JobRecord, use: RuleInUse, scrape: ScrapeView, fall: SharedFall | None) -> JobRecord:
+    """The record without evals that cannot be compared with what comes now; the same one if all can be.
+
+    To be asked before the scrape's evals are taken in (`history.absorb`).
+    """
+    record = _other_evaluator(record, use, scrape)
+    return record if fall is None else _other_side(record, use, fall)
+
+
+def seen_by_fleet(desired: Desired, record: JobRecord, *, judged: bool) -> dict[str, Any]:
+    """The fields of a `JobView` by which the pool compares runs with each other.
+
+    ``judged``: the run goes on and its rule looks at it; else the pool learns nothing of its scores.
+    """
+    verdict = record.rule.verdict if record.rule is not None else None
+    if not judged:
+        return {"metric": desired.metric}
+    return {
+        "metric": desired.metric,
+        "evaluator": record.evaluator or None,
+        "evidence": verdict.e_value if verdict is not None else None,
+        "noise": noise.own(record.evals),
+        "readings": _readings(record, desired.direction),
+    }
+
+
+def _readings(record: JobRecord, direction: Direction) -> tuple[Reading, ...]:
+    evals = record.evals[len(record.evals) - len(record.eval_times) :]
+    sign = 1.0 if direction is Direction.MAXIMIZE else -1.0
+    return tuple(Reading(float(at), sign * p.score) for at, p in zip(record.eval_times, evals, strict=True))
+
+
+def _other_evaluator(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
+    version = scrape.evaluator
+    if version is None or version == record.evaluator:
+        return record
+    mark = newest_mark(record)
+    if not record.evaluator or mark is None:
+        return replace(record, evaluator=version)  # the first that is known: nothing speaks against the evals
+    # Evals that came with the news are doubtful: the old evaluator may have made them before it was replaced.
+    # Those of a new process are not: it was started with the new one.
+    life, step = mark
+    shown = (p.step for p in scrape.points if p.attempt == life)
+    record = _cut(record, use, (), life, max((step, *shown)), scrape.at)
+    return replace(record, evaluator=version)
+
+
+def _other_side(record: JobRecord, use: RuleInUse, fall: SharedFall) -> JobRecord:
+    scale = record.scale
+    if not record.evals or (scale is not None and scale.since >= fall.before):
+        return record
+    since = sum(1 for at in record.eval_times if at >= fall.before)
+    if since == len(record.evals):
+        # Noted all the same: later the times of the oldest are no longer known.
+        return replace(record, scale=replace(scale or Scale(0.0), since=fall.before))
+    kept = record.evals[len(record.evals) - since :]
+    last = record.evals[-since - 1] if since else record.evals[-1]
+    return _cut(record, use, kept, last.attempt, last.step, fall.before)
+
+
+def _cut(
+    record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...], life: Attempt, step: int, since: float
+) -> JobRecord:
+    """Only ``kept`` counts from now on; what is not after (``life``, ``step``) was scored otherwise."""
+    rule = use.remember(use.rule.initial(), kept)
+    best = use.best_of(kept)
+    secured, before = record.secured, record.scale.kept if record.scale is not None else None
+    if secured is not None and not any(p.step == secured.best_step for p in kept):
+        # No longer "the" secured one, so that the next one is pinned beside it and not in its place.
+        secured, before = None, secured
+    waited = record.access
+    if waited is not None and waited.operation is Operation.SECURE:
+        waited = None  # it is about the best on the old scale
+    return replace(
+        record,
+        evals=kept,
+        eval_times=record.eval_times[len(record.eval_times) - len(kept) :],
+        evals_seen=len(kept),
+        rule=rule,
+        best=best,
+        secured=secured,
+        access=waited,
+        scale=Scale(since, str(life), step, before),
+    )
