@@ -13,6 +13,8 @@ GPU_RESOURCE = "nvidia.com/gpu"
 POOL_TAINT = f"{GROUP}/pool"
 # `schedulerName` of RLHF pods: a kube-scheduler process of their own, the one that asks the extender.
 SCHEDULER_NAME = "evalstop-scheduler"
+# PriorityClass of the pods of RLHF runs (deploy/manifests/priorityclass.yaml): they evict nobody.
+PRIORITY_CLASS = "evalstop-rlhf"
 # Kueue's label that names the queue of a workload.
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
@@ -20,6 +22,7 @@ QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 LABEL_JOB = f"{GROUP}/job"
 LABEL_COMPONENT = f"{GROUP}/component"  # workload | run | access
 LABEL_OPERATION = f"{GROUP}/operation"  # access Jobs: secure | retain | restore | list
+LABEL_POOL = POOL_TAINT  # on pods: the pool whose GPUs they were admitted to
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGED_BY = "evalstop"
 

@@ -57,6 +57,7 @@ PODS = Resource("", "v1", "pods", "Pod", selector=names.LABEL_JOB)
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap", selector=names.LABEL_JOB)
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 EVENTS = Resource("", "v1", "events", "Event")
 
 # What the operator keeps a copy of, in the order in which it is first listed: nodes and pods before the

@@ -5,8 +5,6 @@ dicts as the API server sends them.
 """
 
 from controller.workloads.child import (
-    Problem,
-    ProblemError,
     build_child,
     owner_reference,
     ref_problem,
@@ -16,15 +14,18 @@ from controller.workloads.child import (
 from controller.workloads.dryrun import server_problem
 from controller.workloads.kinds import JOB, KINDS, Kind, find, kind_of, supported
 from controller.workloads.pods import controller_of, gpus, owned, owned_pods, pod_view
+from controller.workloads.problems import Problem, ProblemError
 from controller.workloads.running import (
     pool_toleration,
     queue_problem,
+    restart_patch,
     start_patch,
     start_problem,
     strip_queue_patch,
     suspend_patch,
     view,
 )
+from controller.workloads.scheduling import Scheduling, priority_class_of
 
 __all__ = [
     "JOB",
@@ -32,6 +33,7 @@ __all__ = [
     "Kind",
     "Problem",
     "ProblemError",
+    "Scheduling",
     "build_child",
     "controller_of",
     "find",
@@ -42,8 +44,10 @@ __all__ = [
     "owner_reference",
     "pod_view",
     "pool_toleration",
+    "priority_class_of",
     "queue_problem",
     "ref_problem",
+    "restart_patch",
     "run_configmap",
     "server_problem",
     "start_patch",

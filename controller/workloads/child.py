@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from controller import names
 from controller.workloads.kinds import Kind, Object, dotted, find, get, supported
 from controller.workloads.pods import gpus
+from controller.workloads.problems import Problem, ProblemError
+from controller.workloads.scheduling import (
+    Scheduling,
+    ref_scheduling_problem,
+    set_scheduling,
+    template_scheduling_problem,
+)
 
 TEMPLATE = "spec.workload.template"
-
-
-class Problem(NamedTuple):
-    """Why a workload cannot be used: a CamelCase reason, and a sentence naming field, value and remedy."""
-
-    reason: str
-    message: str
-
-
-class ProblemError(ValueError):
-    """A `Problem` as an exception, for callers that have no use for a partial answer."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.message)
-        self.problem = problem
+NO_SCHEDULING = Scheduling()
 
 
 def run_configmap(name: str) -> str:
@@ -33,11 +26,15 @@ def run_configmap(name: str) -> str:
     return f"{name}{names.RUN_CONFIGMAP_SUFFIX}"
 
 
-def build_child(rlhfjob: Object, configmap: str | None = None) -> dict[str, Any]:
-    """The child workload of an RLHFJob: its template, suspended, owned, labelled, with the run volume.
+def build_child(
+    rlhfjob: Object, scheduling: Scheduling = NO_SCHEDULING, configmap: str | None = None
+) -> dict[str, Any]:
+    """The child workload of an RLHFJob: its template, suspended, owned, labelled, with the run volume, and
+    with its pool's scheduler and priority class.
 
     Args:
         rlhfjob: the resource, with ``metadata.uid`` and ``spec.workload.template``.
+        scheduling: what its pool asks for.
         configmap: name of its run ConfigMap; by default `run_configmap` of its name.
 
     Returns:
@@ -46,7 +43,7 @@ def build_child(rlhfjob: Object, configmap: str | None = None) -> dict[str, Any]
     Raises:
         ProblemError: `template_problem` has something to say.
     """
-    problem = template_problem(rlhfjob)
+    problem = template_problem(rlhfjob, scheduling)
     if problem is not None:
         raise ProblemError(problem)
     metadata = rlhfjob["metadata"]
@@ -61,11 +58,13 @@ def build_child(rlhfjob: Object, configmap: str | None = None) -> dict[str, Any]
     template = _dict_at(child, kind.pod_template)
     pod_labels = _dict_at(template, ("metadata", "labels"))
     pod_labels.update(_labels(metadata["name"]))
-    _inject(_dict_at(template, ("spec",)), configmap or run_configmap(metadata["name"]))
+    pod = _dict_at(template, ("spec",))
+    _inject(pod, configmap or run_configmap(metadata["name"]))
+    set_scheduling(pod, scheduling)
     return child
 
 
-def template_problem(rlhfjob: Object) -> Problem | None:
+def template_problem(rlhfjob: Object, scheduling: Scheduling = NO_SCHEDULING) -> Problem | None:
     """What the operator itself can tell to be wrong with a template; a dry run tells the rest."""
     spec = rlhfjob.get("spec") or {}
     template = get(spec, ("workload", "template")) or {}
@@ -79,11 +78,17 @@ def template_problem(rlhfjob: Object) -> Problem | None:
         _gang_problem(kind, template, spec.get("gang") or {}, TEMPLATE)
         or _pod_problem(kind, template, spec, TEMPLATE)
         or _reserved_problem(kind, template, TEMPLATE)
+        or template_scheduling_problem(kind, template, scheduling, TEMPLATE)
     )
 
 
-def ref_problem(rlhfjob: Object, workload: Object | None) -> Problem | None:
-    """What is wrong with a workload that is referred to: it must carry labels and run volume itself."""
+def ref_problem(
+    rlhfjob: Object, workload: Object | None, scheduling: Scheduling = NO_SCHEDULING
+) -> Problem | None:
+    """What is wrong with a workload that is referred to.
+
+    It must carry labels, run volume, and its pool's scheduler and a priority class itself.
+    """
     spec, metadata = rlhfjob.get("spec") or {}, rlhfjob["metadata"]
     ref = get(spec, ("workload", "ref")) or {}
     kind = find(ref.get("apiVersion", ""), ref.get("kind", ""))
@@ -117,8 +122,10 @@ def ref_problem(rlhfjob: Object, workload: Object | None) -> Problem | None:
             f"{where}: no container mounts a volume of ConfigMap {configmap!r}; expected it at "
             f"{names.RUN_DIR} (the trainer is told there what to resume from)",
         )
-    return _gang_problem(kind, workload, spec.get("gang") or {}, where) or _pod_problem(
-        kind, workload, spec, where
+    return (
+        ref_scheduling_problem(kind, workload, scheduling, where)
+        or _gang_problem(kind, workload, spec.get("gang") or {}, where)
+        or _pod_problem(kind, workload, spec, where)
     )
 
 

@@ -6,7 +6,8 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from controller.workloads.child import TEMPLATE, Problem
+from controller.workloads.child import TEMPLATE
+from controller.workloads.problems import Problem
 from controller.workloads.running import queue_problem
 
 MESSAGE_LIMIT = 1000  # characters of the server's answer

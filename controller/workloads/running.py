@@ -59,6 +59,7 @@ def start_patch(
     attempt: int,
     node_selector: Mapping[str, str],
     tolerations: Sequence[Object] = (),
+    labels: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """One merge patch that places and starts a suspended workload.
 
@@ -67,6 +68,7 @@ def start_patch(
         attempt: the number written into the pods' admission annotation.
         node_selector: the pool's. What an earlier admission put there is taken out first.
         tolerations: of the pool, by default that of its taint.
+        labels: for the pods.
 
     Applying it again changes nothing.
     """
@@ -92,7 +94,10 @@ def start_patch(
     change = nested(
         kind.pod_template,
         {
-            "metadata": {"annotations": {names.ANNOTATION_ADMISSION: str(attempt)}},
+            "metadata": {
+                "labels": dict(labels or {}),
+                "annotations": {names.ANNOTATION_ADMISSION: str(attempt)},
+            },
             "spec": {"nodeSelector": selector, "tolerations": [*own, *added]},
         },
     )
@@ -101,6 +106,18 @@ def start_patch(
         "annotations": {ANNOTATION_PLACEMENT: placement, names.ANNOTATION_ATTEMPT: str(attempt)},
     }
     return _merged(change, nested(kind.suspend, False))
+
+
+def restart_patch(workload: Object) -> dict[str, Any] | None:
+    """A merge patch of the status that forgets when a suspended workload last started; None: it never did.
+
+    Kubernetes before 1.36 lets the pod template of a suspended Job change only while it has no start time,
+    and its controller does not take it away when it suspends one. Ours to take away then, as Kueue does: the
+    controller sets it anew at the next start.
+    """
+    if get(workload, ("status", "startTime")) is None:
+        return None
+    return {"metadata": {"uid": workload["metadata"]["uid"]}, "status": {"startTime": None}}
 
 
 def suspend_patch(workload: Object) -> dict[str, Any]:
