@@ -1,0 +1,20 @@
+"""What is wrong with a workload, in words."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Problem(NamedTuple):
+    """Why a workload cannot be used: a CamelCase reason, and a sentence naming field, value and remedy."""
+
+    reason: str
+    message: str
+
+
+class ProblemError(ValueError):
+    """A `Problem` as an exception, for callers that have no use for a partial answer."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem

@@ -1,0 +1,86 @@
+"""Which scheduler places a child's pods, and with which priority: set when it is made, fixed from then on.
+
+A Job's pod template may change while the Job is suspended, but never in these two fields. So a workload that
+is referred to must have them already.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from controller import names
+from controller.workloads.kinds import Kind, Object, dotted, get
+from controller.workloads.problems import Problem
+
+
+class Scheduling(NamedTuple):
+    """What a pool asks of its jobs' pods; "" asks for nothing."""
+
+    scheduler: str = ""
+    priority_class: str = ""
+
+
+def set_scheduling(pod: dict[str, Any], wanted: Scheduling) -> None:
+    """Put a pool's scheduler and priority class into a pod spec; a class that the user chose stays."""
+    if wanted.scheduler:
+        pod["schedulerName"] = wanted.scheduler
+    if wanted.priority_class and not pod.get("priorityClassName"):
+        pod["priorityClassName"] = wanted.priority_class
+
+
+def template_scheduling_problem(
+    kind: Kind, workload: Object, wanted: Scheduling, where: str
+) -> Problem | None:
+    """What a template has in the way of its pool's scheduling.
+
+    Admission refuses a pod whose ``priority`` or ``preemptionPolicy`` differs from its class's, and it does
+    so when the Job's controller makes the pod, where no user looks: better said here.
+    """
+    pod = get(workload, (*kind.pod_template, "spec")) or {}
+    path = f"{where}.{dotted(kind.pod_template)}.spec"
+    named = pod.get("schedulerName")
+    if wanted.scheduler and named not in (None, "", wanted.scheduler):
+        return Problem(
+            "SchedulerMismatch",
+            f"{path}.schedulerName: {named!r}, expected {wanted.scheduler!r} as in the GPUPool's "
+            "spec.schedulerName, or nothing",
+        )
+    if not wanted.priority_class or pod.get("priorityClassName"):
+        return None
+    shipped = wanted.priority_class == names.PRIORITY_CLASS
+    for field, same in (("preemptionPolicy", "Never" if shipped else None), ("priority", None)):
+        value = pod.get(field)
+        if value is not None and value != same:
+            return Problem(
+                "PriorityMismatch",
+                f"{path}.{field}: {value!r}, leave it out: that of PriorityClass {wanted.priority_class!r} "
+                "goes, or choose another class by priorityClassName",
+            )
+    return None
+
+
+def ref_scheduling_problem(kind: Kind, workload: Object, wanted: Scheduling, where: str) -> Problem | None:
+    """What a workload that is referred to lacks of its pool's scheduling."""
+    pod = get(workload, (*kind.pod_template, "spec")) or {}
+    path = f"{where}: {dotted(kind.pod_template)}.spec"
+    named = pod.get("schedulerName") or "default-scheduler"
+    if wanted.scheduler and named != wanted.scheduler:
+        return Problem(
+            "SchedulerMissing",
+            f"{path}.schedulerName is {named!r}, expected {wanted.scheduler!r} as in the GPUPool's "
+            "spec.schedulerName: it can never change, so make the workload anew with it",
+        )
+    if wanted.priority_class and not pod.get("priorityClassName"):
+        return Problem(
+            "PriorityClassMissing",
+            f"{path}.priorityClassName is not set, expected {wanted.priority_class!r} as in the GPUPool's "
+            "spec.priorityClassName, or a class of your own: it can never change, so make the workload anew "
+            "with it",
+        )
+    return None
+
+
+def priority_class_of(kind: Kind, workload: Object, wanted: Scheduling) -> str:
+    """Name of the PriorityClass that a child's pods will have; "": none."""
+    pod = get(workload, (*kind.pod_template, "spec")) or {}
+    return str(pod.get("priorityClassName") or wanted.priority_class)
