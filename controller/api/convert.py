@@ -7,25 +7,27 @@ and what would be right.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
 from controller.api import values
-from controller.api.gpupool import GPUPool
+from controller.api.gpupool import GANG_TIMEOUT_SECONDS, PREEMPT_GRACE_SECONDS, GPUPool
 from controller.api.record import StatusError, record, size, status
 from controller.api.rlhfjob import RLHFJob, RLHFJobSpec
+from controller.policy.handbacks import HandBack
 from controller.policy.jobs import Desired, ResumeRequest, RunState
 from controller.policy.params import ParamError
-from controller.policy.queueing import make_policy
+from controller.policy.queueing import MAX_WAIT, Srtf, make_policy
 from controller.policy.stopping import MODIFIERS, make_rule
-from controller.policy.types import Hold, Mode, PolicySpec, StopLimits, cap_mode
+from controller.policy.types import Delegate, Hold, Mode, PolicySpec, StopLimits, cap_mode
 
 __all__ = [
     "StatusError",
     "desired",
+    "hand_backs",
     "holds",
     "parse_job",
     "parse_pool",
@@ -33,6 +35,7 @@ __all__ = [
     "record",
     "size",
     "status",
+    "stored_hand_backs",
     "stored_holds",
 ]
 
@@ -54,16 +57,22 @@ def parse_pool(obj: Mapping[str, Any]) -> GPUPool | Problem:
     try:
         pool = GPUPool.model_validate({k: v for k, v in obj.items() if k != "status"})
         make_policy(policy(pool))
-        return pool
     except ValidationError as error:
         return ("InvalidSpec", _explain(error))
     except ParamError as error:
         return ("InvalidSpec", f"spec.queuePolicy.{error}")
+    if pool.spec.delegate is Delegate.KUEUE:
+        return (
+            "DelegateNotAvailable",
+            "spec.delegate: Kueue is not available in this version, expected Builtin or None",
+        )
+    return pool
 
 
 def policy(pool: GPUPool) -> PolicySpec:
-    """The pool's queue policy in the brain's words."""
-    return pool.spec.queue_policy.chosen()
+    """The pool's queue policy in the brain's words, with the bound on waits that every policy takes."""
+    chosen = pool.spec.queue_policy.chosen()
+    return PolicySpec(chosen.name, {**chosen.params, MAX_WAIT: float(pool.spec.max_wait_seconds)})
 
 
 def stop_limits(pool: GPUPool) -> StopLimits:
@@ -72,11 +81,12 @@ def stop_limits(pool: GPUPool) -> StopLimits:
     return StopLimits(limits.per_hour, limits.breaker_percent)
 
 
-def desired(obj: Mapping[str, Any], pool: GPUPool | None) -> Desired:
+def desired(obj: Mapping[str, Any], found: GPUPool | Problem | None) -> Desired:
     """What an RLHFJob asks for, within what its pool allows.
 
     Args:
-        obj: the RLHFJob as the API server gives it. pool: the one it names; None: there is none.
+        obj: the RLHFJob as the API server gives it.
+        found: the pool it names, or what is wrong with that; None: there is none.
 
     Never raises for what users wrote: see `Desired.problem`.
     """
@@ -87,6 +97,7 @@ def desired(obj: Mapping[str, Any], pool: GPUPool | None) -> Desired:
         "generation": metadata.get("generation", 0),
         "deleting": metadata.get("deletionTimestamp") is not None,
     }
+    pool = found if isinstance(found, GPUPool) else None
     job = parse_job(obj)
     if not isinstance(job, RLHFJob):
         return Desired(
@@ -102,7 +113,7 @@ def desired(obj: Mapping[str, Any], pool: GPUPool | None) -> Desired:
     except ParamError as error:
         problem = ("InvalidStopRule", _explain_param(error))
     ref = spec.workload.ref
-    problem = problem or _retention_problem(spec) or _pool_problem(job, pool)
+    problem = problem or _retention_problem(spec) or _pool_problem(job, found) or _policy_problem(spec, pool)
     return Desired(
         **identity,
         metric=spec.primary.name,
@@ -118,7 +129,12 @@ def desired(obj: Mapping[str, Any], pool: GPUPool | None) -> Desired:
         if spec.resume is None
         else ResumeRequest(spec.resume.id, spec.resume.from_, spec.resume.step),
         workload_ref="" if ref is None else f"{ref.api_version} {ref.kind} {ref.name}",
+        preempt_grace=float(PREEMPT_GRACE_SECONDS if pool is None else pool.spec.preemption.grace_seconds),
+        expected_seconds=None
+        if spec.expected_duration_seconds is None
+        else float(spec.expected_duration_seconds),
         problem=problem,
+        gang_timeout=float(GANG_TIMEOUT_SECONDS if pool is None else pool.spec.gang_timeout_seconds),
     )
 
 
@@ -130,7 +146,13 @@ def holds(pool_status: Mapping[str, Any] | None) -> tuple[Hold, ...]:
     """
     try:
         return tuple(
-            Hold(h["source"], h["target"], tuple(h["nodes"]), values.seconds(h["expires"]))
+            Hold(
+                h["source"],
+                h["target"],
+                tuple(h["nodes"]),
+                values.seconds(h["expires"]),
+                h.get("admission", 0),
+            )
             for h in (pool_status or {}).get("holds") or ()
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -145,15 +167,60 @@ def stored_holds(found: tuple[Hold, ...]) -> list[dict[str, Any]]:
             "target": h.target,
             "nodes": list(h.nodes),
             "expires": values.timestamp(h.expires),
+            "admission": h.admission,
         }
         for h in found
     ]
 
 
-def _pool_problem(job: RLHFJob, pool: GPUPool | None) -> Problem | None:
+_HAND_BACK_TIMES = {
+    "decided": "decidedTime",
+    "secured": "securedTime",
+    "suspended": "suspendedTime",
+    "pods_gone": "podsGoneTime",
+    "running": "runningTime",
+}
+
+
+def hand_backs(pool_status: Mapping[str, Any] | None) -> tuple[HandBack, ...]:
+    """The hand-backs in a GPUPool's status.
+
+    Raises:
+        StatusError: one does not read back.
+    """
+    try:
+        return tuple(_hand_back(h) for h in (pool_status or {}).get("lastHandBacks") or ())
+    except (KeyError, TypeError, ValueError) as error:
+        raise StatusError(f"status.lastHandBacks: {error}") from error
+
+
+def _hand_back(stored: Mapping[str, Any]) -> HandBack:
+    at = {name: values.seconds(stored[key]) for name, key in _HAND_BACK_TIMES.items() if key in stored}
+    decided = at.pop("decided")
+    return HandBack(
+        stored["source"], stored["by"], stored["gpus"], decided, target=stored.get("target"), **at
+    )
+
+
+def stored_hand_backs(found: Iterable[HandBack]) -> list[dict[str, Any]]:
+    """The inverse of `hand_backs`."""
+    stored = []
+    for h in found:
+        times = {key: getattr(h, name) for name, key in _HAND_BACK_TIMES.items()}
+        one: dict[str, Any] = {"source": h.source, "by": h.by, "gpus": h.gpus}
+        one.update({key: values.timestamp(at) for key, at in times.items() if at is not None})
+        if h.target is not None:
+            one["target"] = h.target
+        stored.append(one)
+    return stored
+
+
+def _pool_problem(job: RLHFJob, pool: GPUPool | Problem | None) -> Problem | None:
     spec, namespace = job.spec, job.metadata.namespace
     if pool is None:
         return ("PoolNotFound", f"spec.pool: there is no GPUPool {spec.pool!r}")
+    if isinstance(pool, tuple):
+        return ("PoolNotUsable", f"spec.pool: GPUPool {spec.pool!r} admits nobody: {pool[1]}")
     ceiling = pool.ceiling(namespace)
     if ceiling is None:
         allowed = ", ".join(entry.name for entry in pool.spec.allowed_namespaces[:8])
@@ -168,6 +235,17 @@ def _pool_problem(job: RLHFJob, pool: GPUPool | None) -> Problem | None:
             f"{namespace!r}, at most {ceiling}",
         )
     return None
+
+
+def _policy_problem(spec: RLHFJobSpec, pool: GPUPool | None) -> Problem | None:
+    """The one input of a queue policy that nobody but the user has."""
+    if pool is None or policy(pool).name != Srtf.name or spec.expected_duration_seconds is not None:
+        return None
+    return (
+        "DurationMissing",
+        f"spec.expectedDurationSeconds: not set, and GPUPool {spec.pool!r} queues by {Srtf.name}, which goes by "
+        "it: state how many seconds the run is expected to take, or use a pool with srtfEst, which estimates it",
+    )
 
 
 def _retention_problem(spec: RLHFJobSpec) -> Problem | None:

@@ -6,24 +6,27 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from controller import names
 from controller.api import markers, rules
-from controller.api.base import Count, DnsLabel, JobKeyText, Spec, Status, Timestamp
+from controller.api.base import Count, DnsLabel, JobKeyText, Spec, Status, Timestamp, Word
 from controller.api.status import CONDITIONS
+from controller.policy.handbacks import KEPT as HAND_BACKS_KEPT
+from controller.policy.holds import HOLDS_MAX
 from controller.policy.queueing import POLICIES
-from controller.policy.types import Mode
+from controller.policy.types import Delegate, Mode
 
-# Of all queue policies, those whose every input the operator has. The others need estimates, loss trends or
-# marks of their own, which so far only the simulator gives them; a pool must not offer what it cannot do.
-OPERATED = ("fifo",)
 EVERY_NAMESPACE = "*"
 HOLD_SECONDS = 300
+GANG_TIMEOUT_SECONDS = 300
+MAX_WAIT_SECONDS = 7 * 86400
+PREEMPT_GRACE_SECONDS = 300
 _LABEL_KEY = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 _LABEL_VALUE = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 
 if TYPE_CHECKING:
     QueuePolicy = rules.Union
 else:
-    QueuePolicy = rules.union_of("QueuePolicy", "queuePolicy", {name: POLICIES[name] for name in OPERATED})
+    QueuePolicy = rules.union_of("QueuePolicy", "queuePolicy", POLICIES)
 
 
 class NodeLabel(Spec):
@@ -45,6 +48,10 @@ class AllowedNamespace(Spec):
     max_priority: Annotated[
         int, Field(strict=True, ge=-1_000_000, le=1_000_000, json_schema_extra=markers.INT32)
     ] = Field(default=0, description="Highest priority that an RLHFJob of the namespace may have.")
+    weight: Annotated[int, Field(strict=True, ge=1, le=10_000, json_schema_extra=markers.INT32)] = Field(
+        default=1,
+        description="Share of the pool that each such namespace is due under fairShare, relative to others.",
+    )
 
 
 class StopLimits(Spec):
@@ -60,6 +67,19 @@ class StopLimits(Spec):
         alias="breakerPercent",
         description="Nobody is stopped while this share of the running jobs, and at least three, were "
         "stopped in the last hour or are to be: a cause that they share is likelier. Default: no breaker.",
+    )
+
+
+class Preemption(Spec):
+    """How runs give way where the queue policy preempts, or a stop rule has demoted them."""
+
+    grace_seconds: Annotated[int, Field(strict=True, ge=0, le=86400, json_schema_extra=markers.INT32)] = (
+        Field(
+            default=PREEMPT_GRACE_SECONDS,
+            alias="graceSeconds",
+            description="Seconds for which a preempted run may go on until its next checkpoint. The work "
+            "since its last one is lost then, and charged to the RLHFJob as lostGPUSeconds.",
+        )
     )
 
 
@@ -86,6 +106,50 @@ class GPUPoolSpec(Spec):
         description="What stop rules may do together.",
         json_schema_extra={"default": {}},
     )
+    max_wait_seconds: Annotated[
+        int, Field(strict=True, ge=60, le=31_536_000, json_schema_extra=markers.INT32)
+    ] = Field(
+        default=MAX_WAIT_SECONDS,
+        alias="maxWaitSeconds",
+        description="Seconds after which a waiting job comes first, whatever the policy and its priority, "
+        "and nobody passes it until it fits: what bounds every wait (docs/queueing.md).",
+    )
+    preemption: Preemption = Field(
+        default_factory=Preemption,
+        description="How runs give way.",
+        json_schema_extra={"default": {}},
+    )
+    delegate: Delegate = Field(
+        default=Delegate.BUILTIN,
+        description="Who queues the jobs. Builtin: the queue policy; a gang starts when its GPUs are free. "
+        "None: nobody; every job starts at once, and kube-scheduler places its pods. Kueue: not available "
+        "yet; such a pool is not Ready and admits nobody.",
+    )
+    scheduler_name: str = Field(
+        default="",
+        max_length=253,
+        pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$",
+        alias="schedulerName",
+        description=f"Scheduler of the jobs' pods, as in {names.SCHEDULER_NAME}, which asks the scheduler "
+        "extender (docs/extender.md). Default: the cluster's default scheduler.",
+    )
+    priority_class_name: str = Field(
+        default=names.PRIORITY_CLASS,
+        max_length=253,
+        pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$",
+        alias="priorityClassName",
+        description="PriorityClass of the jobs' pods whose template names none; the default is shipped and "
+        'evicts nobody. "": none.',
+    )
+    gang_timeout_seconds: Annotated[
+        int, Field(strict=True, ge=1, le=86400, json_schema_extra=markers.INT32)
+    ] = Field(
+        default=GANG_TIMEOUT_SECONDS,
+        alias="gangTimeoutSeconds",
+        description="Seconds within which every pod of an admitted gang must have a node. After them it is "
+        "suspended again, gives back what it has, and is tried again after a back-off of 10 s that "
+        "doubles with each failure, up to 600 s.",
+    )
     hold_seconds: Annotated[int, Field(strict=True, ge=1, le=86400, json_schema_extra=markers.INT32)] = Field(
         default=HOLD_SECONDS,
         alias="holdSeconds",
@@ -103,6 +167,25 @@ class HoldStatus(Status):
         Field(max_length=1024, json_schema_extra=markers.ATOMIC),
     ] = Field(description="Planned node of each pod.")
     expires: Timestamp = Field(description="Until when.")
+    admission: Count | None = Field(
+        default=None, description="Number of the target's admission that they are held for."
+    )
+
+
+class HandBackStatus(Status):
+    """A stop, from its decision to the run of the job that got the GPUs."""
+
+    source: JobKeyText = Field(description="Who was stopped (namespace/name).")
+    by: Word = Field(description="Name of the rule, or User.")
+    gpus: Count = Field(description="GPUs handed back.")
+    decided_time: Timestamp = Field(description="When the stop was decided.")
+    secured_time: Timestamp | None = Field(
+        default=None, description="When its best checkpoint was in safety; mostly before the decision."
+    )
+    suspended_time: Timestamp | None = Field(default=None, description="When it was suspended.")
+    pods_gone_time: Timestamp | None = Field(default=None, description="When its pods were gone or terminal.")
+    target: JobKeyText | None = Field(default=None, description="Who got the GPUs (namespace/name).")
+    running_time: Timestamp | None = Field(default=None, description="When all pods of that job were ready.")
 
 
 class GPUPoolStatus(Status):
@@ -113,12 +196,21 @@ class GPUPoolStatus(Status):
         default=None, description="Generation of the spec last looked at."
     )
     capacity: Count | None = Field(default=None, description="GPUs of its usable nodes.")
-    free: Count | None = Field(default=None, description="GPUs that nobody has requested.")
+    free: Count | None = Field(default=None, description="GPUs that nobody has requested and nobody is kept.")
+    held: Count | None = Field(
+        default=None, description="GPUs kept for admitted gangs whose pods have no node yet, or for holds."
+    )
+    foreign: Count | None = Field(
+        default=None, description="GPUs that pods of no RLHFJob of the pool have requested."
+    )
     running: Count | None = Field(default=None, description="Jobs that hold GPUs.")
     queued: Count | None = Field(default=None, description="Jobs that wait.")
-    holds: Annotated[tuple[HoldStatus, ...], Field(max_length=256, json_schema_extra=markers.ATOMIC)] = Field(
-        default=(), description="GPUs on their way from one job to another."
-    )
+    holds: Annotated[
+        tuple[HoldStatus, ...], Field(max_length=HOLDS_MAX, json_schema_extra=markers.ATOMIC)
+    ] = Field(default=(), description="GPUs on their way from one job to another.")
+    last_hand_backs: Annotated[
+        tuple[HandBackStatus, ...], Field(max_length=HAND_BACKS_KEPT, json_schema_extra=markers.ATOMIC)
+    ] = Field(default=(), description="The newest stops and who got their GPUs, newest last.")
 
 
 class PoolMetadata(BaseModel):
@@ -154,5 +246,14 @@ class GPUPool(BaseModel):
 
     def ceiling(self, namespace: str) -> int | None:
         """The highest priority allowed to a namespace; None: it may not use the pool."""
-        entries = {entry.name: entry.max_priority for entry in self.spec.allowed_namespaces}
+        entry = self._entry(namespace)
+        return None if entry is None else entry.max_priority
+
+    def weight(self, namespace: str) -> int:
+        """The share that a namespace is due, relative to others."""
+        entry = self._entry(namespace)
+        return 1 if entry is None else entry.weight
+
+    def _entry(self, namespace: str) -> AllowedNamespace | None:
+        entries = {entry.name: entry for entry in self.spec.allowed_namespaces}
         return entries.get(namespace, entries.get(EVERY_NAMESPACE))

@@ -188,6 +188,13 @@ class RLHFJobSpec(Spec):
     priority: Annotated[
         int, Field(strict=True, ge=-1_000_000, le=1_000_000, json_schema_extra=markers.INT32)
     ] = Field(default=0, description="Higher goes first. The pool sets a ceiling for each namespace.")
+    expected_duration_seconds: (
+        Annotated[int, Field(strict=True, ge=1, le=315_360_000, json_schema_extra=markers.INT32)] | None
+    ) = Field(
+        default=None,
+        description="Seconds of running time that the whole run is expected to take. Pools with the policy "
+        "srtf need it; those with srtfEst use it until the run, or others like it, show how long it takes.",
+    )
     gang: Gang = Field(description="Pods that run together, and their GPUs.")
     workload: Workload = Field(description="What trains.")
     metrics: Annotated[

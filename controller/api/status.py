@@ -16,6 +16,8 @@ from controller.names import EVALS_KEPT
 from controller.policy.jobs import READINGS_KEPT
 
 RULE_STATE_MAX = 1200  # characters of JSON: a rule's memory twice, under all modifiers that there are
+GUARD_STATE_MAX = 600
+GUARDS_MAX = 4
 MESSAGE_MAX = 512
 
 
@@ -63,6 +65,9 @@ class Verdict(Status):
     when_contended: bool | None = Field(
         default=None, description="Only to be let through while somebody waits for GPUs."
     )
+    grade: Word | None = Field(
+        default=None, description="What it asks for short of a stop: Warned or Demoted."
+    )
 
 
 class Rule(Status):
@@ -75,6 +80,39 @@ class Rule(Status):
         description="JSON: base (before the oldest eval kept here) and state (after the newest)."
     )
     verdict: Verdict | None = Field(default=None, description="What it said to the newest eval.")
+
+
+class Guardrail(Status):
+    """A guardrail metric as last judged."""
+
+    metric: Annotated[str, Field(max_length=200)] = Field(description="Name of the metric.")
+    step: Step = Field(description="Step of its newest eval.")
+    attempt: Word = Field(description="Attempt of that eval.")
+    score: NumberText = Field(description="Its score.")
+    params_hash: Word = Field(description="Identifies rule, modifiers and all their parameters.")
+    state: Annotated[str, Field(max_length=GUARD_STATE_MAX)] = Field(
+        description="JSON: the rule's memory after that eval."
+    )
+    verdict: Verdict | None = Field(default=None, description="What the rule said to it.")
+
+
+class Confirming(Status):
+    """A stop that waits for a fresh eval."""
+
+    step: Step = Field(description="Step of the eval that asked for it.")
+    time: Timestamp = Field(description="When that was seen.")
+    request_id: Count | None = Field(
+        default=None, description="Request to the trainer; absent: it cannot be asked."
+    )
+
+
+class PastGrades(Status):
+    """GPU-seconds of service after the rule asked for less, as of the newest eval."""
+
+    warned: NumberText | None = Field(default=None, description="While it was warned of.")
+    demoted: NumberText | None = Field(default=None, description="While it was, or in Shadow would be, demoted.")
+    stopped: NumberText | None = Field(default=None, description="After it would have been stopped (Shadow).")
+    counted: NumberText | None = Field(default=None, description="Service up to which this is counted.")
 
 
 class Checkpoint(Status):
@@ -121,6 +159,9 @@ class Decision(Status):
     message: Annotated[str, Field(max_length=MESSAGE_MAX)] = Field(description="Why, for people.")
     step: Step = Field(description="Step of the eval that asked for it.")
     best_step: Step = Field(description="Step of the best eval at that time.")
+    metric: Annotated[str, Field(max_length=200)] | None = Field(
+        default=None, description="The guardrail that failed; absent: the Primary metric."
+    )
     statistic: NumberText | None = Field(default=None, description="What was compared; absent: not a number.")
     threshold: NumberText | None = Field(default=None, description="With what; absent: not a number.")
     e_value: NumberText | None = Field(
@@ -261,6 +302,15 @@ class RLHFJobStatus(Status):
     )
     best: Best | None = Field(default=None, description="The best eval.")
     rule: Rule | None = Field(default=None, description="The stop rule's memory.")
+    guardrails: Annotated[
+        tuple[Guardrail, ...], Field(max_length=GUARDS_MAX, json_schema_extra=markers.ATOMIC)
+    ] = Field(default=(), description="The guardrail metrics as last judged.")
+    confirming: Confirming | None = Field(default=None, description="A stop that waits for a fresh eval.")
+    past_grades: PastGrades | None = Field(
+        default=None,
+        description="GPU-seconds of service after the rule asked to warn of, demote or stop the run: what "
+        "acting on it would have saved at most.",
+    )
     access: Access | None = Field(default=None, description="Request to the checkpoint store under way.")
     access_serial: Count | None = Field(default=None, description="Number of the newest access Job.")
     secured: Checkpoint | None = Field(

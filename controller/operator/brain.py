@@ -29,7 +29,11 @@ class Thought:
 
     @property
     def view(self) -> JobView | None:
-        """How the job stands before its pool."""
+        """How the job stood before its pool when the plan was made."""
+        return self.view_at(self.now)
+
+    def view_at(self, now: float) -> JobView | None:
+        """How the job stands before its pool: since the plan its service has gone on."""
         loaded = self.loaded
         return lifecycle.job_view(
             loaded.desired,
@@ -38,6 +42,8 @@ class Thought:
             self.plan,
             submitted=_submitted(loaded),
             priority=_priority(loaded),
+            weight=_weight(loaded),
+            now=now,
         )
 
 
@@ -99,20 +105,23 @@ class Brain:
     def unreadable(self, key: JobKey) -> bool:
         return key in self._unreadable
 
-    def plan_pool(self, snapshot: PoolSnapshot) -> tuple[PoolPlan, float]:
-        """Plan a pool; the plan and the time (s) it was made for."""
-        now = self._clock()
+    def plan_pool(self, snapshot: PoolSnapshot, now: float) -> PoolPlan:
+        """Plan a pool as it is at ``now`` (s)."""
         started = time.perf_counter()
         planned = pool.plan(snapshot, now)
         self._metrics.plan_seconds.labels("pool").observe(time.perf_counter() - started)
         if self._decisions is not None:
             self._decisions.append(declog.pool_line(snapshot, now, planned))
-        return planned, now
+        return planned
 
 
 def _submitted(loaded: Loaded) -> float:
     created = loaded.obj["metadata"].get("creationTimestamp")
     return datetime.fromisoformat(created).timestamp() if created else 0.0
+
+
+def _weight(loaded: Loaded) -> float:
+    return 1.0 if loaded.pool is None else float(loaded.pool.weight(loaded.obj["metadata"]["namespace"]))
 
 
 def _priority(loaded: Loaded) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -18,7 +19,7 @@ from controller.api.values import timestamp
 from controller.kube.cache import Cache
 from controller.kube.errors import ApiError
 from controller.kube.resources import GPUPOOLS, NODES, PODS, RLHFJOBS
-from controller.operator import log, nodes
+from controller.operator import histories, log, nodes
 from controller.operator.brain import Brain, Thought
 from controller.operator.foreign import ForeignPods
 from controller.operator.metrics import Metrics
@@ -30,6 +31,7 @@ from controller.policy import lifecycle
 from controller.policy.conditions import ADMITTED
 from controller.policy.jobs import JobRecord
 from controller.policy.pool import free_gpus
+from controller.policy.queueing import SrtfEst
 from controller.policy.types import JobKey, JobState, JobView, Mode, NodeView, PoolPlan, PoolSnapshot
 
 _logger = log.get("evalstop.pool")
@@ -91,8 +93,9 @@ class PoolPass:
             await self._writer.pool(obj, _status(obj, {}, (False, reason, message), self._clock()))
             return "invalid"
         thoughts = self._thoughts(name)
-        snapshot = self._snapshot(pool, obj, thoughts)
-        plan, now = self._brain.plan_pool(snapshot)
+        now = self._clock()
+        snapshot = self._snapshot(pool, obj, thoughts, now)
+        plan = self._brain.plan_pool(snapshot, now)
         wrote = await self._writer.pool(obj, self._pool_status(obj, snapshot, plan, now))
         changed = await self._carry_out(plan, thoughts, now)
         if changed:
@@ -107,14 +110,18 @@ class PoolPass:
         return {key: thought for key, thought in found.items() if thought is not None}
 
     def _snapshot(
-        self, pool: GPUPool, obj: Mapping[str, Any], thoughts: Mapping[JobKey, Thought]
+        self, pool: GPUPool, obj: Mapping[str, Any], thoughts: Mapping[JobKey, Thought], now: float
     ) -> PoolSnapshot:
+        policy = convert.policy(pool)
+        past = histories.history(thoughts.values()) if policy.name == SrtfEst.name else None
         views: list[JobView] = []
         known: set[str] = set()
         for thought in thoughts.values():
-            view = thought.view
+            view = thought.view_at(now)
             if view is None:
                 continue
+            if past is not None:
+                view = replace(view, estimate=histories.estimate(thought, past))
             views.append(view)
             known.update(pod["metadata"]["uid"] for pod in thought.loaded.pods)
         mine = self._taints.nodes_of(pool.metadata.name)
@@ -126,7 +133,7 @@ class PoolPass:
         used = nodes.foreign_gpus(pods.values(), frozenset(known))
         return PoolSnapshot(
             pool=pool.metadata.name,
-            policy=convert.policy(pool),
+            policy=policy,
             nodes=tuple(
                 NodeView(n["metadata"]["name"], nodes.node_gpus(n), used.get(n["metadata"]["name"], 0))
                 for n in usable
@@ -169,13 +176,16 @@ class PoolPass:
             desired = thought.loaded.desired
             record = lifecycle.granted(thought.plan.record, desired, grant, now)
             changed |= await self._write(thought, record, now, "grant")
+        marks = dict(plan.marks)
         for preemption in plan.preemptions:
             thought = thoughts[preemption.key]
             record = lifecycle.preempted(thought.plan.record, preemption, now)
+            record = lifecycle.marked(record, marks.pop(preemption.key, record.mark))
             changed |= await self._write(thought, record, now, "preemption")
         for admission in plan.admissions:
             thought = thoughts[admission.key]
             record = lifecycle.admitted(thought.plan.record, admission, now)
+            record = lifecycle.marked(record, marks.pop(admission.key, record.mark))
             changed |= await self._write(thought, record, now, "admission")
         for held in plan.held_back:
             thought = thoughts[held.key]
@@ -183,6 +193,9 @@ class PoolPass:
             record = lifecycle.held_back(before, thought.loaded.desired, held, now)
             if record is not before:
                 await self._write(thought, record, now, "held-back")
+        for key, mark in marks.items():
+            thought = thoughts[key]
+            await self._write(thought, lifecycle.marked(thought.plan.record, mark), now, "mark")
         await self._hand_over(plan, thoughts, now)
         await self._explain(plan, thoughts, now)
         return changed

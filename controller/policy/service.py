@@ -1,4 +1,4 @@
-"""How much service a job has had."""
+"""How much service a job has had, and how much it says it needs."""
 
 from __future__ import annotations
 
@@ -14,3 +14,20 @@ def attained(desired: Desired, record: JobRecord, now: float) -> float:
     if admission is None or admission.running_since is None:
         return record.attained
     return record.attained + (now - admission.running_since) * desired.replicas * desired.gpus_per_replica
+
+
+def worked(desired: Desired, record: JobRecord, now: float) -> float:
+    """GPU-seconds of service whose work was not lost to a preemption."""
+    return max(0.0, attained(desired, record, now) - record.lost)
+
+
+def remaining(desired: Desired, record: JobRecord, now: float) -> float | None:
+    """Seconds of running time left of what the user expects of the whole run; None: nothing is expected.
+
+    Work that was lost is to be done again. A run that outlives its user's expectation has 0 left.
+    """
+    if desired.expected_seconds is None:
+        return None
+    gpus = desired.replicas * desired.gpus_per_replica
+    done = worked(desired, record, now) / gpus if gpus else 0.0
+    return max(0.0, desired.expected_seconds - done)

@@ -26,6 +26,8 @@ class VirtualJob:
     nodes: tuple[str, ...] = ()
     bound: tuple[tuple[str, int], ...] = ()
     mark: tuple[int, ...] = ()
+    waited: float = 0.0
+    demoted: bool = False
 
     def __init__(self, key: JobKey, submitted: float, sequence: int, gpus: int, remaining: float) -> None:
         self.key = key

@@ -203,7 +203,7 @@ def test_no_spec_raises(data: st.DataObject) -> None:
 def test_pools_read_as_models() -> None:
     found = parse_pool(POOL)
     assert not isinstance(found, tuple)
-    assert policy(found) == PolicySpec("fifo", {"backfill": False})
+    assert policy(found) == PolicySpec("fifo", {"backfill": False, "max_wait": 604800.0})
     assert [(label.key, label.value) for label in found.spec.node_selector] == [("gpu", "a100")]
     assert (found.ceiling("team"), found.ceiling("other")) == (10, None)
 
@@ -232,7 +232,7 @@ def test_a_bad_pool_is_a_problem_in_words(path: str, value: Any, said: str) -> N
 
 def test_switches_are_words() -> None:
     assert policy(pool(queuePolicy={"fifo": {"backfill": "Enabled"}})) == PolicySpec(
-        "fifo", {"backfill": True}
+        "fifo", {"backfill": True, "max_wait": 604800.0}
     )
 
 

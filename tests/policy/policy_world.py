@@ -107,7 +107,13 @@ class World:
             if job.plan is None:
                 continue
             view = lifecycle.job_view(
-                job.desired, job.observed, job.record, job.plan, submitted=job.submitted, priority=0
+                job.desired,
+                job.observed,
+                job.record,
+                job.plan,
+                submitted=job.submitted,
+                priority=0,
+                now=self.now,
             )
             views += [view] if view else []
         nodes = tuple(NodeView(n, g) for n, g in self.nodes.items())

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.policy.params import ParamError, build
+from controller.policy.queueing.ageing import Ageing, AgeingParams
 from controller.policy.queueing.base import EventKind, QueueDecision, QueueEvent, QueueJob, QueuePolicy, Room
 from controller.policy.queueing.evalstop import EvalStop
 from controller.policy.queueing.fair_share import FairShare, FairShareParams
@@ -21,7 +22,9 @@ from controller.policy.queueing.srtf_est import SrtfEst, SrtfEstParams
 from controller.policy.types import PolicySpec
 
 __all__ = [
+    "MAX_WAIT",
     "POLICIES",
+    "AgeingParams",
     "EvalStop",
     "EventKind",
     "PolicyType",
@@ -30,8 +33,14 @@ __all__ = [
     "QueueJob",
     "QueuePolicy",
     "Room",
+    "Srtf",
+    "SrtfEst",
     "make_policy",
 ]
+
+
+# A parameter that every policy takes: the bound on waits (`ageing`). Without it there is none.
+MAX_WAIT = "max_wait"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +69,7 @@ POLICIES: Mapping[str, PolicyType] = {
 
 
 def make_policy(spec: PolicySpec) -> QueuePolicy:
-    """The queue policy a spec names, without EvalStop around it.
+    """The queue policy a spec names, with its bound on waits if it has one, without EvalStop around it.
 
     Raises:
         ParamError: unknown policy or parameter, or a value out of bounds; the message names it.
@@ -68,4 +77,8 @@ def make_policy(spec: PolicySpec) -> QueuePolicy:
     if spec.name not in POLICIES:
         raise ParamError("queuePolicy", spec.name, "one of " + ", ".join(POLICIES))
     policy = POLICIES[spec.name]
-    return policy.make(build(policy.params, spec.params, spec.name))
+    own = {name: value for name, value in spec.params.items() if name != MAX_WAIT}
+    base = policy.make(build(policy.params, own, spec.name))
+    if MAX_WAIT not in spec.params:
+        return base
+    return Ageing(base, build(AgeingParams, {MAX_WAIT: spec.params[MAX_WAIT]}, spec.name))

@@ -58,6 +58,10 @@ class QueueJob(Protocol):
     def loss_trend(self) -> LossTrend | None: ...
     @property
     def mark(self) -> tuple[int, ...]: ...
+    @property
+    def waited(self) -> float: ...
+    @property
+    def demoted(self) -> bool: ...
 
 
 class EventKind(IntEnum):
@@ -175,6 +179,11 @@ class QueuePolicy(Protocol):
         """Whether it decides by progress or losses, and so must hear of every eval."""
         ...
 
+    @property
+    def preempts(self) -> bool:
+        """Whether it sends runs back into the queue for better ones."""
+        ...
+
     def rebuild(self, jobs: Iterable[QueueJob], now: float = 0.0) -> None:
         """Forget everything and take in these jobs, queued and running, as they are at ``now`` (s)."""
         ...
@@ -192,6 +201,10 @@ class QueuePolicy(Protocol):
     def leaving(self, job: QueueJob, now: float) -> None: ...
 
     def gone(self, job: QueueJob, now: float) -> None: ...
+
+    def shielded(self, job: QueueJob, now: float) -> None:
+        """It runs, and is not to be preempted until the policy hears of it again (`ageing`)."""
+        ...
 
     def decide(self, now: float, room: Room) -> QueueDecision:
         """Who runs now. Calling it twice without events in between gives the same answer."""
@@ -213,6 +226,10 @@ class PolicyBase:
     def watches(self) -> bool:
         return False
 
+    @property
+    def preempts(self) -> bool:
+        return False
+
     def submitted(self, job: QueueJob, now: float) -> None:
         raise NotImplementedError
 
@@ -224,6 +241,10 @@ class PolicyBase:
 
     def gone(self, job: QueueJob, now: float) -> None:
         raise NotImplementedError
+
+    def shielded(self, job: QueueJob, now: float) -> None:
+        # Out of its sight, unless a policy's order goes by the GPUs that others hold.
+        self.gone(job, now)
 
     def clear(self) -> None:
         """Forget every job."""

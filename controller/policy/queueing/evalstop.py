@@ -41,6 +41,10 @@ class EvalStop(PolicyBase):
     def watches(self) -> bool:
         return self.base.watches
 
+    @property
+    def preempts(self) -> bool:
+        return self.base.preempts
+
     def clear(self) -> None:
         self._proposed.clear()
         self._patient.clear()

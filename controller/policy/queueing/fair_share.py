@@ -45,6 +45,10 @@ class FairShare(KnowingPolicy):
         check(params, self.name)
         self.params = params
 
+    @property
+    def preempts(self) -> bool:
+        return self.params.preempt
+
     def decide(self, now: float, room: Room) -> QueueDecision:
         known = self._known
         if not known.waiting:

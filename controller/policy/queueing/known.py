@@ -9,14 +9,16 @@ from controller.policy.types import JobKey
 class KnownJobs:
     """Waiting, running and leaving jobs. Every event drops what was known of its job before."""
 
-    __slots__ = ("_leaving", "running", "waiting")
+    __slots__ = ("_leaving", "_shielded", "running", "waiting")
 
     def __init__(self) -> None:
         self.waiting: dict[JobKey, QueueJob] = {}
         self.running: dict[JobKey, QueueJob] = {}
         self._leaving: dict[JobKey, QueueJob] = {}
+        self._shielded: set[JobKey] = set()
 
     def clear(self) -> None:
+        self._shielded.clear()
         self.waiting.clear()
         self.running.clear()
         self._leaving.clear()
@@ -29,12 +31,18 @@ class KnownJobs:
         self.gone(job)
         self.running[job.key] = job
 
+    def shielded(self, job: QueueJob, now: float) -> None:
+        self.admitted(job, now)
+        self._shielded.add(job.key)
+
     def leaving(self, job: QueueJob, now: float) -> None:
         self.gone(job)
         self._leaving[job.key] = job
 
     def gone(self, job: QueueJob) -> None:
         key = job.key
+        if self._shielded:
+            self._shielded.discard(key)
         if self.waiting.pop(key, None) is None and self.running.pop(key, None) is None:
             self._leaving.pop(key, None)
 
@@ -42,8 +50,14 @@ class KnownJobs:
         return list(self._leaving.values())
 
     def preemptible(self, now: float, epoch: float) -> dict[JobKey, QueueJob]:
-        """Running jobs that have run for ``epoch`` s, or of which it is not known since when they run."""
-        return {k: j for k, j in self.running.items() if j.since is None or now >= j.since + epoch}
+        """Running jobs that have run for ``epoch`` s, or of which it is not known since when they run; none
+        that is shielded."""
+        shielded = self._shielded
+        return {
+            k: j
+            for k, j in self.running.items()
+            if (j.since is None or now >= j.since + epoch) and k not in shielded
+        }
 
     def with_alarm(self, decision: QueueDecision, now: float, epoch: float) -> QueueDecision:
         """The decision, to be made again when the next run has had its epoch while somebody waits."""
@@ -71,6 +85,9 @@ class KnowingPolicy(PolicyBase):
 
     def admitted(self, job: QueueJob, now: float) -> None:
         self._known.admitted(job, now)
+
+    def shielded(self, job: QueueJob, now: float) -> None:
+        self._known.shielded(job, now)
 
     def leaving(self, job: QueueJob, now: float) -> None:
         self._known.leaving(job, now)

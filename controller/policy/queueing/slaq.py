@@ -66,6 +66,10 @@ class Slaq(KnowingPolicy):
     def watches(self) -> bool:
         return True
 
+    @property
+    def preempts(self) -> bool:
+        return True
+
     def decide(self, now: float, room: Room) -> QueueDecision:
         known = self._known
         if not known.waiting:

@@ -41,12 +41,17 @@ class SrtfEst(KnowingPolicy):
     def watches(self) -> bool:
         return True
 
+    @property
+    def preempts(self) -> bool:
+        return True
+
     def decide(self, now: float, room: Room) -> QueueDecision:
         known = self._known
         if not known.waiting:
             return NOTHING
-        order = sorted([*known.waiting.values(), *known.running.values()], key=self._rank)
-        return run_best(order, known.running, known.leaving_jobs(), room, REASON)
+        open_ = known.preemptible(now, 0.0)
+        order = sorted([*known.waiting.values(), *open_.values()], key=self._rank)
+        return run_best(order, open_, known.leaving_jobs(), room, REASON)
 
     def queue(self) -> list[QueueJob]:
         return sorted(self._known.waiting.values(), key=self._rank)
