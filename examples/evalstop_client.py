@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
@@ -33,6 +34,10 @@ from prometheus_client.registry import Collector
 EVAL_SCORE = "rlhf_eval_score"
 EVAL_STDERR = "rlhf_eval_score_stderr"
 EVAL_SAMPLES = "rlhf_eval_samples"
+EVAL_PROXY = "rlhf_eval_proxy_reward"
+PAIRED_PROMPTS = "rlhf_paired_prompts"
+PAIRED_MEAN = "rlhf_paired_mean"
+PAIRED_VARIANCE = "rlhf_paired_variance"
 EVALS_TOTAL = "rlhf_evals_total"
 PROXY_REWARD = "rlhf_proxy_reward"
 KL = "rlhf_kl"
@@ -69,12 +74,38 @@ class Requests(NamedTuple):
     stop: bool = False
 
 
+class Differences(NamedTuple):
+    """This eval's policy less that of an earlier step, prompt by prompt, on the same fresh prompts."""
+
+    reference: int  # that earlier step: `EvalStopClient.reference`
+    prompts: int
+    mean: float
+    variance: float  # of one difference, with n - 1 in the denominator
+
+    @staticmethod
+    def of(reference: int, now: Sequence[float], before: Sequence[float]) -> Differences:
+        """From the scores of both policies, in the order of the prompts.
+
+        Raises:
+            ValueError: not as many of each, or fewer than two.
+        """
+        if len(now) != len(before) or len(now) < 2:
+            raise ValueError(
+                f"differences: {len(now)} and {len(before)} scores, expected as many of each, at least 2"
+            )
+        found = [float(a) - float(b) for a, b in zip(now, before, strict=True)]
+        mean = math.fsum(found) / len(found)
+        variance = math.fsum((d - mean) ** 2 for d in found) / (len(found) - 1)
+        return Differences(reference, len(found), mean, variance)
+
+
 class _Run(NamedTuple):
     """Content of run.json."""
 
     attempt: int
     resume: Resume | None
     request: Requests
+    reference: int | None = None
 
 
 _NO_RUN = _Run(0, None, Requests(0))
@@ -86,6 +117,8 @@ class _Eval(NamedTuple):
     score: float
     stderr: float | None
     samples: int | None
+    proxy: float | None
+    differences: Differences | None
 
 
 def _integer(value: object, field: str) -> int:
@@ -106,9 +139,11 @@ def _parse_run(text: str) -> _Run:
             raise ValueError(f'resume: expected null or {{"path": "…", "step": N}}, got {raw!r}')
         step = raw.get("step")
         resume = Resume(raw["path"], None if step is None else _integer(step, "resume.step"))
+    named = document.get("reference")
+    reference = None if named is None else _integer(named, "reference")
     wanted = document.get("request")
     if wanted is None:
-        return _Run(attempt, resume, Requests(0))
+        return _Run(attempt, resume, Requests(0), reference)
     if not isinstance(wanted, dict):
         raise ValueError(f'request: expected {{"id": N, "evaluate": …}}, got {wanted!r}')
     flags: dict[str, bool] = {}
@@ -116,7 +151,8 @@ def _parse_run(text: str) -> _Run:
         flags[name] = wanted.get(name, False)
         if not isinstance(flags[name], bool):
             raise ValueError(f"request.{name}: expected true or false, got {flags[name]!r}")
-    return _Run(attempt, resume, Requests(_integer(wanted.get("id"), "request.id"), **flags))
+    request = Requests(_integer(wanted.get("id"), "request.id"), **flags)
+    return _Run(attempt, resume, request, reference)
 
 
 class EvalStopClient(Collector):
@@ -186,6 +222,15 @@ class EvalStopClient(Collector):
         """The checkpoint the operator wants this process to start from, if it names one."""
         return self._first.resume
 
+    @property
+    def reference(self) -> int | None:
+        """The step whose policy is to be scored beside each eval, on the same fresh prompts, if any.
+
+        It changes while the run goes on (a new best): look before each eval, after `poll`.
+        """
+        with self._lock:
+            return self._run.reference
+
     def poll(self) -> Requests:
         """Read ``run.json`` again; cheap enough for every step.
 
@@ -240,7 +285,15 @@ class EvalStopClient(Collector):
             self._gauges[RESUMED_STEP] = step
 
     def report_eval(
-        self, metric: str, step: int, score: float, stderr: float | None = None, samples: int | None = None
+        self,
+        metric: str,
+        step: int,
+        score: float,
+        stderr: float | None = None,
+        samples: int | None = None,
+        *,
+        proxy: float | None = None,
+        differences: Differences | None = None,
     ) -> bool:
         """Report one evaluation on held-out data. Returns False if it was not new and so was ignored.
 
@@ -250,6 +303,8 @@ class EvalStopClient(Collector):
             score: mean over the samples. NaN is allowed and is never taken for a decline.
             stderr: standard error of the score, in the score's unit.
             samples: how many samples it is the mean of.
+            proxy: reward-model score of the very policy that was evaluated.
+            differences: to the policy of step `reference`, on the prompts of this eval.
 
         Raises:
             ValueError: a field is not of the type or range above.
@@ -259,8 +314,13 @@ class EvalStopClient(Collector):
         _integer(step, "step")
         if samples is not None:
             _integer(samples, "samples")
+        if differences is not None and not 0 <= differences.reference < step:
+            raise ValueError(
+                f"differences.reference: expected a step before {step}, got {differences.reference}"
+            )
         value = float(score)
         spread = None if stderr is None else float(stderr)
+        reward = None if proxy is None else float(proxy)
         if not self.speaks:
             return True
         with self._lock:
@@ -268,7 +328,7 @@ class EvalStopClient(Collector):
             last = kept[-1].step if kept else -1
             if step > last:
                 attempt = self.attempt
-                kept.append(_Eval(step, attempt, value, spread, samples))
+                kept.append(_Eval(step, attempt, value, spread, samples, reward, differences))
                 self._totals[metric, attempt] = self._totals.get((metric, attempt), 0) + 1
                 return True
         log.warning("eval of %s at step %d ignored: step %d was reported already", metric, step, last)
@@ -322,19 +382,7 @@ class EvalStopClient(Collector):
             gauges = dict(self._gauges)
             served, evaluator = self._served, self._evaluator
 
-        labels = ("metric", "step", "attempt")
-        score = GaugeMetricFamily(EVAL_SCORE, "Score of one evaluation on held-out data.", labels=labels)
-        stderr = GaugeMetricFamily(EVAL_STDERR, "Standard error of that score.", labels=labels)
-        samples = GaugeMetricFamily(EVAL_SAMPLES, "Samples that score is the mean of.", labels=labels)
-        for metric, kept in evals:
-            for point in kept:
-                key = (metric, str(point.step), point.attempt)
-                score.add_metric(key, point.score)
-                if point.stderr is not None:
-                    stderr.add_metric(key, point.stderr)
-                if point.samples is not None:
-                    samples.add_metric(key, point.samples)
-        yield from (score, stderr, samples)
+        yield from _eval_families(evals)
 
         total = CounterMetricFamily(
             EVALS_TOTAL, "Evaluations reported by this process.", labels=("metric", "attempt")
@@ -389,6 +437,31 @@ class EvalStopClient(Collector):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _eval_families(evals: Sequence[tuple[str, Sequence[_Eval]]]) -> Iterator[Metric]:
+    """What is known of each eval, all of it under its step and attempt."""
+    labels = ("metric", "step", "attempt")
+    score = GaugeMetricFamily(EVAL_SCORE, "Score of one evaluation on held-out data.", labels=labels)
+    stderr = GaugeMetricFamily(EVAL_STDERR, "Standard error of that score.", labels=labels)
+    samples = GaugeMetricFamily(EVAL_SAMPLES, "Samples that score is the mean of.", labels=labels)
+    proxy = GaugeMetricFamily(EVAL_PROXY, "Reward-model score of the policy of that eval.", labels=labels)
+    to = (*labels, "reference")
+    prompts = GaugeMetricFamily(PAIRED_PROMPTS, "Prompts scored for the reference step too.", labels=to)
+    mean = GaugeMetricFamily(PAIRED_MEAN, "Mean difference to the reference step.", labels=to)
+    variance = GaugeMetricFamily(PAIRED_VARIANCE, "Variance of one such difference.", labels=to)
+    for metric, kept in evals:
+        for point in kept:
+            key = (metric, str(point.step), point.attempt)
+            score.add_metric(key, point.score)
+            for family, value in ((stderr, point.stderr), (samples, point.samples), (proxy, point.proxy)):
+                if value is not None:
+                    family.add_metric(key, value)
+            if point.differences is not None:
+                reference, *numbers = point.differences
+                for family, value in zip((prompts, mean, variance), numbers, strict=True):
+                    family.add_metric((*key, str(reference)), value)
+    yield from (score, stderr, samples, proxy, prompts, mean, variance)
 
 
 _GAUGES = {

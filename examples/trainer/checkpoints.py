@@ -6,8 +6,8 @@
      "files": {"params.npz": {"size": 81234, "sha256": "<hex>"}}}
 
 A checkpoint is complete if its manifest is there and every file it lists has that size and sha256. Files are
-never changed in place, so that a hard link to one stays what it was. ``.evalstop/`` (the operator's) is never
-touched.
+never changed in place, so that a hard link to one stays what it was. ``.evalstop/`` (the operator's) is read,
+never written.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from examples.trainer.task import Floats
 
 MANIFEST = "manifest.json"
 PARAMETERS = "params.npz"
+PINS = ".evalstop"  # the operator's folder of hard links: <uid>/<step>/
 _TEMPORARY = ".tmp-"
 _REPLACED = ".old-"
 _NAME = re.compile(r"step-(\d{1,12})")
@@ -172,6 +173,17 @@ class CheckpointFolder:
                 return checkpoint, load(checkpoint)
             except CheckpointError as fault:
                 log.warning("skipped: %s", fault)
+        return None
+
+    def of_step(self, step: int) -> tuple[Checkpoint, dict[str, Floats]] | None:
+        """A step's complete checkpoint and its arrays: from the folder or, after rotation, from a pin."""
+        for path in (self.folder / f"step-{step}", *sorted(self.folder.glob(f"{PINS}/*/{step}"))):
+            try:
+                checkpoint = read(path)
+                if checkpoint.step == step:
+                    return checkpoint, load(checkpoint)
+            except CheckpointError as fault:
+                log.debug("skipped: %s", fault)
         return None
 
     def clean(self) -> None:

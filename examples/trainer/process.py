@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from examples.evalstop_client import EvalStopClient
+from examples.evalstop_client import Differences, EvalStopClient
 from examples.trainer.checkpoints import CheckpointError, CheckpointFolder, load, read
+from examples.trainer.policy import Parameters
 from examples.trainer.settings import RESUME_AUTO, RESUME_FRESH, Settings
 from examples.trainer.task import Floats
 from examples.trainer.termination import EXIT_TERMINATED, Termination
@@ -41,6 +42,7 @@ class TrainerProcess:
         )
         self._saved = -1  # step of the last checkpoint
         self._evaluated = -1
+        self._reference: tuple[int, Parameters | None] | None = None  # step and policy, once looked for
 
     def run(self) -> int:
         """Train to the end or to a request to leave; returns the exit code.
@@ -138,11 +140,25 @@ class TrainerProcess:
         if not self.leads or self._evaluated == training.step:
             return
         self._evaluated = training.step
-        result = training.evaluate()
+        named = self.client.reference
+        reference = self._policy_of(named) if named is not None and named < training.step else None
+        result = training.evaluate(reference)
         gold, stderr = float(result.gold[0]), float(result.stderr[0])
         proxy, kl = float(result.proxy[0]), float(result.kl[0])
+        differences = None
+        if named is not None and result.difference is not None:
+            d = result.difference[0]
+            differences = Differences(named, len(d), float(d.mean()), float(d.var(ddof=1)))
         self.client.set_proxy(proxy, kl)
-        self.client.report_eval(self.settings.metric, result.step, gold, stderr, result.samples)
+        self.client.report_eval(
+            self.settings.metric,
+            result.step,
+            gold,
+            stderr,
+            result.samples,
+            proxy=proxy,
+            differences=differences,
+        )
         log.info(
             "step %d of %d: %s %.4f ± %.4f, proxy %.3f, kl %.2f",
             result.step,
@@ -164,9 +180,23 @@ class TrainerProcess:
                 "attempt": self.client.attempt,
                 "time": time.time(),
             }
+            if differences is not None:
+                line["differences"] = differences._asdict()
             self.settings.record.parent.mkdir(parents=True, exist_ok=True)
             with self.settings.record.open("a") as file:
                 file.write(json.dumps(line) + "\n")
+
+    def _policy_of(self, step: int) -> Parameters | None:
+        """The policy of an earlier step of this run, from its checkpoint; kept while it is the reference."""
+        if self._reference is None or self._reference[0] != step:
+            found = self.folder.of_step(step) if self.folder is not None else None
+            policy = None
+            if found is not None and found[0].run.get("seeds", [self.settings.seed]) == [self.settings.seed]:
+                policy = Parameters(found[1]["transition"], found[1]["topic"])
+            self._reference = (step, policy)
+            if policy is None:
+                log.warning("no usable checkpoint of reference step %d: no differences to it", step)
+        return self._reference[1]
 
     def _save(self) -> None:
         """Save this step's checkpoint unless it is saved already. Leader only."""

@@ -63,6 +63,7 @@ class Evaluation:
     stderr: Floats  # of gold
     proxy: Floats  # mean reward-model score of the same responses
     kl: Floats  # KL to the initial policy on them, nats per response
+    difference: Floats | None = None  # (R, samples): gold less the reference's on the same prompts
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +103,31 @@ class Training:
         self.step = step
         return Progress(proxy.mean(axis=1), ratio.mean(axis=1))
 
-    def evaluate(self) -> Evaluation:
-        """Fresh responses to held-out prompts, scored by the gold reward."""
+    def evaluate(self, reference: Parameters | None = None) -> Evaluation:
+        """Fresh responses to held-out prompts drawn for this step, scored by the gold reward.
+
+        ``reference``: a policy to answer the same prompts, from the same random numbers: what luck does to
+        both answers alike does not enter their difference.
+        """
         count = self.recipe.eval_samples
-        batch = self._rollout(self._policy, _Stream.EVALUATION, self.step, count, HELD_OUT)
+        prompts, uniforms, _ = self._draw(_Stream.EVALUATION, self.step, count, HELD_OUT)
+        batch = self._policy.sample(prompts, uniforms)
         gold = gold_reward(batch.prompts, batch.responses)
         proxy = self.reward_model.score(batch.prompts, batch.responses)
         ratio = batch.log_probability - self._initial.log_probability(batch)
         stderr = gold.std(axis=1, ddof=1) / np.sqrt(count)
-        return Evaluation(self.step, count, gold.mean(axis=1), stderr, proxy.mean(axis=1), ratio.mean(axis=1))
+        difference = None
+        if reference is not None:
+            other = Policy(reference).sample(prompts, uniforms)
+            difference = gold - gold_reward(prompts, other.responses)
+        return Evaluation(
+            self.step, count, gold.mean(axis=1), stderr, proxy.mean(axis=1), ratio.mean(axis=1), difference
+        )
+
+    @property
+    def parameters(self) -> Parameters:
+        """The policy's logits now; never changed in place."""
+        return self._parameters
 
     def state(self) -> dict[str, Floats]:
         """Everything a later process needs to go on from here, as arrays by name."""

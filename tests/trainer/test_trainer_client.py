@@ -73,6 +73,10 @@ def test_names_are_those_of_the_operator() -> None:
         "EVAL_SCORE": names.METRIC_EVAL_SCORE,
         "EVAL_STDERR": names.METRIC_EVAL_STDERR,
         "EVAL_SAMPLES": names.METRIC_EVAL_SAMPLES,
+        "EVAL_PROXY": names.METRIC_EVAL_PROXY,
+        "PAIRED_PROMPTS": names.METRIC_PAIRED_PROMPTS,
+        "PAIRED_MEAN": names.METRIC_PAIRED_MEAN,
+        "PAIRED_VARIANCE": names.METRIC_PAIRED_VARIANCE,
         "EVALS_TOTAL": names.METRIC_EVALS_TOTAL,
         "PROXY_REWARD": names.METRIC_PROXY_REWARD,
         "KL": names.METRIC_KL,
@@ -269,6 +273,7 @@ def test_a_file_that_comes_late_names_the_attempt_until_something_was_said(run_d
         ('{"attempt": 1, "resume": "x"}', "resume: expected null or"),
         ('{"attempt": 1, "resume": {"path": ""}}', "resume: expected null or"),
         ('{"attempt": 1, "resume": {"path": "/x", "step": 1.5}}', "resume.step: expected an integer"),
+        ('{"attempt": 1, "reference": "best"}', "reference: expected an integer >= 0, got 'best'"),
         ('{"attempt": 1, "request": []}', "request: expected"),
         ('{"attempt": 1, "request": {}}', "request.id: expected an integer >= 0, got None"),
         (

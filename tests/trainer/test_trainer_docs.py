@@ -16,12 +16,13 @@ import pytest
 
 from controller import names
 from controller.metrics.parse import parse
+from controller.policy.types import Paired
 from examples import evalstop_client
 from examples.evalstop_client import EvalStopClient
 from examples.trainer.checkpoints import CheckpointFolder
 
 PAGE = (Path(__file__).parents[2] / "docs" / "trainer-contract.md").read_text()
-LOOP, CALLBACK, VERL = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+LOOP, PAIRED, CALLBACK, VERL = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 @pytest.fixture(autouse=True)
@@ -110,6 +111,36 @@ def test_the_first_example_keeps_the_contract(tmp_path: Path) -> None:
         assert (view.proxy, view.kl, view.total_steps, view.request_served) == (1.5, 0.25, 200, 2)
     finally:
         made[0].close()
+
+
+def test_the_paired_example_keeps_the_contract(tmp_path: Path) -> None:
+    namespace: dict[str, Any] = {"Differences": evalstop_client.Differences}
+    exec(PAIRED, namespace)
+    loaded: list[int] = []
+
+    def load(step: int) -> str | None:
+        loaded.append(step)
+        return "old" if step == 50 else None  # that of 60 was rotated away
+
+    drawn = iter([[1, 2], [3, 4], [5, 6], [7, 8]])
+    quality = {"old": 0.5, "new": 0.25}
+    with client() as c:
+        for step, reference in ((50, 50), (100, 50), (150, 60), (200, None)):
+            content = {"attempt": 1, "resume": None, "request": {"id": 0}, "reference": reference}
+            (tmp_path / names.RUN_KEY).write_text(json.dumps(content))
+            namespace["evaluate"](
+                c,
+                "win_rate",
+                step,
+                "new",
+                load,
+                lambda: next(drawn),
+                lambda policy, prompts: [p * quality[policy] for p in prompts],
+            )
+        points = parse(c.exposition(), "win_rate").points
+    assert loaded == [50, 60]
+    assert [p.score for p in points] == [0.375, 0.875, 1.375, 1.875]
+    assert [p.paired for p in points] == [None, Paired(50, 2, -0.875, 0.03125), None, None]
 
 
 class HuggingFaceLoop:
