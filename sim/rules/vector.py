@@ -54,11 +54,10 @@ def noise_levels(evals: Evals, usual: float, weight: float) -> NoiseLevels:
         differences = max(0, t - 1)
         if t >= 2:
             size = np.abs(scores[:, t] - 2.0 * scores[:, t - 1] + scores[:, t - 2])
-            if differences - 1 >= noise.CAP_FROM:
-                size = np.where(mean > 0.0, np.minimum(size, noise.CAP * mean), size)
-            mean = mean + (size - mean) / differences
+            size = np.minimum(size, noise.LARGEST)
+            mean = mean + (size * size - mean) / differences
         own = differences * noise.FREEDOM_PER_DIFFERENCE
-        variance, known = (mean * noise.FROM_MEAN) ** 2, own
+        variance, known = mean / noise.PER_VARIANCE, own
         if usual > 0.0:
             variance = (own * variance + weight * usual * usual) / (own + weight)
             known = own + weight

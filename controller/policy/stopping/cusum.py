@@ -38,7 +38,7 @@ class Cusum:
     """
 
     name: ClassVar[str] = "cusum"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     def __init__(self, params: CusumParams) -> None:
         check(params, self.name)

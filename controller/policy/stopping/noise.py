@@ -2,10 +2,13 @@
 
 Three sources, in this order. The trainer's own standard error, where it reports one. Else the trajectory:
 second differences d_i = x_i - 2 x_{i-1} + x_{i-2} cancel a level and a straight trend, and for independent
-Gaussian noise E|d| = sigma * sqrt(6) * sqrt(2 / pi), so the mean of |d| estimates sigma. It is shrunk to the
-fleet's usual noise, as the user gives it or as the pool has learned it from its runs. The mean of |d| is
-used, each capped at four times the mean so far, because it is 1.7 times as precise as their median (in
-variance) and the cap keeps a jump out.
+noise E d^2 = 6 sigma^2 whatever its distribution, so their mean square over 6 estimates its variance. It is
+shrunk to the fleet's usual noise, as the user gives it or as the pool has learned it from its runs.
+
+The mean square and nothing more robust: rules compare means, whose variance is that of the noise with its
+outliers, and runs with rare deep dips were stopped in them for as long as an estimate left the dips out. It
+is the more precise estimate too where noise is Gaussian. A jump does no harm: one of size D among n evals
+adds D^2 / (3 n) to the variance, so a fall by D still stands out by more standard deviations the larger n.
 
 An estimate from few evals is imprecise, and a threshold of z standard deviations is passed too often.
 `widen` raises the threshold as Student's t with the estimate's degrees of freedom would.
@@ -20,14 +23,14 @@ from typing import Any, NamedTuple
 from controller.policy.params import param
 from controller.policy.types import EvalPoint, FleetNoise
 
-NoiseState = tuple[
-    Any, ...
-]  # (x_{i-1}, x_{i-2}, second differences seen, mean |d|, stderrs seen, mean square)
+# (x_{i-1}, x_{i-2}, second differences seen, their mean square, stderrs seen, mean square)
+NoiseState = tuple[Any, ...]
 
-FROM_MEAN = math.sqrt(math.pi / 2.0 / 6.0)  # sigma / E|d|
-CAP = 4.0  # times the mean |d| so far that one second difference may count
-CAP_FROM = 4  # second differences after which the cap holds
-FREEDOM_PER_DIFFERENCE = 0.48  # measured: degrees of freedom per second difference of independent noise
+PER_VARIANCE = 6.0  # E d^2 / sigma^2
+LARGEST = 1e150  # that a difference counts for: its square is still a number
+# Degrees of freedom per difference: 1 / (1 + 2 (r_1^2 + r_2^2)), their correlations at lags 1 and 2 being
+# -4/6 and 1/6 for independent noise.
+FREEDOM_PER_DIFFERENCE = 1.0 / (1.0 + 2.0 * (16.0 + 1.0) / 36.0)
 MOST_FREEDOM = 1000.0  # that a number which is as good as known is written with
 LEAST_FREEDOM = 3.0  # below it a threshold would have to be raised beyond all use
 
@@ -73,11 +76,9 @@ def observe(state: NoiseState, point: EvalPoint) -> NoiseState:
         reports += 1
         square += (point.stderr * point.stderr - square) / reports
     if before is not None:
-        size = abs(score - 2.0 * last + before)
-        if differences >= CAP_FROM and mean > 0.0:
-            size = min(size, CAP * mean)
+        size = min(abs(score - 2.0 * last + before), LARGEST)
         differences += 1
-        mean += (size - mean) / differences
+        mean += (size * size - mean) / differences
     return (score, last, differences, mean, reports, square)
 
 
@@ -95,7 +96,7 @@ def estimate(
     if reports:
         return Noise(math.sqrt(square), math.inf)
     freedom = differences * FREEDOM_PER_DIFFERENCE
-    variance = (mean * FROM_MEAN) ** 2
+    variance = mean / PER_VARIANCE
     if usual > 0.0:
         variance = (freedom * variance + weight * usual * usual) / (freedom + weight)
         freedom += weight
