@@ -165,10 +165,10 @@ def test_the_checkpoint_is_there_before_its_score(monkeypatch: pytest.MonkeyPatc
     missing = []
     report = EvalStopClient.report_eval
 
-    def spy(self: EvalStopClient, metric: str, step: int, *rest: Any) -> bool:
+    def spy(self: EvalStopClient, metric: str, step: int, *rest: Any, **more: Any) -> bool:
         if CheckpointFolder(tmp_path).latest() is None or not (tmp_path / f"step-{step}").is_dir():
             missing.append(step)
-        return report(self, metric, step, *rest)
+        return report(self, metric, step, *rest, **more)
 
     monkeypatch.setattr(EvalStopClient, "report_eval", spy)
     assert run_here(monkeypatch, "--steps=15", f"--checkpoints={tmp_path}") == 0
