@@ -18,7 +18,7 @@ from controller.kube.client import Api
 from controller.kube.errors import AlreadyExists, Conflict, NotFound, Refused, Unavailable
 from controller.kube.resources import CONFIGMAPS, JOBS, RLHFJOBS, Resource
 from controller.operator import log, runfile
-from controller.operator.checks import NO_LASTS
+from controller.operator.checks import NO_LASTS, scheduling_of
 from controller.operator.claims import claims_of
 from controller.operator.ownership import controlled_by, leftover
 from controller.operator.settings import Settings
@@ -75,7 +75,7 @@ class Actions:
     # -- the workload ------------------------------------------------------------------------------------
 
     async def _create_workload(self, loaded: Loaded) -> None:
-        child = workloads.build_child(loaded.obj)
+        child = workloads.build_child(loaded.obj, scheduling_of(loaded.pool))
         found = await self._create(JOBS, child)
         _must_be_ours(JOBS, found, loaded)
         patch = workloads.strip_queue_patch(found, loaded.obj["spec"]["workload"]["template"])
@@ -104,8 +104,18 @@ class Actions:
             raise Stale(f"{loaded.key}: its workload cannot be started yet, {why}")
         selector = {label.key: label.value for label in pool.spec.node_selector}
         tolerations = [workloads.pool_toleration(pool.metadata.name)]
-        patch = workloads.start_patch(child, attempt, selector, tolerations)
-        await self._patch(JOBS, child, patch, exactly=True)
+        labels = {names.LABEL_POOL: pool.metadata.name}
+        patch = workloads.start_patch(child, attempt, selector, tolerations, labels)
+        try:
+            await self._patch(JOBS, child, patch, exactly=True)
+        except Refused as error:
+            restart = workloads.restart_patch(child)
+            if error.status != 422 or restart is None:
+                raise
+            await self._patch(JOBS, child, restart, exactly=True, subresource="status")
+            raise Stale(
+                f"{loaded.key}: its workload's start time is taken away, to be started anew"
+            ) from error
 
     async def _suspend_workload(self, loaded: Loaded) -> None:
         child = loaded.child
@@ -222,7 +232,13 @@ class Actions:
         return found
 
     async def _patch(
-        self, resource: Resource, obj: Object, patch: Mapping[str, Any], *, exactly: bool = False
+        self,
+        resource: Resource,
+        obj: Object,
+        patch: Mapping[str, Any],
+        *,
+        exactly: bool = False,
+        subresource: str = "",
     ) -> None:
         """Patch that very object; with ``exactly`` only in the version that was read."""
         metadata = obj["metadata"]
@@ -233,6 +249,7 @@ class Actions:
                 name,
                 patch,
                 namespace,
+                subresource=subresource,
                 uid=metadata["uid"],
                 version=metadata["resourceVersion"] if exactly else None,
             )

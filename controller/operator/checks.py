@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from controller import workloads
+from controller import names, workloads
+from controller.api.gpupool import GPUPool
 from controller.checkpoints.jobs import access_problem
 from controller.kube.cache import Cache
 from controller.kube.client import Api
 from controller.kube.errors import AlreadyExists, NotFound, Unavailable
-from controller.kube.resources import JOBS
+from controller.kube.resources import JOBS, PRIORITY_CLASSES
 from controller.kube.trim import Object
 from controller.operator.claims import claims_of
 from controller.operator.ownership import child_key, controlled_by, generation, is_ref, leftover
@@ -30,6 +31,7 @@ class Checks:
 
     def __init__(self, api: Api, cache: Cache, world: World) -> None:
         self._api, self._cache, self._world = api, cache, world
+        self._classes: set[str] = set()  # PriorityClasses that were found
         self._passed: dict[str, tuple[str, int]] = {}  # job key -> (uid, generation) that passed
 
     async def ensure(self, loaded: Loaded) -> None:
@@ -69,7 +71,8 @@ class Checks:
         return self._world.refusal_expired(loaded.key)
 
     async def _check_template(self, loaded: Loaded) -> Problem | None:
-        problem: Problem | None = workloads.template_problem(loaded.obj)
+        scheduling = scheduling_of(loaded.pool)
+        problem: Problem | None = workloads.template_problem(loaded.obj, scheduling)
         if problem is not None:
             return problem
         taken = False
@@ -82,10 +85,29 @@ class Checks:
                 taken = True
                 return None
 
-        problem = await workloads.server_problem(dry_run, workloads.build_child(loaded.obj))
+        child = workloads.build_child(loaded.obj, scheduling)
+        problem = await workloads.server_problem(dry_run, child)
         if taken:
             problem = await self._whose(loaded)
+        problem = problem or await self._check_class(child)
         return problem or await self._check_store(loaded, loaded.obj["spec"]["workload"]["template"])
+
+    async def _check_class(self, workload: Mapping[str, Any]) -> Problem | None:
+        """Whether the PriorityClass of the pods is there: the server asks only when pods are made."""
+        name = workloads.priority_class_of(workload)
+        if not name or name in self._classes:
+            return None
+        try:
+            await self._api.get(PRIORITY_CLASSES, name)
+        except NotFound:
+            cure = " (kubectl apply -f deploy/manifests)" if name == names.PRIORITY_CLASS else ""
+            return (
+                "PriorityClassNotFound",
+                f"priorityClassName: there is no PriorityClass {name!r}, so no pod could be made; make it"
+                f"{cure}, or name another in the template or in the GPUPool's spec.priorityClassName",
+            )
+        self._classes.add(name)
+        return None
 
     async def _check_store(self, loaded: Loaded, workload: Mapping[str, Any]) -> Problem | None:
         """Whether the checkpoints can be reached at all: better said before the run than after it."""
@@ -120,8 +142,15 @@ class Checks:
                 child = await self._api.get(JOBS, name, namespace)
             except NotFound:
                 child = None
-        problem: Problem | None = workloads.ref_problem(loaded.obj, child)
+        problem: Problem | None = workloads.ref_problem(loaded.obj, child, scheduling_of(loaded.pool))
         if problem is None and child is not None:
             self._cache.put(JOBS, child)
-            problem = await self._check_store(loaded, child)
+            problem = await self._check_class(child) or await self._check_store(loaded, child)
         return problem
+
+
+def scheduling_of(pool: GPUPool | None) -> workloads.Scheduling:
+    """What a pool asks of its jobs' pods; of a pool that is not there, what one asks by default."""
+    if pool is None:
+        return workloads.Scheduling("", names.PRIORITY_CLASS)
+    return workloads.Scheduling(pool.spec.scheduler_name, pool.spec.priority_class_name)

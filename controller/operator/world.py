@@ -132,6 +132,8 @@ class World:
         if old is None or new is None or generation(old) != generation(new):
             for key in self.members(name):
                 self.touch(key)
+        for source, _ in _stops(new) - _stops(old):
+            self.touch(source)  # a stop that waited to be announced
         self.pool_changed(name)
 
     # -- what the operator found out itself --------------------------------------------------------------
@@ -224,9 +226,9 @@ class World:
         obj = self.cache.get(RLHFJOBS, key)
         if obj is None:
             return None
-        pool = self.pool(pool_of(obj))
-        pool = pool if isinstance(pool, GPUPool) else None
-        desired = self._read_desired(key, obj, pool)
+        found = self.pool(pool_of(obj))
+        pool = found if isinstance(found, GPUPool) else None
+        desired = self._read_desired(key, obj, found)
         record = convert.record(obj.get("status"))
         child = self.child(obj)
         pods = self._pods(obj)
@@ -238,6 +240,7 @@ class World:
             access=(*access, *finished),
             run_written=runfile.read(self._run_configmap(obj)),
             finalizer=names.FINALIZER in (obj["metadata"].get("finalizers") or ()),
+            announced=self._announced(key, pool_of(obj), record),
         )
         desired = replace(desired, problem=self._problem(desired, obj))
         return Loaded(key, obj, pool, desired, observed, record, child, pods)
@@ -264,13 +267,24 @@ class World:
         """Access Jobs of this very RLHFJob that were created but not set going."""
         return [job for job in self._access_jobs(obj) if not is_released(job)]
 
-    def _read_desired(self, key: JobKey, obj: Object, pool: GPUPool | None) -> Desired:
+    def _announced(self, key: JobKey, pool: str, record: JobRecord) -> bool:
+        """Whether the pool's status has the job's stop, and with it the holds on its GPUs."""
+        if record.decision is None:
+            return False
+        status = (self.cache.get(GPUPOOLS, pool) or {}).get("status")
+        try:
+            stops = convert.hand_backs(status)
+        except convert.StatusError:
+            return True  # the pool writes none that it cannot read; nothing waits for that
+        return any((s.source, s.decided) == (key, record.decision.at) for s in stops)
+
+    def _read_desired(self, key: JobKey, obj: Object, pool: GPUPool | Problem | None) -> Desired:
         # Validating a spec costs as much as all the rest of a load and its plan.
         stamp = (
             obj["metadata"]["uid"],
             generation(obj),
             obj["metadata"].get("deletionTimestamp"),
-            None if pool is None else (pool.metadata.uid, pool.metadata.generation),
+            (pool.metadata.uid, pool.metadata.generation) if isinstance(pool, GPUPool) else pool,
         )
         known = self._desired.get(key)
         if known is None or known[0] != stamp:
@@ -321,3 +335,9 @@ class World:
         key = f"{obj['metadata']['namespace']}/{workloads.run_configmap(obj['metadata']['name'])}"
         found = self.cache.get(CONFIGMAPS, key)
         return found if found is not None and controlled_by(found, obj["metadata"]["uid"]) else None
+
+
+def _stops(pool: Object | None) -> set[tuple[JobKey, str]]:
+    """(job, when it was decided) of each stop that a GPUPool's status tells of."""
+    stops = ((pool or {}).get("status") or {}).get("lastHandBacks") or ()
+    return {(s["source"], s["decidedTime"]) for s in stops}

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from controller.policy.types import (
+    Attempt,
     EvalPoint,
     FleetView,
     JobKey,
@@ -69,6 +70,23 @@ class ResumeRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Guardrail:
+    """A metric that must not fall, and the rule that judges it."""
+
+    metric: str
+    rule: PolicySpec
+    direction: Direction = Direction.MAXIMIZE
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyMetric:
+    """A metric that is what the run optimises, where trainers export it as one."""
+
+    metric: str
+    direction: Direction = Direction.MAXIMIZE
+
+
+@dataclass(frozen=True, slots=True)
 class Desired:
     """The RLHFJob's spec, checked and with its pool's caps applied."""
 
@@ -78,7 +96,7 @@ class Desired:
     metric: str  # name of the Primary metric
     replicas: int
     gpus_per_replica: int
-    rule: PolicySpec
+    rule: PolicySpec  # at its share of the false-alarm budget, where there are guardrails
     modifiers: tuple[PolicySpec, ...] = ()
     direction: Direction = Direction.MAXIMIZE
     mode: Mode = Mode.ENFORCE
@@ -90,6 +108,8 @@ class Desired:
     problem: tuple[str, str] | None = None  # (reason, message): why this job cannot be accepted as it is
     gang_timeout: float = 300.0  # s within which every pod of an admitted gang must have a node
     preempt_grace: float = 300.0  # s that a preempted run may go on until its next checkpoint
+    guardrails: tuple[Guardrail, ...] = ()
+    proxy: ProxyMetric | None = None
     expected_seconds: float | None = None  # s of running time that the user expects of the whole run
 
 
@@ -171,6 +191,7 @@ class Observed:
     run_written: RunFile | None = None  # what ConfigMap `<name>-run` says now
     fleet: FleetView = field(default_factory=FleetView)  # what the pool tells of the others
     finalizer: bool = False  # ours is on the RLHFJob
+    announced: bool = True  # its pool has said in its status that it is being stopped, and to whom its GPUs go
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +265,38 @@ class Scale:
     life: str = ""  # as `Attempt` is written
     step: int = -1
     kept: Kept | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What is remembered of a guardrail metric: its newest eval, its rule's memory after it, and the verdict."""
+
+    metric: str
+    step: int
+    attempt: Attempt
+    score: float  # the trainer's own orientation
+    params_hash: str
+    state: tuple[object, ...]
+    verdict: Verdict | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Confirming:
+    """A stop that waits for a fresh eval: which eval asked, since when, and by which request to the trainer."""
+
+    step: int
+    at: float
+    request_id: int = 0  # 0: the trainer cannot be asked
+
+
+@dataclass(frozen=True, slots=True)
+class PastGrades:
+    """GPU-seconds of service that a run had after its rule asked for less, as of its newest eval."""
+
+    warned: float = 0.0
+    demoted: float = 0.0
+    stopped: float = 0.0  # since it would have been stopped, in Shadow
+    counted: float = 0.0  # service (GPU-seconds) up to which this is counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,6 +392,9 @@ class JobRecord:
     evals_missed: int = 0  # evals that left the trainer's window before they were scraped
     evals_in_attempt: int = 0  # the trainer's own count in its newest life, when last scraped
     rule: RuleRecord | None = None
+    guards: tuple[Guard, ...] = ()
+    confirming: Confirming | None = None
+    past_grades: PastGrades | None = None
     best: Best | None = None
     access: InFlight | None = None
     access_serial: int = 0

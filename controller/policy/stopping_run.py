@@ -21,6 +21,7 @@ from controller.policy.service import attained
 from controller.policy.types import JobState, Mode, Proposal, Verb
 
 SAVE_WAIT = 30.0  # s a user's stop waits for the trainer to save its latest state
+ANNOUNCE_WAIT = 5.0  # s a user's stop waits for its pool to say to whom the GPUs go
 USER_STOP_TRIES = 2  # tries to secure the best before a user's stop goes on without it
 STUCK_AFTER = 120.0  # s a pod may be terminating before it is reported by name
 
@@ -110,6 +111,8 @@ def carry_out_stop(draft: Draft, *, retain_only: bool = False) -> Plan:
     if retain_only:
         return draft.plan(JobState.STOPPING)
     if workload is not None and not workload.suspended:
+        if _announces_first(draft, decision):
+            return draft.plan(JobState.STOPPING)
         draft.act(SuspendWorkload(decision.proposal.reason))
         return draft.plan(JobState.STOPPING)
     if decision.suspended_at is None:
@@ -140,6 +143,19 @@ def _saves_first(draft: Draft, decision: Decision) -> bool:
         draft.act(WriteRun(run))
     draft.wake_in(1.0)
     return scrape.request_served < run.request_id
+
+
+def _announces_first(draft: Draft, decision: Decision) -> bool:
+    """Whether a user's stop still waits for its pool to write its holds.
+
+    Of an automatic stop they were written before it was granted. A pool that is gone writes none, so the wait
+    has an end.
+    """
+    left = decision.at + ANNOUNCE_WAIT - draft.now
+    if decision.by != "User" or draft.observed.announced or left <= 0:
+        return False
+    draft.wake_in(left)
+    return True
 
 
 def _secures_first(draft: Draft, decision: Decision) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from controller import names
-from controller.workloads.kinds import Kind, Object, dotted, get
+from controller.workloads.kinds import Kind, Object, dotted, get, kind_of
 from controller.workloads.problems import Problem
 
 
@@ -80,7 +80,7 @@ def ref_scheduling_problem(kind: Kind, workload: Object, wanted: Scheduling, whe
     return None
 
 
-def priority_class_of(kind: Kind, workload: Object, wanted: Scheduling) -> str:
-    """Name of the PriorityClass that a child's pods will have; "": none."""
-    pod = get(workload, (*kind.pod_template, "spec")) or {}
-    return str(pod.get("priorityClassName") or wanted.priority_class)
+def priority_class_of(workload: Object) -> str:
+    """Name of the PriorityClass that a workload's pods will have; "": none."""
+    pod = get(workload, (*kind_of(workload).pod_template, "spec")) or {}
+    return str(pod.get("priorityClassName") or "")

@@ -21,7 +21,7 @@ def install(plane: Plane) -> None:
     plane.kubectl("apply", "-f", str(ROOT / "crds"))
     plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
     manifests = ROOT / "deploy" / "manifests"
-    for name in ("namespace", "rbac", "users", "admission"):
+    for name in ("namespace", "rbac", "priorityclass", "users", "admission"):
         plane.kubectl("apply", "-f", str(manifests / f"{name}.yaml"))
 
 

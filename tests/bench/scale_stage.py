@@ -116,7 +116,7 @@ def scale(nodes: int, gpus: int, say: Callable[[str], None]) -> Iterator[Scale]:
         _stub() as port,
     ):
         plane.kubectl("apply", "--server-side", "-f", str(REPOSITORY / "crds"))
-        for name in ("namespace.yaml", "rbac.yaml"):
+        for name in ("namespace.yaml", "rbac.yaml", "priorityclass.yaml"):
             plane.kubectl("apply", "-f", str(REPOSITORY / "deploy" / "manifests" / name))
         with SimulatedNodes(plane, nodes, gpus, labels={LABEL: POOL}):
             say(f"{nodes} simulated nodes are ready")

@@ -24,7 +24,7 @@ def installed(plane: Plane, kubectl_session: Callable[..., str]) -> Path:
     proves its rights, too."""
     root = Path(__file__).resolve().parents[2]
     kubectl_session("apply", "-f", str(root / "crds"))
-    for name in ("namespace.yaml", "rbac.yaml"):
+    for name in ("namespace.yaml", "rbac.yaml", "priorityclass.yaml"):
         kubectl_session("apply", "-f", str(root / "deploy" / "manifests" / name))
     kubectl_session(
         "wait", "--for=condition=Established", "crd", "rlhfjobs.evalstop.dev", "gpupools.evalstop.dev"
