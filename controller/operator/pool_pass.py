@@ -32,7 +32,16 @@ from controller.policy.conditions import ADMITTED
 from controller.policy.jobs import JobRecord
 from controller.policy.pool import free_gpus
 from controller.policy.queueing import SrtfEst
-from controller.policy.types import JobKey, JobState, JobView, Mode, NodeView, PoolPlan, PoolSnapshot
+from controller.policy.types import (
+    JobKey,
+    JobState,
+    JobView,
+    Mode,
+    NodeView,
+    PastStop,
+    PoolPlan,
+    PoolSnapshot,
+)
 
 _logger = log.get("evalstop.pool")
 
@@ -249,10 +258,11 @@ class PoolPass:
         return wrote
 
 
-def _rule_stops(thoughts: Iterable[Thought]) -> tuple[float, ...]:
-    """When stops were granted that a rule had asked for; those of deleted RLHFJobs are forgotten."""
+def _rule_stops(thoughts: Iterable[Thought]) -> tuple[PastStop, ...]:
+    """Stops that a rule had asked for, oldest first; those of deleted RLHFJobs are forgotten."""
     decisions = (t.plan.record.decision for t in thoughts)
-    return tuple(sorted(d.at for d in decisions if d and d.mode is Mode.ENFORCE and d.by != "User"))
+    found = (d for d in decisions if d and d.mode is Mode.ENFORCE and d.by != "User")
+    return tuple(sorted((PastStop(d.at, d.proposal.e_value) for d in found), key=lambda stop: stop.at))
 
 
 def _status(

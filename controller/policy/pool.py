@@ -17,6 +17,9 @@ from dataclasses import replace
 
 from controller.policy.accounts import LEAVING, free_gpus
 from controller.policy.fleet import sift
+from controller.policy.fleet_noise import learn
+from controller.policy.giving_way import REASON as DEMOTED
+from controller.policy.giving_way import demotable, give_way, lowered
 from controller.policy.holds import current, holds, source_of
 from controller.policy.placement import AnyRoom, NodeRoom, fit
 from controller.policy.planner import Planner
@@ -59,30 +62,57 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
     if snapshot.delegate is Delegate.NONE:
         room, policy = AnyRoom(), PolicySpec("fifo")
     planner = Planner(EvalStop(make_policy(policy)), room)
-    sifted = sift(snapshot.jobs, snapshot.limits, snapshot.stopped, now)
+    sifted = sift(snapshot.jobs, snapshot, now)
     held = {h.key for h in sifted.held}
-    jobs = (replace(j, proposal=None) if j.key in held else j for j in snapshot.jobs)
+    jobs = (lowered(replace(j, proposal=None) if j.key in held else j) for j in snapshot.jobs)
     planner.rebuild((j for j in jobs if j.key not in unfit and j.key not in paused), now)
 
     decision = planner.decide(now)
     source = source_of(snapshot)
     admitted = tuple(Admission(j.key, room.placed[j.key], source(room.placed[j.key])) for j in decision.admit)
     released = [views[j.key] for j in decision.release]
-    preempted = [views[j.key] for j, _ in decision.preempt]
+    preemptions = [Preemption(j.key, why) for j, why in decision.preempt]
     idle = _uncontended(snapshot.jobs, held | {j.key for j in released})
     taken = {a.key for a in admitted}
     rest = [views[j.key] for j in planner.policy.queue() if j.key not in taken]
     leaving = sorted((j for j in snapshot.jobs if j.state in LEAVING), key=lambda j: j.state is not STOPPING)
-    promised = holds(snapshot, [*leaving, *released, *preempted], admitted, rest, room.free, now)
+    leaving += [*released, *(views[p.key] for p in preemptions)]
+    if snapshot.delegate is not Delegate.NONE:
+        stay = demotable(snapshot.jobs, {j.key for j in leaving})
+        demoted = give_way(policy, stay, leaving, rest, room.free, now)
+        preemptions += [Preemption(j.key, DEMOTED) for j in demoted]
+        leaving += demoted
+    promised = holds(snapshot, leaving, admitted, rest, room.free, now)
     return PoolPlan(
         grants=tuple(Grant(j.key, j.proposal) for j in released if j.proposal is not None),
         admissions=admitted,
-        preemptions=tuple(Preemption(j.key, why) for j, why in decision.preempt),
+        preemptions=tuple(preemptions),
         holds=promised,
         waiting=_waiting(rest, room.free, unfit, paused),
         held_back=(*sifted.held, *idle),
+        marks=_marks(planner, views, admitted, preemptions, now),
+        stops=sifted.stops,
+        noise=learn(snapshot.noise, (j for j in snapshot.jobs if j.state is JobState.ADMITTED)),
+        falls=sifted.falls,
         wake_at=_wake_at(snapshot, promised, now, decision.wake_at, sifted.wake_at),
     )
+
+
+def _marks(
+    planner: Planner,
+    views: Mapping[JobKey, JobView],
+    admitted: tuple[Admission, ...],
+    preemptions: list[Preemption],
+    now: float,
+) -> tuple[tuple[JobKey, tuple[int, ...]], ...]:
+    """What the policy asks to remember of its jobs once this plan is carried out, where that is news."""
+    for admission in admitted:
+        view = replace(views[admission.key], state=JobState.ADMITTED, since=now, nodes=admission.nodes)
+        planner.admitted(view, now)
+    for preemption in preemptions:
+        planner.leaving(replace(views[preemption.key], state=JobState.PREEMPTING), now)
+    asked = ((job.key, planner.policy.mark(job.key), job) for job in views.values())
+    return tuple((key, mark) for key, mark, job in asked if mark != job.mark and job.state is not STOPPING)
 
 
 def _wake_at(

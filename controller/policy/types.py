@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 JobKey = str  # "namespace/name"
@@ -136,6 +137,11 @@ class EvalPoint(NamedTuple):
     def fleet_noise(self) -> FleetNoise | None:
         return None
 
+    @property
+    def others(self) -> Mapping[str, float]:
+        """Scores of guardrail metrics at this eval, higher is better."""
+        return {}
+
 
 class EvalInContext(EvalPoint):
     """An eval with what else is known at that moment. The context is no part of its identity."""
@@ -144,6 +150,7 @@ class EvalInContext(EvalPoint):
     loss: float | None = None
     peers: Peers | None = None
     fleet_noise: FleetNoise | None = None
+    others: Mapping[str, float] = MappingProxyType({})
 
     @staticmethod
     def of(
@@ -153,9 +160,11 @@ class EvalInContext(EvalPoint):
         loss: float | None = None,
         peers: Peers | None = None,
         fleet_noise: FleetNoise | None = None,
+        others: Mapping[str, float] = MappingProxyType({}),
     ) -> EvalInContext:
         seen = EvalInContext(*point)
         seen.progress, seen.loss, seen.peers, seen.fleet_noise = progress, loss, peers, fleet_noise
+        seen.others = others
         return seen
 
 
@@ -172,13 +181,21 @@ class Verb(StrEnum):
     STOP = "Stop"
 
 
+class Grade(StrEnum):
+    """What a rule asks for short of a stop. WARNED: people are told. DEMOTED: it gives way to who waits."""
+
+    WARNED = "Warned"
+    DEMOTED = "Demoted"
+
+
 class Verdict(NamedTuple):
     """A stop rule's answer to one eval, with the numbers it saw.
 
     ``reason`` is a CamelCase code, ``statistic`` and ``threshold`` are what was compared (unit: the rule's).
     ``e_value``: evidence against "this run is not past its best", for rules that yield one: its mean is at
     most 1 if that is so, whenever one looks; None: the rule gives none. ``when_contended``: a STOP that is
-    to be let through only while somebody waits for GPUs; the pool sees to it.
+    to be let through only while somebody waits for GPUs; the pool sees to it. ``grade``: what is asked for
+    short of a stop.
     """
 
     verb: Verb
@@ -187,6 +204,7 @@ class Verdict(NamedTuple):
     threshold: float
     e_value: float | None = None
     when_contended: bool = False
+    grade: Grade | None = None
 
 
 class Mode(StrEnum):
@@ -237,12 +255,15 @@ class Proposal:
     threshold: float
     e_value: float | None = None  # as in `Verdict`
     when_contended: bool = False  # as in `Verdict`
+    metric: str = ""  # of the guardrail that failed; "": the Primary metric
 
     @staticmethod
-    def of(verdict: Verdict, step: int, best_step: int) -> Proposal:
+    def of(verdict: Verdict, step: int, best_step: int, metric: str = "") -> Proposal:
         """What a verdict on the eval at ``step`` brings before the pool."""
-        _, reason, statistic, threshold, e_value, when_contended = verdict
-        return Proposal(step, best_step, reason, statistic, threshold, e_value, when_contended)
+        v = verdict
+        return Proposal(
+            step, best_step, v.reason, v.statistic, v.threshold, v.e_value, v.when_contended, metric
+        )
 
 
 class LossTrend(NamedTuple):
@@ -333,6 +354,7 @@ class StopLimits:
     per_hour: int | None = None  # stops in any hour
     breaker_percent: int | None = None  # of the running jobs: as many at once are not believed
     shared_fall_percent: int | None = 50  # of the jobs with evals: what as many share is no run's own fall
+    shared_fall_wait: float = 1800.0  # s that a sudden fall waits for the others' evals
     precision: float | None = None  # least share of stops that are right, in expectation, 0 to 1
     precision_jobs: int = 100  # jobs that run within one day, at most
 
@@ -350,7 +372,9 @@ class StopCount(NamedTuple):
     last_hour: int = 0
     today: int = 0  # in the day (UTC) over which `StopLimits.precision` counts
     breaker_since: float | None = None  # s, since when the breaker has been open; None: it is closed
-    why: str = ""  # why it is open, or what else is held back; numbers included
+    held: int = 0  # jobs that ask to be stopped and are held back
+    reason: str = ""  # why the first of them is: CamelCase code
+    message: str = ""  # the same as a sentence with the numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,4 +451,7 @@ class PoolPlan:
     waiting: tuple[Waiting, ...] = ()
     held_back: tuple[HeldBack, ...] = ()
     marks: tuple[tuple[JobKey, tuple[int, ...]], ...] = ()  # what the queue policy asks to remember, if new
+    stops: StopCount = field(default_factory=StopCount)
+    noise: tuple[MetricNoise, ...] = ()  # to be kept for the next pass, and told to the jobs
+    falls: tuple[SharedFall, ...] = ()  # the same
     wake_at: float | None = None

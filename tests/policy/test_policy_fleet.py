@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,19 +12,23 @@ from hypothesis import strategies as st
 from controller.policy import conditions, lifecycle, pool
 from controller.policy.codec import decode, encode
 from controller.policy.fleet import HOUR, sift
+from controller.policy.fleet_precision import DAY
 from controller.policy.jobs import Desired, JobRecord
 from controller.policy.types import (
     HeldBack,
     JobState,
     JobView,
     NodeView,
+    PastStop,
     PolicySpec,
     PoolSnapshot,
     Proposal,
+    StopCount,
     StopLimits,
 )
 
 NOW = 100_000.0
+
 ASKS = Proposal(10, 5, "Fell", 3.0, 2.0)
 
 
@@ -37,6 +44,14 @@ def running(number: int, *, asks: bool, priority: int = 0) -> JobView:
         bound=(("n0", 1),),
         proposal=ASKS if asks else None,
     )
+
+
+def fleet(limits: StopLimits, stopped: Sequence[float] = ()) -> PoolSnapshot:
+    return PoolSnapshot("p", PolicySpec("fifo"), (), (), limits=limits, stopped=past(*stopped))
+
+
+def past(*times: float) -> tuple[PastStop, ...]:
+    return tuple(PastStop(at) for at in times)
 
 
 def jobs(asking: int, quiet: int) -> list[JobView]:
@@ -56,13 +71,14 @@ def jobs(asking: int, quiet: int) -> list[JobView]:
         (2, 0, StopLimits(breaker_percent=50), [], 2, None, None),  # two are no crowd
         (3, 3, StopLimits(breaker_percent=50), [], 0, "ManyAtOnce", None),
         (3, 4, StopLimits(breaker_percent=50), [], 3, None, None),
-        (1, 1, StopLimits(breaker_percent=60), [NOW - 10, NOW - 20], 0, "ManyAtOnce", None),  # in drops
+        # in drops; it closes when the older of the two stops is an hour old
+        (1, 1, StopLimits(breaker_percent=60), [NOW - 10, NOW - 20], 0, "ManyAtOnce", NOW - 20 + HOUR),
         (1, 1, StopLimits(breaker_percent=60), [NOW - HOUR, NOW - 20], 1, None, None),
         (3, 3, StopLimits(1, 50), [], 0, "ManyAtOnce", None),  # the breaker comes first
     ],
 )
 def test_sift(asking, quiet, limits, stopped, granted, reason, wake) -> None:
-    found = sift(jobs(asking, quiet), limits, stopped, NOW)
+    found = sift(jobs(asking, quiet), fleet(limits, stopped), NOW)
     assert [j.key for j in found.grant] == [f"ns/j{i}" for i in range(granted)]
     assert {h.reason for h in found.held} == ({reason} if reason else set())
     assert len(found.grant) + len(found.held) == asking
@@ -70,7 +86,7 @@ def test_sift(asking, quiet, limits, stopped, granted, reason, wake) -> None:
 
 
 def test_the_budget_goes_in_the_queues_order() -> None:
-    found = sift([running(0, asks=True), running(1, asks=True, priority=5)], StopLimits(1), [], NOW)
+    found = sift([running(0, asks=True), running(1, asks=True, priority=5)], fleet(StopLimits(1)), NOW)
     assert [j.key for j in found.grant] == ["ns/j1"]
 
 
@@ -78,15 +94,14 @@ def test_the_budget_goes_in_the_queues_order() -> None:
     st.integers(0, 9), st.integers(0, 9), st.integers(0, 4), st.lists(st.floats(NOW - 9000, NOW), max_size=6)
 )
 def test_the_budget_holds_over_any_hour(asking: int, quiet: int, per_hour: int, stopped: list[float]) -> None:
-    found = sift(jobs(asking, quiet), StopLimits(per_hour), stopped, NOW)
+    found = sift(jobs(asking, quiet), fleet(StopLimits(per_hour), stopped), NOW)
     recent = sum(1 for at in stopped if at > NOW - HOUR)
     assert len(found.grant) + min(recent, per_hour) <= max(per_hour, 0)
 
 
-def snapshot(limits: StopLimits, stopped: tuple[float, ...] = ()) -> PoolSnapshot:
-    return PoolSnapshot(
-        "p", PolicySpec("fifo"), (NodeView("n0", 8),), tuple(jobs(3, 1)), limits=limits, stopped=stopped
-    )
+def snapshot(limits: StopLimits, stopped: Sequence[float] = ()) -> PoolSnapshot:
+    nodes = (NodeView("n0", 8),)
+    return replace(fleet(limits, stopped), nodes=nodes, jobs=tuple(jobs(3, 1)))
 
 
 def test_the_pools_plan_releases_only_what_is_let_through() -> None:
@@ -117,3 +132,25 @@ def test_the_job_says_why_it_was_held_back_once() -> None:
     assert said.message == "to be stopped, but held back by the pool: 3 of 4 jobs"
     again = HeldBack("ns/j0", "ManyAtOnce", "4 of 5 jobs")
     assert lifecycle.held_back(record, desired, again, NOW + 1) is record
+
+
+def test_the_breaker_says_since_when_it_is_open_and_closes_by_itself() -> None:
+    limits = StopLimits(breaker_percent=50)
+    opened = sift(jobs(3, 3), fleet(limits), NOW).stops
+    assert (opened.breaker_since, opened.held, opened.reason) == (NOW, 3, "ManyAtOnce")
+    assert "3 of 6 jobs" in opened.message
+    still = sift(jobs(3, 3), replace(fleet(limits), breaker_since=NOW - 99), NOW).stops
+    assert still.breaker_since == NOW - 99
+    calm = sift(jobs(2, 3), replace(fleet(limits), breaker_since=NOW - 99), NOW)
+    assert (calm.stops.breaker_since, len(calm.grant)) == (None, 2)
+    # Stops that were granted keep it open though nobody asks any more, until they are an hour old.
+    drops = fleet(limits, [NOW - 30, NOW - 20, NOW - 10])
+    found = sift(jobs(0, 3), drops, NOW).stops
+    assert found == StopCount(3, 3, NOW, 0, "ManyAtOnce", found.message)
+    assert sift(jobs(0, 3), drops, NOW + HOUR).stops.breaker_since is None
+
+
+def test_the_counts_are_of_the_hour_and_of_the_day() -> None:
+    day = NOW - NOW % DAY
+    found = sift(jobs(0, 1), fleet(StopLimits(), [day - 1.0, day, NOW - HOUR, NOW - 1.0]), NOW).stops
+    assert (found.last_hour, found.today, found.held) == (1, 3, 0)
