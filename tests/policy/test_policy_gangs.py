@@ -1,0 +1,196 @@
+"""Gang admission: whole or not at all, in bounded time, and nobody waits for ever."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from gang_world import TICK, GangWorld, run_all
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.policy import conditions as c
+from controller.policy import gangs, lifecycle
+from controller.policy.jobs import (
+    AdmissionRecord,
+    Desired,
+    JobRecord,
+    Kept,
+    Observed,
+    PodView,
+    SuspendWorkload,
+    WorkloadView,
+)
+from controller.policy.types import Delegate, JobState, Mode, PolicySpec
+
+SLACK = 3 * TICK  # passes until a time-out is seen, carried out, and its pods are gone
+
+
+@pytest.mark.parametrize(
+    ("failures", "seconds"), [(1, 10), (2, 20), (3, 40), (6, 320), (7, 600), (8, 600), (10**6, 600)]
+)
+def test_the_back_off_doubles_up_to_ten_minutes(failures: int, seconds: float) -> None:
+    assert gangs.backoff_seconds(failures) == seconds
+
+
+def test_a_back_off_without_a_failure_is_refused() -> None:
+    with pytest.raises(ValueError, match="failures: 0, expected at least 1"):
+        gangs.backoff_seconds(0)
+
+
+def desired(replicas: int = 2, **more) -> Desired:
+    return Desired("ns/a", "u", 1, "gold", replicas, 1, PolicySpec("kDeclines", {"k": 3}), **more)
+
+
+def pod(name: str, node: str | None = None, **more) -> PodView:
+    return PodView(name, node, 1, terminal=more.pop("terminal", False), **more)
+
+
+@pytest.mark.parametrize(
+    ("pods", "missing"),
+    [
+        ((), 2),
+        ((pod("a"), pod("b")), 2),
+        ((pod("a", "n"),), 1),
+        ((pod("a", "n"), pod("b")), 1),
+        ((pod("a", "n"), pod("b", "n")), 0),
+        ((pod("a", "n"), pod("b", "n", terminal=True)), 0),  # it had a node; its Job may be pausing
+        ((pod("a", "n"), pod("b", "n", terminal=True), pod("c")), 1),  # made again, and waits
+        ((pod("a", "n", terminal=True, admission=6), pod("b", "n", admission=7)), 1),  # of the last attempt
+        ((pod("a", "n", admission=6), pod("b", admission=6), pod("c", "n", admission=7)), 1),
+    ],
+)
+def test_members_without_a_node(pods: tuple[PodView, ...], missing: int) -> None:
+    assert gangs.unplaced(desired(), Observed(pods=pods), 7) == missing
+
+
+def test_a_gang_without_room_gives_back_what_it_has_and_backs_off() -> None:
+    world = GangWorld({f"n{i}": 1 for i in range(8)}, timeout=30.0)
+    gang = world.submit("ns/a", 8)
+    world.hidden = {"n3": 1}
+    seen = []
+    world.tick()
+    late = world.submit("ns/b", 4)
+    while gang.record.gang_backoff is None:
+        world.tick()
+        seen.append((world.now, len([p for p in gang.pods if p.node])))
+        assert world.now < 100
+    assert max(bound for _, bound in seen) == 7
+    backoff = gang.record.gang_backoff
+    assert (backoff.failures, backoff.until) == (1, world.now + 10)
+    assert (gang.pods, gang.record.admission, gang.suspended) == ([], None, True)
+    told = gang.record.condition(c.ADMITTED)
+    assert told is not None
+    assert (told.status, told.reason) == (False, "GangTimedOut")
+    assert "1 of 8 pods had no node 30 s after the gang was admitted" in told.message
+    # While it is out, the next in the queue has its turn, though it came later.
+    assert late.record.admission is not None
+    assert late.record.admission.at == world.now
+    world.hidden = {}
+    world.until_all_ended(60)
+    assert gang.record.gang_backoff is None
+    assert gang.record.attempt > 1
+
+
+def test_each_failure_in_a_row_waits_twice_as_long() -> None:
+    world = GangWorld({"n1": 2}, timeout=10.0)
+    gang = world.submit("ns/a", 2)
+    world.hidden = {"n1": 1}
+    pauses = []
+    while len(pauses) < 4:
+        before = gang.record.gang_backoff
+        world.tick()
+        after = gang.record.gang_backoff
+        if after is not None and after != before:
+            pauses.append(after.until - world.now)
+        assert world.now < 1000
+    assert pauses == [10, 20, 40, 80]
+
+
+def test_the_checkpoint_to_resume_from_is_kept_when_the_gang_never_ran() -> None:
+    kept = Kept(10, 10, "/restored/10", "sha256:x", 1.0)
+    pods = (pod("a", "n1", admission=3), pod("b", admission=3))
+    for running_since, left in ((None, kept), (5.0, None)):
+        admission = AdmissionRecord(3, ("n1", "n2"), 0.0, None, running_since, unbound_since=0.0)
+        record = JobRecord(attempt=3, admission=admission, restored=kept)
+        seen = Observed(WorkloadView("w", suspended=False), pods)
+        first = lifecycle.plan(desired(), seen, record, 300.0)
+        assert any(isinstance(a, SuspendWorkload) for a in first.actions)
+        assert first.queue is JobState.PREEMPTING
+        gone = Observed(WorkloadView("w", suspended=True, settled=True), ())
+        second = lifecycle.plan(desired(), gone, first.record, 310.0)
+        assert second.record.restored == left
+        assert second.queue is JobState.QUEUED
+        assert second.record.gang_backoff is not None
+
+
+@pytest.mark.parametrize("mode", [Mode.SHADOW, Mode.OFF])
+def test_in_shadow_and_off_a_run_that_once_had_all_its_nodes_is_left_alone(mode: Mode) -> None:
+    record = JobRecord(attempt=1, admission=AdmissionRecord(1, ("n1", "n2"), 0.0))
+    seen = Observed(WorkloadView("w", suspended=False), (pod("a", "n1"), pod("b")))
+    wish = desired(mode=mode)
+    first = lifecycle.plan(wish, seen, record, 10.0)
+    later = lifecycle.plan(wish, seen, first.record, 10_000.0)
+    assert later.actions == ()
+    assert later.record.admission is not None
+    assert later.record.admission.withdrawn is None
+
+
+def test_a_gang_that_loses_a_node_for_good_gives_the_others_back() -> None:
+    """Partial placement must not last later either: a member that was evicted and finds no node again."""
+    world = GangWorld({"n1": 1, "n2": 1}, timeout=30.0)
+    gang = world.submit("ns/a", 2, takes=10_000.0)
+    for _ in range(4):
+        world.tick()
+    assert all(p.node for p in gang.pods)
+    assert gang.record.admission is not None
+    assert gang.record.admission.unbound_since is None
+    world.hidden = {"n2": 1}
+    lost = next(i for i, p in enumerate(gang.pods) if p.node == "n2")
+    gang.pods[lost] = replace(gang.pods[lost], node=None, ready=False)
+    began = world.now
+    while gang.record.gang_backoff is None:
+        world.tick()
+        assert world.now <= began + 30 + SLACK
+    assert not gang.pods
+
+
+GANGS = st.lists(st.tuples(st.integers(1, 8), st.integers(1, 2)), min_size=1, max_size=7)
+
+
+@settings(max_examples=40)
+@given(GANGS, st.integers(0, 2**32), st.booleans())
+def test_no_partial_placement_lasts_and_every_gang_runs(gangs_, seed: int, spread: bool) -> None:
+    """Whatever the scheduler does, and with GPUs taken unseen for the first minutes."""
+    world = GangWorld({f"n{i}": 2 for i in range(8)}, spread=spread, seed=seed)
+    for i, (replicas, gpus) in enumerate(gangs_):
+        world.submit(f"ns/{i:02d}", replicas, gpus)
+    for _ in range(40):
+        if world.random.random() < 0.3:
+            world.hidden = {
+                n: world.random.randint(0, min(2, world.free(n) + world.hidden.get(n, 0)))
+                for n in world.nodes
+            }
+        world.tick()
+    world.hidden = {}
+    world.until_all_ended(600)
+    for job in world.jobs.values():
+        assert job.longest_partial <= world.timeout + SLACK, job.desired.key
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 2**32), st.sampled_from([Delegate.BUILTIN, Delegate.NONE]))
+def test_two_gangs_that_each_need_every_node_never_deadlock(seed: int, delegate: Delegate) -> None:
+    """With nobody to queue, too: after both failed at the same time, one is tried after the other."""
+    world = GangWorld({f"n{i}": 1 for i in range(8)}, delegate=delegate, seed=seed)
+    run_all(world, [(8, 1), (8, 1)], 200)
+    if delegate is Delegate.BUILTIN:
+        assert all(job.record.attempt == 1 for job in world.jobs.values()), "one after the other, at once"
+    for job in world.jobs.values():
+        assert job.longest_partial <= world.timeout + SLACK
+
+
+@pytest.mark.parametrize("delegate", [Delegate.BUILTIN, Delegate.NONE])
+def test_many_gangs_at_once_all_run(delegate: Delegate) -> None:
+    world = GangWorld({f"n{i:02d}": 1 for i in range(16)}, delegate=delegate, seed=7)
+    run_all(world, [(8, 1)] * 12 + [(16, 1)] * 3 + [(3, 1)] * 10, 3000)
