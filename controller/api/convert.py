@@ -8,12 +8,14 @@ and what would be right.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
 from controller.api import values
+from controller.api.fleet import precision_problem, stop_limits
 from controller.api.gpupool import GANG_TIMEOUT_SECONDS, PREEMPT_GRACE_SECONDS, GPUPool
 from controller.api.record import StatusError, record, size, status
 from controller.api.rlhfjob import RLHFJob, RLHFJobSpec
@@ -22,7 +24,7 @@ from controller.policy.jobs import Desired, ResumeRequest, RunState
 from controller.policy.params import ParamError
 from controller.policy.queueing import MAX_WAIT, Srtf, make_policy
 from controller.policy.stopping import MODIFIERS, make_rule
-from controller.policy.types import Delegate, Hold, Mode, PolicySpec, StopLimits, cap_mode
+from controller.policy.types import Delegate, Hold, Mode, PolicySpec, cap_mode
 
 __all__ = [
     "StatusError",
@@ -35,6 +37,7 @@ __all__ = [
     "record",
     "size",
     "status",
+    "stop_limits",
     "stored_hand_backs",
     "stored_holds",
 ]
@@ -75,12 +78,6 @@ def policy(pool: GPUPool) -> PolicySpec:
     return PolicySpec(chosen.name, {**chosen.params, MAX_WAIT: float(pool.spec.max_wait_seconds)})
 
 
-def stop_limits(pool: GPUPool) -> StopLimits:
-    """What the pool allows its jobs' stop rules together."""
-    limits = pool.spec.stop_limits
-    return StopLimits(limits.per_hour, limits.breaker_percent)
-
-
 def desired(obj: Mapping[str, Any], found: GPUPool | Problem | None) -> Desired:
     """What an RLHFJob asks for, within what its pool allows.
 
@@ -114,7 +111,7 @@ def desired(obj: Mapping[str, Any], found: GPUPool | Problem | None) -> Desired:
         problem = ("InvalidStopRule", _explain_param(error))
     ref = spec.workload.ref
     problem = problem or _retention_problem(spec) or _pool_problem(job, found) or _policy_problem(spec, pool)
-    return Desired(
+    wanted = Desired(
         **identity,
         metric=spec.primary.name,
         direction=spec.primary.direction,
@@ -136,6 +133,9 @@ def desired(obj: Mapping[str, Any], found: GPUPool | Problem | None) -> Desired:
         problem=problem,
         gang_timeout=float(GANG_TIMEOUT_SECONDS if pool is None else pool.spec.gang_timeout_seconds),
     )
+    if problem is None and pool is not None and wanted.mode is not Mode.OFF:
+        wanted = replace(wanted, problem=precision_problem(wanted, pool))
+    return wanted
 
 
 def holds(pool_status: Mapping[str, Any] | None) -> tuple[Hold, ...]:
@@ -243,8 +243,9 @@ def _policy_problem(spec: RLHFJobSpec, pool: GPUPool | None) -> Problem | None:
         return None
     return (
         "DurationMissing",
-        f"spec.expectedDurationSeconds: not set, and GPUPool {spec.pool!r} queues by {Srtf.name}, which goes by "
-        "it: state how many seconds the run is expected to take, or use a pool with srtfEst, which estimates it",
+        f"spec.expectedDurationSeconds: not set, and GPUPool {spec.pool!r} queues by {Srtf.name}, which goes "
+        "by it: state how many seconds the run is expected to take, or use a pool with srtfEst, which "
+        "estimates it",
     )
 
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from controller import names
 from controller.api import markers, rules
-from controller.api.base import Count, DnsLabel, JobKeyText, Spec, Status, Timestamp, Word
+from controller.api.base import Count, DnsLabel, JobKeyText, NumberText, Spec, Status, Timestamp, Word
 from controller.api.status import CONDITIONS
 from controller.policy.handbacks import KEPT as HAND_BACKS_KEPT
 from controller.policy.holds import HOLDS_MAX
@@ -17,6 +17,9 @@ from controller.policy.types import Delegate, Mode
 
 EVERY_NAMESPACE = "*"
 HOLD_SECONDS = 300
+SHARED_FALL_PERCENT = 50
+SHARED_FALL_WAIT_SECONDS = 1800
+PRECISION_JOBS = 100
 GANG_TIMEOUT_SECONDS = 300
 MAX_WAIT_SECONDS = 7 * 86400
 PREEMPT_GRACE_SECONDS = 300
@@ -67,6 +70,34 @@ class StopLimits(Spec):
         alias="breakerPercent",
         description="Nobody is stopped while this share of the running jobs, and at least three, were "
         "stopped in the last hour or are to be: a cause that they share is likelier. Default: no breaker.",
+    )
+    shared_fall_percent: Annotated[int, Field(strict=True, ge=0, le=100, json_schema_extra=markers.INT32)] = (
+        Field(
+            default=SHARED_FALL_PERCENT,
+            alias="sharedFallPercent",
+            description="Nobody is stopped for a sudden fall that this share of the jobs with evals, and at "
+            "least three, took at the same moment: their rules begin anew behind it. 0: nobody looks for it.",
+        )
+    )
+    shared_fall_wait_seconds: Annotated[
+        int, Field(strict=True, ge=0, le=86400, json_schema_extra=markers.INT32)
+    ] = Field(
+        default=SHARED_FALL_WAIT_SECONDS,
+        alias="sharedFallWaitSeconds",
+        description="Seconds for which the stop of a run that fell suddenly waits for evals of the others.",
+    )
+    precision: Annotated[str, Field(pattern=r"^0[.][5-9][0-9]{0,5}$", max_length=8)] | None = Field(
+        default=None,
+        description='Share of the stops of a day that are right, in expectation, as in "0.95"; 0.5 or more, '
+        "below 1. RLHFJobs whose rule yields no e-value are refused then. Default: no share is promised.",
+    )
+    precision_jobs: Annotated[
+        int, Field(strict=True, ge=1, le=1_000_000, json_schema_extra=markers.INT32)
+    ] = Field(
+        default=PRECISION_JOBS,
+        alias="precisionJobs",
+        description="At most so many jobs run in the pool on one day (UTC): what precision rests on. The "
+        "more, the more evidence a stop takes.",
     )
 
 
@@ -188,6 +219,37 @@ class HandBackStatus(Status):
     running_time: Timestamp | None = Field(default=None, description="When all pods of that job were ready.")
 
 
+class StopsStatus(Status):
+    """How the stops of its rules stand against spec.stopLimits."""
+
+    last_hour: Count | None = Field(default=None, description="Stops granted in the last hour.")
+    today: Count | None = Field(default=None, description="Stops granted on this day (UTC).")
+    breaker_since: Timestamp | None = Field(
+        default=None, description="Since when the breaker has been open; absent: it is closed."
+    )
+
+
+class NoiseStatus(Status):
+    """The usual noise of a metric, learned from the pool's runs and told to them."""
+
+    metric: Annotated[str, Field(max_length=256)] = Field(description="Name of the metric.")
+    sigma: NumberText = Field(description="Standard deviation of one eval, in the metric's unit.")
+    freedom: NumberText = Field(description="How much that counts beside what a run shows: as many evals.")
+    jobs: Count = Field(description="Runs it was learned from.")
+
+
+class SharedFallStatus(Status):
+    """A sudden fall that many jobs share; scores before and after it are not compared."""
+
+    metric: Annotated[str, Field(max_length=256)] | None = Field(
+        default=None, description="Metric of the jobs it concerns; absent: all of the pool."
+    )
+    after: Timestamp = Field(description="When the last evals before it were read.")
+    before: Timestamp = Field(description="When the first evals after it were read.")
+    fell: Count = Field(description="Jobs that fell.")
+    of: Count = Field(description="Jobs that had an eval after it.")
+
+
 class GPUPoolStatus(Status):
     """What the pool has and who has it."""
 
@@ -211,6 +273,13 @@ class GPUPoolStatus(Status):
     last_hand_backs: Annotated[
         tuple[HandBackStatus, ...], Field(max_length=HAND_BACKS_KEPT, json_schema_extra=markers.ATOMIC)
     ] = Field(default=(), description="The newest stops and who got their GPUs, newest last.")
+    stops: StopsStatus | None = Field(default=None, description="Stops against their limits.")
+    noise: Annotated[tuple[NoiseStatus, ...], Field(max_length=16, json_schema_extra=markers.ATOMIC)] = Field(
+        default=(), description="The usual noise of each metric."
+    )
+    shared_falls: Annotated[
+        tuple[SharedFallStatus, ...], Field(max_length=8, json_schema_extra=markers.ATOMIC)
+    ] = Field(default=(), description="Sudden falls that many jobs share, the newest of each metric.")
 
 
 class PoolMetadata(BaseModel):

@@ -110,7 +110,9 @@ class PastGrades(Status):
     """GPU-seconds of service after the rule asked for less, as of the newest eval."""
 
     warned: NumberText | None = Field(default=None, description="While it was warned of.")
-    demoted: NumberText | None = Field(default=None, description="While it was, or in Shadow would be, demoted.")
+    demoted: NumberText | None = Field(
+        default=None, description="While it was, or in Shadow would be, demoted."
+    )
     stopped: NumberText | None = Field(default=None, description="After it would have been stopped (Shadow).")
     counted: NumberText | None = Field(default=None, description="Service up to which this is counted.")
 
@@ -128,7 +130,7 @@ class Checkpoint(Status):
 
 
 class Scale(Status):
-    """Since when the evals can be compared: before, the evaluator was another one, or all of the pool fell."""
+    """Since when the evals can be compared: before, the evaluator was another, or the whole pool fell."""
 
     since: Timestamp = Field(description="When that was.")
     life: Word | None = Field(default=None, description="Attempt of the last eval that does not count.")

@@ -206,5 +206,5 @@ def _hold_weak(asking: list[JobView], strong: list[JobView], least: float, held:
     kept = {j.key for j in strong}
     for job in asking:
         if job.key not in kept:
-            why = f"its e-value is {_evidence(job):.4g}, the pool's precision takes {least:.4g} for one more stop"
+            why = f"its e-value is {_evidence(job):.4g}; the pool's precision takes {least:.4g} for one more"
             held.append(HeldBack(job.key, TOO_LITTLE, why))

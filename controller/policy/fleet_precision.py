@@ -28,7 +28,10 @@ neither counted nor bounded. (5) The bound is on the mean over days: a single da
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+from controller.policy.stopping import RULES
+from controller.policy.types import PolicySpec
 
 DAY = 86400.0  # s
 
@@ -63,3 +66,16 @@ def rejected(evidence: Sequence[float], jobs: int, alpha: float, stopped: Sequen
 def needed(jobs: int, alpha: float, rank: int) -> float:
     """The evidence that the ``rank``-th stop of an account takes."""
     return jobs / (rank * alpha)
+
+
+def without_e_value(rules: Iterable[PolicySpec]) -> PolicySpec | None:
+    """The first of these rules that yields no e-value, and so cannot be weighed; None: all do.
+
+    Modifiers do not matter: they hold a stop back or grade it, and hand the e-value on as it is.
+    """
+    return next((r for r in rules if r.name in RULES and not RULES[r.name].yields_e_value), None)
+
+
+def rules_with_e_values() -> tuple[str, ...]:
+    """Names of the rules that yield them."""
+    return tuple(name for name, entry in RULES.items() if entry.yields_e_value)

@@ -42,7 +42,10 @@ class RuleType:
 
     A rule's ``make`` takes the params; a modifier's takes the params and the rule it wraps.
     ``doc`` is the first line users read about it. ``needs`` names the fields of `EvalPoint` besides the score
-    without which it says nothing; a rule class states them as ``needs``.
+    without which it says nothing; a rule class states them as ``needs``. ``rises``: its statistic rises
+    towards its threshold, which its stops lie above. ``standing``: verdicts that are no STOP matter too, and
+    a STOP counts only while it stands (a modifier that grades or defers). ``yields_e_value``: each verdict of
+    the rule carries one (`Verdict.e_value`); modifiers hand on that of the rule they wrap as it is.
     """
 
     name: str
@@ -51,8 +54,16 @@ class RuleType:
     make: Callable[..., StopRule]
     doc: str
     needs: tuple[str, ...] = ()
+    rises: bool = True
+    standing: bool = False
+    yields_e_value: bool = False
 
     @staticmethod
     def of(make: Any, params: type[Any], doc: str) -> RuleType:
         """An entry for a rule or modifier class, which carries its own name and version."""
-        return RuleType(make.name, make.version, params, make, doc, getattr(make, "needs", ()))
+        more = {
+            key: getattr(make, key)
+            for key in ("needs", "rises", "standing", "yields_e_value")
+            if hasattr(make, key)
+        }
+        return RuleType(make.name, make.version, params, make, doc, **more)

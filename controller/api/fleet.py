@@ -1,0 +1,133 @@
+"""A GPUPool's stop limits, and what its status remembers of its jobs as a fleet, in the brain's words.
+
+Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from controller.api import values
+from controller.api.gpupool import GPUPool
+from controller.api.record import StatusError
+from controller.policy.fleet_precision import rules_with_e_values, without_e_value
+from controller.policy.jobs import Desired
+from controller.policy.types import FleetNoise, FleetView, MetricNoise, SharedFall, StopCount, StopLimits
+
+Json = dict[str, Any]
+
+
+def stop_limits(pool: GPUPool) -> StopLimits:
+    """What the pool allows its jobs' stop rules together."""
+    limits = pool.spec.stop_limits
+    return StopLimits(
+        limits.per_hour,
+        limits.breaker_percent,
+        limits.shared_fall_percent or None,
+        float(limits.shared_fall_wait_seconds),
+        None if limits.precision is None else float(limits.precision),
+        limits.precision_jobs,
+    )
+
+
+def precision_problem(desired: Desired, pool: GPUPool) -> tuple[str, str] | None:
+    """Why the job's rules do not go with the precision that its pool promises; None: they do."""
+    precision = pool.spec.stop_limits.precision
+    if precision is None:
+        return None
+    rule = without_e_value([desired.rule, *(guard.rule for guard in desired.guardrails)])
+    if rule is None:
+        return None
+    field = "spec.stopRule" if rule == desired.rule else "spec.guardrails"
+    return (
+        "RuleWithoutEValue",
+        f"{field}: {rule.name!r} yields no e-values, by which GPUPool {pool.metadata.name!r} keeps its "
+        f"stopLimits.precision of {precision}; expected {' or '.join(rules_with_e_values())}",
+    )
+
+
+def noise(status: Mapping[str, Any] | None) -> tuple[MetricNoise, ...]:
+    """The noise in a GPUPool's status.
+
+    Raises:
+        StatusError: an entry does not read back.
+    """
+    try:
+        return tuple(
+            MetricNoise(n["metric"], FleetNoise(float(n["sigma"]), float(n["freedom"])), int(n["jobs"]))
+            for n in (status or {}).get("noise") or ()
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise StatusError(f"status.noise: {error}") from error
+
+
+def shared_falls(status: Mapping[str, Any] | None) -> tuple[SharedFall, ...]:
+    """The shared falls in a GPUPool's status, like `noise`."""
+    try:
+        return tuple(
+            SharedFall(
+                f.get("metric", ""),
+                values.seconds(f["after"]),
+                values.seconds(f["before"]),
+                int(f["fell"]),
+                int(f["of"]),
+            )
+            for f in (status or {}).get("sharedFalls") or ()
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StatusError(f"status.sharedFalls: {error}") from error
+
+
+def breaker_since(status: Mapping[str, Any] | None) -> float | None:
+    """Since when (s) the breaker has been open; None: it is closed. Like `noise`."""
+    try:
+        since = ((status or {}).get("stops") or {}).get("breakerSince")
+        return None if since is None else values.seconds(since)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise StatusError(f"status.stops: {error}") from error
+
+
+def told(status: Mapping[str, Any] | None, metric: str) -> FleetView:
+    """What the pool tells a job of this metric. An unreadable status tells nothing."""
+    try:
+        known, falls = noise(status), shared_falls(status)
+    except StatusError:
+        return FleetView()
+    usual = next((n.noise for n in known if n.metric == metric), None)
+    newest = max((f for f in falls if f.metric in ("", metric)), key=lambda f: f.before, default=None)
+    return FleetView(usual, newest)
+
+
+def stored(stops: StopCount, known: tuple[MetricNoise, ...], falls: tuple[SharedFall, ...]) -> Json:
+    """The fields of a GPUPool's status for these."""
+    counts: Json = {}
+    if stops.today or stops.last_hour:
+        counts = {"lastHour": stops.last_hour, "today": stops.today}
+    if stops.breaker_since is not None:
+        counts["breakerSince"] = values.timestamp(stops.breaker_since)
+    out: Json = {"stops": counts} if counts else {}
+    if known:
+        out["noise"] = [_noise(n) for n in known]
+    if falls:
+        out["sharedFalls"] = [_fall(f) for f in falls]
+    return out
+
+
+def _noise(entry: MetricNoise) -> Json:
+    return {
+        "metric": entry.metric,
+        "sigma": values.number(entry.noise.sigma),
+        "freedom": values.number(entry.noise.freedom),
+        "jobs": entry.jobs,
+    }
+
+
+def _fall(fall: SharedFall) -> Json:
+    out: Json = {"metric": fall.metric} if fall.metric else {}
+    return out | {
+        "after": values.timestamp(fall.after),
+        "before": values.timestamp(fall.before),
+        "fell": fall.fell,
+        "of": fall.of,
+    }
