@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -168,3 +169,17 @@ OBJECTS = st.dictionaries(st.sampled_from("xyz"), VALUES, max_size=3)
 def test_a_merge_patch_turns_the_old_into_the_new(old: Object, new: Object) -> None:
     assert merge_apply(old, merge_diff(old, new)) == new
     assert merge_diff(new, new) == {}
+
+
+def test_equal_short_texts_of_different_answers_are_one_object() -> None:
+    def answer() -> dict[str, object]:
+        text = '{"metadata": {"name": "a", "labels": {"team": "red"}}, "status": {"phase": "Running"}}'
+        read: dict[str, object] = json.loads(text)
+        return read
+
+    first, second = trim(PODS, answer()), trim(PODS, answer())
+    assert first == second
+    assert first["metadata"]["labels"]["team"] is second["metadata"]["labels"]["team"]
+    assert next(iter(first["metadata"]["labels"])) is next(iter(second["metadata"]["labels"]))
+    second["metadata"]["labels"]["team"] = "blue"  # a copy of its own all the same
+    assert first["metadata"]["labels"]["team"] == "red"
