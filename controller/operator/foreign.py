@@ -30,7 +30,7 @@ class ForeignPods:
         return self._pods.values()
 
     async def look(self, nodes: Iterable[str]) -> frozenset[str]:
-        """List them anew. Returns the names of nodes on which the GPUs in use changed."""
+        """List them anew. Returns the names of nodes on which such a pod came, goes, or is gone."""
         wanted = sorted(nodes)
         if len(wanted) <= FEW_NODES:
             selectors = [f"spec.nodeName={node},{_LIVE}" for node in wanted]
@@ -47,5 +47,10 @@ class ForeignPods:
         return frozenset(
             pod["spec"]["nodeName"]
             for uid, pod in (*before.items(), *found.items())
-            if (uid in before) != (uid in found)
+            if _standing(before.get(uid)) != _standing(found.get(uid))
         )
+
+
+def _standing(pod: Object | None) -> tuple[bool, Any]:
+    """What of a pod its pool goes by: whether it is there, and whether it is on its way out."""
+    return pod is not None, None if pod is None else pod["metadata"].get("deletionTimestamp")

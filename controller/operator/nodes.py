@@ -5,7 +5,7 @@ Pure functions on trimmed Kubernetes objects.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from controller import names, workloads
@@ -83,14 +83,35 @@ def _core(taint: Object) -> dict[str, Any]:
     return {key: taint.get(key) for key in ("key", "value", "effect")}
 
 
-def foreign_gpus(pods: Iterable[Object], known: frozenset[str]) -> dict[str, int]:
-    """GPUs per node that non-terminal pods request whose uid is not in ``known``."""
+def contested(
+    selectors: Sequence[tuple[str, Mapping[str, str]]], nodes: Iterable[Object]
+) -> dict[str, tuple[str, ...]]:
+    """Node name -> the pools that select it, its owner first, where several do; arguments as in `assign`."""
+    found: dict[str, tuple[str, ...]] = {}
+    for node in nodes:
+        pools = tuple(name for name, selector in selectors if selects(selector, node))
+        if len(pools) > 1:
+            found[node["metadata"]["name"]] = pools
+    return found
+
+
+def guests(pods: Iterable[Object], known: Container[str], nodes: Container[str]) -> list[Object]:
+    """Non-terminal pods with GPUs on these nodes whose uid is not in ``known``."""
+    return [
+        pod
+        for pod in pods
+        if node_of(pod) in nodes
+        and not is_terminal(pod)
+        and pod["metadata"]["uid"] not in known
+        and workloads.gpus(pod.get("spec") or {})
+    ]
+
+
+def gpus_by_node(pods: Iterable[Object]) -> dict[str, int]:
+    """GPUs that pods request, per node."""
     used: dict[str, int] = {}
     for pod in pods:
         node = node_of(pod)
-        if node is None or is_terminal(pod) or pod["metadata"]["uid"] in known:
-            continue
-        gpus = workloads.gpus(pod.get("spec") or {})
-        if gpus:
-            used[node] = used.get(node, 0) + gpus
+        if node is not None:
+            used[node] = used.get(node, 0) + workloads.gpus(pod.get("spec") or {})
     return used

@@ -15,11 +15,10 @@ import structlog
 
 from controller.api import convert
 from controller.api.gpupool import GPUPool
-from controller.api.values import timestamp
 from controller.kube.cache import Cache
 from controller.kube.errors import ApiError
 from controller.kube.resources import GPUPOOLS, NODES, PODS, RLHFJOBS
-from controller.operator import histories, log, nodes
+from controller.operator import histories, log, nodes, pool_status
 from controller.operator.brain import Brain, Thought
 from controller.operator.foreign import ForeignPods
 from controller.operator.metrics import Metrics
@@ -27,14 +26,13 @@ from controller.operator.queue import Locks, WorkQueue
 from controller.operator.taints import Taints
 from controller.operator.world import World
 from controller.operator.writer import Stale, StatusWriter
-from controller.policy import lifecycle
+from controller.policy import holds, lifecycle
 from controller.policy.conditions import ADMITTED
+from controller.policy.handbacks import hand_backs
 from controller.policy.jobs import JobRecord
-from controller.policy.pool import free_gpus
 from controller.policy.queueing import SrtfEst
 from controller.policy.types import (
     JobKey,
-    JobState,
     JobView,
     Mode,
     NodeView,
@@ -99,17 +97,19 @@ class PoolPass:
             return "gone"
         if not isinstance(pool, GPUPool):
             reason, message = pool
-            await self._writer.pool(obj, _status(obj, {}, (False, reason, message), self._clock()))
+            await self._writer.pool(obj, pool_status.unusable(obj, reason, message, self._clock()))
             return "invalid"
         thoughts = self._thoughts(name)
         now = self._clock()
-        snapshot = self._snapshot(pool, obj, thoughts, now)
+        around = self._surroundings(name, thoughts)
+        snapshot = self._snapshot(pool, obj, thoughts, around, now)
         plan = self._brain.plan_pool(snapshot, now)
-        wrote = await self._writer.pool(obj, self._pool_status(obj, snapshot, plan, now))
+        wrote = await self._writer.pool(obj, self._status(obj, snapshot, plan, around, thoughts, now))
         changed = await self._carry_out(plan, thoughts, now)
         if changed:
             self._queue.add(name)  # count what was just written
-        self._queue.later(name, None if plan.wake_at is None else max(0.0, plan.wake_at - now))
+        wakes = [at for at in (plan.wake_at, pool_status.stuck_at(around.guests, now)) if at is not None]
+        self._queue.later(name, max(0.0, min(wakes) - now) if wakes else None)
         return "wrote" if wrote or changed else "quiet"
 
     # -- what is ---------------------------------------------------------------------------------------
@@ -118,13 +118,28 @@ class PoolPass:
         found = {key: self._brain.recall(key) for key in self._world.members(name)}
         return {key: thought for key, thought in found.items() if thought is not None}
 
+    def _surroundings(self, name: str, thoughts: Mapping[JobKey, Thought]) -> pool_status.Surroundings:
+        known = {
+            pod["metadata"]["uid"] for t in thoughts.values() if t.view is not None for pod in t.loaded.pods
+        }
+        # Our own labelled pods are watched, all others looked at now and then; a uid counts once.
+        pods = {p["metadata"]["uid"]: p for p in self._foreign.pods()}
+        pods.update((p["metadata"]["uid"], p) for p in self._cache.values(PODS))
+        mine = self._taints.nodes_of(name)
+        contested = {n: pools for n, pools in self._taints.contested().items() if name in pools}
+        return pool_status.Surroundings(contested, nodes.guests(pods.values(), known, mine))
+
     def _snapshot(
-        self, pool: GPUPool, obj: Mapping[str, Any], thoughts: Mapping[JobKey, Thought], now: float
+        self,
+        pool: GPUPool,
+        obj: Mapping[str, Any],
+        thoughts: Mapping[JobKey, Thought],
+        around: pool_status.Surroundings,
+        now: float,
     ) -> PoolSnapshot:
         policy = convert.policy(pool)
         past = histories.history(thoughts.values()) if policy.name == SrtfEst.name else None
         views: list[JobView] = []
-        known: set[str] = set()
         for thought in thoughts.values():
             view = thought.view_at(now)
             if view is None:
@@ -132,14 +147,10 @@ class PoolPass:
             if past is not None:
                 view = replace(view, estimate=histories.estimate(thought, past))
             views.append(view)
-            known.update(pod["metadata"]["uid"] for pod in thought.loaded.pods)
         mine = self._taints.nodes_of(pool.metadata.name)
         usable = [node for node in self._cache.values(NODES) if node["metadata"]["name"] in mine]
         usable = sorted((n for n in usable if nodes.usable(n)), key=lambda n: n["metadata"]["name"])
-        # Our own labelled pods are watched, all others looked at now and then; a uid counts once.
-        pods = {p["metadata"]["uid"]: p for p in self._foreign.pods()}
-        pods.update((p["metadata"]["uid"], p) for p in self._cache.values(PODS))
-        used = nodes.foreign_gpus(pods.values(), frozenset(known))
+        used = nodes.gpus_by_node(around.guests)
         return PoolSnapshot(
             pool=pool.metadata.name,
             policy=policy,
@@ -150,30 +161,24 @@ class PoolPass:
             jobs=tuple(views),
             holds=convert.holds(obj.get("status")),
             hold_seconds=float(pool.spec.hold_seconds),
+            delegate=pool.spec.delegate,
             limits=convert.stop_limits(pool),
             stopped=_rule_stops(thoughts.values()),
         )
 
-    def _pool_status(
-        self, obj: Mapping[str, Any], snapshot: PoolSnapshot, plan: PoolPlan, now: float
+    def _status(
+        self,
+        obj: Mapping[str, Any],
+        snapshot: PoolSnapshot,
+        plan: PoolPlan,
+        around: pool_status.Surroundings,
+        thoughts: Mapping[JobKey, Thought],
+        now: float,
     ) -> dict[str, Any]:
-        states = [job.state for job in snapshot.jobs]
-        facts = {
-            "capacity": sum(node.gpus for node in snapshot.nodes),
-            "free": sum(free_gpus(snapshot).values()),
-            "running": sum(1 for state in states if state is not JobState.QUEUED),
-            "queued": sum(1 for state in states if state is JobState.QUEUED),
-            "holds": convert.stored_holds(plan.holds[:64]),
-        }
-        if snapshot.nodes:
-            ready = (True, "Planned", f"jobs are admitted to {len(snapshot.nodes)} nodes")
-        else:
-            ready = (
-                False,
-                "NoUsableNodes",
-                "spec.nodeSelector: no ready and schedulable node matches",
-            )
-        return _status(obj, facts, ready, now)
+        # Of the records only what is written: a stop that is announced must be the very one carried out.
+        stored = [(t.loaded.key, _gpus(t), t.loaded.record) for t in thoughts.values()]
+        stops = hand_backs(convert.hand_backs(obj.get("status")), stored)
+        return pool_status.planned(obj, holds.current(snapshot, now), plan, around, stops, now)
 
     # -- what is to be -----------------------------------------------------------------------------------
 
@@ -265,23 +270,6 @@ def _rule_stops(thoughts: Iterable[Thought]) -> tuple[PastStop, ...]:
     return tuple(sorted((PastStop(d.at, d.proposal.e_value) for d in found), key=lambda stop: stop.at))
 
 
-def _status(
-    obj: Mapping[str, Any], facts: Mapping[str, Any], ready: tuple[bool, str, str], now: float
-) -> dict[str, Any]:
-    """A GPUPool's status with its one condition, Ready; what equals its default is left out."""
-    status, reason, message = ready
-    word = "True" if status else "False"
-    known = next((c for c in (obj.get("status") or {}).get("conditions") or () if c["type"] == "Ready"), None)
-    since = known["lastTransitionTime"] if known is not None and known["status"] == word else timestamp(now)
-    generation = int(obj["metadata"].get("generation") or 0)
-    condition = {
-        "type": "Ready",
-        "status": word,
-        "reason": reason,
-        "message": message[:512],
-        "lastTransitionTime": since,
-        "observedGeneration": generation,
-    }
-    out: dict[str, Any] = {"conditions": [condition], "observedGeneration": generation}
-    out.update({key: value for key, value in facts.items() if value != []})
-    return out
+def _gpus(thought: Thought) -> int:
+    desired = thought.loaded.desired
+    return desired.replicas * desired.gpus_per_replica

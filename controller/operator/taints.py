@@ -25,6 +25,10 @@ class Taints:
         """Node name -> pool name."""
         return nodes.assign(self._selectors(), self._cache.values(NODES))
 
+    def contested(self) -> Mapping[str, tuple[str, ...]]:
+        """Node name -> the pools that select it, its owner first, for nodes that several select."""
+        return nodes.contested(self._selectors(), self._cache.values(NODES))
+
     def owner_of(self, node: str) -> str | None:
         """The pool of one node; None: it is in none, or not there."""
         found = self._cache.get(NODES, node)

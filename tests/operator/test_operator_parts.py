@@ -142,6 +142,7 @@ def test_a_node_of_two_pools_belongs_to_the_first_and_an_empty_selector_takes_no
     found = [node("a", labels={"x": "1", "y": "1"}), node("b", labels={"y": "1"}), node("c")]
     pools = [("everything", {}), ("older", {"x": "1"}), ("newer", {"y": "1"})]
     assert nodes.assign(pools, found) == {"a": "older", "b": "newer"}
+    assert nodes.contested(pools, found) == {"a": ("older", "newer")}
 
 
 def test_foreign_gpus_are_those_of_live_pods_nobody_knows() -> None:
@@ -161,7 +162,9 @@ def test_foreign_gpus_are_those_of_live_pods_nobody_knows() -> None:
         pod("4", None, "Pending"),
         pod("5", "b", gpus=0),
     ]
-    assert nodes.foreign_gpus(pods, frozenset({"2"})) == {"a": 2}
+    found = nodes.guests(pods, frozenset({"2"}), frozenset({"a", "b"}))
+    assert nodes.gpus_by_node(found) == {"a": 2}
+    assert nodes.guests(pods, frozenset({"2"}), frozenset({"b"})) == []
 
 
 # -- the run file -------------------------------------------------------------------------------------------
