@@ -18,10 +18,10 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from pydantic.alias_generators import to_camel
 
 from controller.api import values
-from controller.api.status import MESSAGE_MAX, RULE_STATE_MAX
+from controller.api.status import GUARD_STATE_MAX, MESSAGE_MAX, RULE_STATE_MAX
 from controller.policy.conditions import summary
-from controller.policy.jobs import Condition, Decision, Desired, JobRecord, RuleRecord
-from controller.policy.types import Attempt, EvalPoint, LossTrend, Paired, Proposal, Verb, Verdict
+from controller.policy.jobs import Condition, Decision, Desired, Guard, JobRecord, RuleRecord
+from controller.policy.types import Attempt, EvalPoint, Grade, LossTrend, Paired, Proposal, Verb, Verdict
 
 STATUS_MAX = 8000  # bytes of compact JSON; an RLHFJob of usual size stays under 10 kB with it
 MESSAGE_FLOOR = 32  # characters that are left of a message in any case
@@ -57,7 +57,7 @@ _TIMES = frozenset(
         "since",
     }
 )
-_BY_HAND = frozenset({"evals", "conditions", "rule", "decision"})
+_BY_HAND = frozenset({"evals", "conditions", "rule", "guards", "decision"})
 
 
 class StatusError(ValueError):
@@ -84,6 +84,8 @@ def status(record: JobRecord, desired: Desired, now: float) -> Json:
         out["evals"] = evals
     if record.rule is not None:
         out["rule"] = _rule(record.rule)
+    if record.guards:
+        out["guardrails"] = [_guard(guard) for guard in record.guards]
     if record.decision is not None:
         out["decision"] = _decision(record.decision)
     out |= _flat(record)
@@ -104,6 +106,7 @@ def record(status: Mapping[str, Any] | None) -> JobRecord:
         given["conditions"] = tuple(_read_condition(c) for c in status.get("conditions") or ())
         if status.get("rule"):
             given["rule"] = _read_rule(status["rule"])
+        given["guards"] = tuple(_read_guard(guard) for guard in status.get("guardrails") or ())
         if status.get("decision"):
             given["decision"] = _read_decision(status["decision"])
         return JobRecord(**given)
@@ -302,31 +305,73 @@ def _rule(rule: RuleRecord) -> Json:
         )
     out: Json = {"name": rule.name, "version": rule.version, "paramsHash": rule.params_hash, "state": state}
     if rule.verdict is not None:
-        v = rule.verdict
-        out["verdict"] = {"verb": str(v.verb), "reason": v.reason, **_compared(v)}
+        out["verdict"] = _verdict(rule.verdict)
     return out
+
+
+def _verdict(verdict: Verdict) -> Json:
+    graded = {"grade": str(verdict.grade)} if verdict.grade is not None else {}
+    return {"verb": str(verdict.verb), "reason": verdict.reason, **_compared(verdict), **graded}
+
+
+def _read_verdict(stored: Mapping[str, Any]) -> Verdict:
+    grade = Grade(stored["grade"]) if "grade" in stored else None
+    return Verdict(Verb(stored["verb"]), stored["reason"], *_read_compared(stored), grade)
 
 
 def _read_rule(stored: Mapping[str, Any]) -> RuleRecord:
     states = values.state_values(stored["state"])
     verdict = None
-    if v := stored.get("verdict"):
-        verdict = Verdict(Verb(v["verb"]), v["reason"], *_read_compared(v))
+    if found := stored.get("verdict"):
+        verdict = _read_verdict(found)
     return RuleRecord(
         stored["name"], stored["version"], stored["paramsHash"], states["base"], states["state"], verdict
+    )
+
+
+def _guard(guard: Guard) -> Json:
+    state = values.state_text(state=guard.state)
+    if len(state) > GUARD_STATE_MAX:
+        raise ValueError(
+            f"state of guardrail {guard.metric!r} is {len(state)} characters of JSON, a status holds "
+            f"{GUARD_STATE_MAX}"
+        )
+    out: Json = {
+        "metric": guard.metric,
+        "step": guard.step,
+        "attempt": str(guard.attempt),
+        "score": values.number(guard.score),
+        "paramsHash": guard.params_hash,
+        "state": state,
+    }
+    return out | ({"verdict": _verdict(guard.verdict)} if guard.verdict is not None else {})
+
+
+def _read_guard(stored: Mapping[str, Any]) -> Guard:
+    found = stored.get("verdict")
+    return Guard(
+        stored["metric"],
+        stored["step"],
+        Attempt.parse(stored["attempt"]),
+        float(stored["score"]),
+        stored["paramsHash"],
+        values.state_values(stored["state"])["state"],
+        _read_verdict(found) if found else None,
     )
 
 
 def _decision(decision: Decision) -> Json:
     p = decision.proposal
     evidence = {"step": p.step, "bestStep": p.best_step, "reason": p.reason}
+    evidence |= {"metric": p.metric} if p.metric else {}
     out = _flat(decision) | evidence | _compared(p)
     out["message"] = decision.message[:MESSAGE_MAX]
     return out
 
 
 def _read_decision(stored: Mapping[str, Any]) -> Decision:
-    proposal = Proposal(stored["step"], stored["bestStep"], stored["reason"], *_read_compared(stored))
+    evidence = (stored["step"], stored["bestStep"], stored["reason"], *_read_compared(stored))
+    proposal = Proposal(*evidence, stored.get("metric", ""))
     return Decision(proposal=proposal, **_unflat(Decision, stored))
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from controller.policy import guarding
 from controller.policy.history import RuleInUse, newest_mark
 from controller.policy.jobs import Desired, Direction, JobRecord, Operation, Scale, ScrapeView
 from controller.policy.stopping import noise
@@ -34,13 +35,13 @@ def seen_by_fleet(desired: Desired, record: JobRecord, *, judged: bool) -> dict[
 
     ``judged``: the run goes on and its rule looks at it; else the pool learns nothing of its scores.
     """
-    verdict = record.rule.verdict if record.rule is not None else None
+    found = guarding.standing(record)
     if not judged:
         return {"metric": desired.metric}
     return {
         "metric": desired.metric,
         "evaluator": record.evaluator or None,
-        "evidence": verdict.e_value if verdict is not None else None,
+        "evidence": found[1].e_value if found is not None else None,
         "noise": noise.own(record.evals),
         "readings": _readings(record, desired.direction),
     }

@@ -10,6 +10,8 @@ RUNNING = "Running"  # all members' pods are ready
 METRICS = "MetricsAvailable"  # the Primary metric is being read
 SECURED = "BestCheckpointSecured"  # the best checkpoint is out of rotation's reach
 DECLINING = "QualityDeclining"  # the stop rule says the run is past its best
+GUARDRAILS = "GuardrailsHolding"  # no rule says that a guardrail metric fell
+DEMOTED = "Demoted"  # it gives way to every job that waits
 TERMINATION = "TerminationTarget"  # a stop is decided and is being carried out
 RETAINED = "BestCheckpointRetained"  # the best checkpoint is out of the trainer's reach, digest verified
 RELEASED = "GPUsReleased"  # the pods of a stopped or finished run are gone
@@ -67,7 +69,7 @@ def summary(conditions: tuple[Condition, ...]) -> str:
     if ACCEPTED in false:
         return "Refused"
     if RUNNING in true:
-        return "Declining" if DECLINING in true else "Running"
+        return "Demoted" if DEMOTED in true else "Declining" if DECLINING in true else "Running"
     if ADMITTED in true:
         return "Starting"
     return {"TooLarge": "Unfit", "Preempting": "Preempting"}.get(false.get(ADMITTED, ""), "Queued")

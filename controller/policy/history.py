@@ -9,8 +9,8 @@ evaluator changed, are not: the memory begins anew (`comparable`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from controller.names import EVALS_KEPT
@@ -20,11 +20,12 @@ from controller.policy.jobs import (
     Desired,
     Direction,
     JobRecord,
+    ProxyMetric,
     RuleRecord,
     ScrapeView,
 )
-from controller.policy.stopping import StopRule, make_rule, rule_fingerprint
-from controller.policy.types import Attempt, EvalInContext, EvalPoint, FleetNoise, Verdict
+from controller.policy.stopping import MODIFIERS, RULES, StopRule, make_rule, rule_fingerprint
+from controller.policy.types import Attempt, EvalInContext, EvalPoint, FleetNoise, PolicySpec, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +37,33 @@ class RuleInUse:
     params_hash: str
     direction: Direction
     fleet_noise: FleetNoise | None = None
+    needs: frozenset[str] = frozenset()  # fields of `EvalPoint` besides the score that rule and modifiers use
+    guards: Mapping[str, RuleInUse] = field(default_factory=dict)  # by guardrail metric
+    proxy: ProxyMetric | None = None
 
     @staticmethod
     def of(desired: Desired, fleet_noise: FleetNoise | None = None) -> RuleInUse:
-        """The rule of a spec, shown the pool's usual noise with each eval.
+        """The rules of a spec, shown the pool's usual noise with each eval of the Primary metric.
 
-        Raises `ParamError` when the spec names no rule that exists.
+        Guardrails are judged under the same modifiers, but for those that look at more than scores.
+
+        Raises:
+            ParamError: the spec names a rule, modifier or parameter that does not exist or is out of bounds.
         """
-        return RuleInUse(
-            make_rule(desired.rule, desired.modifiers),
-            desired.rule.name,
-            rule_fingerprint(desired.rule, desired.modifiers),
-            desired.direction,
-            fleet_noise,
+        primary = RuleInUse._make(desired.rule, desired.modifiers, desired.direction)
+        plain = tuple(m for m in desired.modifiers if not MODIFIERS[m.name].needs)
+        return replace(
+            primary,
+            fleet_noise=fleet_noise,
+            guards={g.metric: RuleInUse._make(g.rule, plain, g.direction) for g in desired.guardrails},
+            proxy=desired.proxy,
         )
+
+    @staticmethod
+    def _make(rule: PolicySpec, modifiers: tuple[PolicySpec, ...], direction: Direction) -> RuleInUse:
+        made, fingerprint = make_rule(rule, modifiers), rule_fingerprint(rule, modifiers)
+        needs = RULES[rule.name].needs + sum((MODIFIERS[m.name].needs for m in modifiers), ())
+        return RuleInUse(made, rule.name, fingerprint, direction, needs=frozenset(needs))
 
     def orient(self, point: EvalPoint) -> EvalPoint:
         """The point as a rule sees it: higher is better."""
@@ -105,8 +119,19 @@ def absorb(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
             resumed = scrape.resumed_step if point.attempt == newest_attempt else None
             record = rewind(record, use, resumed if resumed is not None else point.step - 1)
         if _is_new(record, point):
-            record = _append(record, use, point, scrape.at)
+            record = _append(record, use, _with_proxy(point, use.proxy, scrape), scrape.at)
     return record
+
+
+def _with_proxy(point: EvalPoint, proxy: ProxyMetric | None, scrape: ScrapeView) -> EvalPoint:
+    """The eval with what the run optimises, where that is a metric of its own: of the same step and life."""
+    if proxy is None or point.proxy is not None:
+        return point
+    found = (p for other in scrape.others if other.metric == proxy.metric for p in other.points)
+    same = next((p.score for p in found if (p.attempt, p.step) == (point.attempt, point.step)), None)
+    if same is None or not math.isfinite(same):
+        return point
+    return point._replace(proxy=same if proxy.direction is Direction.MAXIMIZE else -same)
 
 
 def newest_mark(record: JobRecord) -> tuple[Attempt, int] | None:

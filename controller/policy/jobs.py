@@ -269,7 +269,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What is remembered of a guardrail metric: its newest eval, its rule's memory after it, and the verdict."""
+    """What is remembered of a guardrail metric: its newest eval, its rule's memory after it, the verdict."""
 
     metric: str
     step: int
@@ -282,7 +282,7 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Confirming:
-    """A stop that waits for a fresh eval: which eval asked, since when, and by which request to the trainer."""
+    """A stop that waits for a fresh eval: which eval asked, since when, by which request to the trainer."""
 
     step: int
     at: float

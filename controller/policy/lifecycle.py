@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.policy import conditions as c
-from controller.policy import gangs, preempting, progress, safekeeping
+from controller.policy import gangs, guarding, judging, preempting, progress, safekeeping
 from controller.policy.adoption import adopt
 from controller.policy.comparable import begin_anew, seen_by_fleet
 from controller.policy.conditions import Conditions
@@ -41,7 +41,7 @@ from controller.policy.jobs import (
 from controller.policy.params import ParamError
 from controller.policy.resuming import answer_early, resume
 from controller.policy.service import attained, remaining
-from controller.policy.stopping_run import carry_out_stop, judge, user_stop
+from controller.policy.stopping_run import carry_out_stop, user_stop
 from controller.policy.types import (
     Admission,
     Grant,
@@ -92,13 +92,14 @@ def plan(desired: Desired, observed: Observed, record: JobRecord, now: float) ->
 def granted(record: JobRecord, desired: Desired, grant: Grant, now: float) -> JobRecord:
     """The record once the pool has released the job: the stop's intent, to be written before any act."""
     proposal = grant.proposal
+    guards = {guardrail.metric: guardrail.rule.name for guardrail in desired.guardrails}
+    by = guards.get(proposal.metric, desired.rule.name)
+    of = f"guardrail {proposal.metric!r}, {by}" if proposal.metric else by
     message = (
-        f"{desired.rule.name}: {proposal.reason}, {proposal.statistic:g} against {proposal.threshold:g} "
+        f"{of}: {proposal.reason}, {proposal.statistic:g} against {proposal.threshold:g} "
         f"at step {proposal.step}; best eval at step {proposal.best_step}"
     )
-    return replace(
-        record, decision=Decision(desired.rule.name, Mode.ENFORCE, proposal, message, now), preempting=None
-    )
+    return replace(record, decision=Decision(by, Mode.ENFORCE, proposal, message, now), preempting=None)
 
 
 def admitted(record: JobRecord, admission: Admission, now: float) -> JobRecord:
@@ -202,6 +203,7 @@ def job_view(
         weight=weight,
         loss_trend=record.loss_trend,
         mark=record.mark,
+        demoted=judging.is_demoted(desired, record),
         waited=max(0.0, admission.at - _queued_at(record, submitted)) if admission is not None else 0.0,
         attempt=record.attempt,
         not_before=record.gang_backoff.until if record.gang_backoff is not None else None,
@@ -321,6 +323,7 @@ def _start(draft: Draft) -> None:
         resume_path=restored.path if restored is not None else "",
         resume_step=restored.step if restored is not None else None,
         request_id=record.run.request_id,
+        reference_step=record.run.reference_step,
     )
     draft.update(run=wanted)
     draft.conditions.set(c.RUNNING, False, "Starting", f"attempt {wanted.attempt} is being started")
@@ -349,19 +352,22 @@ def _watch_start(draft: Draft) -> None:
 def _watch(draft: Draft, use: RuleInUse) -> Proposal | None:
     """Take in new evals, keep the best in safety, judge."""
     if draft.desired.mode is Mode.OFF:
-        for type_ in (c.METRICS, c.DECLINING, c.SECURED):
+        for type_ in (c.METRICS, c.DECLINING, c.GUARDRAILS, c.DEMOTED, c.SECURED):
             draft.conditions.drop(type_)
         return None
     _take_scrape(draft, use)
     if draft.desired.mode is Mode.ENFORCE:
         safekeeping.secure_best(draft)
-    return judge(draft, use)
+    return judging.judge(draft, use)
 
 
 def _take_scrape(draft: Draft, use: RuleInUse) -> None:
-    known = draft.record.evals
+    before = draft.record
     _take_evals(draft, use)
-    progress.note(draft, news=draft.record.evals is not known)
+    news = draft.record.evals is not before.evals
+    progress.note(draft, news=news)
+    if news:
+        judging.count_past(draft, before)
 
 
 def _take_evals(draft: Draft, use: RuleInUse) -> None:
@@ -380,7 +386,7 @@ def _take_evals(draft: Draft, use: RuleInUse) -> None:
         )
         return
     _begin_anew(draft, use, scrape)
-    draft.record = absorb(draft.record, use, scrape)
+    draft.record = guarding.watch(absorb(draft.record, use, scrape), use.guards, scrape)
     notes = [scrape.message] if scrape.message else []
     if ignored := ignored_steps(draft.record, scrape):
         steps = ", ".join(map(str, ignored[:5]))
@@ -394,6 +400,8 @@ def _begin_anew(draft: Draft, use: RuleInUse, scrape: ScrapeView) -> None:
     """Forget evals that cannot be compared with those to come, and say so."""
     before, fall = draft.record, draft.observed.fleet.fall
     draft.record = after = begin_anew(before, use, scrape, fall)
+    if after.scale != before.scale:
+        draft.update(guards=guarding.begun_anew(before.guards), confirming=None)
     if after.evals == before.evals or not before.evals:
         return
     if after.evaluator != before.evaluator:
@@ -429,6 +437,7 @@ def _finish(draft: Draft, use: RuleInUse | None) -> Plan:
     if use is not None and draft.record.admission is not None and draft.desired.mode is not Mode.OFF:
         _take_scrape(draft, use)
     if draft.record.finished is None and workload is not None:
+        judging.count_past(draft, draft.record)
         # A best that is already secured stays secured; nothing more is to be looked for.
         served = attained(draft.desired, draft.record, draft.now)
         draft.update(finished=workload.finished, attained=served, preempting=None, access=None)

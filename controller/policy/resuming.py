@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controller.policy import conditions as c
-from controller.policy import safekeeping
+from controller.policy import guarding, safekeeping
 from controller.policy.draft import Draft
 from controller.policy.history import RuleInUse, restart, rewind
 from controller.policy.jobs import CreateWorkload, Kept, Operation, ResumeFrom, ResumeRequest, RunState
@@ -85,17 +85,19 @@ def _wanted(draft: Draft, request: ResumeRequest) -> tuple[Kept | None, int | No
 def _back_to_queue(draft: Draft, use: RuleInUse, restored: Kept | None) -> None:
     if restored is not None:
         draft.record = rewind(draft.record, use, restored.step)
+        draft.update(guards=guarding.rewound(draft.record.guards, restored.step))
         source = f"from the checkpoint of step {restored.step}"
     else:
         if draft.record.decision is not None and draft.record.decision.by != "User":
             # Going on past a stop is the user's will: the evals that led to it must not stop it again.
             draft.record = restart(draft.record, use)
+            draft.update(guards=guarding.begun_anew(draft.record.guards))
         source = "from the trainer's latest checkpoint"
     waited = draft.record.access
     if waited is not None and waited.operation is not Operation.SECURE:
         draft.update(access=None)
-    draft.update(decision=None, restored=restored, queued_at=draft.now)
-    for type_ in (c.TERMINATION, c.RELEASED, c.DECLINING):
+    draft.update(decision=None, restored=restored, queued_at=draft.now, confirming=None)
+    for type_ in (c.TERMINATION, c.RELEASED, c.DECLINING, c.DEMOTED, c.GUARDRAILS):
         draft.conditions.drop(type_)
     draft.conditions.set(c.RESUMED, True, "Resumed", f"goes on {source}")
     draft.conditions.set(c.ADMITTED, False, "Queued", "resumed; waits for its pool's GPUs")

@@ -1,4 +1,4 @@
-"""From a verdict to freed GPUs, for one job: judge, then carry a granted stop out step by step."""
+"""From a granted stop to freed GPUs, for one job: carried out step by step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import replace
 from controller.policy import conditions as c
 from controller.policy import safekeeping
 from controller.policy.draft import Draft
-from controller.policy.history import RuleInUse
 from controller.policy.jobs import (
     CreateWorkload,
     Decision,
@@ -18,54 +17,12 @@ from controller.policy.jobs import (
     WriteRun,
 )
 from controller.policy.service import attained
-from controller.policy.types import JobState, Mode, Proposal, Verb
+from controller.policy.types import JobState, Mode, Proposal
 
 SAVE_WAIT = 30.0  # s a user's stop waits for the trainer to save its latest state
 ANNOUNCE_WAIT = 5.0  # s a user's stop waits for its pool to say to whom the GPUs go
 USER_STOP_TRIES = 2  # tries to secure the best before a user's stop goes on without it
 STUCK_AFTER = 120.0  # s a pod may be terminating before it is reported by name
-
-
-def judge(draft: Draft, use: RuleInUse) -> Proposal | None:
-    """The rule's standing verdict as a proposal, if the job may be stopped now.
-
-    Without the best checkpoint in safety there is no proposal: the condition says so, and the next pass
-    looks again. In Shadow the first verdict is recorded as a decision that nobody carries out.
-    """
-    record = draft.record
-    verdict = record.rule.verdict if record.rule is not None else None
-    if verdict is None or record.best is None or not record.evals:
-        return None
-    newest = record.evals[-1]
-    seen = f"{verdict.statistic:g} of {verdict.threshold:g}"
-    numbers = f"{seen} at step {newest.step}, best at step {record.best.step}"
-    if verdict.verb is not Verb.STOP:
-        draft.conditions.set(c.DECLINING, False, verdict.reason, f"{use.name}: {numbers}")
-        if record.decision is None:
-            draft.conditions.drop(c.TERMINATION)
-        return None
-    draft.conditions.set(c.DECLINING, True, verdict.reason, f"{use.name}: {numbers}", warning=True)
-    proposal = Proposal.of(verdict, newest.step, record.best.step)
-    if draft.desired.mode is Mode.SHADOW:
-        if record.decision is None:
-            draft.update(
-                decision=Decision(use.name, Mode.SHADOW, proposal, f"{use.name}: {numbers}", draft.now)
-            )
-        draft.conditions.set(
-            c.TERMINATION, False, "Shadow", "would be stopped; mode is Shadow, nothing is touched"
-        )
-        return None
-    if record.secured is None or record.secured.best_step != record.best.step:
-        draft.conditions.set(
-            c.TERMINATION,
-            False,
-            "NoVerifiableCheckpoint",
-            f"to be stopped, but no checkpoint of step {record.best.step} or up to "
-            f"{draft.desired.max_step_lag} steps earlier is in safety yet; the run goes on",
-            warning=True,
-        )
-        return None
-    return proposal
 
 
 def user_stop(draft: Draft) -> None:

@@ -20,14 +20,17 @@ from controller.api.record import STATUS_MAX, size
 from controller.api.rlhfjob import RLHFJob
 from controller.policy.jobs import (
     Condition,
+    Confirming,
     GangBackoff,
+    Guard,
     JobRecord,
+    PastGrades,
     Preempting,
     RuleRecord,
     RunProgress,
     Scale,
 )
-from controller.policy.types import Attempt, EvalPoint, LossTrend, Paired, Verb, Verdict
+from controller.policy.types import Attempt, EvalPoint, Grade, LossTrend, Paired, Verb, Verdict
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 TIMES = st.floats(min_value=1, max_value=4e9)
@@ -47,7 +50,14 @@ POINTS = st.builds(
 )
 NUMBERS = st.floats(allow_nan=False)
 VERDICTS = st.builds(
-    Verdict, st.sampled_from(Verb), TEXT, NUMBERS, NUMBERS, st.none() | NUMBERS, st.booleans()
+    Verdict,
+    st.sampled_from(Verb),
+    TEXT,
+    NUMBERS,
+    NUMBERS,
+    st.none() | NUMBERS,
+    st.booleans(),
+    st.none() | st.sampled_from(Grade),
 )
 TIME_FIELDS = {
     "at",
@@ -73,6 +83,8 @@ def values_of(hint: Any, name: str) -> st.SearchStrategy[Any]:
         return POINTS
     if hint is Verdict:
         return VERDICTS
+    if hint is Attempt:
+        return ATTEMPTS
     if hint is LossTrend:
         return st.builds(LossTrend, FINITE, FINITE, FINITE, FINITE, FINITE)
     if dataclasses.is_dataclass(hint):
@@ -138,6 +150,9 @@ def test_every_field_of_the_record_makes_a_difference() -> None:
     full = dataclasses.replace(full, progress=RunProgress(10, 100, 60.0), queued_at=1e9, lost=5.0)
     full = dataclasses.replace(full, loss_trend=LossTrend(1.5, 60.0))
     full = dataclasses.replace(full, eval_times=(5,), evaluator="v2", scale=Scale(1e9))
+    guard = Guard("safety", 60, Attempt(1, 7), 0.5, "h", (1.0,), Verdict(Verb.STOP, "R", 2.0, 1.0))
+    full = dataclasses.replace(full, guards=(guard,), confirming=Confirming(60, 1e9, 4))
+    full = dataclasses.replace(full, past_grades=PastGrades(60.0, 30.0, 0.0, 500.0))
     before = status(full, DESIRED, 0.0)
     for f in dataclasses.fields(JobRecord):
         default = getattr(JobRecord(), f.name)
@@ -207,7 +222,8 @@ def _silent(r: JobRecord) -> JobRecord:
 
 def test_a_rule_state_that_is_too_long_is_refused_by_name() -> None:
     long = RuleRecord("mine", 1, "h", (), tuple(range(500)))
-    with pytest.raises(ValueError, match=r"state of rule mine is \d+ characters of JSON, a status holds 1200"):
+    said = r"state of rule mine is \d+ characters of JSON, a status holds 1200"
+    with pytest.raises(ValueError, match=said):
         status(JobRecord(rule=long), DESIRED, 0.0)
 
 

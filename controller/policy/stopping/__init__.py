@@ -15,10 +15,12 @@ from controller.policy.stopping.confirm import Confirm, ConfirmParams
 from controller.policy.stopping.contended import OnlyWhenContended, OnlyWhenContendedParams
 from controller.policy.stopping.cooldown import Cooldown, CooldownParams
 from controller.policy.stopping.cusum import Cusum, CusumParams
+from controller.policy.stopping.divergence import Divergence, DivergenceParams
 from controller.policy.stopping.drawdown import Drawdown, DrawdownParams
 from controller.policy.stopping.eprocess import EProcess, EProcessParams
 from controller.policy.stopping.fixedprogress import FixedProgress, FixedProgressParams
 from controller.policy.stopping.glr import Glr, GlrParams
+from controller.policy.stopping.graded import Graded, GradedParams
 from controller.policy.stopping.kdeclines import KDeclines, KDeclinesParams
 from controller.policy.stopping.lossplateau import LossPlateau, LossPlateauParams
 from controller.policy.stopping.medianofpeers import MedianOfPeers, MedianOfPeersParams
@@ -64,6 +66,8 @@ MODIFIERS: Mapping[str, RuleType] = {
         RuleType.of(Patience, PatienceParams, "no stop unless it stands for several evals in a row"),
         RuleType.of(Cooldown, CooldownParams, "no stop just after a declared event"),
         RuleType.of(Confirm, ConfirmParams, "no stop before fresh evals bear it out"),
+        RuleType.of(Graded, GradedParams, "warn, then give way to others, then stop"),
+        RuleType.of(Divergence, DivergenceParams, "no stop unless the score falls while the proxy moves"),
         RuleType.of(OnlyWhenContended, OnlyWhenContendedParams, "no stop while nobody waits for the GPUs"),
     )
 }

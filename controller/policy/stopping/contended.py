@@ -26,6 +26,7 @@ class OnlyWhenContended:
 
     name: ClassVar[str] = "onlyWhenContended"
     version: ClassVar[int] = 1
+    standing: ClassVar[bool] = True
 
     def __init__(self, params: OnlyWhenContendedParams, rule: StopRule) -> None:
         check(params, self.name)

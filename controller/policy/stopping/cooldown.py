@@ -52,6 +52,6 @@ class Cooldown:
             inner = self._rule.initial()
         inner, verdict = self._rule.observe(inner, point)
         since = min(since + 1, self.params.evals + 1)
-        if verdict.verb is Verb.STOP and since <= self.params.evals:
-            verdict = verdict._replace(verb=Verb.CONTINUE, reason="CoolingDown")
+        if since <= self.params.evals:
+            verdict = verdict._replace(verb=Verb.CONTINUE, reason="CoolingDown", grade=None)
         return (since, inner), verdict

@@ -38,6 +38,7 @@ class LossPlateau:
 
     name: ClassVar[str] = "lossPlateau"
     version: ClassVar[int] = 1
+    rises: ClassVar[bool] = False
     needs: ClassVar[tuple[str, ...]] = ("loss",)
 
     def __init__(self, params: LossPlateauParams) -> None:

@@ -31,6 +31,7 @@ class MedianOfPeers:
 
     name: ClassVar[str] = "medianOfPeers"
     version: ClassVar[int] = 1
+    rises: ClassVar[bool] = False
     needs: ClassVar[tuple[str, ...]] = ("peers",)
 
     def __init__(self, params: MedianOfPeersParams) -> None:

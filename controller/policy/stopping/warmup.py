@@ -43,6 +43,6 @@ class WarmUp:
         seen, inner = state
         inner, verdict = self._rule.observe(inner, point)
         seen += 1
-        if verdict.verb is Verb.STOP and seen < self.params.min_evals:
-            verdict = verdict._replace(verb=Verb.CONTINUE, reason="WarmingUp")
+        if seen < self.params.min_evals:
+            verdict = verdict._replace(verb=Verb.CONTINUE, reason="WarmingUp", grade=None)
         return (seen, inner), verdict

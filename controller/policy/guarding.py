@@ -1,0 +1,69 @@
+"""What a job's record keeps of its guardrail metrics, and what all its judged metrics come to together.
+
+Of a guardrail only the newest eval and its rule's memory are kept, for a status is small. So where the past
+is rewritten, by a resume from an earlier step, a guardrail that had gone beyond that step begins anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from controller.policy.history import RuleInUse
+from controller.policy.jobs import Guard, JobRecord, ScrapeView
+from controller.policy.stopping.guardrails import together
+from controller.policy.types import EvalPoint, Verdict
+
+
+def watch(record: JobRecord, rules: Mapping[str, RuleInUse], scrape: ScrapeView) -> JobRecord:
+    """The record with the scrape's new guardrail evals in it; the same record when there are none."""
+    seen = {other.metric: other.points for other in scrape.others}
+    known = {guard.metric: guard for guard in record.guards}
+    after = []
+    for metric, use in rules.items():
+        guard = known.get(metric)
+        if guard is not None and guard.params_hash != use.params_hash:
+            guard = _anew(guard)
+        guard = _absorb(metric, guard, use, seen.get(metric, ()), scrape.resumed_step)
+        after += [] if guard is None else [guard]
+    return record if tuple(after) == record.guards else replace(record, guards=tuple(after))
+
+
+def rewound(guards: tuple[Guard, ...], step: int) -> tuple[Guard, ...]:
+    """The guardrails' memory when the run goes on from ``step``: who had gone beyond it begins anew there."""
+    return tuple(guard if guard.step <= step else replace(_anew(guard), step=step) for guard in guards)
+
+
+def begun_anew(guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
+    """The guardrails' memory when what they have seen counts no more; they still know what is new."""
+    return tuple(_anew(guard) for guard in guards)
+
+
+def standing(record: JobRecord) -> tuple[str, Verdict] | None:
+    """What all judged metrics come to now: (guardrail's metric or "" for the Primary one, verdict)."""
+    if record.rule is None or record.rule.verdict is None:
+        return None
+    guards = [(guard.metric, guard.verdict) for guard in record.guards if guard.verdict is not None]
+    return together([("", record.rule.verdict), *guards])
+
+
+def _anew(guard: Guard) -> Guard:
+    return replace(guard, state=(), verdict=None)
+
+
+def _absorb(
+    metric: str, guard: Guard | None, use: RuleInUse, points: Iterable[EvalPoint], resumed: int | None
+) -> Guard | None:
+    for point in sorted(points, key=lambda p: (p.attempt, p.step)):
+        if not math.isfinite(point.score):
+            continue
+        if guard is not None and point.attempt > guard.attempt:
+            back = resumed if resumed is not None else point.step - 1
+            guard = rewound((guard,), back)[0]
+        if guard is None or (point.attempt >= guard.attempt and point.step > guard.step):
+            before = guard.state if guard is not None else ()
+            state, verdict = use.observe(before or use.rule.initial(), point)
+            guard = Guard(metric, point.step, point.attempt, point.score, use.params_hash, state, verdict)
+    return guard
+

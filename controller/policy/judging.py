@@ -1,0 +1,203 @@
+"""What a running job's verdicts lead to: told, demoted, asked to confirm, proposed to be stopped.
+
+The verdicts are those of the Primary metric's rule and of the guardrails', put together (`guarding`). Each
+grade is a condition with its evidence: QualityDeclining, Demoted, TerminationTarget. In Shadow nothing is
+done; what acting would have saved at most is counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from controller.policy import asking, guarding
+from controller.policy import conditions as c
+from controller.policy.draft import Draft
+from controller.policy.history import RuleInUse
+from controller.policy.jobs import Confirming, Decision, Desired, JobRecord, PastGrades
+from controller.policy.params import build
+from controller.policy.service import attained
+from controller.policy.stopping import MODIFIERS
+from controller.policy.stopping.confirm import STOP, Confirm, ConfirmParams
+from controller.policy.stopping.graded import Graded, share
+from controller.policy.types import Grade, Mode, Proposal, Verb, Verdict
+
+
+def judge(draft: Draft, use: RuleInUse) -> Proposal | None:
+    """The standing verdict as a proposal, if the job may be stopped now.
+
+    Without the best checkpoint in safety there is no proposal: the condition says so, and the next pass
+    looks again. In Shadow the first verdict is recorded as a decision that nobody carries out.
+    """
+    record = draft.record
+    found = guarding.standing(record)
+    if found is None or record.best is None or not record.evals:
+        return None
+    metric, verdict = found
+    _show_guardrails(draft, use)
+    numbers = _numbers(record, use, metric, verdict)
+    _show_grade(draft, verdict, numbers)
+    verdict = _confirmed(draft, verdict, numbers)
+    asking.name_reference(draft, wanted="paired" in use.needs or draft.record.confirming is not None)
+    if draft.record.run.reference_step is not None or draft.record.confirming is not None:
+        asking.tell(draft)
+    if verdict.verb is not Verb.STOP:
+        if record.decision is None and verdict.verb is Verb.CONTINUE:
+            draft.conditions.drop(c.TERMINATION)
+        return None
+    proposal = Proposal.of(verdict, _newest_step(record, metric), record.best.step, metric)
+    if draft.desired.mode is Mode.SHADOW:
+        if record.decision is None:
+            draft.update(decision=Decision(_by(use, metric), Mode.SHADOW, proposal, numbers, draft.now))
+        when = " when others wait for its GPUs" if verdict.when_contended else ""
+        message = f"would be stopped{when}; mode is Shadow, nothing is touched"
+        draft.conditions.set(c.TERMINATION, False, "Shadow", message)
+        return None
+    if record.secured is None or record.secured.best_step != record.best.step:
+        draft.conditions.set(
+            c.TERMINATION,
+            False,
+            "NoVerifiableCheckpoint",
+            f"to be stopped, but no checkpoint of step {record.best.step} or up to "
+            f"{draft.desired.max_step_lag} steps earlier is in safety yet; the run goes on",
+            warning=True,
+        )
+        return None
+    return proposal
+
+
+def is_demoted(desired: Desired, record: JobRecord) -> bool:
+    """Whether the job gives way to everybody who waits."""
+    found = guarding.standing(record)
+    return desired.mode is Mode.ENFORCE and found is not None and found[1].grade is Grade.DEMOTED
+
+
+def count_past(draft: Draft, before: JobRecord) -> None:
+    """Count the service since the last eval for what the rule asked for then; a new eval or the end came.
+
+    ``before``: the record without the new eval.
+    """
+    known, found = before.past_grades, guarding.standing(before)
+    grade = found[1].grade if found is not None else None
+    would_stop = before.decision is not None and before.decision.mode is Mode.SHADOW
+    served = attained(draft.desired, draft.record, draft.now)
+    after = known or PastGrades(counted=served)
+    spent = max(0.0, served - after.counted)
+    if grade is not None or would_stop:
+        after = replace(
+            after,
+            warned=after.warned + (spent if grade is Grade.WARNED else 0.0),
+            demoted=after.demoted + (spent if grade is Grade.DEMOTED else 0.0),
+            stopped=after.stopped + (spent if would_stop else 0.0),
+        )
+    now_standing = guarding.standing(draft.record)
+    now_asks = now_standing is not None and (
+        now_standing[1].grade is not None or now_standing[1].verb is Verb.STOP
+    )
+    if known is not None or now_asks or would_stop:
+        draft.update(past_grades=replace(after, counted=served))
+
+
+def _show_guardrails(draft: Draft, use: RuleInUse) -> None:
+    if not use.guards:
+        draft.conditions.drop(c.GUARDRAILS)
+        return
+    guards = {guard.metric: guard for guard in draft.record.guards}
+    failing = [g for g in guards.values() if g.verdict is not None and g.verdict.verb is not Verb.CONTINUE]
+    missing = [metric for metric in use.guards if metric not in guards]
+    if failing:
+        told = "; ".join(_guard_text(use, draft.record, g.metric) for g in failing)
+        draft.conditions.set(c.GUARDRAILS, False, "Failing", told, warning=True)
+    elif missing:
+        names = ", ".join(map(repr, missing))
+        draft.conditions.set(c.GUARDRAILS, False, "NoEvalsYet", f"no eval of guardrail {names} is exported")
+    else:
+        names = ", ".join(map(repr, use.guards))
+        draft.conditions.set(c.GUARDRAILS, True, "Holding", f"no rule says that {names} fell")
+
+
+def _guard_text(use: RuleInUse, record: JobRecord, metric: str) -> str:
+    guard = next(g for g in record.guards if g.metric == metric)
+    assert guard.verdict is not None
+    v = guard.verdict
+    rule = use.guards[metric].name if metric in use.guards else "its rule"
+    return f"guardrail {metric!r}, {rule}: {v.statistic:g} of {v.threshold:g} at step {guard.step}"
+
+
+def _numbers(record: JobRecord, use: RuleInUse, metric: str, verdict: Verdict) -> str:
+    assert record.best is not None
+    best = f"best at step {record.best.step}"
+    if metric:
+        return f"{_guard_text(use, record, metric)}, {best}"
+    seen = f"{verdict.statistic:g} of {verdict.threshold:g}"
+    return f"{use.name}: {seen} at step {record.evals[-1].step}, {best}"
+
+
+def _newest_step(record: JobRecord, metric: str) -> int:
+    guard = next((g for g in record.guards if metric and g.metric == metric), None)
+    return guard.step if guard is not None else record.evals[-1].step
+
+
+def _by(use: RuleInUse, metric: str) -> str:
+    return use.guards[metric].name if metric else use.name
+
+
+def _show_grade(draft: Draft, verdict: Verdict, numbers: str) -> None:
+    """Conditions QualityDeclining and, where the job's rule is graded, Demoted."""
+    grade = verdict.grade
+    if verdict.verb is Verb.CONTINUE and grade is not None:
+        told = f"{numbers}: {share(verdict):.0%} of the way to a stop"
+        draft.conditions.set(c.DECLINING, True, str(Grade.WARNED), told, warning=True)
+    else:
+        stop = verdict.verb is not Verb.CONTINUE
+        draft.conditions.set(c.DECLINING, stop, verdict.reason, numbers, warning=stop)
+    if not any(m.name == Graded.name for m in draft.desired.modifiers):
+        draft.conditions.drop(c.DEMOTED)
+    elif grade is not Grade.DEMOTED:
+        reason = "Recovered" if draft.record.condition(c.DEMOTED) is not None else "NotDemoted"
+        draft.conditions.set(c.DEMOTED, False, reason, numbers)
+    elif draft.desired.mode is Mode.SHADOW:
+        told = f"would give way to every job that waits; mode is Shadow, nothing is touched ({numbers})"
+        draft.conditions.set(c.DEMOTED, False, "Shadow", told)
+    else:
+        told = f"gives way to every job that waits and fits ({numbers})"
+        draft.conditions.set(c.DEMOTED, True, verdict.reason, told, warning=True)
+
+
+def _confirmed(draft: Draft, verdict: Verdict, numbers: str) -> Verdict:
+    """The verdict once the matter of a fresh eval is settled or under way.
+
+    A run never hangs on it: it trains on, and its own next eval is fresh too. What holds where the trainer
+    cannot be asked, or does not answer in time, is the modifier's parameter ``unanswered``.
+    """
+    if verdict.verb is not Verb.CONFIRM:
+        draft.update(confirming=None)
+        return verdict
+    params = _confirm_params(draft.desired)
+    newest, waiting = draft.record.evals[-1].step, draft.record.confirming
+    if waiting is None or waiting.step != newest:
+        request = asking.ask_for_eval(draft) if asking.can_be_asked(draft) else 0
+        waiting = Confirming(newest, draft.now, request)
+        draft.update(confirming=waiting)
+    left = waiting.at + params.wait_seconds - draft.now
+    if waiting.request_id and left > 0:
+        draft.wake_in(left)
+        told = f"to be stopped if a fresh eval bears it out, asked for by request {waiting.request_id}"
+        draft.conditions.set(c.TERMINATION, False, "AwaitingFreshEval", f"{told} ({numbers})")
+        return verdict
+    if params.unanswered == STOP and draft.desired.mode is Mode.ENFORCE:
+        return verdict._replace(verb=Verb.STOP, reason="Unconfirmed")
+    why = "the trainer cannot be asked for one"
+    if waiting.request_id:
+        why = f"request {waiting.request_id} was not answered within {params.wait_seconds} s"
+    elif draft.desired.mode is Mode.SHADOW:
+        why = "in Shadow none is asked for"
+    told = f"to be stopped if its next eval bears it out: {why} ({numbers})"
+    draft.conditions.set(c.TERMINATION, False, "AwaitingNextEval", told)
+    return verdict
+
+
+def _confirm_params(desired: Desired) -> ConfirmParams:
+    chosen = next((m for m in desired.modifiers if m.name == Confirm.name), None)
+    assert chosen is not None, "only `confirm` says CONFIRM"
+    params: ConfirmParams = build(MODIFIERS[chosen.name].params, chosen.params, chosen.name)
+    return params
