@@ -18,12 +18,13 @@ from controller.api import values
 from controller.api.fleet import precision_problem, stop_limits
 from controller.api.gpupool import GANG_TIMEOUT_SECONDS, PREEMPT_GRACE_SECONDS, GPUPool
 from controller.api.record import StatusError, record, size, status
-from controller.api.rlhfjob import RLHFJob, RLHFJobSpec
+from controller.api.rlhfjob import RLHFJob, RLHFJobSpec, Role
 from controller.policy.handbacks import HandBack
-from controller.policy.jobs import Desired, ResumeRequest, RunState
+from controller.policy.jobs import Desired, Guardrail, ProxyMetric, ResumeRequest, RunState
 from controller.policy.params import ParamError
 from controller.policy.queueing import MAX_WAIT, Srtf, make_policy
-from controller.policy.stopping import MODIFIERS, make_rule
+from controller.policy.stopping import MODIFIERS, RULES, make_rule
+from controller.policy.stopping.guardrails import shared
 from controller.policy.types import Delegate, Hold, Mode, PolicySpec, cap_mode
 
 __all__ = [
@@ -104,9 +105,13 @@ def desired(obj: Mapping[str, Any], found: GPUPool | Problem | None) -> Desired:
     problem = None
     rule = _NO_RULE
     modifiers: tuple[PolicySpec, ...] = ()
+    guardrails: tuple[Guardrail, ...] = ()
     try:
         rule, modifiers = spec.stop_rule.chosen(), tuple(m.chosen() for m in spec.modifiers)
+        rule, guardrails = _share_budget(spec, rule)
         make_rule(rule, modifiers)
+        for guardrail in guardrails:
+            make_rule(guardrail.rule, modifiers)
     except ParamError as error:
         problem = ("InvalidStopRule", _explain_param(error))
     ref = spec.workload.ref
@@ -119,6 +124,8 @@ def desired(obj: Mapping[str, Any], found: GPUPool | Problem | None) -> Desired:
         gpus_per_replica=spec.gang.gpus_per_replica,
         rule=rule,
         modifiers=modifiers,
+        guardrails=guardrails,
+        proxy=next((ProxyMetric(m.name, m.direction) for m in spec.metrics if m.role is Role.PROXY), None),
         mode=spec.mode if pool is None else cap_mode(spec.mode, pool.spec.mode_cap),
         max_step_lag=spec.checkpoints.max_step_lag,
         run_state=RunState(spec.run_state),
@@ -136,6 +143,18 @@ def desired(obj: Mapping[str, Any], found: GPUPool | Problem | None) -> Desired:
     if problem is None and pool is not None and wanted.mode is not Mode.OFF:
         wanted = replace(wanted, problem=precision_problem(wanted, pool))
     return wanted
+
+
+def _share_budget(spec: RLHFJobSpec, rule: PolicySpec) -> tuple[PolicySpec, tuple[Guardrail, ...]]:
+    """The Primary metric's rule and the guardrails, each at its share of the false-alarm budget."""
+    found = [m for m in spec.metrics if m.role is Role.GUARDRAIL]
+    judged = 1 + len(found)
+    return shared(rule, judged, RULES), tuple(
+        Guardrail(
+            m.name, shared(rule if m.stop_rule is None else m.stop_rule.chosen(), judged, RULES), m.direction
+        )
+        for m in found
+    )
 
 
 def holds(pool_status: Mapping[str, Any] | None) -> tuple[Hold, ...]:

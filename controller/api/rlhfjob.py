@@ -23,7 +23,7 @@ from controller.api.base import (
     Step,
     extra,
 )
-from controller.api.status import RLHFJobStatus
+from controller.api.status import GUARDS_MAX, RLHFJobStatus
 from controller.api.storage import Checkpoints
 from controller.policy.jobs import Direction, ResumeFrom, RunState
 from controller.policy.stopping import MODIFIERS, RULES
@@ -34,9 +34,9 @@ DEFAULT_INTERVAL_SECONDS = 15
 
 
 class Role(StrEnum):
-    """What a metric is to the decision. Primary: the score that is judged. Guardrail: what should not get
-    worse. Proxy: what the run optimises (the reward model). Only the Primary metric's scores are read and
-    judged; the others tell readers of the spec what else there is to look at."""
+    """What a metric is to the decision. Primary: the score that is judged, and by which the best checkpoint is
+    chosen. Guardrail: what must not get worse; judged too, and its fall stops the run as well. Proxy: what the
+    run optimises (the reward model); rules that look at it compare it with the Primary metric."""
 
     PRIMARY = "Primary"
     GUARDRAIL = "Guardrail"
@@ -101,8 +101,28 @@ class Workload(Spec):
         return (self.ref.api_version, self.ref.kind)
 
 
+if TYPE_CHECKING:
+    StopRule = rules.Union
+    Modifier = rules.Union
+else:
+    StopRule = rules.union_of("StopRule", "stopRule", RULES)
+    Modifier = rules.union_of("Modifier", "modifier", MODIFIERS)
+
+
 class Metric(Spec):
     """A metric the trainer publishes, by the value of its ``metric`` label."""
+
+    model_config = extra(
+        markers.cel(
+            markers.rule(
+                "!has(self.stopRule) || self.role == 'Guardrail'",
+                "metrics[].stopRule is for role Guardrail, %s has role %s: spec.stopRule judges the Primary "
+                "metric, and a Proxy is not judged",
+                "self.name",
+                "self.role",
+            )
+        )
+    )
 
     name: str = Field(
         min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$", description="Value of the metric label."
@@ -110,17 +130,23 @@ class Metric(Spec):
     direction: Direction = Field(default=Direction.MAXIMIZE, description="Which way is better.")
     role: Role = Field(
         default=Role.PRIMARY,
-        description="What it is to the decision. Only the Primary metric's scores are read and judged; "
-        "the others are recorded here and shown, no more.",
+        description="What it is to the decision. Primary: judged by spec.stopRule. Guardrail: must not fall "
+        "either, whatever the Primary metric does. Proxy: what the run optimises.",
+    )
+    stop_rule: StopRule | None = Field(
+        default=None,
+        description="What judges a Guardrail. Default: the rule in spec.stopRule. A rule's alpha is for all "
+        "judged metrics together: each gets its share.",
     )
 
-
-if TYPE_CHECKING:
-    StopRule = rules.Union
-    Modifier = rules.Union
-else:
-    StopRule = rules.union_of("StopRule", "stopRule", RULES)
-    Modifier = rules.union_of("Modifier", "modifier", MODIFIERS)
+    @model_validator(mode="after")
+    def _rule_fits(self) -> Metric:
+        if self.stop_rule is not None and self.role is not Role.GUARDRAIL:
+            raise ValueError(
+                f"stopRule is for role Guardrail, {self.name!r} has role {self.role}: spec.stopRule judges "
+                "the Primary metric, and a Proxy is not judged"
+            )
+        return self
 
 
 class Scrape(Spec):
@@ -177,6 +203,8 @@ class Resume(Spec):
 
 
 _PRIMARIES = "self.filter(m, m.role == 'Primary').size()"
+_GUARDRAILS = "self.filter(m, m.role == 'Guardrail').size()"
+_PROXIES = "self.filter(m, m.role == 'Proxy').size()"
 
 
 class RLHFJobSpec(Spec):
@@ -208,7 +236,15 @@ class RLHFJobSpec(Spec):
                     f"{_PRIMARIES} == 1",
                     "metrics need exactly one of role Primary, found %d",
                     _PRIMARIES,
-                )
+                ),
+                markers.rule(
+                    f"{_GUARDRAILS} <= {GUARDS_MAX}",
+                    f"metrics may have at most {GUARDS_MAX} of role Guardrail, found %d",
+                    _GUARDRAILS,
+                ),
+                markers.rule(
+                    f"{_PROXIES} <= 1", "metrics may have at most one of role Proxy, found %d", _PROXIES
+                ),
             ),
         ),
     ] = Field(description="Metrics of the run; exactly one is Primary.")
@@ -239,6 +275,10 @@ class RLHFJobSpec(Spec):
         primaries = [m.name for m in self.metrics if m.role is Role.PRIMARY]
         if len(primaries) != 1:
             raise ValueError(f"metrics: exactly one of role Primary is needed, found {len(primaries)}")
+        for role, most in ((Role.GUARDRAIL, GUARDS_MAX), (Role.PROXY, 1)):
+            found = sum(1 for m in self.metrics if m.role is role)
+            if found > most:
+                raise ValueError(f"metrics: at most {most} of role {role}, found {found}")
         if len({m.name for m in self.metrics}) != len(self.metrics):
             raise ValueError(f"metrics: names must differ, found {[m.name for m in self.metrics]}")
         return self

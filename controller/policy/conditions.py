@@ -10,14 +10,14 @@ RUNNING = "Running"  # all members' pods are ready
 METRICS = "MetricsAvailable"  # the Primary metric is being read
 SECURED = "BestCheckpointSecured"  # the best checkpoint is out of rotation's reach
 DECLINING = "QualityDeclining"  # the stop rule says the run is past its best
-GUARDRAILS = "GuardrailsHolding"  # no rule says that a guardrail metric fell
-DEMOTED = "Demoted"  # it gives way to every job that waits
 TERMINATION = "TerminationTarget"  # a stop is decided and is being carried out
 RETAINED = "BestCheckpointRetained"  # the best checkpoint is out of the trainer's reach, digest verified
 RELEASED = "GPUsReleased"  # the pods of a stopped or finished run are gone
 RESUMED = "Resumed"  # the last resume request was carried out
 COMPLETED = "Completed"
 FAILED = "Failed"
+GUARDRAILS = "GuardrailsHolding"  # no rule says that a guardrail metric fell
+DEMOTED = "Demoted"  # it gives way to every job that waits
 
 MAX_MESSAGE = 512  # characters, so that a status stays small
 
