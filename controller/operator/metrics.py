@@ -52,11 +52,22 @@ class Metrics:
         self.outcomes = Counter(
             "evalstop_pool_outcomes", "What pool plans led to", ["verb"], registry=self.registry
         )  # grant, admission, preemption, hold
+        self.held_back = Counter(
+            "evalstop_stops_held_back",
+            "Stops that a pool held back, by reason",
+            ["reason"],
+            registry=self.registry,
+        )
         self.stages = Histogram(
             "evalstop_handback_seconds",
             "From the decision to each stage of handing GPUs back (running: of the job that got them)",
             ["stage"],
             buckets=_LONG,
+            registry=self.registry,
+        )
+        self.gang_timeouts = Counter(
+            "evalstop_gang_timeouts",
+            "Admissions taken back because not every pod of the gang had a node in time",
             registry=self.registry,
         )
         self.saved = Counter(
@@ -100,6 +111,8 @@ class Metrics:
 
     def record_changed(self, old: JobRecord, new: JobRecord) -> None:
         """Count what a status write brought: decisions and stages that were not in ``old``."""
+        if _withdrawn(new) and not _withdrawn(old):
+            self.gang_timeouts.inc()
         before, after = old.decision, new.decision
         if after is None:
             return
@@ -132,6 +145,10 @@ class Metrics:
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
+
+
+def _withdrawn(record: JobRecord) -> bool:
+    return record.admission is not None and record.admission.withdrawn is not None
 
 
 class _Read(Collector):

@@ -52,6 +52,7 @@ class CountingApi(Api):
         self.writes: list[str] = []
         self.crash_at: int | None = None
         self.crash_after = False
+        self.crash_on: Callable[[str, str, Object], bool] | None = None  # of method, path, answer: after it
         self.crashed = asyncio.Event()
         self.fatal_write: str | None = None
         self.fault: Fault | None = None
@@ -74,6 +75,8 @@ class CountingApi(Api):
         if counted and self.fault is not None:
             return await self.fault(method, path, send)
         answer = await send()
+        if counted and self.crash_on is not None and answer[0] < 300:
+            fatal = self.crash_on(method, path, json.loads(answer[1]))
         if fatal:
             self.fatal_write = f"{method} {path}"
             self.crashed.set()
@@ -127,15 +130,22 @@ class Rig:
             code = await task
         assert code == 0
 
-    async def live_until_crash(self, at: int, after: bool, done: Callable[[], Awaitable[bool]]) -> str | None:
-        """An operator that dies at its write number ``at``, before or after it took effect.
+    async def live_until_crash(
+        self,
+        at: int | None,
+        after: bool,
+        done: Callable[[], Awaitable[bool]],
+        on: Callable[[str, str, Object], bool] | None = None,
+    ) -> str | None:
+        """An operator that dies at its write number ``at``, before or after it took effect, or right after
+        the first write of which ``on`` (method, path, answer) is true.
 
         Returns that write; None if all was done without it.
         """
         engine = self.engine()
         api = engine.api
         assert isinstance(api, CountingApi)
-        api.crash_at, api.crash_after = at, after
+        api.crash_at, api.crash_after, api.crash_on = at, after, on
         stop = asyncio.Event()
         life = asyncio.create_task(engine.run(stop))
         hurry = asyncio.create_task(self._hurry(engine))

@@ -106,6 +106,42 @@ def test_killed_at_a_later_write_of_one_life(rig: Rig, kubelet: FakeKubelet, at:
     asyncio.run(story())
 
 
+def test_killed_between_hold_and_suspend_and_between_suspend_and_admission(
+    rig: Rig, kubelet: FakeKubelet
+) -> None:
+    """Four lives: one writes the hold, one the stop up to the suspend, one the admission, one ends it."""
+
+    def holds(method: str, path: str, answer: dict[str, Any]) -> bool:
+        return path.endswith(f"/gpupools/{rig.pool_name}/status") and bool(answer["status"].get("holds"))
+
+    def suspends(method: str, path: str, answer: dict[str, Any]) -> bool:
+        return (
+            path.endswith(f"/namespaces/{rig.namespace}/jobs/over") and answer["spec"].get("suspend") is True
+        )
+
+    def admits(method: str, path: str, answer: dict[str, Any]) -> bool:
+        return path.endswith("/rlhfjobs/next/status") and "admission" in answer["status"]
+
+    async def story() -> None:
+        async with rig:
+            await up_to_the_decision(rig)
+            assert await rig.live_until_crash(None, True, lambda: handed_over(rig), on=holds) is not None
+            assert (await rig.record("over")).decision is None, "the hold is written before the grant"
+            assert not (await rig.workload("over"))["spec"]["suspend"]
+            assert await rig.live_until_crash(None, True, lambda: handed_over(rig), on=suspends) is not None
+            over = await rig.record("over")
+            assert over.decision is not None
+            assert over.decision.suspended_at is None, "it died before it could note the suspend"
+            assert (await rig.record("next")).admission is None
+            assert await rig.live_until_crash(None, True, lambda: handed_over(rig), on=admits) is not None
+            assert (await rig.workload("next"))["spec"]["suspend"] is True, "admitted, not yet started"
+            async with rig.operator():
+                await eventually(lambda: handed_over(rig), 30)
+            await check_the_end(rig, kubelet)
+
+    asyncio.run(story())
+
+
 def _what(write: str) -> str:
     """``PATCH /apis/…/rlhfjobs/over/status`` -> ``rlhfjobs/status``."""
     parts = write.split(" ")[1].split("/")
