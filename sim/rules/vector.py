@@ -17,7 +17,7 @@ import numpy.typing as npt
 from scipy.special import log_ndtr  # type: ignore[import-untyped, unused-ignore]
 
 from controller.policy.params import build
-from controller.policy.stopping import RULES, glr, noise, windows
+from controller.policy.stopping import RULES, glr, noise, scan, windows
 from controller.policy.stopping.warmup import WarmUp, WarmUpParams
 from sim.foresight import RuleSpec
 
@@ -80,47 +80,61 @@ def unwiden(z: Matrix, freedom: Matrix) -> Matrix:
     return np.where(z > 0.0, h, z)
 
 
-def falls(scores: Matrix, window: int, stride: int) -> Matrix:
+def falls(scores: Matrix, window: int, share: float, *, sparse: bool = False) -> Matrix:
     """`windows.observe` after every eval: the largest z times sigma, -inf while there is none."""
     runs, count = scores.shape
-    x = (scores - scores[:, :1]).astype(np.float32).astype(np.float64)
+    x = _single(scores - scores[:, :1])
     out = np.full((runs, count), -np.inf)
-    if count < window:
-        return out
-    means = np.lib.stride_tricks.sliding_window_view(x, window, axis=1).mean(axis=2)
-    ends = np.arange(window, count + 1)
-    means = np.where(ends % stride == 0, means, -np.inf)
-    highest = np.maximum.accumulate(np.where(np.isnan(means), -np.inf, means), axis=1)
-    for kind in windows.recents(window):
-        first = window + kind.length  # evals seen when it can first be formed
-        if first > count:
-            continue
-        newest = np.lib.stride_tricks.sliding_window_view(x, kind.length, axis=1) @ np.asarray(kind.weights)
-        z = (highest[:, : count - first + 1] - newest[:, window:]) / kind.spread
-        out[:, first - 1 :] = np.fmax(out[:, first - 1 :], z)
+    means, rest = np.empty((runs, 0)), np.zeros(runs)
+    for t in range(count):
+        size = windows.layout(t).size
+        rest = rest + x[:, t]
+        if (t + 1) % size == 0:
+            means = np.column_stack([means, _single(rest / size)])
+            rest = np.zeros(runs)
+            if means.shape[1] == windows.BLOCKS:
+                means = _single((means[:, ::2] + means[:, 1::2]) / 2.0)
+        length, blocks = windows.layout(t + 1).rest, means.shape[1]
+        newest = np.column_stack([means, rest / length]) if length else means
+        sums = np.column_stack([np.zeros(runs), np.cumsum(means, axis=1)])
+        for pair in windows.pairs(t + 1, window, share):
+            width, last = pair.reference, blocks - pair.newest
+            ends = np.arange(width, last + 1, windows.stride(width, sparse))
+            highest = (sums[:, ends] - sums[:, ends - width]).max(axis=1)
+            now = newest[:, newest.shape[1] - len(pair.weights) :] @ np.asarray(pair.weights)
+            out[:, t] = np.fmax(out[:, t], (highest / width - now) / pair.spread)
     found: Matrix = np.where(np.isnan(x), np.nan, out)
     return found
 
 
+def _single(values: Matrix) -> Matrix:
+    """As `windows.single`."""
+    largest = float(np.finfo(np.float32).max)
+    found: Matrix = np.clip(values, -largest, largest).astype(np.float32).astype(np.float64)
+    return found
+
+
 def _scan(evals: Evals, p: Any) -> Matrix:
+    """The threshold that would have been passed here."""
     known = noise_levels(evals, p.usual_noise, p.usual_noise_weight)
-    fall = falls(evals.scores, p.window, 1)
-    level = unwiden(np.where(np.isfinite(fall), fall / known.sigma, np.nan), known.freedom)
+    fall = falls(evals.scores, p.window, p.share)
+    z = unwiden(np.where(np.isfinite(fall), fall / known.sigma, np.nan), known.freedom)
+    looks = np.array([scan.looks(t + 1, p.horizon) for t in range(z.shape[1])])
+    level = np.sqrt(np.maximum(np.square(np.maximum(z, 0.0)) - looks, 0.0))
     return np.where(fall > p.min_drop, level, -np.inf)
 
 
 def _glr(evals: Evals, p: Any) -> Matrix:
     """Minus the log of the smallest alpha that would have stopped here."""
     known = noise_levels(evals, p.usual_noise, p.usual_noise_weight)
-    stride = glr.stride_of(p.window)
-    fall = falls(evals.scores, p.window, stride)
+    fall = falls(evals.scores, p.window, p.share, sparse=True)
     z = unwiden(np.where(np.isfinite(fall), fall / known.sigma, np.nan), known.freedom)
     count = evals.scores.shape[1]
     spent = np.full(count, np.nan)  # log of pairs over the share of alpha that this eval may spend
     for seen in range(1, count + 1):
-        pairs = windows.comparisons(seen, p.window, stride)
+        pairs = windows.comparisons(seen, p.window, p.share, True)
         if pairs:
-            spent[seen - 1] = math.log(pairs / glr.share(seen, p.window, p.horizon))
+            spent[seen - 1] = math.log(pairs / glr.share(seen, p))
     level: Matrix = -(log_ndtr(-z) + spent)
     return level
 

@@ -5,8 +5,8 @@ any true score that never falls each pair's z exceeds c with probability at most
 noise with known standard deviation. So with c_t = Phi^-1(1 - alpha_t / N_t) the chance of a false stop at
 t is at most alpha_t, and over the whole run, however long, at most the sum of all alpha_t = ``alpha``
 (union bound: no independence between the pairs is used). Nine tenths of alpha are spent evenly on the
-first ``horizon`` evals, the rest beyond: 6 / (pi^2 j^2) of it on the j-th eval after. Reference windows
-end at every half window, which keeps N_t small; evalstop.md, section 4.4, detector 5.
+first ``horizon`` evals, the rest beyond: 6 / (pi^2 j^2) of it on the j-th eval after. References overlap
+by half, which keeps N_t small; evalstop.md, section 4.4, detector 5.
 
 The bound assumes independent Gaussian noise of known size: standard errors from the trainer. With noise
 estimated from the trajectory the threshold is raised after Student's t; what the rate is then is measured
@@ -35,8 +35,13 @@ class GlrParams:
         0.025, unit="probability", doc="chance of ever stopping a run that does not fall", ge=1e-9, le=0.5
     )
     window: int = param(
-        8, unit="evals", doc="length of the stretch that is compared with", ge=1, le=windows.MAX_WINDOW
+        3,
+        unit="evals",
+        doc="shortest length of the stretch that is compared with",
+        ge=1,
+        le=windows.MAX_WINDOW,
     )
+    share: float = windows.share_param()
     horizon: int = param(
         50,
         unit="evals",
@@ -49,27 +54,21 @@ class GlrParams:
 
 
 @lru_cache(maxsize=4096)
-def threshold(seen: int, alpha: float, window: int, horizon: int) -> float:
+def threshold(seen: int, params: GlrParams) -> float:
     """c_t at the ``seen``-th eval, in standard deviations; infinite while there is nothing to compare."""
-    pairs = windows.comparisons(seen, window, stride_of(window))
+    pairs = windows.comparisons(seen, params.window, params.share, True)
     if not pairs:
         return math.inf
-    spent = alpha * share(seen, window, horizon)
-    return -NormalDist().inv_cdf(spent / pairs)
+    return -NormalDist().inv_cdf(params.alpha * share(seen, params) / pairs)
 
 
-def share(seen: int, window: int, horizon: int) -> float:
+def share(seen: int, params: GlrParams) -> float:
     """alpha_t over alpha, at the ``seen``-th eval from the first on at which anything can be compared."""
-    first = windows.first_at(window, stride_of(window))
-    horizon = max(horizon, first)
+    first = windows.first_at(params.window, params.share)
+    horizon = max(params.horizon, first)
     if seen <= horizon:
         return WITHIN_HORIZON / (horizon - first + 1)
     return (1.0 - WITHIN_HORIZON) * 6.0 / (math.pi * (seen - horizon)) ** 2
-
-
-def stride_of(window: int) -> int:
-    """Evals between the ends of two reference windows."""
-    return max(1, window // 2)
 
 
 class Glr:
@@ -79,7 +78,7 @@ class Glr:
     """
 
     name: ClassVar[str] = "glr"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     def __init__(self, params: GlrParams) -> None:
         check(params, self.name)
@@ -91,13 +90,13 @@ class Glr:
     def observe(self, state: State, point: EvalPoint) -> tuple[State, Verdict]:
         p = self.params
         seen, spread = state
-        seen, fall = windows.observe(seen, point.score, p.window, stride_of(p.window))
+        seen, fall = windows.observe(seen, point.score, p.window, p.share, sparse=True)
         spread = noise.observe(spread, point)
         known = noise.estimate(spread, p.usual_noise, p.usual_noise_weight, point.fleet_noise)
         if fall == -math.inf or known is None:
             reason = "TooFewEvals" if fall == -math.inf else "NoiseUnknown"
             return (seen, spread), Verdict(Verb.CONTINUE, reason, 0.0, 0.0)
-        limit = noise.widen(threshold(seen[0], p.alpha, p.window, p.horizon), known.freedom)
+        limit = noise.widen(threshold(seen[0], p), known.freedom)
         z = fall / known.sigma
         if z > limit:
             return (seen, spread), Verdict(Verb.STOP, "FellBeyondChance", z, limit)

@@ -1,17 +1,21 @@
-"""Has the score fallen? A reference mean from the past against the newest evals, over several lengths.
+"""Has the score fallen? A stretch of the past against the newest evals, over several lengths of both.
 
-For a reference window of w evals ending at eval a, and the newest s evals, s <= t - a,
+For a reference of w evals and the newest s evals after it,
 
     z = (mean of the reference - weighted mean of the newest) / (sigma * sqrt(1 / w + sum of weights squared))
 
 with weights 1, 2, ..., s over the newest, rising to the latest: what falls steadily fell most at its end.
-If the true score never falls, each z is at most a standard normal variable, whatever the curve: a later
-mean that is higher only lowers it. So the flat run is the worst case, and what holds there holds for every
-run that does not fall. Formula of the two-window scan: evalstop.md, section 4.4, detector 5, with flat
-weights.
+If the true score never falls, each z is at most what the noise alone would have made it, whatever the
+curve: a later mean that is higher only lowers it. So the flat run is the worst case, and what holds there
+holds for every run that does not fall. Formula of the two-window scan: evalstop.md, section 4.4, detector 5,
+with flat weights.
 
-The largest reference for each s is the running maximum over all a on a grid; to form it only the newest
-w + s scores have to be kept. They are kept relative to the first score, in single precision, as base64.
+Both lengths grow with the run: w is ``share`` of the evals so far (at least ``window``), s between three
+eighths of w and w. A dip has to last for a share of the run to count, and since the statistic changes as
+slowly as the run's length does, chances of a false stop grow with the logarithm of that length only.
+
+The whole run is kept, at a resolution that falls as it grows: means of blocks of 1, 2, 4, ... evals, at
+most `BLOCKS`, relative to the first score, in single precision, as base64. One observation is O(BLOCKS).
 """
 
 from __future__ import annotations
@@ -19,86 +23,161 @@ from __future__ import annotations
 import math
 import struct
 from base64 import b64decode, b64encode
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
-LENGTHS = (1, 2, 3, 5, 8, 13)  # of the newest evals: each about 1.6 times the one before
+from controller.policy.params import param
+
 MAX_WINDOW = 16
-LONG_ENOUGH = 5  # newest evals: however long the window, as many are compared with it
+BLOCKS = (
+    46  # complete blocks are fewer, as many are merged in pairs: even, and a state has under 400 characters
+)
+LEAST_SHARE, MOST_SHARE = 0.1, 0.5
+NEWEST = 0.375  # of the reference's length: the shortest newest stretch; shorter ones add chances only
+STEP = 1.6  # from one length of the newest stretch to the next
 
-WindowState = tuple[Any, ...]  # (evals seen, first score, packed newest scores, highest old mean or None)
-
-
-class Recent(NamedTuple):
-    """One length of the newest evals: weights, oldest first, and the standard deviation of z's numerator."""
-
-    length: int
-    weights: tuple[float, ...]
-    spread: float  # in standard deviations of one eval
+# (evals seen, first score, packed means of complete blocks, sum of the evals in the incomplete one)
+WindowState = tuple[Any, ...]
 
 
-@cache
-def recents(window: int) -> tuple[Recent, ...]:
-    """The lengths that go with a reference of ``window`` evals: up to as long.
+class Layout(NamedTuple):
+    """How ``seen`` evals are kept: ``blocks`` complete ones of ``size`` evals, then ``rest`` evals."""
 
-    Shorter ones add chances of a false stop and find little that the others do not; below about a third of
-    the window they are left out, but five are enough for any window.
+    size: int
+    blocks: int
+    rest: int
+
+
+class Pair(NamedTuple):
+    """One comparison: references of ``reference`` blocks against the ``newest`` blocks and the rest.
+
+    ``weights``: of those blocks' means, oldest first, that of the rest last if there is one.
+    ``spread``: standard deviation of reference minus newest, in standard deviations of one eval.
     """
-    found = []
-    for length in LENGTHS:
-        if min(LONG_ENOUGH, 0.375 * window) <= length <= window:
-            weights = tuple(2.0 * (i + 1) / (length * (length + 1)) for i in range(length))
-            found.append(Recent(length, weights, math.sqrt(1.0 / window + sum(v * v for v in weights))))
-    return tuple(found)
+
+    reference: int
+    newest: int
+    weights: tuple[float, ...]
+    spread: float
 
 
-def first_at(window: int, stride: int = 1) -> int:
-    """Evals needed before anything can be compared."""
-    return -(-window // stride) * stride + recents(window)[0].length
+def share_param() -> Any:
+    """The parameter that says how the windows grow."""
+    return param(
+        0.25,
+        unit="share of the evals so far",
+        doc="length of the stretch that is compared with, as the run grows",
+        ge=LEAST_SHARE,
+        le=MOST_SHARE,
+    )
+
+
+def layout(seen: int) -> Layout:
+    size = 1
+    while seen // size >= BLOCKS:
+        size *= 2
+    return Layout(size, *divmod(seen, size))
+
+
+@lru_cache(maxsize=8192)
+def pairs(seen: int, window: int, share: float) -> tuple[Pair, ...]:
+    """The comparisons at the ``seen``-th eval, shortest newest stretch first; empty: too few evals."""
+    size, blocks, rest = layout(seen)
+    reference = max(1, round(max(window, share * seen) / size))
+    found: dict[int, Pair] = {}
+    for length in _lengths(reference * size):
+        newest = max(0 if rest else 1, round((length - rest) / size))
+        if newest not in found and reference + newest <= blocks:
+            found[newest] = _pair(reference, newest, size, rest)
+    return tuple(found.values())
+
+
+def _lengths(longest: int) -> Iterator[int]:
+    length = math.ceil(NEWEST * longest)
+    while length <= longest:
+        yield length
+        length = math.ceil(STEP * length)
+
+
+def _pair(reference: int, newest: int, size: int, rest: int) -> Pair:
+    sizes = [size] * newest + ([rest] if rest else [])
+    ends = list(accumulate(sizes))
+    total = ends[-1] * (ends[-1] + 1)
+    weights = tuple(((e * (e + 1)) - (e - n) * (e - n + 1)) / total for e, n in zip(ends, sizes, strict=True))
+    variance = 1.0 / (reference * size) + sum(w * w / n for w, n in zip(weights, sizes, strict=True))
+    return Pair(reference, newest, weights, math.sqrt(variance))
 
 
 def initial() -> WindowState:
-    return (0, 0.0, "", None)
+    return (0, 0.0, "", 0.0)
 
 
-def observe(state: WindowState, score: float, window: int, stride: int = 1) -> tuple[WindowState, float]:
+def observe(
+    state: WindowState, score: float, window: int, share: float, *, sparse: bool = False
+) -> tuple[WindowState, float]:
     """Take in one score; return the next state and the largest z times sigma, -inf while there is none.
 
-    ``stride``: reference windows end at every ``stride``-th eval only.
+    ``sparse``: references half of which lie in the next one, and none between (`stride`).
     """
-    seen, first, packed, old = state
+    seen, first, packed, rest = state
     if not seen:
         first = score
-    scores = [*unpack(packed), single(score - first)]
-    kinds = recents(window)
-    longest = kinds[-1].length
-    keep = window + longest
-    # The oldest kept reference window is now too old to be formed again: its mean goes into ``old``.
-    if len(scores) >= keep:
-        scores = scores[-keep:]
-        if (seen + 1 - longest) % stride == 0:
-            mean = sum(scores[:window]) / window
-            old = mean if old is None else max(old, mean)
+    means, rest = add(unpack(packed), seen, rest, single(score - first))
+    seen += 1
+    return (seen, first, pack(means), rest), _largest(means, rest, seen, window, share, sparse)
+
+
+def add(means: list[float], seen: int, rest: float, score: float) -> tuple[list[float], float]:
+    """The blocks and the incomplete one's sum after one more score."""
+    size = layout(seen).size
+    rest += score
+    if (seen + 1) % size:
+        return means, rest
+    means = [*means, single(rest / size)]
+    if len(means) == BLOCKS:
+        means = [single((a + b) / 2.0) for a, b in zip(means[::2], means[1::2], strict=True)]
+    return means, 0.0
+
+
+def _largest(
+    means: Sequence[float], rest: float, seen: int, window: int, share: float, sparse: bool
+) -> float:
+    length = layout(seen).rest
+    sums = [0.0, *accumulate(means)]
+    newest = [*means, rest / length] if length else means
     largest = -math.inf
-    highest = old
-    count = len(scores)
-    end = max(window, count - longest + 1) if len(scores) >= keep else window  # next reference to look at
-    for kind in reversed(kinds):  # the longest first: its references are a subset of the next one's
-        while end <= count - kind.length:
-            if (seen + 1 - (count - end)) % stride == 0:
-                mean = sum(scores[end - window : end]) / window
-                highest = mean if highest is None else max(highest, mean)
-            end += 1
-        if highest is not None:
-            newest = sum(v * x for v, x in zip(kind.weights, scores[count - kind.length :], strict=True))
-            largest = max(largest, (highest - newest) / kind.spread)
-    return (seen + 1, first, pack(scores), old), largest
+    for pair in pairs(seen, window, share):
+        width, last = pair.reference, len(means) - pair.newest
+        highest = max(sums[end] - sums[end - width] for end in range(width, last + 1, stride(width, sparse)))
+        # The newest values are as many as there are weights.
+        now = sum(w * x for w, x in zip(pair.weights, newest[-len(pair.weights) :], strict=True))
+        largest = max(largest, (highest / width - now) / pair.spread)
+    return largest
 
 
-def comparisons(seen: int, window: int, stride: int) -> int:
-    """How many pairs (reference, newest) there are at the ``seen``-th eval."""
-    return sum(max(0, (seen - kind.length) // stride - (window - 1) // stride) for kind in recents(window))
+def stride(reference: int, sparse: bool) -> int:
+    """Blocks between the ends of two references."""
+    return max(1, reference // 2) if sparse else 1
+
+
+@lru_cache(maxsize=8192)
+def comparisons(seen: int, window: int, share: float, sparse: bool) -> int:
+    """How many pairs of a reference and a newest stretch there are at the ``seen``-th eval."""
+    blocks = layout(seen).blocks
+    return sum(
+        (blocks - p.newest - p.reference) // stride(p.reference, sparse) + 1
+        for p in pairs(seen, window, share)
+    )
+
+
+def first_at(window: int, share: float) -> int:
+    """Evals needed before anything can be compared."""
+    seen = 1
+    while not pairs(seen, window, share):
+        seen += 1
+    return seen
 
 
 def single(value: float) -> float:
