@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from math import inf, isfinite
 from typing import NamedTuple
 
-from controller.policy.stopping import RULES, StopRule, make_rule
+from controller.policy.stopping import MODIFIERS, RULES, StopRule, make_rule
 from controller.policy.types import EvalInContext, EvalPoint, Peers, PolicySpec, Verb, Verdict
 from sim.workload import Evals
 
@@ -32,7 +32,8 @@ class RuleSpec(NamedTuple):
     @property
     def needs(self) -> frozenset[str]:
         """What it looks at besides the score: names of `EvalPoint` fields."""
-        return frozenset(RULES[self.rule.name].needs) if self.rule.name in RULES else frozenset()
+        chosen = [RULES.get(self.rule.name), *(MODIFIERS.get(m.name) for m in self.modifiers)]
+        return frozenset(need for kind in chosen if kind is not None for need in kind.needs)
 
     def make(self) -> StopRule:
         """Raises `ParamError` for what does not exist or is out of bounds."""
@@ -49,9 +50,14 @@ class Foreseen(NamedTuple):
 
 def point(evals: Evals, number: int, *, context: bool, peers: Peers | None = None) -> EvalPoint:
     """Eval ``number`` (from 0) as a rule sees it; with its context if the rule looks at it."""
-    plain = EvalPoint(number + 1, evals.scores[number])
-    if not context:
-        return plain
+    if not context and not len(evals.paired):
+        return EvalPoint(number + 1, evals.scores[number])
+    plain = EvalPoint(
+        number + 1,
+        evals.scores[number],
+        proxy=evals.proxies[number] if len(evals.proxies) else None,
+        paired=evals.paired[number] if len(evals.paired) else None,
+    )
     loss = evals.losses[number] if len(evals.losses) else None
     return EvalInContext.of(plain, progress=evals.at[number], loss=loss, peers=peers)
 

@@ -12,20 +12,32 @@ from itertools import islice
 from math import inf
 from operator import le
 
+from controller.policy.types import Paired
+
 
 @dataclass(frozen=True, slots=True)
 class Evals:
     """The evals a job will make if it is let run to its end.
 
     ``at``: share of the training done at each, strictly rising, in (0, 1]. ``scores``: what each will
-    report, higher is better, noise included. ``losses``: the training loss at each; empty: not reported.
+    report, higher is better, noise included. ``losses``: the training loss at each; ``proxies``: the proxy
+    reward; ``paired``: differences to an earlier eval, whose reference step is that eval's number from 1.
+    Each of the last three may be empty: not reported.
     """
 
     at: Sequence[float]
     scores: Sequence[float]
     losses: Sequence[float] = ()
+    proxies: Sequence[float | None] = ()
+    paired: Sequence[Paired | None] = ()
 
     def __post_init__(self) -> None:
+        for name in ("proxies", "paired"):
+            column = getattr(self, name)
+            if len(column) not in (0, len(self.at)):
+                raise ValueError(
+                    f"evals.{name}: {len(column)} for {len(self.at)} evals, expected one for each or none"
+                )
         if len(self.scores) != len(self.at) or (len(self.losses) and len(self.losses) != len(self.at)):
             raise ValueError(
                 f"evals: {len(self.at)} times, {len(self.scores)} scores and {len(self.losses)} losses; "

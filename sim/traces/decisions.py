@@ -18,7 +18,7 @@ from controller.policy.codec import decode
 from controller.policy.declog import VERSION
 from controller.policy.jobs import Desired, Direction, JobRecord, Observed
 from controller.policy.stopping import make_rule
-from controller.policy.types import Attempt, EvalPoint, JobState, JobView, PoolSnapshot
+from controller.policy.types import Attempt, EvalPoint, JobState, JobView, Paired, PoolSnapshot
 from sim.cluster import Cluster
 from sim.foresight import RuleSpec
 from sim.traces.errors import Skipped, TraceError
@@ -187,7 +187,22 @@ def _evals(seen: _Seen) -> Evals | None:
     if not points:
         return None
     sign = -1.0 if seen.desired is not None and seen.desired.direction is Direction.MINIMIZE else 1.0
-    return Evals([p.step / steps for p in points], [sign * p.score for p in points])
+    number = {p.step: n for n, p in enumerate(points, start=1)}
+
+    def paired(point: EvalPoint) -> Paired | None:
+        """Its differences, to the eval of the reference step; without, where the log lacks that eval."""
+        found = point.paired
+        if found is None or found.reference_step not in number:
+            return None
+        return found._replace(reference_step=number[found.reference_step], mean=sign * found.mean)
+
+    proxies, pairs = [p.proxy for p in points], [paired(p) for p in points]
+    return Evals(
+        [p.step / steps for p in points],
+        [sign * p.score for p in points],
+        proxies=proxies if any(p is not None for p in proxies) else (),
+        paired=pairs if any(p is not None for p in pairs) else (),
+    )
 
 
 def _rule(log: _Log, notes: list[str]) -> RuleSpec | None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from controller.policy.params import ParamError
 from controller.policy.queueing import make_policy
-from controller.policy.types import PolicySpec
+from controller.policy.types import Paired, PolicySpec
 from sim.cluster import Cluster
 from sim.foresight import RuleSpec
 from sim.traces.errors import Skipped, TraceError
@@ -91,6 +91,10 @@ def _entry(job: TraceJob) -> dict[str, Any]:
         entry["evals"] = {"at": list(job.evals.at), "scores": [_score(s) for s in job.evals.scores]}
         if len(job.evals.losses):
             entry["evals"]["losses"] = list(job.evals.losses)
+        if len(job.evals.proxies):
+            entry["evals"]["proxies"] = list(job.evals.proxies)
+        if len(job.evals.paired):
+            entry["evals"]["paired"] = [None if p is None else list(p) for p in job.evals.paired]
     if job.truth is not None:
         entry["truth"] = {"hacks": job.truth[0], "peak": job.truth[1]}
     if job.outcome is not None:
@@ -179,20 +183,18 @@ def _evals(file: Path, line: int, value: Any) -> Evals | None:
         return None
     if not isinstance(value, dict):
         raise TraceError.value(file, line, "evals", value, "an object with at and scores")
-    _known(file, line, value, ("at", "scores", "losses"), "evals.")
-    columns: dict[str, list[float]] = {}
-    for name in ("at", "scores", "losses"):
+    _known(file, line, value, _COLUMNS, "evals.")
+    columns: dict[str, Any] = {}
+    for name, (read, expected) in _COLUMNS.items():
         column = value.get(name, [])
         if not isinstance(column, list):
-            raise TraceError.value(file, line, f"evals.{name}", column, "a list of numbers")
+            raise TraceError.value(file, line, f"evals.{name}", column, f"a list, of {expected} each")
         columns[name] = []
         for number, cell in enumerate(column):
             try:
-                missing = cell is None and name == "scores"
-                columns[name].append(math.nan if missing else _number(cell))
+                columns[name].append(read(cell))
             except (ValueError, TypeError):
-                field = f"evals.{name}[{number}]"
-                raise TraceError.value(file, line, field, cell, "a finite number") from None
+                raise TraceError.value(file, line, f"evals.{name}[{number}]", cell, expected) from None
     try:
         return Evals(**columns)
     except ValueError as error:
@@ -225,6 +227,24 @@ def _number(value: Any) -> float:
     return value
 
 
+def _score_or_nan(value: Any) -> float:
+    return math.nan if value is None else _number(value)
+
+
+def _number_or_none(value: Any) -> float | None:
+    return None if value is None else _number(value)
+
+
+def _paired(value: Any) -> Paired | None:
+    if value is None:
+        return None
+    reference, prompts, mean, variance = value
+    found = Paired(_whole(reference), _whole(prompts), _number(mean), _number(variance))
+    if found.prompts < 2 or found.reference_step < 0 or found.variance < 0.0:
+        raise ValueError(value)
+    return found
+
+
 def _whole(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(value)
@@ -254,4 +274,15 @@ _READERS: Mapping[str, tuple[str, Callable[[Any], Any], str, bool]] = {
     "weight": ("weight", _positive, "a number above 0", False),
     "estimate": ("estimate", _number, "a finite number of seconds", False),
     "group": ("group", _text, "text", False),
+}
+
+
+_FINITE = "a finite number"
+# Columns of a job's evals: how a cell is read, and what it should have been.
+_COLUMNS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "at": (_number, _FINITE),
+    "scores": (_score_or_nan, _FINITE),
+    "losses": (_number, _FINITE),
+    "proxies": (_number_or_none, "a finite number or null"),
+    "paired": (_paired, "[reference eval, prompts, mean, variance] or null"),
 }

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from controller.policy.types import Paired
 from sim.traces.errors import Skipped, TraceError
 from sim.traces.trace import Trace, TraceJob
 from sim.workload import Evals
@@ -22,6 +23,8 @@ class _Eval(NamedTuple):
     score: float
     time: float
     attempt: str
+    proxy: float | None = None
+    paired: Paired | None = None
 
 
 def read_trainer(file: Path, lines: Iterable[str], skipped: Skipped) -> Trace:
@@ -63,10 +66,27 @@ def read_trainer(file: Path, lines: Iterable[str], skipped: Skipped) -> Trace:
         steps * pace,
         line=trained[0].line,
         group="RLHF",
-        evals=Evals([e.step / steps for e in trained], [e.score for e in trained]),
+        evals=_columns(trained),
     )
     notes = [f"{file.name}: {len(trained)} evals over {steps} steps, {pace:.3g} s a step."]
     return Trace([file], NAME, [job], skipped, notes=notes)
+
+
+def _columns(trained: list[_Eval]) -> Evals:
+    number = {e.step: n for n, e in enumerate(trained, start=1)}
+    proxies = [e.proxy for e in trained]
+    paired = [
+        p._replace(reference_step=number[p.reference_step])
+        if (p := e.paired) is not None and p.reference_step in number
+        else None
+        for e in trained
+    ]
+    return Evals(
+        [e.step / trained[-1].step for e in trained],
+        [e.score for e in trained],
+        proxies=proxies if any(p is not None for p in proxies) else (),
+        paired=paired if any(p is not None for p in paired) else (),
+    )
 
 
 def _pace(file: Path, evals: list[_Eval]) -> float:
@@ -95,4 +115,32 @@ def _eval(file: Path, line: int, text: str) -> _Eval:
     step = entry["step"]
     if step != int(step) or step < 0:
         raise TraceError.value(file, line, "step", step, "a whole number of at least 0")
-    return _Eval(line, int(step), float(entry["gold"]), float(entry["time"]), str(entry.get("attempt", "")))
+    return _Eval(
+        line,
+        int(step),
+        float(entry["gold"]),
+        float(entry["time"]),
+        str(entry.get("attempt", "")),
+        _proxy(entry.get("proxy")),
+        _paired(file, line, entry.get("differences")),
+    )
+
+
+def _proxy(value: Any) -> float | None:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_number and math.isfinite(value) else None
+
+
+def _paired(file: Path, line: int, value: Any) -> Paired | None:
+    if value is None:
+        return None
+    try:
+        found = Paired(
+            int(value["reference"]), int(value["prompts"]), float(value["mean"]), float(value["variance"])
+        )
+        if found.prompts < 2 or not math.isfinite(found.mean) or not 0.0 <= found.variance < math.inf:
+            raise ValueError(value)
+    except (KeyError, TypeError, ValueError):
+        expected = "reference, prompts (2 or more), mean and variance"
+        raise TraceError.value(file, line, "differences", value, expected) from None
+    return found

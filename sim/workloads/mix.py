@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from math import exp
 from random import Random
 
+from controller.policy.types import Paired
 from sim.workload import Evals, Workload
 from sim.workloads.curves import AFTER_MEAN_PEAK, FAMILIES, rise
+from sim.workloads.differences import binomial, differences
 from sim.workloads.kinds import SIZES, Kind
 from sim.workloads.settings import CurveSettings, MixSettings
 
@@ -69,17 +71,25 @@ def curves_for(kinds: Sequence[Kind], settings: CurveSettings, seed: int) -> tup
     labels = stream(seed, "labels")
     evals, hacks, peaks = [], [], []
     at = _eval_times(settings.eval_interval)
+
+    def paired(row: int, truth: Sequence[float], scores: Sequence[float]) -> list[Paired | None]:
+        if settings.paired_prompts < 2:
+            return []
+        draw = binomial(stream(seed, f"differences/{row}"))
+        return differences(draw, settings.paired_prompts, settings.discordant, truth, scores)
+
     for row, kind in enumerate(kinds):
         label, where = labels.random(), labels.random()
         hacking = kind is Kind.RLHF and label < settings.hacking_share
         peak = settings.peak_low + (settings.peak_high - settings.peak_low) * where
         errors = stream(seed, f"errors/{row}")
-        scores, losses = [], []
+        scores, losses, means = [], [], []
         for progress in at:
             true = settings.floor + settings.gain * _true(kind, hacking, progress, peak, settings)
+            means.append(min(1.0, max(0.0, true)))
             scores.append(min(1.0, max(0.0, true + errors.gauss(0.0, 1.0) * settings.noise)))
             losses.append(_loss(progress) * (1.0 + errors.gauss(0.0, 1.0) * settings.loss_noise))
-        evals.append(Evals(at, scores, losses))
+        evals.append(Evals(at, scores, losses, _proxies(at, settings, seed, row), paired(row, means, scores)))
         hacks.append(hacking)
         peaks.append(peak if hacking else 1.0)
     return evals, Truth(tuple(kinds), tuple(hacks), tuple(peaks))
@@ -124,6 +134,14 @@ def _true(kind: Kind, hacking: bool, progress: float, peak: float, settings: Cur
     fall = settings.depth / AFTER_MEAN_PEAK / settings.gain if settings.gain else 0.0
     shape = family.hacking if hacking else family.healthy
     return shape(progress, peak, fall, settings.curvature)
+
+
+def _proxies(at: Sequence[float], settings: CurveSettings, seed: int, row: int) -> list[float]:
+    """The proxy reward of each eval, as far as it is reported."""
+    if not settings.proxy:
+        return []
+    errors = stream(seed, f"proxies/{row}")
+    return [rise(share, settings.curvature) + errors.gauss(0.0, settings.proxy_noise) for share in at]
 
 
 def _loss(progress: float) -> float:

@@ -53,6 +53,27 @@ class CurveSettings:
         0.03, unit="of the loss", doc="standard deviation of a reported loss's error", ge=0.0, le=1.0
     )
 
+    proxy: bool = param(
+        False, unit="choice", doc="evals carry the proxy reward, which rises in every run as it is optimised"
+    )
+    proxy_noise: float = param(
+        0.02, unit="proxy reward", doc="standard deviation of its error; it rises from 0 to 1", ge=0.0, le=1.0
+    )
+    paired_prompts: int = param(
+        0,
+        unit="prompts",
+        doc="on which each eval is compared with the best before it, prompt by prompt; 0 or 1: none",
+        ge=0,
+        le=1_000_000,
+    )
+    discordant: float = param(
+        0.2,
+        unit="share of prompts",
+        doc="on which only one of two compared policies is right, where equally good",
+        gt=0.0,
+        le=1.0,
+    )
+
     def __post_init__(self) -> None:
         for f in fields(self):
             value = getattr(self, f.name)

@@ -26,6 +26,18 @@ def evals(at: str, scores: str) -> str:
 
 CASES: dict[str, tuple[str, str]] = {
     "empty": ("", r"f: is empty"),
+    "proxy that is no number": (
+        OWN + job(evals='{"at": [1], "scores": [1], "proxies": ["high"]}'),
+        r"f, line 2, evals.proxies\[0\]: 'high' is not allowed, expected a finite number or null",
+    ),
+    "differences of one prompt": (
+        OWN + job(evals='{"at": [1], "scores": [1], "paired": [[0, 1, 0.5, 0.1]]}'),
+        r"f, line 2, evals.paired\[0\]: .* is not allowed, expected \[reference eval, prompts, mean, var",
+    ),
+    "differences of too few evals": (
+        OWN + job(evals='{"at": [0.5, 1], "scores": [1, 2], "paired": [null]}'),
+        r"f, line 2, evals.paired: 1 for 2 evals, expected one for each or none",
+    ),
     "blank": ("\n \n", r"f: is empty"),
     "header only": (CSV, r"f: no job in it"),
     "unknown columns": ("id,when\n1,2\n", r"f, line 1: no log that is known has these columns"),
@@ -110,6 +122,10 @@ CASES: dict[str, tuple[str, str]] = {
     "trainer's clock going back": (
         TRAINER + TRAINER.replace("10,", "20,").replace("100.0", "99.0"),
         r"f, line 2, time: 99\.0 is not allowed, expected a time not before 100\.0",
+    ),
+    "trainer with half a pair": (
+        TRAINER + '{"step": 20, "gold": 1, "time": 1, "differences": {"reference": 10, "prompts": 1}}',
+        r"f, line 2, differences: .* is not allowed, expected reference, prompts \(2 or more\), mean and",
     ),
     "trainer without a score": (TRAINER + '{"step": 20, "time": 1}', r"f, line 2, gold: None is not allowed"),
     "decision log of another version": (

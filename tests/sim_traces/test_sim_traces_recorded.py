@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from policy_world import World
 
 from controller.policy import declog, lifecycle, pool
-from controller.policy.types import PolicySpec
-from sim.traces import TraceJob, read
+from controller.policy.jobs import Desired, Direction
+from controller.policy.types import EvalPoint, Paired, PolicySpec
+from sim.traces import TraceJob, decisions, read
 from sim.traces.own import write_own
 from sim.workload import Evals
 
@@ -30,6 +31,8 @@ def jobs(draw: st.DrawFn) -> list[TraceJob]:
         at = sorted(draw(st.sets(st.floats(0.01, 1.0), max_size=4)))
         scores = [draw(st.one_of(st.floats(-1e6, 1e6), st.just(math.nan))) for _ in at]
         losses = draw(st.sampled_from([[], [0.5] * len(at)]))
+        proxies = draw(st.sampled_from([[], [None] * len(at), [0.25] * len(at)]))
+        paired = draw(st.sampled_from([[], [None] * len(at), [Paired(1, 64, -0.125, 0.5)] * len(at)]))
         each, replicas = draw(st.integers(1, 8)), draw(st.integers(1, 4))
         made.append(
             TraceJob(
@@ -42,7 +45,7 @@ def jobs(draw: st.DrawFn) -> list[TraceJob]:
                 weight=draw(st.floats(0.1, 9.0)),
                 estimate=draw(st.one_of(st.none(), seconds)),
                 group=draw(st.sampled_from(["", "RLHF"])),
-                evals=Evals(at, scores, losses) if at else None,
+                evals=Evals(at, scores, losses, proxies, paired) if at else None,
                 truth=draw(st.sampled_from([None, (True, 0.6), (False, 1.0)])),
             )
         )
@@ -69,6 +72,8 @@ def test_what_is_written_is_read_again(
             assert list(evals.at) == list(job.evals.at)
             assert repr(list(evals.scores)) == repr(list(job.evals.scores))
             assert list(evals.losses) == list(job.evals.losses)
+            assert list(evals.proxies) == list(job.evals.proxies)
+            assert list(evals.paired) == list(job.evals.paired)
 
 
 def test_a_real_recording_of_the_example_trainer(tmp_path: Path) -> None:
@@ -88,6 +93,22 @@ def test_a_real_recording_of_the_example_trainer(tmp_path: Path) -> None:
     assert list(job.evals.scores) == [line["gold"] for line in lines if line["step"]]
     trained = lines[-1]["time"] - lines[0]["time"]
     assert 0.4 * trained < job.work < 1.6 * trained
+
+
+def test_a_recordings_proxy_and_differences_come_along(tmp_path: Path) -> None:
+    lines: list[dict[str, object]] = [
+        {"step": step, "gold": 0.5, "proxy": proxy, "time": float(step), "attempt": "1-0"}
+        for step, proxy in ((0, 0.1), (10, 0.2), (20, math.nan), (30, 0.4), (40, 0.5))
+    ]
+    for line, reference in ((lines[2], 10), (lines[3], 10), (lines[4], 0)):
+        line["differences"] = {"reference": reference, "prompts": 64, "mean": -0.25, "variance": 0.5}
+    file = tmp_path / "run.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    [job] = read([file]).jobs
+    assert job.evals is not None
+    assert list(job.evals.proxies) == [0.2, None, 0.4, 0.5]
+    pair = Paired(1, 64, -0.25, 0.5)  # to the first eval of the trace; step 0 is none of it
+    assert list(job.evals.paired) == [None, pair, pair, None]
 
 
 def test_a_resumed_trainer_takes_back_what_it_does_again(tmp_path: Path) -> None:
@@ -172,3 +193,18 @@ def test_progress_says_how_long_a_stopped_run_would_have_been(
     assert a.work == pytest.approx(14 * 600, rel=0.1)  # half of its steps were done
     assert a.evals is not None
     assert a.evals.at[-1] == pytest.approx(0.5)
+
+
+def test_a_logs_differences_are_turned_as_its_scores_are() -> None:
+    """Lower is better there, higher here; an eval whose reference is not in the log comes without."""
+    desired = Desired("ns/a", "u", 1, "loss", 1, 1, PolicySpec("eProcess"), direction=Direction.MINIMIZE)
+    points = [
+        EvalPoint(10, 2.0, proxy=0.5),
+        EvalPoint(20, 3.0, proxy=0.75, paired=Paired(10, 64, 1.0, 0.5)),
+        EvalPoint(30, 4.0, paired=Paired(5, 64, 2.0, 0.5)),
+    ]
+    found = decisions._evals(decisions._Seen(line=1, desired=desired, points=points, step=40))
+    assert found is not None
+    assert list(found.scores) == [-2.0, -3.0, -4.0]
+    assert list(found.paired) == [None, Paired(1, 64, -1.0, 0.5), None]
+    assert list(found.proxies) == [0.5, 0.75, None]
