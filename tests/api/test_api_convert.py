@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.api.convert import StatusError, desired, holds, parse_pool, policy, stored_holds
-from controller.policy.jobs import Direction, ResumeFrom, ResumeRequest, RunState
+from controller.policy.jobs import Direction, ProxyMetric, ResumeFrom, ResumeRequest, RunState
 from controller.policy.stopping import RULES, make_rule
 from controller.policy.stopping.kdeclines import KDeclinesParams
 from controller.policy.types import Hold, Mode, PolicySpec
@@ -46,6 +47,46 @@ def test_defaults_are_those_of_the_schema() -> None:
     assert make_rule(found.rule).params == KDeclinesParams()
     assert found.modifiers == ()
     assert (found.max_step_lag, found.resume) == (0, None)
+
+
+def test_guardrails_share_the_budget_of_false_alarms() -> None:
+    """Three judged metrics: each rule that has an alpha gets a third of it, whoever named the rule."""
+    metrics = [
+        {"name": "gold"},
+        {"name": "safety", "role": "Guardrail"},
+        {"name": "toxicity", "role": "Guardrail", "direction": "Minimize", "stopRule": {"drawdown": {}}},
+        {"name": "reward", "role": "Proxy", "direction": "Minimize"},
+    ]
+    obj = changed(changed(JOB, "spec.metrics", metrics), "spec.stopRule", {"glr": {"alpha": "0.06"}})
+    found = desired(changed(obj, "spec.modifiers", DELETE), pool())
+    assert found.problem is None
+    assert found.rule.params["alpha"] == pytest.approx(0.02)
+    safety, toxicity = found.guardrails
+    assert (safety.metric, safety.direction, safety.rule) == ("safety", Direction.MAXIMIZE, found.rule)
+    assert (toxicity.rule.name, toxicity.direction) == ("drawdown", Direction.MINIMIZE)
+    assert "alpha" not in toxicity.rule.params
+    assert found.proxy == ProxyMetric("reward", Direction.MINIMIZE)
+    alone = desired(changed(obj, "spec.metrics", metrics[:1]), pool())
+    assert alone.rule.params["alpha"] == pytest.approx(0.06)
+    assert (alone.guardrails, alone.proxy) == ((), None)
+
+
+@pytest.mark.parametrize(
+    ("rule", "modifiers", "said"),
+    [
+        (
+            {"scan": {}},
+            [{"graded": {"warnAt": "0.9", "demoteAt": "0.5"}}],
+            "graded.demoteAt: 0.5 .*warn_at = 0.9",
+        ),
+        ({"lossPlateau": {}}, [{"graded": {}}], "graded.*lossPlateau.*rises towards its threshold"),
+    ],
+)
+def test_grades_that_cannot_be_are_a_problem(rule: dict, modifiers: list, said: str) -> None:
+    found = desired(changed(changed(JOB, "spec.stopRule", rule), "spec.modifiers", modifiers), pool())
+    assert found.problem is not None
+    assert found.problem[0] == "InvalidStopRule"
+    assert re.search(said, found.problem[1])
 
 
 def test_a_reference_is_named() -> None:

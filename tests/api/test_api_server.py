@@ -101,6 +101,29 @@ REFUSED: list[tuple[str, Any, list[str]]] = [
     ("spec.metrics", [], ["spec.metrics", "should have at least 1 items"]),
     ("spec.metrics", [{"name": "a", "role": "Proxy"}], ["metrics need exactly one of role Primary, found 0"]),
     ("spec.metrics", [{"name": "a"}, {"name": "b"}], ["metrics need exactly one of role Primary, found 2"]),
+    (
+        "spec.metrics",
+        [{"name": "a"}, *({"name": f"g{i}", "role": "Guardrail"} for i in range(5))],
+        ["at most 4 of role Guardrail, found 5"],
+    ),
+    (
+        "spec.metrics",
+        [{"name": "a"}, *({"name": f"p{i}", "role": "Proxy"} for i in range(2))],
+        ["at most one of role Proxy, found 2"],
+    ),
+    (
+        "spec.metrics",
+        [{"name": "a", "stopRule": {"scan": {}}}],
+        ["metrics[].stopRule is for role Guardrail, a has role Primary"],
+    ),
+    (
+        "spec.metrics",
+        [{"name": "a"}, {"name": "b", "role": "Guardrail", "stopRule": {"kDeclines": {"k": 0}}}],
+        ["stopRule.kDeclines.k: Invalid value: 0"],
+    ),
+    ("spec.modifiers", [{"confirm": {"margin": "-1"}}], ["margin is -1, expected a value >= 0"]),
+    ("spec.modifiers", [{"confirm": {"unanswered": "Never"}}], ['Unsupported value: "Never"']),
+    ("spec.modifiers", [{"graded": {"warnAt": "1.5"}}], ["warnAt is 1.5, expected a value >= 0 and <= 1"]),
     ("spec.metrics", [{"name": "a"}, {"name": "a", "role": "Proxy"}], ["Duplicate value", '"name":"a"']),
     (
         "spec.metrics.0.direction",
