@@ -8,7 +8,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from controller.policy.jobs import Decision, JobRecord, ScrapeOutcome
+from controller.policy.jobs import Decision, JobRecord, PastGrades, ScrapeOutcome
+from controller.policy.types import Mode
 
 STAGES = ("secured", "retained", "suspended", "pods_gone", "handed", "running")
 _SHORT = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -75,6 +76,13 @@ class Metrics:
             "GPU-hours stopped runs would have used to their planned end, by their own pace; an estimate",
             registry=self.registry,
         )
+        self.past_grades = Counter(
+            "evalstop_graded_gpu_seconds",
+            "GPU-seconds runs used after their rule asked to warn, demote or stop them; counted at evals. In "
+            "Shadow: what acting on it would have saved at most",
+            ["mode", "action"],
+            registry=self.registry,
+        )
         self.mended = Counter(
             "evalstop_watch_mended",
             "Changes a full LIST brought that the watch had not",
@@ -94,6 +102,9 @@ class Metrics:
             registry=self.registry,
         )
         self._reasons: set[str] = set()
+        for mode in (Mode.SHADOW, Mode.ENFORCE):
+            for action in ("warn", "demote", "stop"):
+                self.past_grades.labels(str(mode), action)
         for outcome in ScrapeOutcome:
             self.scrapes.labels(str(outcome))
         for stage in STAGES:
@@ -132,6 +143,18 @@ class Metrics:
             # Nearly always secured before the decision; then this stage took no time.
             at = new.secured.at if new.secured is not None else after.at
             self.stages.labels("secured").observe(max(0.0, at - after.at))
+
+    def graded(self, mode: Mode, old: PastGrades | None, new: PastGrades | None) -> None:
+        """Count what a status write brought of service after warnings, demotions and Shadow's stops."""
+        if new is None:
+            return
+        old = old or PastGrades()
+        for action, before, after in (
+            ("warn", old.warned, new.warned),
+            ("demote", old.demoted, new.demoted),
+            ("stop", old.stopped, new.stopped),
+        ):
+            self.past_grades.labels(str(mode), action).inc(max(0.0, after - before))
 
     def running(self, decided_at: float, running_since: float) -> None:
         """The job that got a stopped job's GPUs is running."""

@@ -81,6 +81,7 @@ class StatusWriter:
             self._cache.put(resource, fresh)
 
     def _measure(self, loaded: Loaded, record: JobRecord) -> None:
+        self._metrics.graded(loaded.desired.mode, loaded.record.past_grades, record.past_grades)
         admission, before = record.admission, loaded.record.admission
         began = admission is not None and admission.running_since is not None
         if began and (before is None or before.running_since is None):
