@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.bench import bench_handback, bench_scale, bench_scrape, bench_sim_speed
+from tests.bench import bench_gangs, bench_handback, bench_scale, bench_scrape, bench_sim_speed
 from tests.bench.rows import Row, show, write
 
 BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Iterator[Row]]] = {
@@ -17,6 +17,7 @@ BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Iterator[Row]]] = {
     "sim": bench_sim_speed.run,
     "handback": bench_handback.run,
     "scale": bench_scale.run,
+    "gangs": bench_gangs.run,
 }
 
 
