@@ -48,6 +48,8 @@ _logger = log.get("evalstop.engine")
 
 # s after kopf's start, by when it watches: a LIST then brings what fell between our first LIST and its own.
 GAP = 2.0
+# s within which a pool looks at what its jobs' new evals tell.
+LEARN_DELAY = 5.0
 
 # Key of the pass that only sees to the nodes' taints, for when there is no pool left to have one.
 NO_POOL = ""
@@ -82,6 +84,7 @@ class Engine:
         self._decisions = self._open_decision_log()
         self.brain = Brain(self.world, self.metrics, clock, self._decisions)
         self._standings: dict[JobKey, tuple[str, tuple[object, ...] | None]] = {}
+        self._shown: dict[JobKey, tuple[object, ...]] = {}
         self._progress = {"jobs": monotonic(), "pools": monotonic()}
         self._scrape = scrape
         self.scrapes: ScrapeLoop | None = None
@@ -114,6 +117,7 @@ class Engine:
             self.world,
             self.brain,
             writer,
+            recorder,
             self.taints,
             self.foreign,
             self.metrics,
@@ -311,12 +315,16 @@ class Engine:
         Service attained and estimates grow all the time: policies that go by them ask to be woken.
         """
         known, now = self._standings.get(key, ("", None)), (pool, _standing(view))
+        if view is not None and self._shown.get(key) != (shown := _shown(view)):
+            self._shown[key] = shown
+            self.pools.sooner(pool, LEARN_DELAY)
         if known == now:
             return
         for name in {known[0], pool} - {""}:
             self._pool_later(name)
         if view is None:
             self._standings.pop(key, None)
+            self._shown.pop(key, None)
         else:
             self._standings[key] = now
 
@@ -390,6 +398,11 @@ async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _shown(view: JobView) -> tuple[object, ...]:
+    """What of a job its pool learns from, or asks when another one is to be stopped."""
+    return view.readings[-1:], view.evaluator, view.noise
 
 
 def _standing(view: JobView | None) -> tuple[object, ...] | None:

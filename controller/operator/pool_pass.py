@@ -7,18 +7,20 @@ admissions; the first write that finds things changed ends the pass, and the nex
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import structlog
 
 from controller.api import convert
+from controller.api import fleet as fleet_status
 from controller.api.gpupool import GPUPool
 from controller.kube.cache import Cache
 from controller.kube.errors import ApiError
+from controller.kube.events import Recorder
 from controller.kube.resources import GPUPOOLS, NODES, PODS, RLHFJOBS
-from controller.operator import histories, log, nodes, pool_status
+from controller.operator import fleet, histories, log, nodes, pool_status
 from controller.operator.brain import Brain, Thought
 from controller.operator.foreign import ForeignPods
 from controller.operator.metrics import Metrics
@@ -34,9 +36,7 @@ from controller.policy.queueing import SrtfEst
 from controller.policy.types import (
     JobKey,
     JobView,
-    Mode,
     NodeView,
-    PastStop,
     PoolPlan,
     PoolSnapshot,
 )
@@ -55,6 +55,7 @@ class PoolPass:
         world: World,
         brain: Brain,
         writer: StatusWriter,
+        recorder: Recorder,
         taints: Taints,
         foreign: ForeignPods,
         metrics: Metrics,
@@ -63,7 +64,8 @@ class PoolPass:
         clock: Callable[[], float],
         monotonic: Callable[[], float],
     ) -> None:
-        self._cache, self._world, self._brain, self._writer = cache, world, brain, writer
+        self._cache, self._world, self._brain = cache, world, brain
+        self._writer, self._recorder = writer, recorder
         self._taints, self._foreign, self._metrics = taints, foreign, metrics
         self._queue, self._locks, self._clock, self._now = queue, locks, clock, monotonic
         self._told: dict[JobKey, float] = {}  # when a waiting job's reason was last written
@@ -105,6 +107,8 @@ class PoolPass:
         snapshot = self._snapshot(pool, obj, thoughts, around, now)
         plan = self._brain.plan_pool(snapshot, now)
         wrote = await self._writer.pool(obj, self._status(obj, snapshot, plan, around, thoughts, now))
+        for event in fleet.events(snapshot, plan, now):
+            await self._recorder.post(obj, event.reason, event.message, warning=event.warning)
         changed = await self._carry_out(plan, thoughts, now)
         if changed:
             self._queue.add(name)  # count what was just written
@@ -163,7 +167,11 @@ class PoolPass:
             hold_seconds=float(pool.spec.hold_seconds),
             delegate=pool.spec.delegate,
             limits=convert.stop_limits(pool),
-            stopped=_rule_stops(thoughts.values()),
+            stopped=fleet.past_stops(thoughts.values()),
+            ended=fleet.ended_today(thoughts.values(), now),
+            breaker_since=fleet_status.breaker_since(obj.get("status")),
+            noise=fleet_status.noise(obj.get("status")),
+            falls=fleet_status.shared_falls(obj.get("status")),
         )
 
     def _status(
@@ -207,6 +215,7 @@ class PoolPass:
             record = lifecycle.held_back(before, thought.loaded.desired, held, now)
             if record is not before:
                 await self._write(thought, record, now, "held-back")
+                self._metrics.held_back.labels(held.reason).inc()
         for key, mark in marks.items():
             thought = thoughts[key]
             await self._write(thought, lifecycle.marked(thought.plan.record, mark), now, "mark")
@@ -261,13 +270,6 @@ class PoolPass:
             self._metrics.outcomes.labels(verb).inc()
             _logger.info(verb, job=loaded.key)
         return wrote
-
-
-def _rule_stops(thoughts: Iterable[Thought]) -> tuple[PastStop, ...]:
-    """Stops that a rule had asked for, oldest first; those of deleted RLHFJobs are forgotten."""
-    decisions = (t.plan.record.decision for t in thoughts)
-    found = (d for d in decisions if d and d.mode is Mode.ENFORCE and d.by != "User")
-    return tuple(sorted((PastStop(d.at, d.proposal.e_value) for d in found), key=lambda stop: stop.at))
 
 
 def _gpus(thought: Thought) -> int:

@@ -1,7 +1,7 @@
 """What a GPUPool's status says, put together from the pool, its snapshot and its plan.
 
 Conditions: Ready (jobs are admitted), NodesExclusive (no other pool selects its nodes), GPUsExclusive (no pod
-of somebody else's uses its GPUs).
+of somebody else's uses its GPUs), StopsHeldBack (its limits hold stops back; there from the first time on).
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 from controller import workloads
 from controller.api import convert
+from controller.api import fleet as fleet_status
 from controller.api.values import timestamp
+from controller.operator import fleet
 from controller.operator.nodes import node_of
 from controller.policy.accounts import free_gpus
 from controller.policy.handbacks import HandBack
@@ -70,12 +72,15 @@ def planned(
         "queued": queued,
         "holds": convert.stored_holds(plan.holds),
         "lastHandBacks": convert.stored_hand_backs(stops),
+        **fleet_status.stored(plan.stops, plan.noise, plan.falls),
     }
     told = [
         _ready(snapshot),
         _nodes_exclusive(snapshot.pool, around.contested),
         _gpus_exclusive(around.guests, now),
     ]
+    if held := fleet.held_back(obj, plan):
+        told.append(_Told(fleet.HELD_BACK, *held))
     return _status(obj, facts, told, now)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from controller import names, workloads
-from controller.api import convert
+from controller.api import convert, fleet
 from controller.api.gpupool import GPUPool
 from controller.checkpoints.jobs import COMPONENT, is_released, parse_result
 from controller.checkpoints.jobs import request_id as access_request_id
@@ -129,7 +129,8 @@ class World:
         obj = new or old
         assert obj is not None
         name = key_of(obj)
-        if old is None or new is None or generation(old) != generation(new):
+        changed = old is None or new is None or generation(old) != generation(new)
+        if changed or _taught(new) != _taught(old):
             for key in self.members(name):
                 self.touch(key)
         for source, _ in _stops(new) - _stops(old):
@@ -239,6 +240,7 @@ class World:
             scrape=self._scrapes.get(key),
             access=(*access, *finished),
             run_written=runfile.read(self._run_configmap(obj)),
+            fleet=fleet.told(self._pool_status(pool_of(obj)), desired.metric),
             finalizer=names.FINALIZER in (obj["metadata"].get("finalizers") or ()),
             announced=self._announced(key, pool_of(obj), record),
         )
@@ -266,6 +268,9 @@ class World:
     def unreleased(self, obj: Object) -> list[Object]:
         """Access Jobs of this very RLHFJob that were created but not set going."""
         return [job for job in self._access_jobs(obj) if not is_released(job)]
+
+    def _pool_status(self, name: str) -> Object | None:
+        return (self.cache.get(GPUPOOLS, name) or {}).get("status")
 
     def _announced(self, key: JobKey, pool: str, record: JobRecord) -> bool:
         """Whether the pool's status has the job's stop, and with it the holds on its GPUs."""
@@ -335,6 +340,12 @@ class World:
         key = f"{obj['metadata']['namespace']}/{workloads.run_configmap(obj['metadata']['name'])}"
         found = self.cache.get(CONFIGMAPS, key)
         return found if found is not None and controlled_by(found, obj["metadata"]["uid"]) else None
+
+
+def _taught(pool: Object | None) -> tuple[object, ...]:
+    """What a GPUPool's status tells all of its jobs."""
+    status = (pool or {}).get("status") or {}
+    return status.get("noise"), status.get("sharedFalls")
 
 
 def _stops(pool: Object | None) -> set[tuple[JobKey, str]]:

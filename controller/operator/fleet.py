@@ -1,0 +1,68 @@
+"""What the operator tells a pool's plan of its jobs as a fleet, and what it tells people of the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from controller.operator.brain import Thought
+from controller.policy.conditions import COMPLETED, FAILED
+from controller.policy.fleet_precision import day_of
+from controller.policy.jobs import Event, JobRecord
+from controller.policy.types import Mode, PastStop, PoolPlan, PoolSnapshot, SharedFall
+
+HELD_BACK = "StopsHeldBack"  # condition of a GPUPool: its limits hold stops back, or would
+
+Told = tuple[bool, str, str]  # status, reason, message of a condition
+
+
+def past_stops(thoughts: Iterable[Thought]) -> tuple[PastStop, ...]:
+    """Stops that a rule had asked for, oldest first; those of deleted RLHFJobs are forgotten."""
+    decisions = (t.plan.record.decision for t in thoughts)
+    found = (d for d in decisions if d and d.mode is Mode.ENFORCE and d.by != "User")
+    return tuple(sorted((PastStop(d.at, d.proposal.e_value) for d in found), key=lambda stop: stop.at))
+
+
+def ended_today(thoughts: Iterable[Thought], now: float) -> int:
+    """Jobs whose run ended by itself on the day (UTC) of ``now`` (s)."""
+    return sum(1 for t in thoughts if _ended(t.plan.record) >= day_of(now))
+
+
+def _ended(record: JobRecord) -> float:
+    ends = (c.since for c in record.conditions if c.type in (COMPLETED, FAILED) and c.status)
+    return max(ends, default=0.0) if record.finished is not None else 0.0
+
+
+def held_back(obj: Mapping[str, Any], plan: PoolPlan) -> Told | None:
+    """The pool's condition `HELD_BACK`; None while there never was a reason for one.
+
+    The numbers in the message are those of the first time: they change at every pass.
+    """
+    stops = plan.stops
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    known = next((c for c in conditions if c["type"] == HELD_BACK), None)
+    if not stops.reason:
+        return None if known is None else (False, "NothingHeldBack", "no stop is held back")
+    if known is not None and (known["status"], known["reason"]) == ("True", stops.reason):
+        return True, stops.reason, known["message"]
+    return True, stops.reason, stops.message
+
+
+def events(snapshot: PoolSnapshot, plan: PoolPlan, now: float) -> list[Event]:
+    """What is new at ``now`` (s) since the pool's status, of which the snapshot was made, was written."""
+    found = [_fell(fall) for fall in plan.falls if fall not in snapshot.falls]
+    before, since = snapshot.breaker_since, plan.stops.breaker_since
+    if since is not None and before is None:
+        found.append(Event("BreakerOpen", f"no run is stopped: {plan.stops.message}", warning=True))
+    if since is None and before is not None:
+        found.append(Event("BreakerClosed", f"runs may be stopped again, after {now - before:.0f} s"))
+    return found
+
+
+def _fell(fall: SharedFall) -> Event:
+    of = f"jobs of metric {fall.metric!r}" if fall.metric else "jobs"
+    message = (
+        f"{fall.fell} of {fall.of} {of} fell at the same moment: a cause that they share, such as another "
+        "evaluator, is likelier than as many declines; their rules begin anew behind it"
+    )
+    return Event("SharedFall", message, warning=True)
