@@ -29,6 +29,12 @@ POLICIES = [
     PolicySpec("slaq", {"epoch": 8.0}),
     PolicySpec("fairShare"),
     PolicySpec("fairShare", {"preempt": True, "epoch": 4.0}),
+    PolicySpec("fifo", {"max_wait": 12.0}),
+    PolicySpec("srtf", {"max_wait": 12.0}),
+    PolicySpec("srtfEst", {"max_wait": 12.0}),
+    PolicySpec("las", {"first_threshold": 16.0, "second_threshold": 64.0, "max_wait": 12.0}),
+    PolicySpec("slaq", {"epoch": 8.0, "max_wait": 12.0}),
+    PolicySpec("fairShare", {"preempt": True, "epoch": 4.0, "max_wait": 12.0}),
 ]
 STOP = Proposal(60, 30, "ConsecutiveDeclines", 3, 3)
 
@@ -179,7 +185,10 @@ class World:
         self.decisions.append(plain(decision))
         for job in decision.admit:
             nodes = self.room.placed.pop(job.key) if isinstance(self.room, NodeRoom) else ()
-            view = replace(self.jobs[job.key], state=JobState.ADMITTED, since=self.now, nodes=nodes)
+            view = self.jobs[job.key]
+            assert view.since is not None
+            waited = self.now - view.since
+            view = replace(view, state=JobState.ADMITTED, since=self.now, nodes=nodes, waited=waited)
             self.policy.admitted(self.put(view), self.now)
         for job, _ in decision.preempt:
             view = replace(self.as_of_now(self.jobs[job.key]), state=JobState.PREEMPTING)

@@ -40,7 +40,8 @@ def test_told_by_events_equals_rebuilt_from_views(spec: PolicySpec, room: str, h
         world.end_due()
         rebuilt = make(spec)
         rebuilt.rebuild(world.views(), world.now)
-        assert [j.key for j in rebuilt.queue()] == [j.key for j in world.policy.queue()]
+        if "max_wait" not in spec.params:  # who is overdue is known when a decision is asked for
+            assert [j.key for j in rebuilt.queue()] == [j.key for j in world.policy.queue()]
         same_room = copy.deepcopy(world.room)
         told = world.decide(op)
         fresh = rebuilt.decide(world.now, same_room)
@@ -119,10 +120,12 @@ def test_no_gpu_is_idle_while_the_next_in_line_fits(spec: PolicySpec, history: l
     world = World(make(spec), SlotRoom(16))
     for op in history:
         world.happen(op)
-        if op.kind != "decide" or any(j.state is JobState.PREEMPTING for j in world.jobs.values()):
+        on_their_way_out = (JobState.PREEMPTING, JobState.STOPPING)
+        if op.kind != "decide" or any(j.state in on_their_way_out for j in world.jobs.values()):
             continue
         waiting = world.policy.queue()
         free = world.room.slots
         assert isinstance(free, int)
-        may_start = waiting[:1] if spec == PolicySpec("fifo") else waiting
+        in_order = spec == PolicySpec("fifo") or "max_wait" in spec.params  # nobody passes an overdue job
+        may_start = waiting[:1] if in_order else waiting
         assert all(job.gpus > free for job in may_start)

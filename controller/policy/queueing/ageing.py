@@ -39,6 +39,7 @@ from controller.policy.queueing.base import (
     QueuePolicy,
     Room,
     decided,
+    queue_key,
 )
 from controller.policy.queueing.greedy import Entry, run_best
 from controller.policy.types import JobKey
@@ -148,6 +149,8 @@ class Ageing(PolicyBase):
         found = self.base.decide(now, room)
         starts = [*admit, *found.admit]
         wake_at = min(self._next(starts), inf if found.wake_at is None else found.wake_at)
+        # What a run reached while it was left alone the base hears late, and may want to have seen before.
+        wake_at = wake_at if wake_at > now else now + 1.0
         if not starts and not found.preempt and wake_at == inf:
             return NOTHING
         return decided(starts, found.preempt, None if wake_at == inf else wake_at)
@@ -174,12 +177,16 @@ class Ageing(PolicyBase):
             return decided(admit, ()) if admit else NOTHING
         open_ = {key: job for key, (job, _) in self._running.items() if key not in self._shielded}
         # Of those who could give way, those who have had the least service stay where there is a choice.
-        stay = sorted(open_.values(), key=lambda j: (-j.priority, j.attained, j.submitted, j.sequence, j.key))
+        stay = sorted(open_.values(), key=lambda j: (-j.priority, self._served(j, now), *queue_key(j)))
         found = run_best([first, *stay], open_, self._leaving.values(), room, REASON)
         shield = min((self._until[key] for key in self._shielded), default=inf)
         if admit:
             shield = min(shield, now + self._most)
         return decided(admit, found.preempt, None if shield == inf else shield)
+
+    def _served(self, job: QueueJob, now: float) -> float:
+        """GPU-seconds up to ``now``."""
+        return job.attained + (now - self._running[job.key][1]) * job.gpus
 
     def _lower_shields(self, now: float) -> None:
         for key in [key for key in self._shielded if self._until[key] <= now]:

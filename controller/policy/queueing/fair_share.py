@@ -32,6 +32,7 @@ class FairShareParams:
 
 class FairShare(KnowingPolicy):
     """The namespace with the fewest GPUs per weight goes next; within one, priority, then submission.
+    A demoted job goes after all others, of whatever namespace.
 
     A namespace is what comes before the ``/`` of a job's key; its weight is that of its jobs (the largest,
     if they differ).
@@ -66,27 +67,28 @@ class FairShare(KnowingPolicy):
         tenants: dict[str, list[QueueJob]] = {}
         for job in [*self._known.running.values(), *self._known.waiting.values()]:
             tenants.setdefault(_namespace(job.key), []).append(job)
-        # (GPUs per weight with the next job, namespace, its jobs, how many are taken, GPUs, weight)
+        # (whether the next job is demoted, GPUs per weight with it, namespace, its jobs, how many are taken, GPUs, weight)
         heap: list[list[Any]] = []
         for tenant, jobs in tenants.items():
             jobs.sort(key=self._rank)
             weight = max(job.weight for job in jobs)
-            heap.append([jobs[0].gpus / weight, tenant, jobs, 0, 0, weight])
+            heap.append([jobs[0].demoted, jobs[0].gpus / weight, tenant, jobs, 0, 0, weight])
         heapify(heap)
         while heap:
             entry = heap[0]
-            _, _, jobs, taken, gpus, weight = entry
+            _, _, _, jobs, taken, gpus, weight = entry
             job = jobs[taken]
             yield job
             if taken + 1 == len(jobs):
                 heappop(heap)
                 continue
-            entry[3], entry[4] = taken + 1, gpus + job.gpus
-            entry[0] = (entry[4] + jobs[taken + 1].gpus) / weight
+            entry[4], entry[5] = taken + 1, gpus + job.gpus
+            entry[0], entry[1] = jobs[taken + 1].demoted, (entry[5] + jobs[taken + 1].gpus) / weight
             heapreplace(heap, entry)
 
     def _rank(self, job: QueueJob) -> tuple[object, ...]:
-        return (job.key in self._known.waiting, -job.priority, job.submitted, job.sequence, job.key)
+        waits = job.key in self._known.waiting
+        return (job.demoted, waits, -job.priority, job.submitted, job.sequence, job.key)
 
 
 def _namespace(key: JobKey) -> str:
