@@ -6,12 +6,13 @@ Every patch names its content type: the library's defaults differ by kind and ar
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
 import aiohttp
 from kubernetes.aio.client import ApiClient
+from kubernetes.aio.client.rest import RESTResponse
 
 from controller import names
 from controller.kube.connect import Connection
@@ -71,6 +72,52 @@ class Api:
             if not token:
                 return items, page["metadata"]["resourceVersion"]
             query["continue"] = token
+
+    async def watch(
+        self,
+        resource: Resource,
+        version: str,
+        *,
+        labels: str = "",
+        fields: str = "",
+        seconds: int = 300,
+        quiet: float = 120.0,
+    ) -> AsyncIterator[Object]:
+        """Watch events ``{"type", "object"}`` after ``version``, bookmarks among them, until the server ends
+        the stream, after ``seconds`` at the latest.
+
+        ``quiet``: a stream that brings nothing for so long (s), not even a bookmark, counts as broken.
+        Raises ``Gone`` if ``version`` is too old, ``Unavailable`` if the stream breaks.
+        """
+        query = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(seconds),
+            "labelSelector": labels,
+            "fieldSelector": fields,
+        }
+        path = resource.path()
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=self._timeout.sock_connect, sock_read=quiet)
+        outcome = "cancelled"
+        try:
+            response = await self._send("GET", path, query, None, "application/json", limits)
+            outcome = str(response.status)
+            if response.status != 200:
+                raise from_response(response.status, await response.read(), response.headers)  # type: ignore[no-untyped-call]
+            rest = b""
+            async with response.response:
+                async for chunk in response.response.content.iter_any():
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    for line in lines:
+                        yield _event(line)
+        except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
+            outcome = "broken"
+            raise Unavailable(
+                0, "ConnectionBroken", f"watch {path}: {type(error).__name__}: {error}"
+            ) from error
+        finally:
+            self._hook("watch", resource.plural, outcome)
 
     # -- writing ---------------------------------------------------------------------------------------
 
@@ -151,11 +198,31 @@ class Api:
         self, method: str, path: str, query: Mapping[str, str] | None, body: Object | None, content_type: str
     ) -> tuple[int, bytes, Mapping[str, str]]:
         """Bytes over the wire; tests wrap this to inject faults."""
+        response = await self._send(method, path, query, body, content_type, self._timeout)
+        data: bytes = await response.read()  # type: ignore[no-untyped-call]
+        return response.status, data, response.headers
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: Object | None,
+        content_type: str,
+        limits: aiohttp.ClientTimeout,
+    ) -> RESTResponse:
         given = {key: value for key, value in (query or {}).items() if value}
         headers = {"Accept": "application/json", "Content-Type": content_type}
         await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
         headers.update(self._client.default_headers)
         url = self._client.configuration.host + path + (f"?{urlencode(given)}" if given else "")
-        response = await self._client.call_api(method, url, headers, body, _request_timeout=self._timeout)
-        data: bytes = await response.read()  # type: ignore[no-untyped-call]
-        return response.status, data, response.headers
+        return await self._client.call_api(method, url, headers, body, _request_timeout=limits)
+
+
+def _event(line: bytes) -> Object:
+    """One line of a watch. An error in the stream is raised as the exception that its code stands for."""
+    event: Object = json.loads(line)
+    if event["type"] == "ERROR":
+        status = event["object"]
+        raise from_response(int(status.get("code") or 500), json.dumps(status).encode(), {})
+    return event

@@ -1,0 +1,80 @@
+"""The three verbs, answered from memory: what is asked, judged by the ledger, counted, and remembered if it
+parks the pod."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from controller.extender import views, wire
+from controller.extender.metrics import Metrics
+from controller.extender.parked import Parking
+from controller.policy.nodeclaims import Asker, Ledger
+from controller.policy.nodejudge import judge, not_ready, spare
+from controller.policy.nodescores import scores
+
+
+class Service:
+    """Answers for kube-scheduler. Idempotent: an answer changes nothing that another answer depends on.
+
+    ``ready``: whether the ledger holds the cluster as it is; before that every node is refused.
+    """
+
+    def __init__(
+        self, ledger: Ledger, parking: Parking, metrics: Metrics, clock: Callable[[], float]
+    ) -> None:
+        self._ledger, self._parking, self._metrics, self._clock = ledger, parking, metrics, clock
+        self.ready = False
+
+    def filter(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """``ExtenderArgs`` -> ``ExtenderFilterResult``; never an ``Error``, which ``ignorable`` would skip.
+
+        Raises:
+            BadRequest: see `wire.args`.
+        """
+        asked = wire.args(message)
+        asker = _asker(asked.pod)
+        if self.ready:
+            judgement = judge(self._ledger, asker, asked.nodes, self._clock())
+        else:
+            judgement = not_ready(asked.nodes)
+        self._parking.answered(self._ledger, views.uid(asked.pod), asker, judgement)
+        self._count("filter", len(asked.nodes), len(judgement.passed))
+        if judgement.reason is not None:
+            self._metrics.refusals.labels(str(judgement.reason)).inc()
+        return wire.filter_result(asked, judgement)
+
+    def prioritize(self, message: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """``ExtenderArgs`` -> ``HostPriorityList``.
+
+        Raises:
+            BadRequest: see `wire.args`.
+        """
+        asked = wire.args(message)
+        found = scores(self._ledger, _asker(asked.pod), asked.nodes, self._clock())
+        self._count("prioritize", len(asked.nodes), len(found))
+        return wire.priorities(asked.nodes, found)
+
+    def preempt(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """``ExtenderPreemptionArgs`` -> ``ExtenderPreemptionResult``.
+
+        Raises:
+            BadRequest: see `wire.preemption_args`.
+        """
+        asked = wire.preemption_args(message)
+        left: dict[str, list[str]] = {}
+        if self.ready:
+            left = spare(self._ledger, _asker(asked.pod), asked.victims, self._clock())
+        self._count("preempt", len(asked.victims), len(left))
+        return wire.preemption_result(asked, left)
+
+    def _count(self, verb: str, asked: int, passed: int) -> None:
+        self._metrics.nodes.labels(verb, "asked").inc(asked)
+        self._metrics.nodes.labels(verb, "passed").inc(passed)
+
+
+def _asker(pod: Mapping[str, Any]) -> Asker:
+    try:
+        return views.asker(pod)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise wire.BadRequest(f"Pod: not a pod as the API server sends it ({error})") from None

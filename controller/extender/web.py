@@ -1,0 +1,129 @@
+"""The two HTTP faces: the verbs for kube-scheduler, and health and metrics for everybody else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from pydantic_core import to_json
+
+from controller.extender.metrics import VERBS, Metrics
+from controller.extender.service import Service
+from controller.extender.wire import BadRequest, parse
+
+MOST_BYTES = 10_000_000  # of a body: 5,000 node names are 170 kB, 5,000 whole nodes some 40 MB too many
+_JSON = "application/json"
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def verbs_app(service: Service, metrics: Metrics) -> FastAPI:
+    """``POST /filter``, ``/prioritize`` and ``/preempt``.
+
+    Handlers take the request as it is: validating 5,000 names by a model would cost more than judging them.
+    """
+    app = _bare()
+    answers: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
+        "filter": service.filter,
+        "prioritize": service.prioritize,
+        "preempt": service.preempt,
+    }
+
+    def endpoint(verb: str) -> Callable[[Request], Any]:
+        answer = answers[verb]
+
+        async def handle(request: Request) -> Response:
+            try:
+                body = await _read(request)
+                began = time.perf_counter()
+                response = Response(to_json(answer(parse(body))), media_type=_JSON)
+            except BadRequest as error:
+                response = _error(400, str(error))
+            except _Refused as error:
+                response = _error(error.status, str(error))
+            else:
+                metrics.seconds.labels(verb).observe(time.perf_counter() - began)
+            metrics.requests.labels(verb, str(response.status_code)).inc()
+            return response
+
+        return handle
+
+    for verb in VERBS:
+        app.add_api_route(f"/{verb}", endpoint(verb), methods=["POST"], response_model=None)
+    _explain_errors(app)
+    return app
+
+
+def status_app(
+    metrics: Metrics, unready: Callable[[], list[str]], stalled: Callable[[], list[str]]
+) -> FastAPI:
+    """``GET /healthz``, ``/readyz`` and ``/metrics``. The two callables say what is wrong, in sentences."""
+    app = _bare()
+
+    def told(problems: list[str]) -> Response:
+        text = "\n".join(problems or ["ok"]) + "\n"
+        return Response(text, 503 if problems else 200, media_type="text/plain")
+
+    async def healthz() -> Response:
+        return told(stalled())
+
+    async def readyz() -> Response:
+        return told(unready())
+
+    async def metrics_text() -> Response:
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4")
+
+    for path, handler in (("/healthz", healthz), ("/readyz", readyz), ("/metrics", metrics_text)):
+        app.add_api_route(path, handler, methods=["GET"], response_model=None)
+    return app
+
+
+def _bare() -> FastAPI:
+    return FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+
+
+async def _read(request: Request) -> bytes:
+    """The body, if it is JSON and not too large; what is too large is not read to its end."""
+    kind = request.headers.get("content-type", "")
+    if kind.split(";")[0].strip().lower() != _JSON:
+        raise _Refused(415, f"Content-Type: {kind or 'none'}, expected {_JSON}")
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > MOST_BYTES:
+        raise _Refused(413, f"body: {announced} bytes, at most {MOST_BYTES}; {_ADVICE}")
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > MOST_BYTES:
+            raise _Refused(413, f"body: more than {MOST_BYTES} bytes; {_ADVICE}")
+        parts.append(part)
+    return b"".join(parts)
+
+
+_ADVICE = "set nodeCacheCapable: true in the extender's entry, so that names travel and not whole nodes"
+
+
+def _error(status: int, message: str) -> Response:
+    # 413: the rest of the body is still on its way, and the connection cannot be used again.
+    headers = {"Connection": "close"} if status == 413 else {}
+    return Response(to_json({"Error": message}), status, media_type=_JSON, headers=headers)
+
+
+def _explain_errors(app: FastAPI) -> None:
+    """What the router itself refuses, in our words."""
+
+    async def no_such_path(request: Request, error: Exception) -> Response:
+        return _error(404, f"path {request.url.path}: expected one of {', '.join('/' + v for v in VERBS)}")
+
+    async def wrong_method(request: Request, error: Exception) -> Response:
+        response = _error(405, f"method {request.method}: expected POST")
+        response.headers["Allow"] = "POST"
+        return response
+
+    app.add_exception_handler(404, no_such_path)
+    app.add_exception_handler(405, wrong_method)

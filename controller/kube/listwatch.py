@@ -1,0 +1,95 @@
+"""List, then watch from there: every change of a kind, in order, as soon as the API server tells of it.
+
+For a process that answers others by what it knows, a tenth of a second counts: kopf, which the operator's
+watch is made of, gathers an object's events for so long before it hands on the last of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from controller import log
+from controller.kube.client import Api
+from controller.kube.errors import ApiError, Gone, NotFound
+from controller.kube.resources import Resource
+
+_logger = log.get("evalstop.kube.listwatch")
+
+# (resource, object, gone): one call per event. Objects are as the server sends them.
+Take = Callable[[Resource, Mapping[str, Any], bool], None]
+# (resource, objects, version): all there is, as of a LIST.
+Replace = Callable[[Resource, Iterable[Mapping[str, Any]], str], object]
+
+_FIRST, _MOST = 0.2, 15.0  # s between tries, doubled each time
+_AGAIN = (
+    0.05  # s after a stream that ended by itself: a server that ends them at once is not run into the ground
+)
+
+
+class ListWatch:
+    """Keeps one kind up to date for a taker. Level-triggered: after any gap it lists anew.
+
+    Args:
+        relist: seconds after which all is listed anew even though nothing seems wrong.
+    """
+
+    def __init__(
+        self, api: Api, resource: Resource, take: Take, replace: Replace, relist: float = 3600.0
+    ) -> None:
+        self._api, self._resource, self._take, self._replace = api, resource, take, replace
+        self._relist = relist
+        self.listed = False
+
+    async def run(self) -> None:
+        """Follow the kind until cancelled; whatever the API server does, tries again."""
+        pause = _FIRST
+        while True:
+            try:
+                version = await self._list()
+                pause = _FIRST
+                await self._follow(version)
+            except Gone:
+                continue  # what is between is lost: list anew
+            except NotFound:
+                _logger.error(
+                    "the kind is not installed: kubectl apply -f crds/", resource=str(self._resource)
+                )
+            except ApiError as error:
+                _logger.warning("cannot list", resource=str(self._resource), error=str(error))
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, _MOST)
+
+    async def _list(self) -> str:
+        objects, version = await self._api.list(self._resource, labels=self._resource.selector)
+        self._replace(self._resource, objects, version)
+        self.listed = True
+        return version
+
+    async def _follow(self, version: str) -> None:
+        """Watch from ``version`` on, reconnecting where it stopped, until a LIST is due."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() + self._relist * random.uniform(0.9, 1.1)
+        pause = _FIRST
+        while loop.time() < due:
+            seconds = max(1, int(min(300.0, due - loop.time())))
+            try:
+                events = self._api.watch(
+                    self._resource, version, labels=self._resource.selector, seconds=seconds
+                )
+                async for event in events:
+                    pause = _FIRST
+                    obj = event["object"]
+                    version = obj["metadata"]["resourceVersion"]
+                    if event["type"] != "BOOKMARK":
+                        self._take(self._resource, obj, event["type"] == "DELETED")
+            except (Gone, NotFound):
+                raise
+            except ApiError as error:
+                _logger.info("the watch broke", resource=str(self._resource), error=str(error))
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                pause = min(2 * pause, _MOST)
+            else:
+                await asyncio.sleep(_AGAIN)

@@ -1,0 +1,275 @@
+"""Whose a node's GPUs are: the books behind the scheduler extender. Pure, in memory, without a clock.
+
+Two things keep GPUs from everybody else. A gang's admission keeps the planned node of each member until its
+pod is bound there. A promise (the pool's hold) keeps what a stop is still freeing for the job that the pool
+has chosen. Ownership is all that is judged: whether a pod fits is kube-scheduler's to say, which alone knows
+the pods it has placed and not yet bound.
+
+The ledger takes in objects one by one, in any order, and forgets them the same way: what it answers depends
+on what it holds, never on how it came to hold it, so that replicas agree and a restart loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from controller.policy.types import Hold, JobKey
+
+
+class Asker(NamedTuple):
+    """A pod that looks for a node."""
+
+    name: str  # namespace/name
+    gpus: int
+    gang: JobKey | None = None  # the RLHFJob whose admission it was made for
+    admission: int = 0  # that admission's number
+    member: int | None = None  # its index in the gang; None: unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """An admission that lasts. ``expires`` (s): until when it keeps GPUs that its pods have not taken; None:
+    as long as it lasts (all its pods ran once, so a pod that is made anew must find its place again)."""
+
+    key: JobKey
+    admission: int
+    nodes: tuple[str, ...]  # planned node of each member, by index
+    gpus: int  # of each member
+    expires: float | None = None
+
+
+class Bound(NamedTuple):
+    """A pod of an RLHFJob that has a node and is not terminal."""
+
+    gang: JobKey
+    admission: int
+    node: str
+    gpus: int
+
+
+@dataclass(slots=True)
+class _Keep:
+    """What one gang keeps on one node beyond what its pods have taken."""
+
+    gpus: int
+    expires: float | None
+    text: str
+
+
+class _Kept(NamedTuple):
+    """What is kept on one node, at any time before ``until`` (s)."""
+
+    gpus: int
+    text: str
+    until: float
+
+
+class Ledger:
+    """Nodes, admissions, promises and bound pods, and what follows for a pod that looks for a node.
+
+    Invariant: equal contents give equal answers, whatever the order in which they were put in.
+    """
+
+    def __init__(self, when: Callable[[float], str] = "{:.0f} s".format) -> None:
+        """``when``: how a time (s) is written in refusals."""
+        self._when = when
+        self._gpus: dict[str, int] = {}
+        self._racks: dict[str, str] = {}
+        self._gangs: dict[JobKey, Gang] = {}
+        self._bound: dict[str, Bound] = {}  # by uid of the pod
+        self._bound_of: dict[JobKey, dict[str, Bound]] = {}
+        self._used: Counter[str] = Counter()  # node -> GPUs of bound pods
+        self._keeps: dict[str, dict[JobKey, _Keep]] = {}  # node -> what each gang keeps there
+        self._kept_of: dict[JobKey, tuple[str, ...]] = {}
+        self._promises: dict[str, tuple[Hold, ...]] = {}  # by pool
+        self._promised: dict[str, list[Hold]] = {}  # by node
+        self._sizes: dict[JobKey, int] = {}  # GPUs of a member, of every job known
+        self._known: dict[str, _Kept] = {}  # what was worked out for a node, until something there changes
+
+    # -- taking in -----------------------------------------------------------------------------------------
+
+    def put_node(self, name: str, gpus: int, rack: str = "") -> None:
+        self._gpus[name] = gpus
+        if rack:
+            self._racks[name] = rack
+        else:
+            self._racks.pop(name, None)
+
+    def drop_node(self, name: str) -> None:
+        self._gpus.pop(name, None)
+        self._racks.pop(name, None)
+
+    def put_job(self, key: JobKey, gpus_per_member: int, gang: Gang | None) -> None:
+        """A job; ``gang`` is its admission, None while it has none."""
+        self._sizes[key] = gpus_per_member
+        if gang is None:
+            self._gangs.pop(key, None)
+        else:
+            self._gangs[key] = gang
+        self._settle(key)
+
+    def drop_job(self, key: JobKey) -> None:
+        self._sizes.pop(key, None)
+        self._gangs.pop(key, None)
+        self._settle(key)
+
+    def put_promises(self, pool: str, promises: Iterable[Hold]) -> None:
+        """All that a pool promises now."""
+        self._promises[pool] = tuple(promises)
+        self._promised = {}
+        self._known.clear()
+        for held in self._promises.values():
+            for promise in held:
+                for node in dict.fromkeys(promise.nodes):
+                    self._promised.setdefault(node, []).append(promise)
+
+    def drop_promises(self, pool: str) -> None:
+        self.put_promises(pool, ())
+        del self._promises[pool]
+
+    def put_bound(self, uid: str, pod: Bound) -> None:
+        self.drop_bound(uid)
+        self._bound[uid] = pod
+        self._bound_of.setdefault(pod.gang, {})[uid] = pod
+        self._used[pod.node] += pod.gpus
+        self._known.pop(pod.node, None)
+        self._settle(pod.gang)
+
+    def drop_bound(self, uid: str) -> None:
+        pod = self._bound.pop(uid, None)
+        if pod is None:
+            return
+        self._known.pop(pod.node, None)
+        members = self._bound_of[pod.gang]
+        del members[uid]
+        if not members:
+            del self._bound_of[pod.gang]
+        self._used[pod.node] -= pod.gpus
+        self._settle(pod.gang)
+
+    def _settle(self, key: JobKey) -> None:
+        """Work out anew what a gang keeps: its planned nodes less those its pods have taken."""
+        for promise in (p for held in self._promises.values() for p in held if p.target == key):
+            self._forget(promise.nodes)  # superseded now, or no more
+        for node in self._forget(self._kept_of.pop(key, ())):
+            keeps = self._keeps[node]
+            del keeps[key]
+            if not keeps:
+                del self._keeps[node]
+        gang = self._gangs.get(key)
+        if gang is None or gang.gpus == 0:
+            return
+        open_ = Counter(self._open(gang))
+        for node, members in open_.items():
+            end = "its admission ends" if gang.expires is None else self._when(gang.expires)
+            text = f"{members * gang.gpus} GPUs kept for {key} (admission {gang.admission}) until {end}"
+            self._keeps.setdefault(node, {})[key] = _Keep(members * gang.gpus, gang.expires, text)
+        self._kept_of[key] = self._forget(tuple(open_))
+
+    def _forget(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        for node in nodes:
+            self._known.pop(node, None)
+        return nodes
+
+    def _open(self, gang: Gang) -> list[str]:
+        """Planned nodes, one per member, that no bound pod of this admission has taken."""
+        taken = Counter(
+            b.node for b in self._bound_of.get(gang.key, {}).values() if b.admission == gang.admission
+        )
+        nodes = []
+        for node in gang.nodes:
+            if taken[node] > 0:
+                taken[node] -= 1
+            else:
+                nodes.append(node)
+        return nodes
+
+    # -- answers -------------------------------------------------------------------------------------------
+
+    def gang(self, key: JobKey) -> Gang | None:
+        return self._gangs.get(key)
+
+    def size(self, key: JobKey) -> int | None:
+        """GPUs of each member of a job's gang; None: no such job is known."""
+        return self._sizes.get(key)
+
+    def pod(self, uid: str) -> Bound | None:
+        """A bound pod of an RLHFJob by its uid."""
+        return self._bound.get(uid)
+
+    def nodes(self) -> list[str]:
+        return sorted(self._gpus)
+
+    def gpus(self, node: str) -> int | None:
+        """Allocatable GPUs; None: no such node is known."""
+        return self._gpus.get(node)
+
+    def rack(self, node: str) -> str | None:
+        return self._racks.get(node)
+
+    def planned(self, asker: Asker) -> tuple[str, ...]:
+        """Nodes that the plan gives to this pod; none if it is of no admission that lasts."""
+        gang = self._gangs.get(asker.gang) if asker.gang is not None else None
+        if gang is None or gang.admission != asker.admission:
+            return ()
+        if asker.member is None:
+            return tuple(dict.fromkeys(self._open(gang)))
+        return gang.nodes[asker.member : asker.member + 1]
+
+    def kept(self, node: str, now: float) -> tuple[int, str]:
+        """GPUs of a node that are kept at ``now`` (s), and for whom until when, in a sentence."""
+        if node not in self._keeps and node not in self._promised:
+            return 0, ""
+        known = self._known.get(node)
+        if known is None or now >= known.until:
+            known = self._known[node] = self._work_out(node, now)
+        return known.gpus, known.text
+
+    def _work_out(self, node: str, now: float) -> _Kept:
+        total, texts, ends = 0, [], [float("inf")]
+        lasting: dict[JobKey, int] = {}
+        for key, keep in self._keeps.get(node, {}).items():
+            if keep.expires is None or keep.expires > now:
+                lasting[key] = keep.gpus
+                total += keep.gpus
+                texts.append(keep.text)
+                ends += [] if keep.expires is None else [keep.expires]
+        promised: dict[JobKey, list[Hold]] = {}
+        for promise in self._promised.get(node, ()):
+            if promise.expires > now and not self._superseded(promise):
+                promised.setdefault(promise.source, []).append(promise)
+                ends.append(promise.expires)
+        for source, promises in promised.items():
+            # What the source still holds is in no danger, and is counted as its own.
+            held = sum(b.gpus for b in self._bound_of.get(source, {}).values() if b.node == node)
+            wanted = sum(p.nodes.count(node) * self._sizes.get(p.target, 0) for p in promises)
+            freed = wanted - held - lasting.get(source, 0)
+            if freed > 0:
+                total += freed
+                ends_at = {p.target: self._when(p.expires) for p in promises}
+                texts += [f"GPUs of {source} promised to {t} until {at}" for t, at in ends_at.items()]
+        return _Kept(total, "; ".join(sorted(texts)), min(ends))
+
+    def keeping(self, now: float) -> dict[str, int]:
+        """Node -> GPUs kept there at ``now``, of every node where there are any."""
+        nodes = {*self._keeps, *self._promised}
+        return {node: gpus for node in sorted(nodes) if (gpus := self.kept(node, now)[0])}
+
+    def next_expiry(self, now: float) -> float | None:
+        """When (s) the next keep or promise runs out after ``now``."""
+        ends = [k.expires for keeps in self._keeps.values() for k in keeps.values() if k.expires is not None]
+        ends += [p.expires for held in self._promises.values() for p in held]
+        return min((end for end in ends if end > now), default=None)
+
+    def left_by_gangs(self, node: str) -> int | None:
+        """GPUs of a node that no bound pod of an RLHFJob holds; None: no such node is known."""
+        total = self._gpus.get(node)
+        return None if total is None else total - self._used[node]
+
+    def _superseded(self, promise: Hold) -> bool:
+        """The target was admitted meanwhile: its own plan keeps its GPUs."""
+        gang = self._gangs.get(promise.target)
+        return gang is not None and gang.admission >= promise.admission

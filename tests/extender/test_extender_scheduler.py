@@ -1,0 +1,120 @@
+"""On a real kube-scheduler: who gets which node, and who is woken when."""
+
+import pytest
+from extender_rig import Cluster, ExtenderThread, Line, eventually, settled, stamp
+
+from controller.extender.waking import ANNOTATION_RETRY
+from deploy.local.scheduler import Scheduler
+
+pytestmark = pytest.mark.cluster
+
+
+def test_freed_nodes_go_to_the_gang_the_policy_chose_though_a_smaller_pod_waits(cluster: Cluster) -> None:
+    """The stop of `old` is announced; `big` was chosen. `small` waits longer and would fit first."""
+    a, b = cluster.make_nodes(2)
+    cluster.make_pool()
+    for job in ("old", "big", "small"):
+        cluster.make_job(job, 1 if job == "small" else 2, 4 if job == "small" else 8)
+    cluster.admit("old", 1, [a, b])
+    for index, node in enumerate((a, b)):
+        cluster.make_pod(f"old-{index}", job="old", admission=1, index=index)
+        cluster.bound(f"old-{index}", node)
+    stranger = cluster.make_pod("stranger", gpus=4)
+    assert stranger["spec"]["schedulerName"] == "evalstop-scheduler"
+    cluster.parked("stranger", "Insufficient nvidia.com/gpu")
+
+    cluster.promise(cluster.hold("old", "big", [a, b]))  # written before the suspend
+    cluster.end_admission("old")
+    for index in (0, 1):
+        cluster.delete_pod(f"old-{index}")
+    said = cluster.parked("stranger", "promised to")
+    assert f"{cluster.namespace}/big" in said
+    assert " until 20" in said
+
+    cluster.admit("big", 1, [b, a])
+    cluster.promise()
+    cluster.make_pod("big-0", job="big", admission=1, index=0)
+    cluster.make_pod("big-1", job="big", admission=1, index=1)
+    cluster.bound("big-0", b)
+    cluster.bound("big-1", a)
+    assert cluster.node_of("stranger") is None
+
+
+@pytest.mark.parametrize("how", ["closed", "open"])
+def test_a_pod_whose_admission_is_not_seen_yet_waits_and_is_woken(
+    cluster: Cluster, extender: ExtenderThread, schedulers: dict[str, Scheduler], how: str
+) -> None:
+    """Refused by FailedNodes, so `ignorable` does not let it pass; the touch lets kube-scheduler notice."""
+    _, b = cluster.make_nodes(2)
+    cluster.make_pool()
+    cluster.make_job("late")
+    with extender.delayed():
+        cluster.admit("late", 1, [b])
+        cluster.make_pod("late-0", job="late", admission=1, scheduler=schedulers[how].process)
+        said = cluster.parked("late-0", "not seen yet")
+        assert f"admission 1 of {cluster.namespace}/late not seen yet (the newest seen: none)" in said
+        # It tried again by itself when its own status was written; nothing more will wake it.
+        eventually(lambda: settled(schedulers[how]), "the pod to be parked for good")
+    cluster.bound("late-0", b)
+    assert cluster.pod("late-0")["metadata"]["annotations"][ANNOTATION_RETRY].startswith(stamp()[:4])
+
+
+def test_a_promise_that_runs_out_is_noticed(cluster: Cluster) -> None:
+    """Time passing is no event for kube-scheduler."""
+    (node,) = cluster.make_nodes(1)
+    cluster.make_pool()
+    cluster.make_job("never")
+    cluster.promise(cluster.hold("gone", "never", [node], seconds=5))
+    cluster.make_pod("stranger", gpus=4)
+    cluster.parked("stranger", "promised to")
+    cluster.bound("stranger", node)
+
+
+def test_an_admission_that_is_withdrawn_lets_others_pass_and_stops_its_late_pods(cluster: Cluster) -> None:
+    (node,) = cluster.make_nodes(1)
+    cluster.make_pool()
+    cluster.make_job("first")
+    cluster.admit("first", 1, [node])
+    cluster.make_pod("stranger", gpus=8)
+    cluster.parked("stranger", f"kept for {cluster.namespace}/first (admission 1)")
+    cluster.end_admission("first")
+    cluster.bound("stranger", node)
+    cluster.admit("first", 2, [node])
+    cluster.make_pod("stale-0", job="first", admission=1)
+    cluster.make_pod("other-0", job="first", admission=2)
+    cluster.parked("other-0", "Insufficient nvidia.com/gpu")
+    assert cluster.node_of("stale-0") is None
+
+
+def test_a_node_is_kept_from_others_until_the_gang_is_bound(cluster: Cluster) -> None:
+    (node,) = cluster.make_nodes(1)
+    cluster.make_pool()
+    cluster.make_job("half", gpus=4)
+    cluster.admit("half", 1, [node])
+    cluster.make_pod("none", gpus=0)
+    cluster.bound("none", node)
+    cluster.make_pod("other", gpus=2)
+    cluster.parked("other", "4 GPUs kept for")
+    cluster.make_pod("half-0", gpus=4, job="half", admission=1)
+    cluster.bound("half-0", node)
+    cluster.bound("other", node)
+
+
+@pytest.mark.parametrize("mode", ["down", "slow"])
+def test_without_the_extender_pods_wait_or_pass_as_configured_and_others_are_untouched(
+    cluster: Cluster, line: Line, schedulers: dict[str, Scheduler], mode: str
+) -> None:
+    a, b = cluster.make_nodes(2, gpus=16)
+    cluster.make_pool()
+    for job in ("waits", "passes"):
+        cluster.make_job(job)
+        cluster.admit(job, 1, [a])
+    line.set(mode)
+    cluster.make_pod("waits-0", job="waits", admission=1)
+    cluster.make_pod("passes-0", job="passes", admission=1, scheduler=schedulers["open"].process)
+    cluster.make_pod("plain", gpus=0, scheduler="default-scheduler")
+    assert cluster.bound("passes-0") in (a, b)
+    cluster.bound("plain")
+    assert cluster.node_of("waits-0") is None
+    line.set("up")
+    cluster.bound("waits-0", a)
