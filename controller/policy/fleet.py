@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from controller.policy.fleet_falls import ask, mixes, remember
-from controller.policy.fleet_precision import day_of, needed, rejected
+from controller.policy.fleet_precision import DAY, day_of, needed, rejected
 from controller.policy.queueing.base import queue_key
 from controller.policy.types import (
     HeldBack,
@@ -79,6 +79,8 @@ def sift(jobs: Iterable[JobView], fleet: Fleet, now: float) -> Sifted:
     held: list[HeldBack] = []
     wakes: list[float] = []
     recent = sorted(s.at for s in fleet.stopped if now - HOUR < s.at <= now)
+    # When the oldest of them is an hour old, the budget grows, the breaker may close, the count changes.
+    wakes += [recent[0] + HOUR] if recent else []
     today = [s for s in fleet.stopped if day_of(now) <= s.at <= now]
 
     falls = _shared_falls(left, running, fleet, held, wakes, now)
@@ -86,19 +88,17 @@ def sift(jobs: Iterable[JobView], fleet: Fleet, now: float) -> Sifted:
     crowd = _common_mode(len(left), len(running), len(recent), limits)
     if crowd is not None:
         held += [HeldBack(j.key, COMMON_MODE, crowd) for j in left]
-        wakes += [recent[0] + HOUR] if recent else []
         left = []
     room = len(left) if limits.per_hour is None else max(0, limits.per_hour - len(recent))
     if limits.precision is not None:
         # By evidence, the strongest first; of equals in the queue's order.
         left.sort(key=lambda j: -_evidence(j))
         account = len(running) + len(today) + fleet.ended
-        left = _precise(left, room, limits, account, today, held)
+        asking, left = len(left), _precise(left, room, limits, account, today, held)
+        wakes += [day_of(now) + DAY] if len(left) < asking else []
     if room < len(left):
         why = f"{len(recent)} stops in the last hour, {room} more are allowed; {len(left)} jobs ask for one"
         held += [HeldBack(j.key, BUDGET_SPENT, why) for j in left[room:]]
-        # The budget grows again when the oldest of the stops that fill it is an hour old.
-        wakes += [recent[0] + HOUR] if recent else []
         left = left[:room]
     since = None if crowd is None else now if fleet.breaker_since is None else fleet.breaker_since
     reason, message = (

@@ -63,7 +63,7 @@ def jobs(asking: int, quiet: int) -> list[JobView]:
     [
         (0, 3, StopLimits(0, 1), [], 0, None, None),
         (3, 0, StopLimits(), [], 3, None, None),  # no limit
-        (3, 5, StopLimits(per_hour=5), [NOW - 10], 3, None, None),
+        (3, 5, StopLimits(per_hour=5), [NOW - 10], 3, None, NOW - 10 + HOUR),
         (3, 5, StopLimits(per_hour=2), [], 2, "StopBudgetSpent", None),
         (3, 5, StopLimits(per_hour=2), [NOW - 10, NOW - 600], 0, "StopBudgetSpent", NOW - 600 + HOUR),
         (3, 5, StopLimits(per_hour=2), [NOW - HOUR, NOW - 10], 1, "StopBudgetSpent", NOW - 10 + HOUR),
@@ -73,7 +73,7 @@ def jobs(asking: int, quiet: int) -> list[JobView]:
         (3, 4, StopLimits(breaker_percent=50), [], 3, None, None),
         # in drops; it closes when the older of the two stops is an hour old
         (1, 1, StopLimits(breaker_percent=60), [NOW - 10, NOW - 20], 0, "ManyAtOnce", NOW - 20 + HOUR),
-        (1, 1, StopLimits(breaker_percent=60), [NOW - HOUR, NOW - 20], 1, None, None),
+        (1, 1, StopLimits(breaker_percent=60), [NOW - HOUR, NOW - 20], 1, None, NOW - 20 + HOUR),
         (3, 3, StopLimits(1, 50), [], 0, "ManyAtOnce", None),  # the breaker comes first
     ],
 )
