@@ -89,12 +89,17 @@ def count_past(draft: Draft, before: JobRecord) -> None:
             demoted=after.demoted + (spent if grade is Grade.DEMOTED else 0.0),
             stopped=after.stopped + (spent if would_stop else 0.0),
         )
-    now_standing = guarding.standing(draft.record)
-    now_asks = now_standing is not None and (
-        now_standing[1].grade is not None or now_standing[1].verb is Verb.STOP
-    )
-    if known is not None or now_asks or would_stop:
+    if known is not None or _asks_for_less(draft):
         draft.update(past_grades=replace(after, counted=served))
+
+
+def _asks_for_less(draft: Draft) -> bool:
+    """Whether service from now on is to be counted: the run is graded, or in Shadow past its stop."""
+    found = guarding.standing(draft.record)
+    if found is None:
+        return False
+    shadow = draft.desired.mode is Mode.SHADOW
+    return found[1].grade is not None or (shadow and found[1].verb is Verb.STOP)
 
 
 def _show_guardrails(draft: Draft, use: RuleInUse) -> None:
@@ -153,8 +158,9 @@ def _show_grade(draft: Draft, verdict: Verdict, numbers: str) -> None:
     if not any(m.name == Graded.name for m in draft.desired.modifiers):
         draft.conditions.drop(c.DEMOTED)
     elif grade is not Grade.DEMOTED:
-        reason = "Recovered" if draft.record.condition(c.DEMOTED) is not None else "NotDemoted"
-        draft.conditions.set(c.DEMOTED, False, reason, numbers)
+        before = draft.record.condition(c.DEMOTED)
+        recovered = before is not None and (before.status or before.reason == "Recovered")
+        draft.conditions.set(c.DEMOTED, False, "Recovered" if recovered else "NotDemoted", numbers)
     elif draft.desired.mode is Mode.SHADOW:
         told = f"would give way to every job that waits; mode is Shadow, nothing is touched ({numbers})"
         draft.conditions.set(c.DEMOTED, False, "Shadow", told)
