@@ -18,8 +18,11 @@ from scipy.special import log_ndtr  # type: ignore[import-untyped, unused-ignore
 
 from controller.policy.params import build
 from controller.policy.stopping import RULES, glr, noise, scan, windows
+from controller.policy.stopping.divergence import Divergence, DivergenceParams
 from controller.policy.stopping.warmup import WarmUp, WarmUpParams
 from sim.foresight import RuleSpec
+from sim.rules import vector_divergence, vector_eprocess
+from sim.rules.vector_eprocess import Pairs
 
 Matrix = npt.NDArray[np.float64]
 
@@ -28,10 +31,12 @@ NEWTON_STEPS = 30  # from above, on a convex function: a fifth at worst is taken
 
 
 class Evals(NamedTuple):
-    """Scores and reported standard errors (NaN: none), both (runs, evals)."""
+    """Scores, reported standard errors and proxy rewards (NaN: none), each (runs, evals), and differences."""
 
     scores: Matrix
     stderrs: Matrix
+    proxies: Matrix | None = None
+    pairs: Pairs | None = None
 
 
 class NoiseLevels(NamedTuple):
@@ -43,7 +48,7 @@ class NoiseLevels(NamedTuple):
 
 def noise_levels(evals: Evals, usual: float, weight: float) -> NoiseLevels:
     """`noise.estimate` after every eval."""
-    scores, stderrs = evals
+    scores, stderrs = evals.scores, evals.stderrs
     runs, count = scores.shape
     mean = np.zeros(runs)
     sigma, freedom = np.full((runs, count), np.nan), np.full((runs, count), np.nan)
@@ -191,6 +196,12 @@ def _widen(z: float, freedom: Matrix) -> Matrix:
     return z + first / freedom + second / (freedom * freedom)
 
 
+def _e_process(evals: Evals, p: Any) -> Matrix:
+    if evals.pairs is None:
+        return np.full(evals.scores.shape, -np.inf)
+    return vector_eprocess.levels(evals.pairs, p)
+
+
 class Form(NamedTuple):
     """``levels(evals, params)``; ``cut(params)``: the level above which the rule with these params stops."""
 
@@ -204,12 +215,13 @@ FORMS: dict[str, Form] = {
     "scan": Form(_scan, lambda p: p.threshold),
     "glr": Form(_glr, lambda p: -math.log(p.alpha)),
     "cusum": Form(_cusum, lambda p: p.threshold),
+    "eProcess": Form(_e_process, lambda p: -math.log(p.alpha)),
 }
 
 
 def covers(spec: RuleSpec) -> bool:
     """Whether this rule and its modifiers have a vectorised form."""
-    return spec.rule.name in FORMS and all(m.name == WarmUp.name for m in spec.modifiers)
+    return spec.rule.name in FORMS and all(m.name in (WarmUp.name, Divergence.name) for m in spec.modifiers)
 
 
 def first_stops(spec: RuleSpec, evals: Evals) -> npt.NDArray[np.int64]:
@@ -222,8 +234,15 @@ def first_stops(spec: RuleSpec, evals: Evals) -> npt.NDArray[np.int64]:
     params = build(RULES[spec.rule.name].params, spec.rule.params, spec.rule.name)
     form = FORMS[spec.rule.name]
     level = form.levels(evals, params)
-    warm_ups = [build(WarmUpParams, m.params, m.name).min_evals for m in spec.modifiers]
-    return crossing(level, form.cut(params), max(warm_ups, default=1))
+    warm_ups = [1]
+    for modifier in spec.modifiers:  # both kinds only hold stops back, so their order does not matter
+        if modifier.name == WarmUp.name:
+            warm_ups.append(build(WarmUpParams, modifier.params, modifier.name).min_evals)
+        else:
+            gate = build(DivergenceParams, modifier.params, modifier.name)
+            let_through = vector_divergence.passes(evals.scores, evals.proxies, gate)
+            level = np.where(let_through, level, -np.inf)
+    return crossing(level, form.cut(params), max(warm_ups))
 
 
 def crossing(level: Matrix, cut: float, min_evals: int = 1) -> npt.NDArray[np.int64]:

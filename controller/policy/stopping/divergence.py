@@ -32,7 +32,7 @@ from controller.policy.stopping.base import State, StopRule
 from controller.policy.types import EvalPoint, Verb, Verdict
 
 MAX_WINDOW = 8  # evals: the state is kept in a resource's status
-_LARGEST = 3e38  # that a float32 holds
+LARGEST = 3e38  # about what a float32 holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def _held(verdict: Verdict, reason: str) -> Verdict:
 
 def pack(pairs: Sequence[tuple[float, float]]) -> str:
     """Pairs as text, a third as long as their digits: little-endian float32, in base64."""
-    flat = (max(-_LARGEST, min(_LARGEST, value)) for pair in pairs for value in pair)
+    flat = (max(-LARGEST, min(LARGEST, value)) for pair in pairs for value in pair)
     return base64.b64encode(struct.pack(f"<{2 * len(pairs)}f", *flat)).decode()
 
 

@@ -51,7 +51,7 @@ from controller.policy.types import EvalPoint, Paired, Verb, Verdict
 BETS = tuple(0.75 / 2**k for k in range(8))  # shares of the money; the best one is near mean(x) / mean(x^2)
 COSTS = tuple(-math.log1p(-bet) - bet for bet in BETS)  # c(b)
 LARGEST = 1e300  # an e-value is reported up to here
-_DIGITS = 1e6  # logarithms are kept rounded down to 1 / this: never in favour of a stop
+ROUNDING = 1e6  # logarithms are kept rounded down to 1 / this: never in favour of a stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class EProcess:
             _log_add(logarithm, fresh) + bet * total - cost * squares
             for logarithm, bet, cost in zip(staked, BETS, COSTS, strict=True)
         )
-        return (number, tuple(math.floor(m * _DIGITS) / _DIGITS for m in money))
+        return (number, tuple(math.floor(m * ROUNDING) / ROUNDING for m in money))
 
     def _verdict(self, state: State, silent: str = "") -> Verdict:
         seen, staked = state
