@@ -1,0 +1,279 @@
+"""Guardrails: the shared budget, verdicts put together, their memory, and a job that one of them stops."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from policy_world import World
+
+from controller.policy import conditions as c
+from controller.policy import guarding
+from controller.policy.jobs import (
+    Direction,
+    Guard,
+    Guardrail,
+    MetricPoints,
+    ProxyMetric,
+    ResumeFrom,
+    ResumeRequest,
+)
+from controller.policy.stopping import RULES, make_rule
+from controller.policy.stopping.guardrails import Guarded, shared, together
+from controller.policy.types import Attempt, EvalInContext, EvalPoint, Grade, PolicySpec, Verb, Verdict
+
+K2 = PolicySpec("kDeclines", {"k": 2})
+K3 = PolicySpec("kDeclines", {"k": 3})
+
+
+@pytest.mark.parametrize(
+    ("spec", "metrics", "expected"),
+    [
+        (PolicySpec("glr", {"alpha": 0.06}), 3, {"alpha": 0.02}),
+        (PolicySpec("glr", {"alpha": 0.06}), 1, {"alpha": 0.06}),
+        (PolicySpec("eProcess"), 5, {"alpha": 0.005}),  # of the default, .025
+        (K2, 4, {"k": 2}),
+        (PolicySpec("nobody", {"alpha": 1.0}), 4, {"alpha": 1.0}),  # refused elsewhere, by name
+        (PolicySpec("glr", {"alpha": "x"}), 4, {"alpha": "x"}),
+    ],
+)
+def test_the_budget_is_shared(spec: PolicySpec, metrics: int, expected: dict) -> None:
+    found = shared(spec, metrics, RULES)
+    assert found.name == spec.name
+    assert found.params == pytest.approx(expected) if "x" not in spec.params.values() else found == spec
+
+
+def verdict(verb: Verb, reason: str = "R", e: float | None = None, grade: Grade | None = None) -> Verdict:
+    return Verdict(verb, reason, 1.0, 2.0, e, False, grade)
+
+
+GO, ASK, STOP = verdict(Verb.CONTINUE), verdict(Verb.CONFIRM), verdict(Verb.STOP)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "metric", "verb"),
+    [
+        ([("", GO)], "", Verb.CONTINUE),
+        ([("", GO), ("a", GO)], "", Verb.CONTINUE),
+        ([("", GO), ("a", STOP), ("b", STOP)], "a", Verb.STOP),
+        ([("", STOP), ("a", STOP)], "", Verb.STOP),
+        ([("", ASK), ("a", STOP)], "a", Verb.STOP),
+        ([("", GO), ("a", ASK)], "a", Verb.CONFIRM),
+        ([("", GO), ("a", verdict(Verb.CONTINUE, grade=Grade.DEMOTED))], "a", Verb.CONTINUE),
+    ],
+)
+def test_any_of_them_can_ask(verdicts: list, metric: str, verb: Verb) -> None:
+    found, whole = together(verdicts)
+    assert (found, whole.verb) == (metric, verb)
+
+
+def test_the_gravest_grade_and_the_mean_of_the_evidence_are_the_run_s() -> None:
+    demoted, warned = (verdict(Verb.CONTINUE, e=9.0, grade=g) for g in (Grade.DEMOTED, Grade.WARNED))
+    stop = verdict(Verb.STOP, e=30.0)
+    _, whole = together([("", warned), ("a", demoted), ("b", stop)])
+    assert (whole.verb, whole.grade, whole.e_value) == (Verb.STOP, Grade.DEMOTED, 16.0)
+    assert together([("", warned), ("a", GO)])[1].e_value is None  # one of them yields none
+
+
+@given(st.lists(st.floats(0, 1e3), min_size=1, max_size=5), st.floats(1e-3, 0.5))
+def test_a_stop_at_its_share_of_alpha_carries_the_evidence_for_the_whole(
+    es: list[float], alpha: float
+) -> None:
+    """Some e_i reaches m / alpha; then the mean reaches 1 / alpha."""
+    es[0] = len(es) / alpha
+    _, whole = together([(str(i), verdict(Verb.CONTINUE, e=e)) for i, e in enumerate(es)])
+    assert whole.e_value is not None
+    assert whole.e_value >= 1 / alpha * (1 - 1e-12)
+
+
+def test_the_shared_budget_holds_whatever_the_metrics_have_in_common() -> None:
+    """GLR at alpha = .2 over three metrics of a flat run: independent, equal, or opposite noise."""
+    whole, runs, evals = 0.2, 400, 25
+    rule = shared(PolicySpec("glr", {"alpha": whole, "horizon": evals}), 3, RULES)
+    for kind in ("independent", "equal", "opposite"):
+        rng = random.Random(7)
+        stopped = 0
+        for _ in range(runs):
+            made = Guarded(make_rule(rule), {"a": make_rule(rule), "b": make_rule(rule)})
+            state, hit = made.initial(), False
+            for step in range(evals):
+                x = rng.gauss(0, 1)
+                a, b = {
+                    "independent": (rng.gauss(0, 1), rng.gauss(0, 1)),
+                    "equal": (x, x),
+                    "opposite": (-x, x),
+                }[kind]
+                point = EvalInContext.of(EvalPoint(step, x, stderr=1.0), others={"a": a, "b": b})
+                state, found = made.observe(state, point)
+                hit = hit or found.verb is Verb.STOP
+            stopped += hit
+        # 95 % of the time a rate of exactly .2 gives at most 93 of 400.
+        assert stopped <= 93, kind
+
+
+def test_all_rules_as_one_name_the_guardrail_that_fell() -> None:
+    made = Guarded(make_rule(K3), {"safety": make_rule(K2)})
+    state, reasons = made.initial(), []
+    for step, (score, safety) in enumerate([(1, 9), (2, 8), (3, None), (4, 7), (5, 9)]):
+        others = {} if safety is None else {"safety": float(safety)}
+        state, found = made.observe(state, EvalInContext.of(EvalPoint(step, float(score)), others=others))
+        reasons.append(found.reason)
+    assert reasons[3] == "GuardrailConsecutiveDeclines"
+    assert "Guardrail" not in "".join(reasons[:3] + reasons[4:])
+
+
+# --- in a job --------------------------------------------------------------------------------------------
+
+SAFETY = Guardrail("safety", K2)
+TOXICITY = Guardrail("toxicity", K2, Direction.MINIMIZE)
+
+
+def world(*guardrails: Guardrail, **spec) -> World:
+    found = World({"n1": 1})
+    found.submit("ns/a", rule=K3, guardrails=guardrails, **spec)
+    found.settle()
+    return found
+
+
+def evals(found: World, gold: list[float], started: int = 1, **others: list[float]) -> None:
+    """The trainer's whole window: every metric's scores at steps 10, 20, …"""
+    job = found.jobs["ns/a"]
+    life = Attempt(job.record.attempt, started)
+    job.checkpoints |= {10 * (i + 1) for i in range(len(gold))}
+
+    def window(scores: list[float]) -> tuple[EvalPoint, ...]:
+        return tuple(EvalPoint(10 * (i + 1), s, life) for i, s in enumerate(scores))
+
+    beside = tuple(MetricPoints(name, window(scores)) for name, scores in others.items())
+    found.scrape("ns/a", points=window(gold), checkpoint_step=10 * len(gold), others=beside)
+    for _ in range(4):
+        found.step("ns/a")
+
+
+def record(found: World):
+    return found.jobs["ns/a"].record
+
+
+def guard(found: World, metric: str) -> Guard:
+    return next(g for g in record(found).guards if g.metric == metric)
+
+
+def test_a_guardrail_that_falls_stops_a_run_whose_score_still_rises() -> None:
+    w = world(SAFETY, TOXICITY)
+    evals(w, [1, 2, 3], safety=[0.9, 0.8], toxicity=[0.1, 0.2])
+    assert record(w).condition(c.GUARDRAILS).status
+    w.settle()
+    assert record(w).decision is None
+    evals(w, [1, 2, 3, 4], safety=[0.9, 0.9, 0.9], toxicity=[0.1, 0.2, 0.3])
+    held = record(w).condition(c.GUARDRAILS)
+    assert (held.status, held.reason) == (False, "Failing")
+    assert held.message == "guardrail 'toxicity', kDeclines: 2 of 2 at step 30"
+    w.settle()
+    decision = record(w).decision
+    assert decision is not None
+    assert (decision.by, decision.proposal.metric, decision.proposal.step) == ("kDeclines", "toxicity", 30)
+    assert decision.proposal.best_step == 40  # the best by the Primary metric is kept
+    assert w.jobs["ns/a"].kept == {40}
+    assert "guardrail 'toxicity'" in decision.message
+
+
+def test_each_eval_of_a_guardrail_counts_once() -> None:
+    w = world(SAFETY)
+    for _ in range(5):
+        evals(w, [1, 2], safety=[0.9, 0.8])
+    assert guard(w, "safety").state == (0.8, 1)
+    evals(w, [1, 2], safety=[0.9, 0.8, float("nan"), 0.85])
+    assert guard(w, "safety").state == (0.85, 0)
+
+
+def test_a_guardrail_that_is_not_exported_is_told_and_stops_nothing() -> None:
+    w = world(SAFETY)
+    evals(w, [1, 2, 3])
+    held = record(w).condition(c.GUARDRAILS)
+    assert (held.status, held.reason) == (False, "NoEvalsYet")
+    assert "'safety'" in held.message
+    w.settle()
+    assert record(w).decision is None
+
+
+def test_a_new_life_from_an_earlier_step_begins_the_guardrail_anew() -> None:
+    w = world(SAFETY)
+    evals(w, [1, 2, 3], safety=[0.9, 0.9, 0.8])
+    assert guard(w, "safety").state == (0.8, 1)
+    job = w.jobs["ns/a"]
+    later = Attempt(1, 50)
+    points = (EvalPoint(30, 3.0, later),)
+    safe = (MetricPoints("safety", (EvalPoint(30, 0.7, later),)),)
+    w.scrape("ns/a", points=points, checkpoint_step=30, others=safe, resumed_step=20)
+    w.step("ns/a")
+    assert guard(w, "safety").state == (0.7, 0)  # the fall from .8 is of a branch that was left
+    assert guard(w, "safety").attempt == later
+    assert job.record.decision is None
+
+
+def test_a_new_life_from_where_the_old_one_ended_goes_on() -> None:
+    w = world(SAFETY)
+    evals(w, [1, 2], safety=[0.9, 0.8])
+    later = Attempt(1, 50)
+    safe = (MetricPoints("safety", (EvalPoint(30, 0.7, later),)),)
+    w.scrape("ns/a", points=(EvalPoint(30, 3.0, later),), checkpoint_step=30, others=safe, resumed_step=20)
+    w.step("ns/a")
+    assert guard(w, "safety").state == (0.7, 2)
+
+
+def test_going_on_past_a_guardrail_s_stop_is_the_user_s_will() -> None:
+    w = world(SAFETY)
+    evals(w, [1, 2, 3, 4], safety=[0.9, 0.9, 0.8, 0.7])
+    w.settle()
+    job = w.jobs["ns/a"]
+    assert job.record.decision is not None
+    job.desired = replace(job.desired, resume=ResumeRequest("again", ResumeFrom.LATEST))
+    w.settle()
+    assert job.record.decision is None
+    assert guard(w, "safety").verdict is None
+    assert c.DECLINING not in {x.type for x in job.record.conditions if x.status}
+
+
+def test_other_parameters_begin_a_guardrail_anew_and_a_removed_one_is_forgotten() -> None:
+    w = world(SAFETY, TOXICITY)
+    evals(w, [1, 2], safety=[0.9, 0.8], toxicity=[0.1, 0.1])
+    job = w.jobs["ns/a"]
+    job.desired = replace(job.desired, guardrails=(Guardrail("safety", K3),))
+    evals(w, [1, 2, 3], safety=[0.9, 0.8, 0.7], toxicity=[0.1, 0.1, 0.1])
+    assert [g.metric for g in job.record.guards] == ["safety"]
+    assert guard(w, "safety").state == (0.7, 0)
+
+
+def test_modifiers_hold_guardrails_too_but_for_those_that_look_at_more_than_scores() -> None:
+    warm = PolicySpec("warmUp", {"min_evals": 5})
+    w = world(SAFETY, modifiers=(PolicySpec("divergence"), warm))
+    evals(w, [1, 2, 3, 4], safety=[0.9, 0.8, 0.7, 0.6])
+    verdict = guard(w, "safety").verdict
+    assert verdict is not None
+    assert (verdict.verb, verdict.reason) == (Verb.CONTINUE, "WarmingUp")
+    evals(w, [1, 2, 3, 4, 5], safety=[0.9, 0.8, 0.7, 0.6, 0.5])
+    assert guard(w, "safety").verdict.verb is Verb.STOP
+
+
+def test_the_proxy_of_an_eval_comes_from_the_metric_of_that_role_for_the_same_step_only() -> None:
+    w = world(proxy=ProxyMetric("reward", Direction.MINIMIZE))
+    evals(w, [1, 2, 3], reward=[5, 6])
+    assert [p.proxy for p in record(w).evals] == [-5, -6, None]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.integers(1, 8), st.floats(0, 1)), max_size=20),
+    st.integers(0, 80),
+)
+@settings(max_examples=100)
+def test_what_is_rewound_is_never_ahead_of_the_step(points: list, step: int) -> None:
+    guards = tuple(
+        Guard(f"m{i}", 10 * at, Attempt(number, 1), score, "h", (score, 1), verdict(Verb.STOP))
+        for i, (number, at, score) in enumerate(points)
+    )
+    for before, after in zip(guards, guarding.rewound(guards, step), strict=True):
+        assert after.step <= step
+        assert after == before or (before.step > step and after.state == () and after.verdict is None)
