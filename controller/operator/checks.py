@@ -142,11 +142,18 @@ class Checks:
                 child = await self._api.get(JOBS, name, namespace)
             except NotFound:
                 child = None
-        problem: Problem | None = workloads.ref_problem(loaded.obj, child, scheduling_of(loaded.pool))
+        scheduling = scheduling_of(loaded.pool)
+        if loaded.desired.mode is not Mode.ENFORCE and child is not None and _runs(child):
+            scheduling = workloads.Scheduling()  # it is only watched: who placed its pods is over and done
+        problem: Problem | None = workloads.ref_problem(loaded.obj, child, scheduling)
         if problem is None and child is not None:
             self._cache.put(JOBS, child)
             problem = await self._check_class(child) or await self._check_store(loaded, child)
         return problem
+
+
+def _runs(workload: Mapping[str, Any]) -> bool:
+    return not (workload.get("spec") or {}).get("suspend")
 
 
 def scheduling_of(pool: GPUPool | None) -> workloads.Scheduling:
