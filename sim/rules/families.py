@@ -9,6 +9,7 @@ import numpy as np
 
 from sim.rules.history import Series
 from sim.workloads.curves import FAMILIES
+from sim.workloads.differences import differences
 
 FLOOR, GAIN, CURVATURE = 0.4, 0.4, 3.0  # true score before training, rise to the best, rate of the rise
 PEAKS = (0.55, 0.75)  # share of the training (the paper's range)
@@ -24,15 +25,28 @@ class Drawn:
 
 
 def draw(
-    family: str, *, evals: int, noise: float, runs: int, seed: int, depth: float = 0.3, reported: bool = False
+    family: str,
+    *,
+    evals: int,
+    noise: float,
+    runs: int,
+    seed: int,
+    depth: float = 0.3,
+    reported: bool = False,
+    prompts: int = 0,
+    discordant: float = 0.2,
 ) -> Drawn:
     """``runs`` declining and as many healthy runs of a family, and as many that stay flat at one level.
 
     Args:
         depth: fall (score) over .35 of the training, where the family has a straight fall.
         reported: whether the series carry the true noise as standard errors.
+        prompts: on which each eval is compared with the best before it (`sim.workloads.differences`), two
+            policies as good as each other differing on the share ``discordant`` of them; 0: no differences.
+            The scores are the same with and without.
     """
     chosen = FAMILIES[family]
+    pairing = np.random.default_rng([seed, evals, prompts])
     random = np.random.default_rng([seed, evals, round(noise * 1e6), list(FAMILIES).index(family)])
     at = [(i + 1) / evals for i in range(evals)]
     steps = tuple(float(i + 1) for i in range(evals))
@@ -52,7 +66,8 @@ def draw(
             errors = (noise if reported and noise > 0 else None,) * evals
             name = f"{family}/{kind}/{number}"
             best = steps[int(np.argmax(mean))] if kind == "declining" else None
-            series.append(Series(name, name, family, label, steps, scores, errors, best))
+            pairs = differences(pairing.binomial, prompts, discordant, mean, scores) if prompts else ()
+            series.append(Series(name, name, family, label, steps, scores, errors, best, paired=tuple(pairs)))
             means.append(mean)
     return Drawn(series, means)
 
