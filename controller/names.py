@@ -53,6 +53,7 @@ METRIC_PAIRED_VARIANCE = "rlhf_paired_variance"  # {metric, step, attempt, refer
 METRIC_EVALS_TOTAL = "rlhf_evals_total"  # {metric, attempt}
 METRIC_PROXY_REWARD = "rlhf_proxy_reward"
 METRIC_KL = "rlhf_kl"
+METRIC_LOSS = "rlhf_loss"
 METRIC_STEP = "rlhf_step"
 METRIC_TOTAL_STEPS = "rlhf_total_steps"
 METRIC_CHECKPOINT_STEP = "rlhf_checkpoint_step"

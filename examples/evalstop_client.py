@@ -41,6 +41,7 @@ PAIRED_VARIANCE = "rlhf_paired_variance"
 EVALS_TOTAL = "rlhf_evals_total"
 PROXY_REWARD = "rlhf_proxy_reward"
 KL = "rlhf_kl"
+LOSS = "rlhf_loss"
 STEP = "rlhf_step"
 TOTAL_STEPS = "rlhf_total_steps"
 CHECKPOINT_STEP = "rlhf_checkpoint_step"
@@ -341,11 +342,14 @@ class EvalStopClient(Collector):
         *,
         proxy: float | None = None,
         kl: float | None = None,
+        loss: float | None = None,
     ) -> None:
-        """The step now reached, of how many; reward-model score and KL of the same step, if at hand."""
+        """The step now reached, of how many; reward-model score, KL and loss of the same step, if at hand."""
         gauges: dict[str, float] = {STEP: _integer(step, "step")}
         if total_steps is not None:
             gauges[TOTAL_STEPS] = _integer(total_steps, "total_steps")
+        if loss is not None:
+            gauges[LOSS] = float(loss)
         self._set(gauges, proxy, kl)
 
     def set_proxy(self, reward: float, kl: float | None = None) -> None:
@@ -469,6 +473,7 @@ _GAUGES = {
     TOTAL_STEPS: "Training steps planned.",
     PROXY_REWARD: "Reward-model score of the current policy.",
     KL: "KL divergence from the initial policy, nats per response.",
+    LOSS: "Training loss of the step, falling as training gets on.",
     CHECKPOINT_STEP: "Step of the last complete checkpoint.",
     RESUMED_STEP: "Step this process resumed from; 0: started afresh.",
 }

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from controller.policy.params import ParamError, ParamInfo, describe
-from controller.policy.queueing import POLICIES, make_policy
+from controller.policy.queueing import POLICIES, AgeingParams, make_policy
 from controller.policy.stopping import MODIFIERS, RULES, make_rule
 from controller.policy.types import PolicySpec
 from sim.foresight import RuleSpec
@@ -18,7 +18,8 @@ def policy(text: str) -> PolicySpec:
     Raises:
         ParamError: unknown policy or parameter, or a value out of bounds; the message names it.
     """
-    spec = _spec(text, {name: p.params for name, p in POLICIES.items()}, "queuePolicy")
+    known = {name: (p.params, AgeingParams) for name, p in POLICIES.items()}
+    spec = _spec(text, known, "queuePolicy")
     make_policy(spec)
     return spec
 
@@ -30,8 +31,8 @@ def rule(text: str) -> RuleSpec:
         ParamError: unknown rule, modifier or parameter, or a value out of bounds; the message names it.
     """
     first, *others = text.split("+")
-    chosen = _spec(first, {name: r.params for name, r in RULES.items()}, "stopRule")
-    kinds = {name: m.params for name, m in MODIFIERS.items()}
+    chosen = _spec(first, {name: (r.params,) for name, r in RULES.items()}, "stopRule")
+    kinds = {name: (m.params,) for name, m in MODIFIERS.items()}
     modifiers = tuple(_spec(other, kinds, "modifiers") for other in others)
     make_rule(chosen, modifiers)
     return RuleSpec(chosen, modifiers)
@@ -57,11 +58,11 @@ def number(info: ParamInfo, text: str, field: str) -> Any:
         raise ParamError(field, text, f"{expected} ({info.unit})") from None
 
 
-def _spec(text: str, known: Mapping[str, type[Any]], field: str) -> PolicySpec:
+def _spec(text: str, known: Mapping[str, tuple[type[Any], ...]], field: str) -> PolicySpec:
     name, _, rest = text.strip().partition(":")
     if name not in known:
         raise ParamError(field, name, "one of " + ", ".join(known))
-    infos = {info.name: info for info in describe(known[name])}
+    infos = {info.name: info for params in known[name] for info in describe(params)}
     values = {}
     for part in filter(None, rest.split(",")):
         key, equals, value = part.partition("=")

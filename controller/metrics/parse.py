@@ -109,6 +109,7 @@ def _view(evals: Evals, samples: list[Sample], metric: str) -> ScrapeView:
         evals_total=count(_single(totals, names.METRIC_EVALS_TOTAL, notes)),
         proxy=gauge(names.METRIC_PROXY_REWARD),
         kl=gauge(names.METRIC_KL),
+        loss=gauge(names.METRIC_LOSS),
         step=count(gauge(names.METRIC_STEP)),
         total_steps=count(gauge(names.METRIC_TOTAL_STEPS)),
         checkpoint_step=count(gauge(names.METRIC_CHECKPOINT_STEP)),

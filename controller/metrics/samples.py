@@ -33,6 +33,7 @@ _WANTED = (
     names.METRIC_EVALS_TOTAL.removesuffix(_TOTAL),
     names.METRIC_PROXY_REWARD,
     names.METRIC_KL,
+    names.METRIC_LOSS,
     names.METRIC_STEP,
     names.METRIC_TOTAL_STEPS,
     names.METRIC_CHECKPOINT_STEP,

@@ -402,11 +402,11 @@ async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
 
 def _shown(view: JobView) -> tuple[object, ...]:
     """What of a job its pool learns from, or asks when another one is to be stopped."""
-    return view.readings[-1:], view.evaluator, view.noise
+    return view.readings[-1:], view.evaluator, view.noise, view.progress, view.loss_trend
 
 
 def _standing(view: JobView | None) -> tuple[object, ...] | None:
     """What of a job its pool must hear of at once."""
     if view is None:
         return None
-    return view.state, view.bound, view.unbound, view.nodes, view.priority, view.gpus, view.proposal
+    return view.state, view.bound, view.unbound, view.nodes, view.priority, view.gpus, view.proposal, view.demoted

@@ -66,16 +66,22 @@ def _waits(draft: Draft, going: Preempting) -> float | None:
         return None  # its metrics are not read: nothing to wait for could be seen
     if scrape is None or scrape.outcome is not ScrapeOutcome.OK:
         return left
-    if scrape.checkpoint_step is None and scrape.request_served is None:
+    safe = _safe(scrape)
+    if safe is None and scrape.request_served is None:
         return None
     if _saved_since(scrape, going):
         return None
-    if going.checkpoint_step is None and scrape.checkpoint_step is not None:
-        draft.update(preempting=replace(going, checkpoint_step=scrape.checkpoint_step))
+    if going.checkpoint_step is None and safe is not None:
+        draft.update(preempting=replace(going, checkpoint_step=safe))
     if scrape.request_served is not None:
         _ask(draft)
         return min(left, 1.0) if draft.observed.run_written != draft.record.run else left
     return left
+
+
+def _safe(scrape: ScrapeView) -> int | None:
+    """The step that the run would resume from: its last checkpoint, else where this process started."""
+    return scrape.checkpoint_step if scrape.checkpoint_step is not None else scrape.resumed_step
 
 
 def _saved_since(scrape: ScrapeView, going: Preempting) -> bool:
@@ -135,19 +141,19 @@ def _work(draft: Draft) -> _Work | None:
         return None
     if scrape is None or scrape.outcome is not ScrapeOutcome.OK:
         return None
-    if scrape.step is None or scrape.checkpoint_step is None:
+    checkpoint, resumed = _safe(scrape), scrape.resumed_step
+    if scrape.step is None or checkpoint is None:
         return None
-    resumed = scrape.resumed_step
     total = attained(draft.desired, record, draft.now)
     spent, made = total - record.lost, scrape.step
     if resumed is not None:
         spent, made = total - record.attained, scrape.step - resumed
     # A checkpoint of later steps is one that the run had gone on from before it was put back.
-    saved = (resumed or 0) <= scrape.checkpoint_step <= scrape.step
-    kept = scrape.checkpoint_step if saved else (resumed or 0)
+    saved = (resumed or 0) <= checkpoint <= scrape.step
+    kept = checkpoint if saved else (resumed or 0)
     lost = spent * (scrape.step - kept) / made if made > 0 else 0.0
-    own = saved and resumed is not None and scrape.checkpoint_step > resumed
-    return _Work(kept, min(lost, total - record.attained), own or (saved and resumed is None))
+    own = saved and (resumed is None or checkpoint > resumed)
+    return _Work(kept, min(lost, total - record.attained), own)
 
 
 def _back_in_line(draft: Draft, going: Preempting) -> None:

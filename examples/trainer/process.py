@@ -67,9 +67,10 @@ class TrainerProcess:
             began = time.monotonic()
             progress = training.advance()
             step = training.step
-            self.client.set_progress(
-                step, settings.steps, proxy=float(progress.proxy[0]), kl=float(progress.kl[0])
-            )
+            proxy, kl = float(progress.proxy[0]), float(progress.kl[0])
+            # What policy gradient descends on: the reward after its KL penalty, with the sign turned.
+            loss = training.recipe.kl * kl - proxy
+            self.client.set_progress(step, settings.steps, proxy=proxy, kl=kl, loss=loss)
             # The checkpoint first: when the score is seen, there is something to keep.
             if step % settings.checkpoint_every == 0:
                 self._save_or_warn()

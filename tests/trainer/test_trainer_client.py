@@ -80,6 +80,7 @@ def test_names_are_those_of_the_operator() -> None:
         "EVALS_TOTAL": names.METRIC_EVALS_TOTAL,
         "PROXY_REWARD": names.METRIC_PROXY_REWARD,
         "KL": names.METRIC_KL,
+        "LOSS": names.METRIC_LOSS,
         "STEP": names.METRIC_STEP,
         "TOTAL_STEPS": names.METRIC_TOTAL_STEPS,
         "CHECKPOINT_STEP": names.METRIC_CHECKPOINT_STEP,
@@ -112,7 +113,7 @@ def test_a_scrape_shows_everything_that_was_said() -> None:
     c = client(evaluator="judge-2", started=7)
     c.report_eval("gold", 10, 1.5, stderr=0.25, samples=512)
     c.report_eval("safety", 10, -0.5)
-    c.set_progress(12, 400, proxy=2.25, kl=3.5)
+    c.set_progress(12, 400, proxy=2.25, kl=3.5, loss=0.75)
     c.checkpoint_saved(10)
     c.served(4)
     eval_labels = (("attempt", "0-7"), ("metric", "gold"), ("step", "10"))
@@ -129,6 +130,7 @@ def test_a_scrape_shows_everything_that_was_said() -> None:
         "rlhf_total_steps": {(): 400.0},
         "rlhf_proxy_reward": {(): 2.25},
         "rlhf_kl": {(): 3.5},
+        "rlhf_loss": {(): 0.75},
         "rlhf_checkpoint_step": {(): 10.0},
         "rlhf_resumed_step": {(): 0.0},
         "rlhf_request_served": {(): 4.0},
