@@ -123,25 +123,37 @@ def generate(
     runs: Annotated[int, typer.Option(help="Runs of each kind.", min=1, max=100_000)] = 1000,
     seed: Annotated[int, typer.Option(help="Seed.", min=0)] = 0,
     stderr: Annotated[bool, typer.Option("--stderr", help="With the true noise as standard errors.")] = False,
+    prompts: Annotated[
+        int,
+        typer.Option(help="Prompts on which each eval is compared with the best before it; 0: none.", min=0),
+    ] = 0,
 ) -> None:
     """Write a history of generated runs: declining, healthy and flat ones; print the oracle's power."""
     import csv
 
     from sim.rules import families
+    from sim.rules.history import PAIRED
     from sim.workloads.curves import FAMILIES
 
     if family not in FAMILIES:
         raise _unusable(
             ValueError(f"--family: {family!r} is not known, expected one of {', '.join(FAMILIES)}")
         )
-    drawn = families.draw(family, evals=evals, noise=noise, runs=runs, seed=seed, reported=stderr)
+    if prompts == 1:
+        raise _unusable(ValueError("--prompts: 1 has no variance, expected 0 or at least 2"))
+    drawn = families.draw(
+        family, evals=evals, noise=noise, runs=runs, seed=seed, reported=stderr, prompts=prompts
+    )
     with out.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(("series_id", "run", "family", "label", "step", "eval", "stderr", "peak_step"))
+        columns = ("series_id", "run", "family", "label", "step", "eval", "stderr", "peak_step")
+        writer.writerow((*columns, *(PAIRED if prompts else ())))
         for s in drawn.series:
-            for step, score, error in zip(s.steps, s.scores, s.stderrs, strict=True):
-                peak = "" if s.peak_step is None else f"{s.peak_step:g}"
-                writer.writerow((s.id, s.run, s.family, s.label, f"{step:g}", repr(score), error or "", peak))
+            peak = "" if s.peak_step is None else f"{s.peak_step:g}"
+            pairs = s.paired or (None,) * len(s.steps)
+            for step, score, error, pair in zip(s.steps, s.scores, s.stderrs, pairs, strict=True):
+                cells = (s.id, s.run, s.family, s.label, f"{step:g}", repr(score), error or "", peak)
+                writer.writerow((*cells, *(map(str, pair) if pair else ())))
     typer.echo(f"{out}: {len(drawn.series)} runs of {evals} evals", err=True)
     if noise > 0:
         typer.echo(

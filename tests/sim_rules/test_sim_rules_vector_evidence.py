@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binom  # type: ignore[import-untyped, unused-ignore]
+from typer.testing import CliRunner
 
+from controller.cli.rules import app
 from controller.policy.types import EvalPoint, Paired, PolicySpec, Verb
 from sim.foresight import RuleSpec
-from sim.rules import vector
-from sim.rules.evaluate import Judged, first_stops
-from sim.rules.history import Series
+from sim.rules import families, vector
+from sim.rules.evaluate import Judged, first_stops, judge
+from sim.rules.history import Series, read
 from sim.rules.truth import Truth
 
 WARM = PolicySpec("warmUp", {"min_evals": 12})
@@ -106,3 +110,28 @@ def test_histories_without_the_evidence_stop_nobody() -> None:
     bare = [replace(s, proxies=(), paired=()) for s in runs_of(1, 40, "all")]
     for spec in SPECS:
         assert vectorised(spec, bare) == [-1] * len(bare)
+
+
+def test_a_generated_history_with_differences_is_read_again(tmp_path: Path) -> None:
+    runner, file, plain = CliRunner(), tmp_path / "h.csv", tmp_path / "plain.csv"
+    arguments = ["generate", "--runs", "3", "--evals", "8", "--noise", "0.05"]
+    assert runner.invoke(app, [*arguments, str(file), "--prompts", "64"]).exit_code == 0
+    assert runner.invoke(app, [*arguments, str(plain)]).exit_code == 0
+    wanted = families.draw("linear", evals=8, noise=0.05, runs=3, seed=0, prompts=64).series
+    assert [s.paired for s in read(file)] == [s.paired for s in wanted]
+    assert [s.scores for s in read(file)] == [s.scores for s in read(plain)]
+    refused = runner.invoke(app, [*arguments, str(file), "--prompts", "1"])
+    assert refused.exit_code == 2
+    assert "--prompts: 1 has no variance" in refused.output
+
+
+def test_differences_keep_the_bound_on_generated_runs_and_find_the_falls() -> None:
+    """Flat and rising runs of 50 evals at alpha .1, references chosen by luck; 100 prompts an eval."""
+    drawn = families.draw("linear", evals=50, noise=0.05, runs=300, seed=1, prompts=100)
+    judged = judge(drawn.series)
+    stops = first_stops(RuleSpec(PolicySpec("eProcess", {"alpha": 0.1})), judged)
+    label = np.array([j.truth.label for j in judged])
+    for kind in ("healthy", "plateau"):
+        assert (stops[label == kind] >= 0).sum() <= binom.ppf(1.0 - 1e-6, 300, 0.1)
+    peaks = np.array([j.truth.peak for j in judged])
+    assert (stops >= peaks)[label == "declining"].mean() >= 0.95
