@@ -12,6 +12,7 @@ from controller.kube.errors import Conflict, NotFound
 from controller.kube.merge import merge_diff
 from controller.kube.resources import GPUPOOLS, RLHFJOBS, Resource
 from controller.operator.metrics import Metrics
+from controller.operator.ownership import pool_of
 from controller.operator.world import Loaded, World
 from controller.policy.jobs import Decision, JobRecord
 
@@ -86,6 +87,7 @@ class StatusWriter:
         began = admission is not None and admission.running_since is not None
         if began and (before is None or before.running_since is None):
             self._measure_hand_over(loaded, record)
+            self._world.pool_changed(pool_of(loaded.obj))  # its hand-back is complete
         decision = record.decision
         if decision is None or decision.pods_gone_at is None:
             return
