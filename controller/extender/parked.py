@@ -22,7 +22,7 @@ class Parked:
 
     uid: str
     asker: Asker
-    nodes: tuple[str, ...]  # refused to a pod of no gang, at most `MOST_NODES`
+    nodes: tuple[str, ...]  # refused to a pod that no plan places, at most `MOST_NODES`
     planned: tuple[str, ...]  # where its gang had a place for it
 
 
@@ -43,7 +43,8 @@ class Parking:
         # One that may go somewhere is not parked by us; one whose admission is over is deleted soon.
         if not uid or judgement.passed or reason in (None, Refusal.OVER):
             return
-        nodes = tuple(judgement.refused)[:MOST_NODES] if asker.gang is None else ()
+        unplanned = asker.gang is None or reason is Refusal.KEPT
+        nodes = tuple(judgement.refused)[:MOST_NODES] if unplanned else ()
         self._pods[uid] = Parked(uid, asker, nodes, ledger.planned(asker))
         if len(self._pods) > self._most:
             self._pods.popitem(last=False)
@@ -60,7 +61,7 @@ class Parking:
 
 
 def _hope(ledger: Ledger, pod: Parked, now: float) -> bool:
-    if pod.asker.gang is None:
+    if pod.nodes:
         return bool(judge(ledger, pod.asker, pod.nodes, now).passed)
     # Whether its node is free is not ours to judge, and kube-scheduler hears of that by itself.
     planned = ledger.planned(pod.asker)

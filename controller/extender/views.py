@@ -68,8 +68,6 @@ def gang(job: Object, timeout: float) -> Gang | None:
     if not admission or status.get("finished"):
         return None
     begin = parse_time(admission.get("unboundSince"))
-    if begin is None and not admission.get("runningSince"):
-        begin = parse_time(admission.get("time"))
     return Gang(
         key_of(job),
         int(admission.get("number", 0)),

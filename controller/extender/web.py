@@ -14,6 +14,7 @@ from controller.extender.service import Service
 from controller.extender.wire import BadRequest, parse
 
 MOST_BYTES = 10_000_000  # of a body: 5,000 node names are 170 kB, 5,000 whole nodes some 40 MB too many
+MOST_DROPPED = 10 * MOST_BYTES  # of a body that is too large, read only to be dropped
 _JSON = "application/json"
 
 
@@ -89,19 +90,22 @@ def _bare() -> FastAPI:
 
 
 async def _read(request: Request) -> bytes:
-    """The body, if it is JSON and not too large; what is too large is not read to its end."""
+    """The body, if it is JSON and not too large. Of one that is, the rest is read and dropped, within reason:
+    a client that is still writing does not hear the answer."""
     kind = request.headers.get("content-type", "")
-    if kind.split(";")[0].strip().lower() != _JSON:
-        raise _Refused(415, f"Content-Type: {kind or 'none'}, expected {_JSON}")
-    announced = request.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > MOST_BYTES:
-        raise _Refused(413, f"body: {announced} bytes, at most {MOST_BYTES}; {_ADVICE}")
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
-        if size > MOST_BYTES:
-            raise _Refused(413, f"body: more than {MOST_BYTES} bytes; {_ADVICE}")
-        parts.append(part)
+        if size > MOST_DROPPED:
+            break
+        if size <= MOST_BYTES:
+            parts.append(part)
+        else:
+            parts.clear()
+    if kind.split(";")[0].strip().lower() != _JSON:
+        raise _Refused(415, f"Content-Type: {kind or 'none'}, expected {_JSON}")
+    if size > MOST_BYTES:
+        raise _Refused(413, f"body: more than {MOST_BYTES} bytes; {_ADVICE}")
     return b"".join(parts)
 
 
@@ -109,7 +113,7 @@ _ADVICE = "set nodeCacheCapable: true in the extender's entry, so that names tra
 
 
 def _error(status: int, message: str) -> Response:
-    # 413: the rest of the body is still on its way, and the connection cannot be used again.
+    # 413: of a very large body the rest is still on its way, and the connection cannot be used again.
     headers = {"Connection": "close"} if status == 413 else {}
     return Response(to_json({"Error": message}), status, media_type=_JSON, headers=headers)
 

@@ -60,10 +60,11 @@ class _Keep:
 
 
 class _Kept(NamedTuple):
-    """What is kept on one node, at any time before ``until`` (s)."""
+    """What is kept on one node, at any time from ``since`` to just before ``until`` (s)."""
 
     gpus: int
     text: str
+    since: float
     until: float
 
 
@@ -176,9 +177,9 @@ class Ledger:
 
     def _open(self, gang: Gang) -> list[str]:
         """Planned nodes, one per member, that no bound pod of this admission has taken."""
-        taken = Counter(
-            b.node for b in self._bound_of.get(gang.key, {}).values() if b.admission == gang.admission
-        )
+        members = self._bound_of.get(gang.key, {}).values()
+        # A pod without a number is of a run that was adopted, not admitted.
+        taken = Counter(b.node for b in members if b.admission in (0, gang.admission))
         nodes = []
         for node in gang.nodes:
             if taken[node] > 0:
@@ -224,24 +225,24 @@ class Ledger:
         if node not in self._keeps and node not in self._promised:
             return 0, ""
         known = self._known.get(node)
-        if known is None or now >= known.until:
+        if known is None or not known.since <= now < known.until:
             known = self._known[node] = self._work_out(node, now)
         return known.gpus, known.text
 
     def _work_out(self, node: str, now: float) -> _Kept:
-        total, texts, ends = 0, [], [float("inf")]
+        total, texts, ends = 0, [], []
         lasting: dict[JobKey, int] = {}
         for key, keep in self._keeps.get(node, {}).items():
+            ends += [] if keep.expires is None else [keep.expires]
             if keep.expires is None or keep.expires > now:
                 lasting[key] = keep.gpus
                 total += keep.gpus
                 texts.append(keep.text)
-                ends += [] if keep.expires is None else [keep.expires]
         promised: dict[JobKey, list[Hold]] = {}
         for promise in self._promised.get(node, ()):
+            ends.append(promise.expires)
             if promise.expires > now and not self._superseded(promise):
                 promised.setdefault(promise.source, []).append(promise)
-                ends.append(promise.expires)
         for source, promises in promised.items():
             # What the source still holds is in no danger, and is counted as its own.
             held = sum(b.gpus for b in self._bound_of.get(source, {}).values() if b.node == node)
@@ -251,7 +252,9 @@ class Ledger:
                 total += freed
                 ends_at = {p.target: self._when(p.expires) for p in promises}
                 texts += [f"GPUs of {source} promised to {t} until {at}" for t, at in ends_at.items()]
-        return _Kept(total, "; ".join(sorted(texts)), min(ends))
+        since = max((end for end in ends if end <= now), default=float("-inf"))
+        until = min((end for end in ends if end > now), default=float("inf"))
+        return _Kept(total, "; ".join(sorted(texts)), since, until)
 
     def keeping(self, now: float) -> dict[str, int]:
         """Node -> GPUs kept there at ``now``, of every node where there are any."""

@@ -61,6 +61,8 @@ def judge(ledger: Ledger, asker: Asker, nodes: Sequence[str], now: float) -> Jud
     if gang.admission > asker.admission:
         why = f"admission {asker.admission} of {asker.gang} is over: the present one is {gang.admission}"
         return _none(nodes, why, Refusal.OVER)
+    if not gang.nodes:  # a pool that nobody queues for: kube-scheduler chooses, the extender has no plan
+        return _judge_other(ledger, asker, nodes, now)
     return _judge_member(ledger, asker, gang, nodes, now)
 
 

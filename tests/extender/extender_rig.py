@@ -318,7 +318,7 @@ class Cluster:
 
     def admit(self, name: str, number: int, nodes: list[str]) -> None:
         """Write an admission into a job's status, as the operator does before it unsuspends the workload."""
-        admission = {"number": number, "nodes": nodes, "time": stamp()}
+        admission = {"number": number, "nodes": nodes, "time": stamp(), "unboundSince": stamp()}
         self._status(name, {"attempt": number, "admission": admission})
 
     def end_admission(self, name: str) -> None:
