@@ -1,0 +1,148 @@
+"""What a GPUPool's status says: accounts that add up, whose the nodes are, who else sits on them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from controller import names
+from controller.operator import pool_status
+from controller.operator.pool_status import Surroundings
+from controller.policy import pool
+from controller.policy.handbacks import HandBack
+from controller.policy.types import Hold, JobState, JobView, NodeView, PolicySpec, PoolSnapshot
+
+NOW = datetime(2026, 7, 1, 12, 0, 0, tzinfo=UTC)
+ALONE = Surroundings({}, [])
+
+
+def at(seconds: float) -> str:
+    return (NOW + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def gpu_pod(name: str, node: str, gpus: int = 1, deleting: float | None = None) -> dict[str, Any]:
+    limits = {"limits": {names.GPU_RESOURCE: str(gpus)}}
+    gone = (
+        {} if deleting is None else {"deletionTimestamp": at(deleting + 30), "deletionGracePeriodSeconds": 30}
+    )
+    return {
+        "metadata": {"name": name, "namespace": "other", "uid": name, **gone},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "resources": limits}]},
+        "status": {"phase": "Running"},
+    }
+
+
+def snapshot(*jobs: JobView, **more: Any) -> PoolSnapshot:
+    nodes = more.pop("nodes", (NodeView("n1", 8, foreign=1), NodeView("n2", 8)))
+    return PoolSnapshot("p", PolicySpec("fifo"), nodes, jobs, **more)
+
+
+def status(
+    found: PoolSnapshot, around: Surroundings = ALONE, known: Any = None, stops: Any = (), after: float = 0.0
+) -> dict[str, Any]:
+    obj = {"metadata": {"name": "p", "generation": 3}, "status": known or {}}
+    now = NOW.timestamp() + after
+    return pool_status.planned(obj, found, pool.plan(found, now), around, stops, now)
+
+
+def condition(told: dict[str, Any], type_: str) -> dict[str, Any]:
+    return next(c for c in told["conditions"] if c["type"] == type_)
+
+
+def test_every_gpu_is_in_one_account() -> None:
+    runs = JobView(
+        "ns/a", 0, 0, 2, 2, state=JobState.ADMITTED, bound=(("n1", 2), ("n2", 2)), nodes=("n1", "n2")
+    )
+    starts = JobView("ns/b", 1, 0, 3, 1, state=JobState.ADMITTED, unbound=3, nodes=("n1", "n1", "n2"))
+    told = status(snapshot(runs, starts, JobView("ns/c", 2, 0, 1, 8)))
+    accounts = {key: told[key] for key in ("capacity", "free", "held", "foreign", "running", "queued")}
+    assert accounts == {"capacity": 16, "free": 8, "held": 3, "foreign": 1, "running": 2, "queued": 1}
+    assert told["capacity"] - told["free"] - told["held"] - told["foreign"] == 4  # what pods of a use
+
+
+def test_a_pool_without_nodes_says_so_and_so_do_its_jobs() -> None:
+    found = snapshot(JobView("ns/a", 0, 0, 1, 1), nodes=())
+    ready = condition(status(found), "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "NoUsableNodes")
+    (waits,) = pool.plan(found, 0.0).waiting
+    assert (waits.reason, waits.position) == ("NoUsableNodes", 0)
+    assert "GPUPool 'p' has no ready and schedulable node" in waits.message
+
+
+def test_pools_that_select_the_same_nodes_both_say_so() -> None:
+    contested = {"n1": ("p", "younger"), "n2": ("older", "p"), "n3": ("older", "p")}
+    only_shared = {"n1": contested["n1"]}
+    yields = condition(status(snapshot(), Surroundings(contested, [])), "NodesExclusive")
+    assert (yields["status"], yields["reason"]) == ("False", "YieldedToOlderPool")
+    assert "n2, n3 are selected by GPUPool older too, which is older and has them" in yields["message"]
+    owner = condition(status(snapshot(), Surroundings(only_shared, [])), "NodesExclusive")
+    assert owner["reason"] == "SharedWithYoungerPool"
+    assert "n1 is selected by GPUPool younger too; this pool is older" in owner["message"]
+    assert condition(status(snapshot()), "NodesExclusive")["status"] == "True"
+
+
+def test_pods_of_others_are_named_and_stuck_ones_with_their_age() -> None:
+    guests = [gpu_pod("a", "n1", 3), gpu_pod("b", "n2", deleting=-300)]
+    told = condition(status(snapshot(), Surroundings({}, guests)), "GPUsExclusive")
+    assert (told["status"], told["reason"]) == ("False", "ForeignPodsStuck")
+    assert f"still terminating after 120 s: other/b (since {at(-300)})" in told["message"]
+    assert "4 GPUs are used by 2 pods" in told["message"]
+    assert "other/a on n1 (3), other/b on n2 (1)" in told["message"]
+    fresh = condition(status(snapshot(), Surroundings({}, guests), after=-200), "GPUsExclusive")
+    assert fresh["reason"] == "ForeignPods"
+
+
+def test_the_pool_is_looked_at_again_when_a_pod_becomes_stuck() -> None:
+    now = NOW.timestamp()
+    guests = [gpu_pod("a", "n1"), gpu_pod("b", "n1", deleting=-20), gpu_pod("c", "n1", deleting=-300)]
+    assert pool_status.stuck_at(guests, now) == now + 100
+    assert pool_status.stuck_at(guests[2:], now) is None
+    assert pool_status.stuck_at([], now) is None
+
+
+def test_many_names_make_no_long_message() -> None:
+    guests = [gpu_pod(f"pod-with-a-rather-long-name-{i}", "n1") for i in range(400)]
+    message = condition(status(snapshot(), Surroundings({}, guests)), "GPUsExclusive")["message"]
+    assert "and 395 more" in message
+    assert len(message) <= 512
+
+
+def test_nothing_new_makes_the_same_status() -> None:
+    guests = [gpu_pod("a", "n1", deleting=-300)]
+    stop = HandBack("ns/a", "scan", 4, NOW.timestamp() - 9, None, None, None, None, None)
+    around = Surroundings({"n1": ("p", "q")}, guests)
+    first = status(snapshot(), around, stops=[stop])
+    assert status(snapshot(), around, known=first, stops=[stop], after=45.5) == first
+
+
+def test_a_condition_keeps_its_time_until_it_changes() -> None:
+    first = status(snapshot())
+    later = status(snapshot(nodes=()), known=first, after=60)
+    assert condition(later, "Ready")["lastTransitionTime"] == at(60)
+    assert condition(later, "GPUsExclusive")["lastTransitionTime"] == at(0)
+
+
+def test_an_unusable_pool_forgets_what_it_found_and_keeps_what_it_remembers() -> None:
+    stop = HandBack("ns/a", "scan", 4, NOW.timestamp())
+    hold = Hold("ns/a", "ns/b", ("n1",), NOW.timestamp() + 9)
+    known = status(snapshot(JobView("ns/b", 0, 0, 1, 8), holds=(hold,)), stops=[stop])
+    obj = {"metadata": {"name": "p", "generation": 4}, "status": known}
+    told = pool_status.unusable(obj, "InvalidSpec", "spec.x: no", NOW.timestamp())
+    assert told["lastHandBacks"] == known["lastHandBacks"]
+    assert "capacity" not in told
+    assert "holds" not in told
+    assert [c["type"] for c in told["conditions"]] == ["Ready"]
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_holds_are_stored_with_the_admission_they_are_for(count: int) -> None:
+    hold = Hold("ns/a", "ns/b", ("n1",), NOW.timestamp() + 9, 0)
+    waits = JobView("ns/b", 0, 0, 1, 8, attempt=4)
+    blocked = JobView(
+        "ns/x", 0, 0, 1, 8, priority=9, state=JobState.ADMITTED, bound=(("n2", 8),), nodes=("n2",)
+    )
+    found = snapshot(waits, blocked, holds=(hold,) * count)
+    stored = status(found).get("holds", [])
+    assert [h["admission"] for h in stored] == [5] * count
