@@ -1,13 +1,15 @@
 """One pass over one pool: taints, snapshot, plan, and its outcomes written into the jobs' statuses.
 
 Pool passes are made one at a time. Holds are written before the grants they announce, grants before
-admissions; the first write that finds things changed ends the pass, and the next one starts from what is.
+admissions, which are made side by side; a write that finds things changed ends the pass, and the next one
+starts from what is.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -43,6 +45,7 @@ from controller.policy.types import (
 
 _logger = log.get("evalstop.pool")
 
+WRITES_AT_ONCE = 16
 MESSAGE_REFRESH = 60.0  # s between writes of a waiting reason of which only the numbers changed
 
 
@@ -204,11 +207,13 @@ class PoolPass:
             record = lifecycle.preempted(thought.plan.record, preemption, now)
             record = lifecycle.marked(record, marks.pop(preemption.key, record.mark))
             changed |= await self._write(thought, record, now, "preemption")
+        admissions = []
         for admission in plan.admissions:
             thought = thoughts[admission.key]
             record = lifecycle.admitted(thought.plan.record, admission, now)
             record = lifecycle.marked(record, marks.pop(admission.key, record.mark))
-            changed |= await self._write(thought, record, now, "admission")
+            admissions.append(self._write(thought, record, now, "admission"))
+        changed |= await _side_by_side(admissions)
         for held in plan.held_back:
             thought = thoughts[held.key]
             before = thought.plan.record
@@ -270,6 +275,25 @@ class PoolPass:
             self._metrics.outcomes.labels(verb).inc()
             _logger.info(verb, job=loaded.key)
         return wrote
+
+
+async def _side_by_side(writes: Iterable[Awaitable[bool]]) -> bool:
+    """Make independent writes, some at a time. Returns whether any wrote.
+
+    A hundred gangs are often admitted at once. What went wrong with one of them is raised when all others
+    are through: they fit whatever became of it.
+    """
+    slots = asyncio.Semaphore(WRITES_AT_ONCE)
+
+    async def one(write: Awaitable[bool]) -> bool:
+        async with slots:
+            return await write
+
+    results = await asyncio.gather(*map(one, writes), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return any(results)
 
 
 def _gpus(thought: Thought) -> int:
