@@ -2,16 +2,18 @@
 
 A rule's verdicts on a job depend on that job's evals only, and those do not depend on when they are made.
 So the first STOP of each job is known as soon as its evals are, and evals that change nothing need not be
-simulated. Not for rules that look at other runs (``peers``), nor for queue policies that watch progress.
+simulated. Not for rules that look at other runs (``peers``), nor for queue policies that watch progress, nor
+for modifiers by which a verdict counts only while it stands.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf, isfinite
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from controller.policy.stopping import MODIFIERS, RULES, StopRule, make_rule
+from controller.policy.stopping.guardrails import Guarded, shared
 from controller.policy.types import EvalInContext, EvalPoint, Peers, PolicySpec, Verb, Verdict
 from sim.workload import Evals
 
@@ -19,11 +21,16 @@ VECTOR_FROM = 4096  # evals from which on importing numpy pays
 
 
 class RuleSpec(NamedTuple):
-    """A stop rule and its modifiers, by name and parameters; ``groups``: whose runs it judges, empty: all."""
+    """A stop rule and its modifiers, by name and parameters.
+
+    ``groups``: whose runs it judges, empty: all. ``guardrails``: (metric, rule) of what must not fall either;
+    all share the budget of false alarms (`controller.policy.stopping.guardrails`).
+    """
 
     rule: PolicySpec
     modifiers: tuple[PolicySpec, ...] = ()
     groups: tuple[str, ...] = ()
+    guardrails: tuple[tuple[str, PolicySpec], ...] = ()
 
     def judges(self, group: str) -> bool:
         """Whether it judges runs of this group."""
@@ -33,11 +40,22 @@ class RuleSpec(NamedTuple):
     def needs(self) -> frozenset[str]:
         """What it looks at besides the score: names of `EvalPoint` fields."""
         chosen = [RULES.get(self.rule.name), *(MODIFIERS.get(m.name) for m in self.modifiers)]
-        return frozenset(need for kind in chosen if kind is not None for need in kind.needs)
+        needs = frozenset(need for kind in chosen if kind is not None for need in kind.needs)
+        return needs | {"others"} if self.guardrails else needs
+
+    @property
+    def standing(self) -> bool:
+        """Whether verdicts matter as long as they stand, and not the first STOP alone."""
+        return any(MODIFIERS[m.name].standing for m in self.modifiers if m.name in MODIFIERS)
 
     def make(self) -> StopRule:
         """Raises `ParamError` for what does not exist or is out of bounds."""
-        return make_rule(self.rule, self.modifiers)
+        judged = 1 + len(self.guardrails)
+        primary = make_rule(shared(self.rule, judged, RULES), self.modifiers)
+        if not self.guardrails:
+            return primary
+        plain = tuple(m for m in self.modifiers if not MODIFIERS[m.name].needs)
+        return Guarded(primary, {m: make_rule(shared(r, judged, RULES), plain) for m, r in self.guardrails})
 
 
 class Foreseen(NamedTuple):
@@ -59,7 +77,13 @@ def point(evals: Evals, number: int, *, context: bool, peers: Peers | None = Non
         paired=evals.paired[number] if len(evals.paired) else None,
     )
     loss = evals.losses[number] if len(evals.losses) else None
-    return EvalInContext.of(plain, progress=evals.at[number], loss=loss, peers=peers)
+    others = {metric: s for metric, scores in evals.others.items() if _known(s := scores[number])}
+    return EvalInContext.of(plain, progress=evals.at[number], loss=loss, peers=peers, others=others)
+
+
+def _known(score: float | None) -> TypeGuard[float]:
+    """Whether this is a score that a rule may see."""
+    return score is not None and isfinite(score)
 
 
 def first_stop(rule: StopRule, evals: Evals, *, context: bool = True) -> Foreseen | None:

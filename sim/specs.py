@@ -7,7 +7,7 @@ from typing import Any
 
 from controller.policy.params import ParamError, ParamInfo, describe
 from controller.policy.queueing import POLICIES, AgeingParams, make_policy
-from controller.policy.stopping import MODIFIERS, RULES, make_rule
+from controller.policy.stopping import MODIFIERS, RULES
 from controller.policy.types import PolicySpec
 from sim.foresight import RuleSpec
 
@@ -27,15 +27,27 @@ def policy(text: str) -> PolicySpec:
 def rule(text: str) -> RuleSpec:
     """A stop rule with modifiers after ``+``: ``drawdown:max_drop=0.04+warmUp:min_evals=5``.
 
+    Guardrails follow after ``|``, each a metric and its rule: ``glr:alpha=0.05|safety=drawdown``.
+
     Raises:
         ParamError: unknown rule, modifier or parameter, or a value out of bounds; the message names it.
     """
-    first, *others = text.split("+")
-    chosen = _spec(first, {name: (r.params,) for name, r in RULES.items()}, "stopRule")
+    judged, *watched = text.split("|")
+    first, *others = judged.split("+")
+    rules = {name: (r.params,) for name, r in RULES.items()}
+    chosen = _spec(first, rules, "stopRule")
     kinds = {name: (m.params,) for name, m in MODIFIERS.items()}
     modifiers = tuple(_spec(other, kinds, "modifiers") for other in others)
-    make_rule(chosen, modifiers)
-    return RuleSpec(chosen, modifiers)
+    found = RuleSpec(chosen, modifiers, guardrails=tuple(_guardrail(part, rules) for part in watched))
+    found.make()
+    return found
+
+
+def _guardrail(text: str, rules: Mapping[str, tuple[type[Any], ...]]) -> tuple[str, PolicySpec]:
+    metric, equals, rest = text.partition("=")
+    if not equals or not metric.strip() or ":" in metric:
+        raise ParamError("guardrail", text, "metric=rule, as in safety=drawdown:max_drop=0.1")
+    return metric.strip(), _spec(rest, rules, f"guardrail {metric.strip()}")
 
 
 def number(info: ParamInfo, text: str, field: str) -> Any:

@@ -26,6 +26,7 @@ def covers(spec: RuleSpec) -> bool:
     """Whether this rule has a vectorised form: k declines by score, with or without a warm-up."""
     return (
         spec.rule.name == KDeclines.name
+        and not spec.guardrails
         and spec.rule.params.keys() <= {"k", "min_delta"}
         and all(m.name == WarmUp.name for m in spec.modifiers)
     )

@@ -6,7 +6,7 @@ see it; the engine shows them a `VirtualJob`, which has no way back to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
@@ -22,7 +22,8 @@ class Evals:
     ``at``: share of the training done at each, strictly rising, in (0, 1]. ``scores``: what each will
     report, higher is better, noise included. ``losses``: the training loss at each; ``proxies``: the proxy
     reward; ``paired``: differences to an earlier eval, whose reference step is that eval's number from 1.
-    Each of the last three may be empty: not reported.
+    ``others``: the scores of guardrail metrics at each, by metric, higher is better. Each of the last four
+    may be empty: not reported.
     """
 
     at: Sequence[float]
@@ -30,8 +31,14 @@ class Evals:
     losses: Sequence[float] = ()
     proxies: Sequence[float | None] = ()
     paired: Sequence[Paired | None] = ()
+    others: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for name, scores in self.others.items():
+            if len(scores) != len(self.at):
+                raise ValueError(
+                    f"evals.others[{name!r}]: {len(scores)} for {len(self.at)} evals, expected one for each"
+                )
         for name in ("proxies", "paired"):
             column = getattr(self, name)
             if len(column) not in (0, len(self.at)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf, isfinite
 
 from controller.policy.queueing.slaq import add_loss
-from controller.policy.types import Proposal, Verb
+from controller.policy.types import Grade, Proposal, Verb
 from sim.engine.peers import PeerBoard
 from sim.engine.result import Stop
 from sim.engine.training import Training
@@ -28,6 +28,7 @@ class Evaluations:
         "_peers",
         "_rule",
         "_spec",
+        "_standing",
         "_states",
         "_training",
         "_upcoming",
@@ -57,7 +58,8 @@ class Evaluations:
         self._context = rule is not None and bool(rule.needs)
         peers = rule is not None and "peers" in rule.needs
         self._peers = PeerBoard() if peers else None
-        self.streams = watched or (rule is not None and (peers or not foresight))
+        self._standing = rule is not None and rule.standing
+        self.streams = watched or (rule is not None and (peers or self._standing or not foresight))
         rows = len(workload)
         self.foreseen: list[Foreseen | None] | None = None  # first STOP by row; None: nothing is foreseen
         if rule is not None and not self.streams:
@@ -104,7 +106,8 @@ class Evaluations:
     def hear(self, job: JudgedJob, number: int, now: float, service: float) -> bool:
         """A running job's score is known: show it to the rule. Whether the policy must hear of the job.
 
-        ``service``: GPU-seconds the job has had at ``now``. A STOP becomes the job's proposal.
+        ``service``: GPU-seconds the job has had at ``now``. A STOP becomes the job's proposal; it stands
+        for good, or, where a modifier looks at what stands, as long as the rule says so.
         """
         row = job.sequence
         if self.foreseen is not None:
@@ -121,10 +124,9 @@ class Evaluations:
         job.progress = evals.at[number]
         if len(evals.losses):
             job.loss_trend = add_loss(job.loss_trend, evals.losses[number], service)
-        stop = self._judge(row, number, evals)
-        if stop is not None:
-            self._propose(job, stop, now)
-        return self._watched or stop is not None
+        found = self._judge(row, number, evals)
+        news = found is not None and self._take(job, found, now)
+        return self._watched or news
 
     def _judges(self, row: int) -> bool:
         """Whether the rule judges this job at all."""
@@ -132,7 +134,7 @@ class Evaluations:
         return self._spec.judges(self._workload.group[row] if self._workload.group else "")
 
     def _judge(self, row: int, number: int, evals: Evals) -> Foreseen | None:
-        """The first STOP, when this eval brings it."""
+        """The verdict that this eval brings; None: it is not judged."""
         score = evals.scores[number]
         if self._rule is None or not isfinite(score) or not self._judges(row):
             return None
@@ -148,10 +150,22 @@ class Evaluations:
         seen = point(evals, number, context=self._context, peers=peers)
         state, verdict = self._rule.observe(self._rule.initial() if state is None else state, seen)
         self._states[row] = state
-        if verdict.verb is not Verb.STOP or row in self.stops:
-            return None
         return Foreseen(number, verdict, best)
 
+    def _take(self, job: DetailedJob, found: Foreseen, now: float) -> bool:
+        """Let the job bear the verdict; whether that is news to the policy."""
+        stop = found.verdict.verb is Verb.STOP
+        if not self._standing:
+            if not stop or job.sequence in self.stops:
+                return False
+            self._propose(job, found, now)
+            return True
+        demoted, before = found.verdict.grade is Grade.DEMOTED, (job.demoted, job.proposal)
+        job.demoted, job.proposal = demoted, None
+        if stop:
+            self._propose(job, found, now)
+        return (job.demoted, job.proposal) != before
+
     def _propose(self, job: JudgedJob, stop: Foreseen, now: float) -> None:
-        self.stops[job.sequence] = Stop(stop.eval, now, stop.best)
+        self.stops.setdefault(job.sequence, Stop(stop.eval, now, stop.best))
         job.proposal = Proposal.of(stop.verdict, stop.eval + 1, stop.best + 1)

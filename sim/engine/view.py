@@ -61,6 +61,7 @@ class DetailedJob(JudgedJob):
     """A `QueueJob` with everything of its own: gang, nodes, priority, weight, estimate, evals."""
 
     __slots__ = (
+        "demoted",
         "estimate",
         "gpus_each",
         "loss_trend",
@@ -78,6 +79,7 @@ class DetailedJob(JudgedJob):
         self.nodes = ()
         self.priority = 0
         self.weight = 1.0
+        self.demoted = False
         self.estimate = None
         self.progress = None
         self.loss_trend = None
