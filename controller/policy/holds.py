@@ -72,17 +72,17 @@ def holds(
     )
 
 
-def source_of(snapshot: PoolSnapshot) -> Callable[[tuple[str, ...]], JobKey | None]:
-    """Nodes -> the job whose GPUs these were: by the oldest hold on them whose source is gone."""
+def source_of(snapshot: PoolSnapshot) -> Callable[[JobKey, tuple[str, ...]], JobKey | None]:
+    """Job, nodes -> the other job whose GPUs these were: by the oldest hold on them whose source is gone."""
     if not snapshot.holds:
-        return lambda nodes: None
+        return lambda key, nodes: None
     there = {(j.key, node) for j in snapshot.jobs for node, _ in j.bound}
     oldest = sorted(snapshot.holds, key=lambda h: (h.expires, h.source))
 
-    def source(nodes: tuple[str, ...]) -> JobKey | None:
+    def source(key: JobKey, nodes: tuple[str, ...]) -> JobKey | None:
         wanted = set(nodes)
         gone = (h for h in oldest if any(n in wanted and (h.source, n) not in there for n in h.nodes))
-        return next((h.source for h in gone), None)
+        return next((h.source for h in gone if h.source != key), None)
 
     return source
 

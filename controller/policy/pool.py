@@ -69,7 +69,9 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
 
     decision = planner.decide(now)
     source = source_of(snapshot)
-    admitted = tuple(Admission(j.key, room.placed[j.key], source(room.placed[j.key])) for j in decision.admit)
+    admitted = tuple(
+        Admission(j.key, room.placed[j.key], source(j.key, room.placed[j.key])) for j in decision.admit
+    )
     released = [views[j.key] for j in decision.release]
     preemptions = [Preemption(j.key, why) for j, why in decision.preempt]
     idle = _uncontended(snapshot.jobs, held | {j.key for j in released})
