@@ -5,11 +5,12 @@ every stop rule is right about what it sees. Only the pool sees that they fell t
 be stopped after a sudden fall is compared with the others: for the gap between two of its evals in which it
 fell,
 
-    u = (median of the three evals before - mean of the one or two after) / scale
+    u = (median of the three evals before - drift - mean of the one or two after) / scale
 
-is formed for each run that has evals on both sides of the gap. The scale is what the same difference usually
-was before the gap (1.4826 times its median size), or what the run's noise makes of it, whichever is larger.
-So a steady decline, however steep, is no sudden fall (its u is below 1), and over-optimising runs that
+is formed for each run that has evals on both sides of the gap. The drift is by how much evals lay below the
+three before them already: the median of the last three such differences, if it is a fall. The scale is the
+standard deviation of the difference, as its sizes before the gap show it or as the run's noise makes it,
+whichever is larger. So a steady decline is no sudden fall, however steep, and over-optimising runs that
 decline side by side are stopped as they should be.
 
 When as large a share of the runs as the pool's limit says fell by `SUDDEN` or more, `FEW` at least, the fall
@@ -20,26 +21,29 @@ While fewer than that share of the runs have had an eval since, the answer is no
 waits for them for a limited time: the first run that is evaluated under the new evaluator must not be its
 victim.
 
-What it cannot see: falls of less than about two standard deviations of an eval; faults that creep in; pools
-with fewer than `FEW` runs that are far enough. A trainer that exports its evaluator's version is safe from
-all of that, and from its first eval on.
+What it cannot see: falls of less than about three standard deviations of an eval, which few runs show by
+themselves; faults that creep in; pools with fewer than `FEW` runs that are far enough. A trainer that exports
+its evaluator's version is safe from all of that, and from its first eval on.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-from controller.policy.types import FleetNoise, JobView, MetricNoise, Reading, SharedFall
+from controller.policy.types import FleetNoise, JobView, MetricNoise, SharedFall
 
 SUDDEN = 2.0  # scales below the level before
 FEW = 3  # runs that must fall together, the one that asks among them
 BEFORE = 3  # evals that make the level before the gap
 FALLS_KEPT = 8
 
-_RESIDUALS = 4  # differences before the gap from which their usual size can be told
+_FROM_MEAN = math.sqrt(math.pi / 2.0)  # standard deviation of Gaussian noise from its mean size
+_CAP = 4.0  # times the median size that one difference may count
+_DIFFERENCES = 4  # before the gap, from which their usual size can be told
 _NOISE = math.sqrt(
     1.0 + 0.45
 )  # of the difference, in standard deviations of one eval: median of three has .45
@@ -74,7 +78,7 @@ def ask(
     waits = NOBODY
     for after, before in _gaps(job, usual.get(job.metric)):
         for metric, group in ((job.metric, like), ("", jobs)):
-            able = [j for j in group if _level(j, after) is not None and _scale(j, after, usual) is not None]
+            able = [j for j in group if _scale(j, after, usual) is not None]
             if len(able) >= FEW:
                 found = _poll(metric, able, usual, after, before, percent)
                 if found.fall is not None:
@@ -125,45 +129,48 @@ def _poll(
 
 
 def _gaps(job: JobView, usual: FleetNoise | None) -> list[tuple[float, float]]:
-    """(last eval before, first eval after) of each sudden fall that its newest evals show, newest first."""
+    """(last eval before, first eval after) of each sudden fall that its newest evals show, sharpest first."""
     times = sorted({r.at for r in job.readings})
     known = {job.metric: usual} if usual is not None else {}
-    found = []
-    for after, before in zip(times[-2::-1], times[:0:-1], strict=True):
-        u = _fall(job, after, before, known)
-        if u is not None and u >= SUDDEN:
-            found.append((after, before))
-    return found
+    sharp = [(_fall(job, *gap, known) or 0.0, gap) for gap in pairwise(times)]
+    return [gap for u, gap in sorted(sharp, reverse=True) if u >= SUDDEN]
 
 
 def _fall(job: JobView, after: float, before: float, usual: dict[str, FleetNoise]) -> float | None:
-    """How far the job fell in the gap, in its own scale; None: it has no eval since, or too few before."""
+    """u of the job in the gap; None: it has no eval since, or too few before."""
     low = [r.score for r in job.readings if r.at >= before][:2]
-    level, scale = _level(job, after), _scale(job, after, usual)
-    if not low or level is None or scale is None:
+    past = [r.score for r in job.readings if r.at <= after]
+    scale = _scale(job, after, usual)
+    if not low or scale is None:
         return None
-    down = level - sum(low) / len(low)
-    spread = scale if len(low) == 1 else scale * _TWO
+    # The mean of two evals after the gap lies one and a quarter times as far down a slope as one does.
+    lag, spread = (1.0, scale) if len(low) == 1 else (1.25, scale * _TWO)
+    drift = max(0.0, median(_differences(past)[-3:] or [0.0]))
+    down = median(past[-BEFORE:]) - lag * drift - sum(low) / len(low)
     if spread > 0.0:
         return down / spread
     return math.inf if down > 0.0 else 0.0
 
 
-def _level(job: JobView, after: float) -> float | None:
-    scores = [r.score for r in job.readings if r.at <= after][-BEFORE:]
-    return median(scores) if len(scores) == BEFORE else None
-
-
 def _scale(job: JobView, after: float, usual: dict[str, FleetNoise]) -> float | None:
-    """The usual size of the difference before the gap, in score units; None: too little is known."""
-    residuals = _residuals([r for r in job.readings if r.at <= after])
-    seen = 1.4826 * median(residuals) if len(residuals) >= _RESIDUALS else None
+    """Standard deviation of the difference before the gap, in score units; None: too little is known."""
+    past = [r.score for r in job.readings if r.at <= after]
+    if len(past) < BEFORE:
+        return None
+    sizes = [abs(d) for d in _differences(past)]
+    seen = _FROM_MEAN * _mean(sizes) if len(sizes) >= _DIFFERENCES else None
     noise = job.noise or usual.get(job.metric)
     made = noise.sigma * _NOISE if noise is not None else None
     known = [s for s in (seen, made) if s is not None]
     return max(known) if known else None
 
 
-def _residuals(readings: Sequence[Reading]) -> list[float]:
-    scores = [r.score for r in readings]
-    return [abs(median(scores[i - BEFORE : i]) - scores[i]) for i in range(BEFORE, len(scores))]
+def _differences(scores: Sequence[float]) -> list[float]:
+    """How far each eval lies below the median of the three before it."""
+    return [median(scores[i - BEFORE : i]) - scores[i] for i in range(BEFORE, len(scores))]
+
+
+def _mean(sizes: Sequence[float]) -> float:
+    """Their mean, without what earlier jumps make of it."""
+    most = _CAP * median(sizes)
+    return sum(min(size, most) for size in sizes) / len(sizes)

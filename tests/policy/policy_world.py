@@ -28,7 +28,16 @@ from controller.policy.jobs import (
     WorkloadView,
     WriteRun,
 )
-from controller.policy.types import Attempt, EvalPoint, NodeView, PolicySpec, PoolSnapshot
+from controller.policy.types import (
+    Attempt,
+    EvalPoint,
+    FleetView,
+    NodeView,
+    PastStop,
+    PolicySpec,
+    PoolSnapshot,
+    StopLimits,
+)
 
 
 @dataclass
@@ -52,6 +61,9 @@ class World:
         self.policy = policy or PolicySpec("fifo")
         self.jobs: dict[str, Job] = {}
         self.holds: tuple = ()
+        self.limits = StopLimits()
+        self.evaluator: str | None = None  # version that all trainers export
+        self.told = pool.PoolPlan()  # the last plan: what of it the pool's status keeps
         self.now = 1000.0
         self.writes = 0
 
@@ -86,6 +98,7 @@ class World:
         self.scrape(key, points=tuple(points[-32:]), checkpoint_step=newest if checkpoints else 0)
 
     def scrape(self, key: str, **fields) -> None:
+        fields = {"evaluator": self.evaluator, **fields}
         view = ScrapeView(ScrapeOutcome.OK, at=self.now, metrics_seen=("gold",), **fields)
         self.jobs[key].observed = replace(self.jobs[key].observed, scrape=view)
 
@@ -93,6 +106,9 @@ class World:
         """One pass over one job; only the first ``acts`` actions happen before the operator dies."""
         self.now += seconds
         job = self.jobs[key]
+        noise = next((n.noise for n in self.told.noise if n.metric == job.desired.metric), None)
+        fleet = FleetView(noise, self.told.falls[-1] if self.told.falls else None)
+        job.observed = replace(job.observed, fleet=fleet)
         planned = lifecycle.plan(job.desired, job.observed, job.record, self.now)
         if planned.record != job.record:
             self.writes += 1
@@ -117,8 +133,20 @@ class World:
             )
             views += [view] if view else []
         nodes = tuple(NodeView(n, g) for n, g in self.nodes.items())
-        snapshot = PoolSnapshot("p", self.policy, nodes, tuple(views), self.holds)
-        planned = pool.plan(snapshot, self.now)
+        snapshot = PoolSnapshot(
+            "p",
+            self.policy,
+            nodes,
+            tuple(views),
+            self.holds,
+            limits=self.limits,
+            stopped=tuple(
+                PastStop(j.record.decision.at) for j in self.jobs.values() if j.record.decision is not None
+            ),
+            noise=self.told.noise,
+            falls=self.told.falls,
+        )
+        planned = self.told = pool.plan(snapshot, self.now)
         for grant in planned.grants:
             job = self.jobs[grant.key]
             job.record = lifecycle.granted(job.record, job.desired, grant, self.now)
