@@ -1,0 +1,217 @@
+"""Pools that are wrong, change, vanish or overlap, and guests on their nodes, on the real control plane."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fake_kubelet import FakeKubelet
+from operator_rig import Rig, eventually
+
+from controller import names
+from controller.kube.resources import GPUPOOLS, NODES, PODS
+
+
+async def condition(rig: Rig, pool: str, type_: str, reason: str) -> str:
+    """The condition's message once it has that reason; "" while it has not."""
+    status = (await rig.api.get(GPUPOOLS, pool)).get("status") or {}
+    found = [c for c in status.get("conditions") or () if (c["type"], c["reason"]) == (type_, reason)]
+    return str(found[0]["message"]) if found else ""
+
+
+async def patch_pool(rig: Rig, pool: str, spec: dict[str, Any]) -> None:
+    await rig.api.merge_patch(GPUPOOLS, pool, {"spec": spec})
+
+
+def test_a_pool_that_selects_no_node_and_then_one_that_does(rig: Rig, kubelet: FakeKubelet) -> None:
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool(nodeSelector=[{"key": "pool", "value": "no-such-node"}])
+            await rig.make_job("waits", replicas=2)
+            async with rig.operator():
+                told = await eventually(lambda: condition(rig, rig.pool_name, "Ready", "NoUsableNodes"))
+                assert "spec.nodeSelector: no ready and schedulable node matches" in told
+                await eventually(lambda: rig.has_reason("waits", "Admitted", "NoUsableNodes"))
+                selector = [{"key": "pool", "value": rig.pool_name}]
+                await patch_pool(rig, rig.pool_name, {"nodeSelector": selector})
+                await eventually(lambda: rig.is_true("waits", "Running"), 30, "the job to run")
+                await eventually(lambda: condition(rig, rig.pool_name, "Ready", "Planned"))
+
+    asyncio.run(story())
+
+
+def test_a_pool_deleted_while_jobs_wait_loses_nothing_and_takes_them_back(
+    rig: Rig, kubelet: FakeKubelet
+) -> None:
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool()
+            await rig.make_job("runs", replicas=2)
+            rig.scores["runs"] = [1.0, 2.0]
+            async with rig.operator():
+                await eventually(lambda: rig.is_true("runs", "BestCheckpointSecured"))
+                await rig.make_job("waits", replicas=2)
+                await eventually(lambda: rig.has_reason("waits", "Admitted", "WaitingForGPUs"))
+                await rig.delete_pool(rig.pool_name)
+                for name in ("runs", "waits"):
+                    await eventually(lambda n=name: rig.has_reason(n, "Accepted", "PoolNotFound"))
+                    told = await rig.condition(name, "Accepted")
+                    assert told is not None
+                    assert f"spec.pool: there is no GPUPool {rig.pool_name!r}" in told[2]
+                assert len(await rig.pods("runs")) == 2, "what runs goes on"
+                assert (await rig.workload("waits"))["spec"]["suspend"] is True
+                await rig.make_pool()
+                await eventually(lambda: rig.is_true("waits", "Accepted"))
+                await eventually(lambda: rig.is_true("runs", "Accepted"))
+                record = await rig.record("runs")
+                assert [e.step for e in record.evals] == [10, 20]
+                assert record.attempt == 1
+                kubelet.finish(rig.namespace, "runs")
+                await eventually(lambda: rig.is_true("waits", "Running"), 30, "the one that waited to run")
+                assert (await rig.record("waits")).attempt == 1
+
+    asyncio.run(story())
+
+
+def test_two_pools_that_claim_the_same_nodes(rig: Rig, kubelet: FakeKubelet) -> None:
+    """The older one has them, both say so, and a job of the younger one waits until they are given up."""
+    younger = f"{kubelet.pool}-z"  # of two made in the same second, the first by name counts as the older
+
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool()
+            selector = [{"key": "pool", "value": rig.pool_name}]
+            await rig.make_pool_named(younger, nodeSelector=selector)
+            await rig.make_job("there", replicas=2, pool=younger)
+            async with rig.operator():
+                told = await eventually(
+                    lambda: condition(rig, younger, "NodesExclusive", "YieldedToOlderPool"),
+                    what="the younger",
+                )
+                assert f"{rig.pool_name}-a, {rig.pool_name}-b are selected by GPUPool {rig.pool_name}" in told
+                told = await eventually(
+                    lambda: condition(rig, rig.pool_name, "NodesExclusive", "SharedWithYoungerPool")
+                )
+                assert f"GPUPool {younger} too; this pool is older and has them" in told
+                await eventually(lambda: condition(rig, younger, "Ready", "NoUsableNodes"))
+                await eventually(lambda: rig.has_reason("there", "Admitted", "NoUsableNodes"))
+                node = await rig.api.get(NODES, f"{rig.pool_name}-a")
+                taints = {t["key"]: t["value"] for t in node["spec"]["taints"]}
+                assert taints[names.POOL_TAINT] == rig.pool_name
+                await rig.delete_pool(rig.pool_name)
+                await eventually(lambda: rig.is_true("there", "Running"), 30, "the younger to have them")
+                assert await condition(rig, younger, "NodesExclusive", "Exclusive")
+            await rig.delete_pool(younger)
+
+    asyncio.run(story())
+
+
+def test_a_foreign_pod_on_a_pool_node_is_named_and_its_gpus_are_not_given_out(
+    rig: Rig, kubelet: FakeKubelet
+) -> None:
+    async def accounts(capacity: int, free: int, foreign: int) -> bool:
+        status = (await rig.api.get(GPUPOOLS, rig.pool_name)).get("status") or {}
+        return [status.get(k) for k in ("capacity", "free", "foreign")] == [capacity, free, foreign]
+
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool()
+            limits = {"limits": {names.GPU_RESOURCE: "1"}}
+            spec = {
+                "nodeName": f"{rig.pool_name}-a",  # past the scheduler, so past the taint as well
+                "terminationGracePeriodSeconds": 0,
+                "containers": [{"name": "c", "image": "i", "resources": limits}],
+            }
+            meta = {"name": "guest", "namespace": rig.namespace}
+            async with rig.operator():
+                await eventually(lambda: accounts(4, 4, 0))
+                pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+                made = await rig.api.create(PODS, pod)
+                await eventually(lambda: accounts(4, 3, 1), what="its GPU to be counted")
+                told = await condition(rig, rig.pool_name, "GPUsExclusive", "ForeignPods")
+                assert f"{rig.namespace}/guest on {rig.pool_name}-a (1)" in told
+                await rig.make_job("waits", replicas=2)
+                await eventually(lambda: rig.has_reason("waits", "Admitted", "WaitingForGPUs"))
+                await rig.api.delete(PODS, "guest", rig.namespace, made["metadata"]["uid"])
+                await eventually(lambda: rig.is_true("waits", "Running"), 30, "the job to have its GPUs")
+                await eventually(lambda: condition(rig, rig.pool_name, "GPUsExclusive", "Exclusive"))
+                await eventually(lambda: accounts(4, 0, 0))
+
+    asyncio.run(story())
+
+
+def test_a_pool_of_a_delegate_that_is_not_there_yet_says_so_on_itself_and_its_jobs(
+    rig: Rig, kubelet: FakeKubelet
+) -> None:
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool(delegate="Kueue")
+            await rig.make_job("waits")
+            async with rig.operator():
+                told = await eventually(
+                    lambda: condition(rig, rig.pool_name, "Ready", "DelegateNotAvailable")
+                )
+                assert (
+                    "spec.delegate: Kueue is not available in this version, expected Builtin or None" in told
+                )
+                await eventually(lambda: rig.has_reason("waits", "Accepted", "PoolNotUsable"))
+                found = await rig.condition("waits", "Accepted")
+                assert found is not None
+                assert f"GPUPool {rig.pool_name!r} admits nobody: spec.delegate: Kueue" in found[2]
+                await patch_pool(rig, rig.pool_name, {"delegate": "Builtin"})
+                await eventually(lambda: rig.is_true("waits", "Running"), 30)
+
+    asyncio.run(story())
+
+
+def test_without_a_delegate_kube_scheduler_sorts_it_out_and_gangs_still_come_whole(
+    rig: Rig, kubelet: FakeKubelet
+) -> None:
+    """Both gangs of two start at once and may get one node each; in the end each has run with both."""
+    done: set[str] = set()
+
+    async def both_ran() -> bool:
+        for name in ("one", "two"):
+            if name not in done and await rig.is_true(name, "Running"):
+                assert len([p for p in await rig.pods(name) if p["spec"].get("nodeName")]) == 2
+                kubelet.finish(rig.namespace, name)
+                done.add(name)
+        return len(done) == 2
+
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool(delegate="None", gangTimeoutSeconds=2)
+            await rig.make_job("one", replicas=2)
+            await rig.make_job("two", replicas=2)
+            async with rig.operator():
+                await eventually(both_ran, 90, "both gangs to have run")
+
+    asyncio.run(story())
+
+
+def test_pods_get_the_pools_scheduler_and_a_class_that_is_not_there_is_told(
+    rig: Rig, kubelet: FakeKubelet
+) -> None:
+    """No scheduler of that name runs: the pods wait, which shows that no other takes them."""
+
+    async def pods_made() -> list[Any]:
+        return await rig.pods("extended")
+
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool(schedulerName=names.SCHEDULER_NAME)
+            await rig.make_pool_named(f"{rig.pool_name}-x", priorityClassName="no-such-class")
+            big = rig.pool_name + "-x"
+            await rig.make_job("extended", replicas=1)
+            await rig.make_job("classless", pool=big)
+            async with rig.operator():
+                pods = await eventually(pods_made, 30, "its pods")
+                assert {p["spec"]["schedulerName"] for p in pods} == {names.SCHEDULER_NAME}
+                await eventually(lambda: rig.has_reason("classless", "Accepted", "PriorityClassNotFound"))
+                told = await rig.condition("classless", "Accepted")
+                assert told is not None
+                assert "there is no PriorityClass 'no-such-class'" in told[2]
+                assert not any(p["spec"].get("nodeName") for p in await rig.pods("extended"))
+            await rig.delete_pool(big)
+
+    asyncio.run(story())
