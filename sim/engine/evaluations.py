@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf, isfinite
 
+from controller.policy.giving_way import LOWEST
 from controller.policy.queueing.slaq import add_loss
 from controller.policy.types import Grade, Proposal, Verb
 from sim.engine.peers import PeerBoard
@@ -161,7 +162,10 @@ class Evaluations:
             self._propose(job, found, now)
             return True
         demoted, before = found.verdict.grade is Grade.DEMOTED, (job.demoted, job.proposal)
-        job.demoted, job.proposal = demoted, None
+        if demoted != job.demoted:
+            usual = self._workload.priority[job.sequence] if self._workload.priority else 0
+            job.demoted, job.priority = demoted, LOWEST if demoted else usual
+        job.proposal = None
         if stop:
             self._propose(job, found, now)
         return (job.demoted, job.proposal) != before
