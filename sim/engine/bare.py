@@ -59,13 +59,12 @@ def run_bare(
     while True:
         news = False
         if heap and heap[0][0] <= coming:
-            now = heap[0][0]
-            while heap and heap[0][0] == now:
-                _, row, number, job = heappop(heap)
+            now, row, number, job = heappop(heap)
+            while True:
                 if number != live[row]:
-                    continue
-                events += 1
-                if row == _ALARM:
+                    pass  # void
+                elif row == _ALARM:
+                    events += 1
                     armed = inf
                     if wake_at is None:
                         pass
@@ -75,9 +74,9 @@ def run_bare(
                         armed = wake_at
                         live[_ALARM] = ticket = ticket + 1
                         heappush(heap, (armed, _ALARM, ticket, None))
-                    continue
-                news = True
-                if row in to_be_told:
+                elif row in to_be_told:
+                    events += 1
+                    news = True
                     live[row] = ticket = ticket + 1
                     end_at = training.end_at(row)
                     heappush(heap, (end_at, row, ticket, job))
@@ -87,10 +86,15 @@ def run_bare(
                     evals.hear(job, evals.made(row), now, job.attained)
                     policy.updated(job, now)
                 else:
+                    events += 1
+                    news = True
                     gone(job, now)
                     give(job)
                     ended[row] = now
                     service[row] = job.attained + (now - counted[row]) * job.gpus
+                if not heap or heap[0][0] != now:
+                    break
+                _, row, number, job = heappop(heap)
         elif coming < inf:
             now = coming
         else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
+from math import inf
 from typing import Any
 
 from controller.policy.queueing.base import NOTHING, QueueDecision, QueueJob, Room
@@ -54,10 +55,15 @@ class BySize:
     few sizes. An entry is a rank that ends with the job's key, then the job's GPUs, then the job.
     """
 
-    __slots__ = ("sizes",)
+    __slots__ = ("sizes", "smallest")
 
     def __init__(self) -> None:
         self.sizes: dict[int, list[Entry]] = {}  # GPUs -> entries in rank order, never empty
+        self.smallest: float = inf  # GPUs of the smallest gang that waits
+
+    def clear(self) -> None:
+        self.sizes.clear()
+        self.smallest = inf
 
     def __iter__(self) -> Iterator[QueueJob]:
         """The jobs in rank order."""
@@ -65,18 +71,26 @@ class BySize:
 
     def put(self, entry: Entry) -> None:
         """Add a job that is not here."""
-        entries = self.sizes.get(entry[-2])
+        gpus = entry[-2]
+        entries = self.sizes.get(gpus)
         if entries is None:
-            self.sizes[entry[-2]] = [entry]
+            self.sizes[gpus] = [entry]
+            if gpus < self.smallest:
+                self.smallest = gpus
+        elif entries[-1] < entry:  # as most often
+            entries.append(entry)
         else:
             insort(entries, entry)
 
     def drop(self, entry: Entry) -> None:
         """Take out a job that is here, by its very entry."""
-        entries = self.sizes[entry[-2]]
-        del entries[bisect_left(entries, entry)]
+        gpus = entry[-2]
+        entries = self.sizes[gpus]
+        del entries[0 if entries[0] is entry else bisect_left(entries, entry)]
         if not entries:
-            del self.sizes[entry[-2]]
+            del self.sizes[gpus]
+            if gpus == self.smallest:
+                self.smallest = min(self.sizes, default=inf)
 
     def best(self, free: int, passed: dict[int, int]) -> Entry | None:
         """The best entry of at most ``free`` GPUs. ``passed``: GPUs -> how many of that size to pass over."""

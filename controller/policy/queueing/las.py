@@ -8,7 +8,7 @@ without anybody knowing who is short.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,7 +20,7 @@ from controller.policy.queueing.base import (
     QueueJob,
     Room,
     decided,
-    starts,
+    queue_key,
 )
 from controller.policy.queueing.greedy import Entry, run_best
 from controller.policy.queueing.las_queues import LEAVING, NOWHERE, RUNNING, WAITING, Band, Record, Rising
@@ -28,6 +28,10 @@ from controller.policy.types import JobKey
 
 REASON = "LessServedJobWaits"
 PLAIN, TIRESIAS = "Plain", "Tiresias"
+UNPLACED = 0  # in a mark: no place yet; places are numbered from 1
+
+Choice = tuple[Sequence[QueueJob], Sequence[tuple[QueueJob, str]]]  # who starts, who is preempted
+_NOBODY: Choice = ((), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +77,23 @@ class Las(PolicyBase):
         self._tiresias = params.variant == TIRESIAS
         self.clear()
 
+    @property
+    def preempts(self) -> bool:
+        return True
+
     def clear(self) -> None:
         self._records: dict[JobKey, Record] = {}
-        self._bands: dict[tuple[int, int], Band] = {}
-        self._ordered: list[Band] = []
+        self._bands: dict[int, list[Band]] = {}  # priority -> its queues
+        self._ordered: list[Band] = []  # all of them, the one served first first
         self._rising = Rising(self._tiresias)
-        self._nowhere = Band(0, -1)
+        self._nowhere = Band()
         self._demoted: list[Record] = []  # Tiresias: just demoted, not yet in their new order
         self._waiting = 0
+        self._held = 0  # GPUs of those who run
         self._coming = 0  # GPUs of leaving jobs
         self._count = 0  # numbers places in order
         self._instants = 0  # numbers instants
         self._looked = -math.inf
-        self._stuck = -1  # free GPUs with which nobody could start, and nothing has happened since
 
     # -- events
 
@@ -94,7 +102,6 @@ class Las(PolicyBase):
         known = record is not None
         if record is None:
             record = self._records[job.key] = Record(job, self._nowhere)
-            self._stuck = -1
         else:
             self._detach(record, job)
         if not self._tiresias:
@@ -102,16 +109,19 @@ class Las(PolicyBase):
             record.place = _by_time(job)
         elif not known and job.mark:
             record.place = self._recall(record, job)
+            if job.mark[-1] == UNPLACED:
+                self._count += 1
+                record.place = (-self._instants if job.mark[1] < 0 else 1, self._count, record.key)
         else:
             # Back from running, a job goes before all who wait; new or just demoted, to the end.
-            front = known and record.ran and not record.moving
+            front = record.ran and not record.moving
             self._count += 1
             record.place = (-self._instants if front else 1, self._count, record.key)
         record.moving = record.ran = False
         record.state = WAITING
         record.entry = (*record.place, record.gpus, job)
-        record.band = self._band(record)
-        record.band.waiting.put(record.entry)
+        record.band = band = self._bands_of(job.priority)[record.level]
+        band.waiting.put(record.entry)
         self._waiting += 1
 
     def admitted(self, job: QueueJob, now: float) -> None:
@@ -119,7 +129,6 @@ class Las(PolicyBase):
         known = record is not None
         if record is None:
             record = self._records[job.key] = Record(job, self._nowhere)
-            self._stuck = -1
         else:
             if record.moving:
                 self._settle()
@@ -140,9 +149,13 @@ class Las(PolicyBase):
         record.ran = True
         record.since = now
         record.service = job.attained
-        self._band(record).enter(record)
-        if record.level < len(self._limits) and record.gpus:
-            self._rising.add(record, self._limits[record.level])
+        gpus, level = record.gpus, record.level
+        record.band = band = self._bands_of(job.priority)[level]
+        band.running[record.key] = record
+        band.gpus += gpus
+        self._held += gpus
+        if level < len(self._limits) and gpus:
+            self._rising.add(record, self._limits[level])
 
     def leaving(self, job: QueueJob, now: float) -> None:
         record = self._records.get(job.key)
@@ -157,6 +170,13 @@ class Las(PolicyBase):
         if record is not None:
             self._detach(record, job)
 
+    def rebuild(self, jobs: Iterable[QueueJob], now: float = 0.0) -> None:
+        self.clear()
+        # Those whose place is known first: the others are numbered on from them.
+        order = sorted(jobs, key=lambda j: (not j.mark or j.mark[-1] == UNPLACED, *queue_key(j)))
+        for job in order:
+            self.updated(job, now)
+
     # -- decisions
 
     def decide(self, now: float, room: Room) -> QueueDecision:
@@ -166,19 +186,22 @@ class Las(PolicyBase):
         if first_look:
             self._looked = now
             self._instants += 1
+        rising = self._rising
         # Tiresias looks once at each instant: twice would be two queues down.
-        fallen: list[Entry] | None = [] if first_look or not self._tiresias else None
-        wake_at = self._rising.look(now, fallen)
-        if fallen:
-            for entry in sorted(fallen, key=_arrival):
-                self._demote(entry[-1], now)
-            wake_at = self._rising.look(now, None)
-        if not self._waiting:
-            return NOTHING if wake_at == math.inf else decided((), (), wake_at)
-        decision = self._choose(room)
-        if decision.admit:
-            wake_at = min(wake_at, self._first_demotion(decision.admit, now))
-        return decision if wake_at == math.inf else decided(decision.admit, decision.preempt, wake_at)
+        if rising.reaches and rising.reaches[0][0] <= now and (first_look or not self._tiresias):
+            for record in rising.there(now):
+                self._demote(record, now)
+        wake_at = rising.next(now)
+        admit, preempt = self._choose(room) if self._waiting else _NOBODY
+        for job in admit:
+            level = self._records[job.key].level
+            if level < len(self._limits) and job.gpus:
+                at = rising.first(self._limits[level], job, now)
+                if at < wake_at:
+                    wake_at = at
+        if wake_at < math.inf:
+            return decided(admit, preempt, wake_at)
+        return decided(admit, preempt) if admit or preempt else NOTHING
 
     def queue(self) -> list[QueueJob]:
         return [job for band in self._ordered for job in band.waiting]
@@ -188,66 +211,62 @@ class Las(PolicyBase):
         record = self._records.get(key)
         if record is None or not self._tiresias:
             return ()
+        if record.state == LEAVING:
+            # Its place is given when it is back in line: before all who wait, unless it was just demoted.
+            known = record.job.mark
+            if known and known[-1] == UNPLACED:
+                return known
+            return (record.level, 1 if record.moving else -1, UNPLACED)
         self._settle()
         return (record.level, *record.place[:-1])
 
-    def _choose(self, room: Room) -> QueueDecision:
+    def _choose(self, room: Room) -> Choice:
+        """Who starts and who is preempted, as `run_best` says; on slots without a look at all the others."""
         slots = room.slots
-        if slots is not None:
-            if slots <= self._stuck:
-                return NOTHING
-            decision = self._choose_on_slots(slots + self._coming, room)
-            if decision is NOTHING:
-                self._stuck = slots
-            return decision
-        states = self._records.values()
-        running = {r.key: r.job for r in states if r.state == RUNNING}
-        leaving = [r.job for r in states if r.state == LEAVING]
-        return run_best(self._order(), running, leaving, room, REASON)
-
-    def _choose_on_slots(self, free: int, room: Room) -> QueueDecision:
-        """`run_best` where only the number of GPUs counts, without a look at those who are not concerned.
-
-        ``free``: GPUs that nobody uses or that leaving jobs will free.
-        """
-        behind = 0  # GPUs of those who run behind the queue that is looked at
+        if slots is None:
+            states = self._records.values()
+            running = {r.key: r.job for r in states if r.state == RUNNING}
+            leaving = [r.job for r in states if r.state == LEAVING]
+            admit, preempt, _, _ = run_best(self._order(), running, leaving, room, REASON)
+            return admit, preempt
+        free = slots + self._coming  # that nobody uses, or that leaving jobs will free
+        # A job can have the free GPUs and those of all who run behind its queue. Most of the time nobody who
+        # waits asks for so few.
+        within = free + self._held
+        starting: list[QueueJob] = []
         for band in self._ordered:
-            behind += band.gpus
-        admit: list[QueueJob] = []
-        for number, band in enumerate(self._ordered):
-            behind -= band.gpus
-            sizes = band.waiting.sizes
-            if not sizes:
-                continue
-            within = free + behind
+            within -= band.gpus
+            waiting, here = band.waiting, within
             if band.demoted:
-                within += sum([record.gpus for record in band.demoted])
-            if within <= 0 and 0 not in sizes:
+                here += sum([record.gpus for record in band.demoted])
+            if waiting.smallest > here:
                 continue
             passed: dict[int, int] = {}
-            while (best := band.waiting.best(within, passed)) is not None:
+            while (best := waiting.best(here, passed)) is not None:
                 gpus = best[-2]
                 if gpus > free:
-                    return self._displace(number, within, passed, admit, room)
+                    return self._displace(band, here, passed, starting, room)
                 # It fits beside all who run: nobody is displaced.
                 free -= gpus
                 within -= gpus
+                here -= gpus
                 passed[gpus] = passed.get(gpus, 0) + 1
                 if room.take(best[-1]):  # not, while the GPUs it is to get are still somebody else's
-                    admit.append(best[-1])
-        return starts(admit) if admit else NOTHING
+                    starting.append(best[-1])
+                if waiting.smallest > here:
+                    break
+        return (starting, ()) if starting else _NOBODY
 
     def _displace(
-        self, number: int, free: int, passed: dict[int, int], admit: list[QueueJob], room: Room
-    ) -> QueueDecision:
-        """The walk in full, from those who wait in queue ``number`` on, where somebody displaces others."""
+        self, first: Band, free: int, passed: dict[int, int], admit: list[QueueJob], room: Room
+    ) -> Choice:
+        """The walk in full, from those who wait in queue ``first`` on: there somebody displaces others."""
         preempt: list[tuple[QueueJob, str]] = []
-        first = self._ordered[number]
-        for band in self._ordered[number:]:
+        for band in self._ordered[self._ordered.index(first) :]:
             if band is not first:
                 passed = {}
-                for entry in band.running:
-                    free = _keep(entry[-1], free, preempt)
+                for record in band.in_order():
+                    free = _keep(record, free, preempt)
             while (best := band.waiting.best(free, passed)) is not None:
                 gpus = best[-2]
                 free -= gpus
@@ -256,11 +275,11 @@ class Las(PolicyBase):
                     admit.append(best[-1])
             for record in band.demoted:
                 free = _keep(record, free, preempt)
-        return decided(admit, preempt)
+        return admit, preempt
 
     def _order(self) -> Iterator[QueueJob]:
         for band in self._ordered:
-            yield from (entry[-1].job for entry in band.running)
+            yield from (record.job for record in band.in_order())
             yield from band.waiting
             yield from (record.job for record in band.demoted)
 
@@ -268,12 +287,10 @@ class Las(PolicyBase):
 
     def _demote(self, record: Record, now: float) -> None:
         """Down by one queue (Tiresias), or to the one that fits."""
-        self._stuck = -1
-        self._rising.drop(record)
         record.band.leave(record)
         service = record.service + (now - record.since) * record.gpus
         record.level = record.level + 1 if self._tiresias else max(record.level + 1, self._level(service))
-        band = self._band(record)
+        band = self._bands_of(record.job.priority)[record.level]
         if self._tiresias:
             record.moving = True
             record.band = band
@@ -297,45 +314,31 @@ class Las(PolicyBase):
                 band.enter(record)
         self._demoted.clear()
 
-    def _first_demotion(self, starting: Sequence[QueueJob], now: float) -> float:
-        """When the first of those who start now will reach the threshold of its queue, or inf."""
-        next_ = math.inf
-        for job in starting:
-            level = self._records[job.key].level
-            if level < len(self._limits) and job.gpus:
-                at = self._rising.first(self._limits[level], job, now)
-                if at < next_:
-                    next_ = at
-        return next_
-
     # -- places
 
     def _detach(self, record: Record, job: QueueJob) -> None:
         """Take a job out of whatever it is in; ``job`` is its new view."""
-        self._stuck = -1
-        state = record.state
+        state, band = record.state, record.band
         if state == WAITING:
-            record.band.waiting.drop(record.entry)
+            band.waiting.drop(record.entry)
             self._waiting -= 1
         elif state == RUNNING:
-            self._rising.drop(record)
-            record.band.leave(record)
+            record.rises = 0
+            self._held -= record.gpus
+            band.leave(record)
         elif state == LEAVING:
             self._coming -= record.gpus
         record.state = NOWHERE
         record.job = job
         record.gpus = job.gpus
 
-    def _band(self, record: Record) -> Band:
-        """The queue of a record's level and its job's priority."""
-        band, priority = record.band, record.job.priority
-        if band.level == record.level and band.priority == priority:
-            return band
-        known = self._bands.get((-priority, record.level))
-        if known is None:
-            known = self._bands[-priority, record.level] = Band(priority, record.level)
-            self._ordered = [self._bands[k] for k in sorted(self._bands)]
-        return known
+    def _bands_of(self, priority: int) -> list[Band]:
+        """The queues of a priority."""
+        bands = self._bands.get(priority)
+        if bands is None:
+            bands = self._bands[priority] = [Band() for _ in range(len(self._limits) + 1)]
+            self._ordered = [band for rank in sorted(self._bands, reverse=True) for band in self._bands[rank]]
+        return bands
 
     def _level(self, service: float) -> int:
         """The queue of a job that has had so many GPU-seconds, up to the rounding of times."""
@@ -355,10 +358,6 @@ def _by_time(job: QueueJob) -> Entry:
     """Plain: in a queue, who runs or waits the longest is first."""
     since = job.submitted if job.since is None else job.since
     return (since, job.submitted, job.sequence, job.key)
-
-
-def _arrival(entry: Entry) -> Entry:
-    return entry[2:5]
 
 
 def _keep(record: Record, free: int, preempt: list[tuple[QueueJob, str]]) -> int:

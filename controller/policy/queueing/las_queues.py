@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, insort
+from heapq import heappop, heappush, heapreplace
+from operator import attrgetter
 
 from controller.policy.queueing.base import QueueJob
 from controller.policy.queueing.greedy import BySize, Entry
+from controller.policy.types import JobKey
 
 NOWHERE, WAITING, RUNNING, LEAVING = range(4)
 
@@ -25,6 +27,7 @@ class Record:
         "job",
         "key",
         "level",
+        "looks",
         "moving",
         "place",
         "ran",
@@ -34,6 +37,11 @@ class Record:
         "state",
     )
 
+    entry: Entry  # its place among those who wait, while it does
+    since: float
+    service: float
+    looks: float  # Tiresias: when it would be looked for if it had one GPU
+
     def __init__(self, job: QueueJob, band: Band) -> None:
         self.job = job
         self.key = job.key
@@ -42,31 +50,25 @@ class Record:
         self.level = 0
         self.band = band
         self.place: Entry = ()
-        self.entry: Entry = ()
-        self.rises: Entry | None = None  # its entry in `Rising`
+        self.rises = 0  # number of its entry in `Rising`; 0: it has none
         self.ran = False
         self.moving = False
-        self.since: float = 0.0
-        self.service: float = 0.0
 
 
 class Band:
     """One queue of one priority. ``gpus``: of those who run, the just demoted among them."""
 
-    __slots__ = ("demoted", "gpus", "level", "priority", "running", "waiting")
+    __slots__ = ("demoted", "gpus", "running", "waiting")
 
-    def __init__(self, priority: int, level: int) -> None:
-        self.priority = priority
-        self.level = level
-        self.running: list[Entry] = []  # (place, record)
+    def __init__(self) -> None:
+        self.running: dict[JobKey, Record] = {}
         self.demoted: list[Record] = []
         self.waiting = BySize()
         self.gpus = 0
 
     def enter(self, record: Record) -> None:
         record.band = self
-        record.entry = (*record.place, record)
-        insort(self.running, record.entry)
+        self.running[record.key] = record
         self.gpus += record.gpus
 
     def leave(self, record: Record) -> None:
@@ -74,69 +76,80 @@ class Band:
         if record.moving:
             self.demoted.remove(record)
         else:
-            del self.running[bisect_left(self.running, record.entry)]
+            del self.running[record.key]
         self.gpus -= record.gpus
+
+    def in_order(self) -> list[Record]:
+        """Those who run, by place. They came nearly in that order, so that this is quick."""
+        return sorted(self.running.values(), key=_place)
 
 
 class Rising:
-    """Running jobs that have a threshold before them.
+    """Running jobs that have a threshold before them: who reaches it first, and when to look.
 
-    Grouped by queue and GPUs: within a group all gain service at the same rate and have the same threshold,
-    so who reaches it first does not change, and only the first of each group is ever looked at.
+    Who has left is not looked for: its entries are void, and dropped when they come to the head.
     """
 
-    __slots__ = ("_groups", "_late")
+    __slots__ = ("_bounds", "_count", "_late", "reaches")
 
     def __init__(self, late: bool) -> None:
         """``late``: look for the next one as Tiresias does, (threshold - seconds run) / GPUs from now."""
         self._late = late
-        # (level, GPUs) -> (when it reaches the threshold, Tiresias's number for it, arrival, record)
-        self._groups: dict[tuple[int, int], list[Entry]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._groups)
-
-    def clear(self) -> None:
-        self._groups.clear()
+        self._count = 0
+        self.reaches: list[tuple[float, int, Record]] = []  # heap of (when, number, record)
+        # When to look for a job only moves back as time passes: when it was last worked out, it is no sooner
+        # now. So only the heads of a heap of (no sooner than, number, record) are ever worked out again.
+        self._bounds: list[tuple[float, int, Record]] = []
 
     def add(self, record: Record, limit: float) -> None:
-        gpus = record.gpus
-        reaches = record.since + (limit - record.service) / gpus
-        looks = record.since + limit - record.service / gpus
-        job = record.job
-        record.rises = (reaches, looks, job.submitted, job.sequence, record.key, record)
-        group = self._groups.get((record.level, gpus))
-        if group is None:
-            self._groups[record.level, gpus] = [record.rises]
-        else:
-            insort(group, record.rises)
+        self._count = record.rises = number = self._count + 1
+        gpus, since = record.gpus, record.since
+        heappush(self.reaches, (since + (limit - record.service) / gpus, number, record))
+        if self._late:
+            record.looks = looks = since + limit - record.service / gpus
+            heappush(self._bounds, (since - (since - looks) // gpus, number, record))
 
-    def drop(self, record: Record) -> None:
-        if record.rises is not None:
-            group = self._groups[record.level, record.gpus]
-            del group[bisect_left(group, record.rises)]
-            if not group:
-                del self._groups[record.level, record.gpus]
-            record.rises = None
+    def there(self, now: float) -> list[Record]:
+        """Take out those who have reached their threshold, in the order of their arrival."""
+        fallen = []
+        while self.reaches and self.reaches[0][0] <= now:
+            _, number, record = heappop(self.reaches)
+            if record.rises == number:
+                record.rises = 0
+                fallen.append(record)
+        return sorted(fallen, key=_arrival) if len(fallen) > 1 else fallen
 
-    def look(self, now: float, fallen: list[Entry] | None) -> float:
-        """When to look again; inf: nobody rises. Entries of those who are there go to ``fallen``."""
-        next_ = math.inf
-        for (_, gpus), group in self._groups.items():
-            head = group[0]
-            if head[0] <= now and fallen is not None:
-                there = bisect_left(group, (now, math.inf))
-                fallen += group[:there]
-                if there == len(group):
-                    continue
-                head = group[there]
-            at = now - (now - head[1]) // gpus if self._late else head[0]
-            if at < next_:
-                next_ = at
-        return next_
+    def next(self, now: float) -> float:
+        """When to look again; inf: nobody rises."""
+        if not self._late:
+            while self.reaches:
+                at, number, record = self.reaches[0]
+                if record.rises == number:
+                    return at
+                heappop(self.reaches)
+            return math.inf
+        bounds = self._bounds
+        while bounds:
+            bound, number, record = bounds[0]
+            if record.rises != number:
+                heappop(bounds)
+                continue
+            at = now - (now - record.looks) // record.gpus
+            if at <= bound:
+                return at
+            heapreplace(bounds, (at, number, record))
+        return math.inf
 
     def first(self, limit: float, job: QueueJob, now: float) -> float:
         """When to look for a job that starts now."""
         if self._late:
             return now - (job.attained / job.gpus - limit) // job.gpus
         return now + (limit - job.attained) / job.gpus
+
+
+_place = attrgetter("place")
+
+
+def _arrival(record: Record) -> Entry:
+    job = record.job
+    return (job.submitted, job.sequence, record.key)

@@ -50,8 +50,12 @@ class Srtf(PolicyBase):
         self._leaving: dict[JobKey, QueueJob] = {}
         self._coming = 0  # GPUs of leaving jobs
 
+    @property
+    def preempts(self) -> bool:
+        return True
+
     def clear(self) -> None:
-        self._waiting.sizes.clear()
+        self._waiting.clear()
         self._running.clear()
         self._waiting_entry.clear()
         self._running_entry.clear()
