@@ -421,7 +421,9 @@ def _begin_anew(draft: Draft, use: RuleInUse, scrape: ScrapeView) -> None:
 
 def _preempt(draft: Draft, use: RuleInUse | None) -> Plan:
     """On its way back into the queue; until it is suspended it trains, and may have a new best."""
-    if use is not None and draft.record.admission is not None and draft.desired.mode is not Mode.OFF:
+    going = draft.record.preempting
+    trains = going is not None and going.lost is None and draft.record.admission is not None
+    if use is not None and trains and draft.desired.mode is not Mode.OFF:
         _take_scrape(draft, use)
         if draft.desired.mode is Mode.ENFORCE:
             safekeeping.secure_best(draft)

@@ -84,13 +84,16 @@ class NodeTrial:
     def __init__(self, room: NodeRoom) -> None:
         self._room = room
         self._idle = dict(room.free)  # free now, and not taken in this trial
-        self._open = dict(room.free)  # idle, and GPUs in use that were given
+        self._coming = dict(room.free)  # idle, and GPUs of those who leave anyway
+        self._open = dict(room.free)  # coming, and GPUs of runs that could be preempted
         self._starts: list[tuple[QueueJob, tuple[str, ...]]] = []
 
     def give(self, job: QueueJob) -> None:
         for node, gpus in held(job):
             if node in self._open:
                 self._open[node] += gpus
+                if job.state is not JobState.ADMITTED or job.proposal is not None:
+                    self._coming[node] += gpus
 
     def keep(self, job: QueueJob) -> bool:
         wanted: dict[str, int] = {}
@@ -109,6 +112,11 @@ class NodeTrial:
             self._starts.append((job, nodes))
             for node in nodes:
                 self._idle[node] -= job.gpus_per_replica
+                self._coming[node] -= job.gpus_per_replica
+        elif (nodes := fit(self._coming, job.replicas, job.gpus_per_replica)) is not None:
+            # Nobody need be preempted for it.
+            for node in nodes:
+                self._coming[node] -= job.gpus_per_replica
         else:
             nodes = fit(self._open, job.replicas, job.gpus_per_replica)
             if nodes is None:
@@ -124,7 +132,8 @@ class NodeTrial:
 
     def _use(self, node: str, gpus: int) -> None:
         self._open[node] -= gpus
-        self._idle[node] = min(self._idle[node], self._open[node])
+        self._coming[node] = min(self._coming[node], self._open[node])
+        self._idle[node] = min(self._idle[node], self._coming[node])
 
 
 class AnyRoom:

@@ -139,7 +139,7 @@ def _work(draft: Draft) -> _Work | None:
     admission = record.admission
     if admission is None or admission.running_since is None:
         return None
-    if scrape is None or scrape.outcome is not ScrapeOutcome.OK:
+    if scrape is None or scrape.outcome is not ScrapeOutcome.OK or draft.desired.mode is Mode.OFF:
         return None
     checkpoint, resumed = _safe(scrape), scrape.resumed_step
     if scrape.step is None or checkpoint is None:
