@@ -4,37 +4,22 @@ import contextlib
 import logging
 import secrets
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fake_kubelet import FakeKubelet
 from kubernetes import client
-from operator_rig import Rig
+from operator_rig import Rig, install
 
 from controller.operator import log
 from deploy.local.plane import Plane
 
-OPERATOR = "system:serviceaccount:evalstop-system:evalstop-operator"
-
 
 @pytest.fixture(scope="session")
-def installed(plane: Plane, kubectl_session: Callable[..., str]) -> Path:
-    """CRDs and RBAC are applied. Returns the kubeconfig of the operator's own identity, so that every test
-    proves its rights, too."""
-    root = Path(__file__).resolve().parents[2]
-    kubectl_session("apply", "-f", str(root / "crds"))
-    for name in ("namespace.yaml", "rbac.yaml", "priorityclass.yaml"):
-        kubectl_session("apply", "-f", str(root / "deploy" / "manifests" / name))
-    kubectl_session(
-        "wait", "--for=condition=Established", "crd", "rlhfjobs.evalstop.dev", "gpupools.evalstop.dev"
-    )
-    return plane.kubeconfig_for(OPERATOR, ["system:serviceaccounts", "system:authenticated"])
-
-
-@pytest.fixture(scope="session")
-def kubectl_session(plane: Plane) -> Callable[..., str]:
-    return plane.kubectl
+def installed(plane: Plane) -> Path:
+    """CRDs and RBAC are applied: the operator's kubeconfig."""
+    return install(plane)
 
 
 @pytest.fixture

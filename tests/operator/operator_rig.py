@@ -21,9 +21,11 @@ from controller.operator.engine import Engine
 from controller.operator.settings import Settings
 from controller.policy.jobs import JobRecord, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint
+from deploy.local.plane import Plane
 
 Object = dict[str, Any]
 
+OPERATOR = "system:serviceaccount:evalstop-system:evalstop-operator"
 SETTINGS = Settings(host="127.0.0.1", port=0, foreign_seconds=1.0, drain_seconds=2.0, instance="test")
 
 
@@ -35,6 +37,19 @@ def failure(status: int, reason: str) -> Response:
     """An answer as the API server gives it when it refuses."""
     body = {"kind": "Status", "reason": reason, "message": f"made to fail: {reason}", "code": status}
     return status, json.dumps(body).encode(), {}
+
+
+def install(plane: Plane) -> Path:
+    """Apply CRDs and what the operator needs. Returns the kubeconfig of the operator's own identity, so that
+    every test proves its rights, too."""
+    root = Path(__file__).resolve().parents[2]
+    plane.kubectl("apply", "-f", str(root / "crds"))
+    for name in ("namespace.yaml", "rbac.yaml", "priorityclass.yaml"):
+        plane.kubectl("apply", "-f", str(root / "deploy" / "manifests" / name))
+    plane.kubectl(
+        "wait", "--for=condition=Established", "crd", "rlhfjobs.evalstop.dev", "gpupools.evalstop.dev"
+    )
+    return plane.kubeconfig_for(OPERATOR, ["system:serviceaccounts", "system:authenticated"])
 
 
 class Crash(BaseException):
