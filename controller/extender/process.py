@@ -78,9 +78,9 @@ class Extender:
             for resource in WATCHED
         ]
         self._beat = time.monotonic()
-        self.verbs = _server(verbs_app(self.service, self.metrics), settings.host, settings.port, settings)
+        self.verbs = server(verbs_app(self.service, self.metrics), settings.host, settings.port, settings)
         status = status_app(self.metrics, self.unready, self.stalled)
-        self.status = _server(status, settings.status_host, settings.status_port)
+        self.status = server(status, settings.status_host, settings.status_port)
         self._measure(clock)
 
     @property
@@ -180,7 +180,7 @@ class Extender:
             return []
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """A uvicorn server that leaves signals to the process."""
 
     @contextlib.contextmanager
@@ -196,7 +196,7 @@ class _Server(uvicorn.Server):
         return int(listener.getsockname()[1])
 
 
-def _server(app: FastAPI, host: str, port: int, tls: Settings | None = None) -> _Server:
+def server(app: FastAPI, host: str, port: int, tls: Settings | None = None) -> Server:
     secured: dict[str, Any] = {}
     if tls is not None:
         secured = {
@@ -218,7 +218,7 @@ def _server(app: FastAPI, host: str, port: int, tls: Settings | None = None) -> 
         **secured,
     )
     config.load()
-    return _Server(config)
+    return Server(config)
 
 
 def _spawn(*coroutines: Coroutine[Any, Any, Any]) -> list[asyncio.Task[Any]]:

@@ -68,6 +68,9 @@ class _Kept(NamedTuple):
     until: float
 
 
+_NOTHING = _Kept(0, "", float("-inf"), float("inf"))
+
+
 class Ledger:
     """Nodes, admissions, promises and bound pods, and what follows for a pod that looks for a node.
 
@@ -102,6 +105,7 @@ class Ledger:
     def drop_node(self, name: str) -> None:
         self._gpus.pop(name, None)
         self._racks.pop(name, None)
+        self._known.pop(name, None)
 
     def put_job(self, key: JobKey, gpus_per_member: int, gang: Gang | None) -> None:
         """A job; ``gang`` is its admission, None while it has none."""
@@ -222,14 +226,29 @@ class Ledger:
 
     def kept(self, node: str, now: float) -> tuple[int, str]:
         """GPUs of a node that are kept at ``now`` (s), and for whom until when, in a sentence."""
-        if node not in self._keeps and node not in self._promised:
-            return 0, ""
         known = self._known.get(node)
         if known is None or not known.since <= now < known.until:
-            known = self._known[node] = self._work_out(node, now)
+            known = self._work_out(node, now)
+            if node in self._gpus:  # names that only a request knows are not collected
+                self._known[node] = known
         return known.gpus, known.text
 
+    def whose(self, nodes: Iterable[str], now: float) -> list[str]:
+        """The sentence of `kept` for each of many nodes, empty where nothing is kept."""
+        known, found = self._known, []
+        for node in nodes:
+            entry = known.get(node)
+            if entry is not None:
+                _, text, since, until = entry
+                if since <= now < until:
+                    found.append(text)
+                    continue
+            found.append(self.kept(node, now)[1])
+        return found
+
     def _work_out(self, node: str, now: float) -> _Kept:
+        if node not in self._keeps and node not in self._promised:
+            return _NOTHING
         total, texts, ends = 0, [], []
         lasting: dict[JobKey, int] = {}
         for key, keep in self._keeps.get(node, {}).items():

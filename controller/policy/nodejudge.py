@@ -5,7 +5,7 @@ Whether a pod fits is kube-scheduler's to say, which alone knows the pods it has
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -99,20 +99,18 @@ def _judge_member(ledger: Ledger, asker: Asker, gang: Gang, nodes: Sequence[str]
     plain = f"{SIGNATURE}{member} of {gang.key} (admission {gang.admission}) is planned on {places}"
     passed: list[str] = []
     refused: dict[str, str] = {}
-    for node in nodes:
+    for node, whose in zip(nodes, ledger.whose(nodes, now), strict=True):
         if node in allowed:
             passed.append(node)
         else:
-            whose = ledger.kept(node, now)[1]
             refused[node] = SIGNATURE + whose if whose else plain
     return Judgement(passed, refused, Refusal.NOT_PLANNED if refused else None)
 
 
-def _judge_other(ledger: Ledger, asker: Asker, nodes: Iterable[str], now: float) -> Judgement:
+def _judge_other(ledger: Ledger, asker: Asker, nodes: Sequence[str], now: float) -> Judgement:
     passed: list[str] = []
     refused: dict[str, str] = {}
-    for node in nodes:
-        whose = ledger.kept(node, now)[1]
+    for node, whose in zip(nodes, ledger.whose(nodes, now), strict=True):
         if whose:
             refused[node] = SIGNATURE + whose
         elif (left := ledger.left_by_gangs(node)) is not None and asker.gpus > left:

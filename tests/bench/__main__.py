@@ -9,7 +9,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.bench import bench_gangs, bench_handback, bench_scale, bench_scrape, bench_sim_speed
+from tests.bench import (
+    bench_extender,
+    bench_gangs,
+    bench_handback,
+    bench_scale,
+    bench_scrape,
+    bench_sim_speed,
+)
 from tests.bench.rows import Row, show, write
 
 BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Iterator[Row]]] = {
@@ -18,6 +25,7 @@ BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Iterator[Row]]] = {
     "handback": bench_handback.run,
     "scale": bench_scale.run,
     "gangs": bench_gangs.run,
+    "extender": bench_extender.run,
 }
 
 

@@ -1,0 +1,249 @@
+"""What the extender costs kube-scheduler: milliseconds per request, and pods per second.
+
+Requests: sequential, over one keep-alive connection with mutual TLS, every node kept for some gang, so that
+all but one is refused by a sentence. Baseline: an echo of the same request on the same HTTPS stack, asked in
+turn with it, so that both see the same machine.
+
+Pods per second: identical pods that wait before their scheduler starts, on nodes without kubelets. Baseline:
+an extender that lets everything pass. And none at all, which is what the default scheduler has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import ssl
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controller.extender import scheduler_config
+from controller.extender.views import COMPLETION_INDEX
+from deploy.local.agent.images import REPOSITORY
+from deploy.local.client import Unreachable
+from deploy.local.components import Options
+from deploy.local.errors import PlaneError
+from deploy.local.plane import Plane
+from deploy.local.scheduler import Certificates, Scheduler
+from tests.bench.extender_server import HOST, job, node
+from tests.bench.rows import Row
+
+REQUESTS = 2_000
+SIZES = (100, 1_000, 5_000)
+NODES, PODS, QPS, ROUNDS = 500, 1_500, 5_000.0, 3
+_PATIENCE_S = 600.0
+
+
+def run(say: Callable[[str], None]) -> Iterator[Row]:
+    with tempfile.TemporaryDirectory(prefix="evalstop-bench-", dir="/var/tmp") as folder:
+        for size in SIZES:
+            say(f"{REQUESTS} requests with {size} node names")
+            with _servers(Path(folder) / f"pki-{size}", size) as served:
+                yield from _latency(served, size)
+        yield from _throughput(Path(folder), say)
+
+
+# -- requests ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Served:
+    """Ports of the servers in `tests.bench.extender_server`, and how to be let in."""
+
+    certificates: Certificates
+    ports: dict[str, int]
+
+    def connect(self, name: str) -> http.client.HTTPSConnection:
+        context = ssl.create_default_context(cafile=str(self.certificates.ca))
+        context.load_cert_chain(self.certificates.client.certificate, self.certificates.client.key)
+        return http.client.HTTPSConnection(HOST, self.ports[name], timeout=30, context=context)
+
+
+@contextlib.contextmanager
+def _servers(folder: Path, nodes: int) -> Iterator[Served]:
+    certificates = Certificates(folder)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.bench.extender_server", str(folder), str(nodes)],
+        cwd=REPOSITORY,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        # The child writes certificates of its own into the same folder, by the same authority.
+        ports: dict[str, int] = json.loads(process.stdout.readline())
+        yield Served(certificates, ports)
+    finally:
+        process.stdin.close()
+        process.wait(30)
+
+
+def _latency(served: Served, size: int) -> Iterator[Row]:
+    body = json.dumps({"Pod": _member(), "Nodes": None, "NodeNames": [node(i) for i in range(size)]}).encode()
+    taken: dict[str, list[float]] = {"extender": [], "echo": []}
+    lines = {name: served.connect(name) for name in taken}
+    for turn in range(REQUESTS + 50):
+        for name, line in lines.items():
+            began = time.perf_counter()
+            line.request("POST", "/filter", body, {"Content-Type": "application/json"})
+            answer = line.getresponse()
+            data = answer.read()
+            spent = time.perf_counter() - began
+            if answer.status != 200 or (name == "extender" and not turn and not _right(data, size)):
+                raise PlaneError(f"{name}: {answer.status} {data[:200]!r}")
+            if turn >= 50:  # connections and caches are warm
+                taken[name].append(spent * 1000)
+    for part, quantile in (("p50", 0.50), ("p99", 0.99)):
+        ours, echo = (_quantile(taken[name], quantile) for name in ("extender", "echo"))
+        yield Row(f"extender: filter, {size} node names, {part}", ours, "ms", echo)
+
+
+def _member() -> dict[str, Any]:
+    """A member of the first gang, of the size that a pod of a trainer has on the wire."""
+    container = {
+        "name": "trainer",
+        "image": "trainer",
+        "env": [{"name": f"VARIABLE_{i}", "value": "x" * 60} for i in range(30)],
+        "resources": {"limits": {"nvidia.com/gpu": "8"}, "requests": {"nvidia.com/gpu": "8"}},
+    }
+    namespace, name = job(0).split("/")
+    labels = {"evalstop.dev/job": name, COMPLETION_INDEX: "0"}
+    annotations = {"evalstop.dev/admission": "1"}
+    metadata = {
+        "name": "m-0",
+        "namespace": namespace,
+        "uid": "u",
+        "labels": labels,
+        "annotations": annotations,
+    }
+    return {"metadata": metadata, "spec": {"containers": [container]}}
+
+
+def _right(data: bytes, size: int) -> bool:
+    answer = json.loads(data)
+    return answer["NodeNames"] == [node(0)] and len(answer["FailedAndUnresolvableNodes"]) == size - 1
+
+
+def _quantile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+# -- pods per second ---------------------------------------------------------------------------------
+
+
+def _throughput(folder: Path, say: Callable[[str], None]) -> Iterator[Row]:
+    options = Options(node_grace_s=24 * 3600, flags={"kube-apiserver": ["--max-requests-inflight=2000"]})
+    rates: dict[str, list[float]] = {"none": [], "idle": [], "extender": []}
+    with Plane(folder / "plane", options) as plane, _servers(folder / "pki", 0) as served:
+        _make_nodes(plane)
+        for turn in range(ROUNDS):
+            for name in rates:
+                rates[name].append(_rate(plane, served, name, turn))
+                say(f"{name}: {rates[name][-1]:.0f} pods/s")
+    found = {name: statistics.median(values) for name, values in rates.items()}
+    what = f"{PODS} identical pods on {NODES} nodes"
+    yield Row(
+        f"scheduler: {what}, our extender (baseline: one that lets all pass)",
+        found["extender"],
+        "pods/s",
+        found["idle"],
+    )
+    yield Row(
+        f"scheduler: {what}, our extender (baseline: no extender)", found["extender"], "pods/s", found["none"]
+    )
+
+
+def _rate(plane: Plane, served: Served, name: str, turn: int) -> float:
+    """Pods per second, from a tenth of the pods to nearly all of them."""
+    scheduler_name = f"bench-{name}-{turn}"
+    namespace = scheduler_name
+    plane.kubectl("create", "namespace", namespace)
+    account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
+    _until(lambda: plane.client().succeeds(account), "the namespace's service account")
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "spec": {
+            "schedulerName": scheduler_name,
+            "automountServiceAccountToken": False,
+            "containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
+        },
+    }
+    items = [{**pod, "metadata": {"name": f"p-{i}", "namespace": namespace}} for i in range(PODS)]
+    _create(plane, items)
+    url = f"https://{HOST}:{served.ports.get(name, 0)}"
+    config = scheduler_config.configuration(
+        served.certificates.options(url, scheduler_name=scheduler_name, qps=QPS, timeout=30.0)
+    )
+    if name == "none":
+        del config["extenders"]
+    scheduler = Scheduler(plane, config, process=scheduler_name).start()
+    try:
+        return _measure(scheduler)
+    finally:
+        scheduler.stop()
+        plane.kubectl(
+            "delete", "pods", "--all", "-n", namespace, "--force", "--grace-period=0", timeout_s=_PATIENCE_S
+        )
+
+
+def _measure(scheduler: Scheduler) -> float:
+    first, last = PODS // 10, PODS - PODS // 50
+    began: tuple[float, int] | None = None
+    deadline = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline:
+        placed, now = _placed(scheduler), time.monotonic()
+        if began is None and placed >= first:
+            began = now, placed
+        if began is not None and placed >= last:
+            return (placed - began[1]) / (now - began[0])
+        time.sleep(0.1)
+    raise PlaneError(f"{_placed(scheduler)} of {PODS} pods after {_PATIENCE_S:g} s")
+
+
+def _placed(scheduler: Scheduler) -> int:
+    """Pods that were bound."""
+    with contextlib.suppress(Unreachable):
+        for line in str(scheduler.client.get("/metrics", timeout_s=30.0)).splitlines():
+            if line.startswith("scheduler_schedule_attempts_total{") and 'result="scheduled"' in line:
+                return int(float(line.rpartition(" ")[2]))
+    return 0
+
+
+def _make_nodes(plane: Plane) -> None:
+    room = {"cpu": "640", "memory": "640Gi", "pods": "1000", "nvidia.com/gpu": "64"}
+    ready = {"type": "Ready", "status": "True", "reason": "Bench"}
+    status = {"capacity": room, "allocatable": room, "conditions": [ready]}
+    _create(
+        plane, [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": node(i)}} for i in range(NODES)]
+    )
+    client = plane.client()
+    for index in range(NODES):
+        client.patch(f"/api/v1/nodes/{node(index)}/status", {"status": status})
+    _until(
+        lambda: not any(n["spec"].get("taints") for n in client.get("/api/v1/nodes")["items"]),
+        "the nodes to lose their taints",
+    )
+
+
+def _create(plane: Plane, items: list[dict[str, Any]]) -> None:
+    for start in range(0, len(items), 500):
+        batch = {"apiVersion": "v1", "kind": "List", "items": items[start : start + 500]}
+        plane.kubectl("create", "-f", "-", stdin=json.dumps(batch), timeout_s=_PATIENCE_S)
+
+
+def _until(done: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while not done():
+        if time.monotonic() > deadline:
+            raise PlaneError(f"waited {_PATIENCE_S:g} s for {what}")
+        time.sleep(0.1)

@@ -1,0 +1,109 @@
+"""`python -m tests.bench.extender_server FOLDER NODES`: the extender beside two that do less, for benchmarks.
+
+Three servers on the product's own HTTPS stack: the extender on a full ledger, one that lets every node pass
+without looking, and an echo. Prints their ports as JSON; ends when its standard input is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import sys
+from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from pydantic_core import from_json, to_json
+
+from controller.extender.metrics import Metrics
+from controller.extender.parked import Parking
+from controller.extender.process import server
+from controller.extender.service import Service
+from controller.extender.settings import Settings
+from controller.extender.web import verbs_app
+from controller.policy.nodeclaims import Gang, Ledger
+from deploy.local.scheduler import Certificates
+
+HOST = "127.0.0.1"
+MEMBERS = 5
+Message = MutableMapping[str, Any]
+
+
+def node(index: int) -> str:
+    return f"gpu-node-{index:05d}"
+
+
+def job(index: int) -> str:
+    return f"bench/gang-{index:04d}"
+
+
+def filled(nodes: int) -> Ledger:
+    """Every node of eight GPUs is kept for some gang of five: each refusal has a name to tell."""
+    ledger = Ledger()
+    for index in range(nodes):
+        ledger.put_node(node(index), 8, f"rack-{index // 32}")
+    for number in range(nodes // MEMBERS):
+        planned = tuple(node(number * MEMBERS + member) for member in range(MEMBERS))
+        ledger.put_job(job(number), 8, Gang(job(number), 1, planned, 8, 4e9))
+    return ledger
+
+
+def idle_app() -> FastAPI:
+    """An extender with nothing to say: every node passes, all score the same."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+
+    async def filter_(request: Request) -> Response:
+        names = from_json(await request.body())["NodeNames"]
+        return Response(to_json({"NodeNames": names, "Error": ""}), media_type="application/json")
+
+    async def prioritize(request: Request) -> Response:
+        await request.body()
+        return Response(b"[]", media_type="application/json")
+
+    async def preempt(request: Request) -> Response:
+        await request.body()
+        return Response(b'{"NodeNameToMetaVictims":{}}', media_type="application/json")
+
+    for path, handler in (("/filter", filter_), ("/prioritize", prioritize), ("/preempt", preempt)):
+        app.add_api_route(path, handler, methods=["POST"], response_model=None)
+    return app
+
+
+async def echo(
+    scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
+) -> None:
+    """A bare ASGI application that sends back what it got: what the stack itself costs."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body, more = body + message.get("body", b""), message.get("more_body", False)
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def main(folder: Path, nodes: int) -> None:
+    certificates = Certificates(folder)
+    pair = certificates.server
+    tls = Settings(certificate=str(pair.certificate), key=str(pair.key), client_ca=str(certificates.ca))
+    metrics = Metrics()
+    service = Service(filled(nodes), Parking(), metrics, lambda: 0.0)
+    service.ready = True
+    apps: dict[str, Any] = {"extender": verbs_app(service, metrics), "idle": idle_app(), "echo": echo}
+    servers = {name: server(app, HOST, 0, tls) for name, app in apps.items()}
+    gc.collect()
+    gc.freeze()
+    running = [asyncio.create_task(found.serve()) for found in servers.values()]
+    while not all(found.started for found in servers.values()):  # noqa: ASYNC110 - uvicorn has no event
+        await asyncio.sleep(0.01)
+    print(json.dumps({name: found.bound_port for name, found in servers.items()}), flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    for found in servers.values():
+        found.should_exit = True
+    await asyncio.gather(*running)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
