@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from controller.cli import rules_text
+
 if TYPE_CHECKING:
     from sim.rules.evaluate import Judged, Row
 
 UNUSABLE = 2
 DEFAULTS = ("kDeclines", "drawdown", "cusum", "scan", "glr")
+WITH_PAIRS = "eProcess"  # shown too where a history has what it needs
+WITH_PROXIES = "scan+divergence"
 
 app = typer.Typer(name="rules", help="Stop rules on histories of evals.", no_args_is_help=True)
 
@@ -24,7 +28,7 @@ History = Annotated[
     Path,
     typer.Argument(
         help="CSV (also .gz), JSONL or Parquet: series_id, step, eval; optional proxy, kl, stderr, n, label, "
-        "family, run, peak_step.",
+        "family, run, peak_step, reference_step, paired_prompts, paired_mean, paired_variance.",
         exists=True,
         dir_okay=False,
         readable=True,
@@ -33,6 +37,10 @@ History = Annotated[
 Rules = Annotated[
     list[str] | None,
     typer.Option("--rule", help="NAME or NAME:param=value,…; modifiers follow after a +. May be repeated."),
+]
+RunPattern = Annotated[
+    str | None,
+    typer.Option("--run", help="Regular expression; what it matches of a series_id names the run it is of."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; nothing else goes there.")]
 Plot = Annotated[
@@ -44,15 +52,20 @@ NoPlot = Annotated[bool, typer.Option("--no-plot", help="Draw nothing.")]
 
 @app.command()
 def evaluate(
-    history: History, rule: Rules = None, json: Json = False, plot: Plot = None, no_plot: NoPlot = False
+    history: History,
+    rule: Rules = None,
+    run: RunPattern = None,
+    json: Json = False,
+    plot: Plot = None,
+    no_plot: NoPlot = False,
 ) -> None:
     """False stops, declines caught, time saved by each rule on a HISTORY."""
     from sim import specs
     from sim.rules import evaluate as evaluation
 
     try:
-        judged = _read(history)
-        named = {text: specs.rule(text) for text in rule or DEFAULTS}
+        judged = _read(history, run)
+        named = {text: specs.rule(text) for text in rule or _shown(judged)}
     except (ValueError, OSError) as error:
         raise _unusable(error) from None
     stops = {text: evaluation.first_stops(spec, judged) for text, spec in named.items()}
@@ -73,6 +86,7 @@ def tune(
     plateaus: Annotated[
         bool, typer.Option("--plateaus", help="Runs labelled plateau count as healthy while choosing.")
     ] = False,
+    run: RunPattern = None,
     json: Json = False,
     plot: Plot = None,
     no_plot: NoPlot = False,
@@ -88,7 +102,7 @@ def tune(
             raise ValueError(
                 f"--rule: {unknown[0]!r} cannot be tuned, expected one of {', '.join(vector.FORMS)}"
             )
-        judged = _read(history)
+        judged = _read(history, run)
         if not any(j.truth.label == "healthy" for j in judged):
             raise ValueError(f"{history}: no healthy run in it, so no rate of false stops can be chosen")
     except (ValueError, OSError) as error:
@@ -97,7 +111,7 @@ def tune(
     found: list[Row] = []
     notes: list[dict[str, Any]] = []
     stops = {}
-    for name in rule or DEFAULTS:
+    for name in rule or [name for name in _shown(judged) if name in vector.FORMS]:
         tuned = tuning.tune(name, chosen_on, false_alarm, plateaus=plateaus)
         text = tuning.named(tuned)
         stops[text] = evaluation.first_stops(tuned.spec, judged_on)
@@ -123,16 +137,15 @@ def generate(
     runs: Annotated[int, typer.Option(help="Runs of each kind.", min=1, max=100_000)] = 1000,
     seed: Annotated[int, typer.Option(help="Seed.", min=0)] = 0,
     stderr: Annotated[bool, typer.Option("--stderr", help="With the true noise as standard errors.")] = False,
+    proxy: Annotated[bool, typer.Option("--proxy", help="With the proxy reward.")] = False,
     prompts: Annotated[
         int,
         typer.Option(help="Prompts on which each eval is compared with the best before it; 0: none.", min=0),
     ] = 0,
 ) -> None:
     """Write a history of generated runs: declining, healthy and flat ones; print the oracle's power."""
-    import csv
-
     from sim.rules import families
-    from sim.rules.history import PAIRED
+    from sim.rules.history import write
     from sim.workloads.curves import FAMILIES
 
     if family not in FAMILIES:
@@ -142,23 +155,38 @@ def generate(
     if prompts == 1:
         raise _unusable(ValueError("--prompts: 1 has no variance, expected 0 or at least 2"))
     drawn = families.draw(
-        family, evals=evals, noise=noise, runs=runs, seed=seed, reported=stderr, prompts=prompts
+        family, evals=evals, noise=noise, runs=runs, seed=seed, reported=stderr, proxy=proxy, prompts=prompts
     )
-    with out.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        columns = ("series_id", "run", "family", "label", "step", "eval", "stderr", "peak_step")
-        writer.writerow((*columns, *(PAIRED if prompts else ())))
-        for s in drawn.series:
-            peak = "" if s.peak_step is None else f"{s.peak_step:g}"
-            pairs = s.paired or (None,) * len(s.steps)
-            for step, score, error, pair in zip(s.steps, s.scores, s.stderrs, pairs, strict=True):
-                cells = (s.id, s.run, s.family, s.label, f"{step:g}", repr(score), error or "", peak)
-                writer.writerow((*cells, *(map(str, pair) if pair else ())))
+    write(out, drawn.series)
     typer.echo(f"{out}: {len(drawn.series)} runs of {evals} evals", err=True)
     if noise > 0:
         typer.echo(
             f"oracle (peak, level, curve and noise known, .025): {families.oracle(drawn, noise):.3f} caught"
         )
+
+
+@app.command()
+def flat(
+    rule: Rules = None,
+    runs: Annotated[int, typer.Option(help="Flat runs.", min=10, max=1_000_000)] = 4000,
+    seed: Annotated[int, typer.Option(help="Seed.", min=0)] = 0,
+    json: Json = False,
+) -> None:
+    """What each rule stops of flat runs, by their length: the most it stops of runs that do not fall."""
+    from sim import specs
+    from sim.rules import flat as flats
+
+    try:
+        named = {text: specs.rule(text) for text in rule or DEFAULTS}
+        found = [row for text, spec in named.items() for row in flats.rates(text, spec, runs=runs, seed=seed)]
+    except ValueError as error:
+        raise _unusable(error) from None
+    if json:
+        rows = [row.as_dict() for row in found]
+        typer.echo(json_module.dumps({"command": "flat", "seed": seed, "rows": rows}, allow_nan=False))
+        return
+    for line in rules_text.flat(found):
+        typer.echo(line)
 
 
 @app.command()
@@ -176,11 +204,19 @@ def table(
         typer.echo(line)
 
 
-def _read(history: Path) -> list[Judged]:
+def _read(history: Path, run: str | None) -> list[Judged]:
     from sim.rules import evaluate as evaluation
-    from sim.rules.history import read
+    from sim.rules.history import grouped, read
 
-    return evaluation.judge(read(history))
+    found = read(history)
+    return evaluation.judge(found if run is None else grouped(found, run))
+
+
+def _shown(judged: Sequence[Judged]) -> list[str]:
+    """The rules that are shown unless some are asked for."""
+    more = [WITH_PAIRS] if any(j.series.paired for j in judged) else []
+    more += [WITH_PROXIES] if any(j.series.proxies for j in judged) else []
+    return [*DEFAULTS, *more]
 
 
 def _unusable(error: Exception) -> typer.Exit:
@@ -204,34 +240,5 @@ def _put_out(found: Sequence[Row], head: dict[str, Any], json: bool, drawn: Path
         document = {**head, "plot": str(drawn) if drawn else None, "rows": [row.as_dict() for row in found]}
         typer.echo(json_module.dumps(document, allow_nan=False))
         return
-    for line in lined_up(found):
+    for line in rules_text.evaluated(found):
         typer.echo(line)
-
-
-def lined_up(found: Sequence[Row]) -> list[str]:
-    """Rows as text; shares in per cent with their 95 % intervals."""
-    head = ("rule", "family", "healthy", "false stops %", "plateau %", "declining", "caught %", "premature %")
-    lines = [(*head, "saved", "delay")]
-    for r in found:
-        lines.append(
-            (
-                r.rule,
-                r.family,
-                str(r.healthy),
-                _percent(r.false_stops, r.intervals["false_stops"]),
-                _percent(r.plateau_stops, r.intervals["plateau_stops"]) if r.plateaus else "-",
-                str(r.declining),
-                _percent(r.caught, r.intervals["caught"]) if r.declining else "-",
-                _percent(r.premature, r.intervals["premature"]) if r.declining else "-",
-                f"{r.saved:.3f}" if r.declining else "-",
-                f"{r.delay:.1f}" if r.delay == r.delay else "-",
-            )
-        )
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    return ["  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines]
-
-
-def _percent(value: float, interval: tuple[float, float]) -> str:
-    if value != value:
-        return "-"
-    return f"{100 * value:.1f} [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]"

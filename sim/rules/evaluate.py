@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import beta  # type: ignore[import-untyped, unused-ignore]
 
-from controller.policy.types import EvalPoint, Verb
+from controller.policy.types import Verb
 from sim.foresight import RuleSpec
 from sim.rules import vector
 from sim.rules.history import Series
 from sim.rules.truth import Truth, truth
+from sim.rules.vector_eprocess import Pairs
 
 RESAMPLES = 1000
 ALL = "all"
@@ -31,11 +32,16 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One rule on one family. Shares are of the runs they are about; intervals are 95 %."""
+    """One rule on one family. Shares are of the series they are about; intervals are 95 %.
+
+    Several series may be of one run (several metrics, several seeds): ``runs`` counts those, all other counts
+    are of series.
+    """
 
     rule: str
     family: str
     runs: int
+    series: int
     healthy: int
     plateaus: int
     declining: int
@@ -46,6 +52,7 @@ class Row:
     premature: float  # of declining runs, stopped before it
     saved: float  # mean share of the time after the peak, 0 for a run not caught
     delay: float  # mean evals from peak to stop, of those caught
+    false_stops_bound: float  # one-sided 95 % upper bound of ``false_stops``
     intervals: dict[str, tuple[float, float]]
 
     def as_dict(self) -> dict[str, Any]:
@@ -79,14 +86,28 @@ def matrices(judged: Sequence[Judged]) -> list[tuple[npt.NDArray[np.int64], vect
     out = []
     for chunk in chunks:
         longest = max(len(judged[i].series.scores) for i in chunk)
-        scores = np.full((len(chunk), longest), np.nan)
-        stderrs = np.full((len(chunk), longest), np.nan)
-        for row, i in enumerate(chunk):
-            s = judged[i].series
-            scores[row, : len(s.scores)] = s.scores
-            stderrs[row, : len(s.scores)] = [math.nan if e is None else e for e in s.stderrs]
-        out.append((np.asarray(chunk), vector.Evals(scores, stderrs)))
+        series = [judged[i].series for i in chunk]
+        out.append((np.asarray(chunk), _matrices(series, longest)))
     return out
+
+
+def _matrices(series: Sequence[Series], evals: int) -> vector.Evals:
+    def matrix(rows: Iterable[Sequence[float | None]]) -> vector.Matrix:
+        out = np.full((len(series), evals), np.nan)
+        for row, values in enumerate(rows):
+            out[row, : len(values)] = [math.nan if value is None else value for value in values]
+        return out
+
+    pairs = None
+    if any(s.paired for s in series):
+        pairs = Pairs(
+            matrix([[p and p.prompts for p in s.paired] for s in series]),
+            matrix([[p and p.mean for p in s.paired] for s in series]),
+            matrix([[p and p.variance for p in s.paired] for s in series]),
+        )
+    proxies = matrix(s.proxies for s in series) if any(s.proxies for s in series) else None
+    scores, stderrs = matrix(s.scores for s in series), matrix(s.stderrs for s in series)
+    return vector.Evals(scores, stderrs, proxies, pairs)
 
 
 def first_stops(spec: RuleSpec, judged: Sequence[Judged]) -> npt.NDArray[np.int64]:
@@ -99,9 +120,8 @@ def first_stops(spec: RuleSpec, judged: Sequence[Judged]) -> npt.NDArray[np.int6
     for i, one in enumerate(judged):
         rule = spec.make()
         state = rule.initial()
-        s = one.series
-        for number, (step, score, stderr) in enumerate(zip(s.steps, s.scores, s.stderrs, strict=True)):
-            state, verdict = rule.observe(state, EvalPoint(int(step), score, stderr=stderr))
+        for number, point in enumerate(one.series.points()):
+            state, verdict = rule.observe(state, point)
             if verdict.verb is Verb.STOP:
                 stops[i] = number
                 break
@@ -136,15 +156,19 @@ def _row(name: str, family: str, judged: Sequence[Judged], stops: npt.NDArray[np
         "delay": (delay, caught),
     }
     values = {k: _share(float(np.sum(a)), float(np.sum(b))) for k, (a, b) in parts.items()}
+    runs = [j.series.run for j in judged]
+    _, group = np.unique(np.asarray(runs), return_inverse=True)
     return Row(
         rule=name,
         family=family,
-        runs=len(judged),
+        runs=len(set(runs)),
+        series=len(judged),
         healthy=int(healthy.sum()),
         plateaus=int(plateau.sum()),
         declining=int(declining.sum()),
         ambiguous=int((label == "ambiguous").sum()),
-        intervals=_intervals(parts, [j.series.run for j in judged], seed),
+        false_stops_bound=upper_bound(*_counted(*parts["false_stops"], group)),
+        intervals=_intervals(parts, group, seed),
         **values,
     )
 
@@ -160,10 +184,9 @@ def _share(part: float, whole: float) -> float:
 
 
 def _intervals(
-    parts: dict[str, tuple[Any, Any]], runs: Sequence[str], seed: int
+    parts: dict[str, tuple[Any, Any]], group: npt.NDArray[np.int64], seed: int
 ) -> dict[str, tuple[float, float]]:
-    """95 % intervals: bootstrapped by run and, for counts, at least as wide as the exact binomial one."""
-    _, group = np.unique(np.asarray(runs), return_inverse=True)
+    """95 % intervals: bootstrapped by run and, for shares, at least as wide as the exact binomial one."""
     count = int(group.max()) + 1 if len(group) else 0
     random = np.random.default_rng(seed)
     weights = random.multinomial(count, np.full(count, 1.0 / count), size=RESAMPLES) if count else None
@@ -177,20 +200,27 @@ def _intervals(
         ratio = top[bottom > 0] / bottom[bottom > 0]
         low, high = (float(x) for x in np.quantile(ratio, (0.025, 0.975)))
         if name not in ("saved", "delay"):
-            exact = exact_interval(int(np.sum(part)), int(np.sum(whole)))
+            exact = exact_interval(*_counted(part, whole, group))
             low, high = min(low, exact[0]), max(high, exact[1])
         out[name] = (low, high)
     return out
 
 
-def exact_interval(hits: int, trials: int, level: float = 0.95) -> tuple[float, float]:
-    """Clopper and Pearson's interval of a share."""
+def _counted(part: Any, whole: Any, group: npt.NDArray[np.int64]) -> tuple[float, float]:
+    """Hits and trials for a binomial interval: one trial per run, whose series are no new evidence."""
+    trials = float(len(np.unique(group[np.asarray(whole, dtype=bool)])))
+    total = float(np.sum(whole))
+    return (trials * float(np.sum(part)) / total if total else 0.0), trials
+
+
+def exact_interval(hits: float, trials: float, level: float = 0.95) -> tuple[float, float]:
+    """Clopper and Pearson's interval of a share; hits need not be whole."""
     tail = (1.0 - level) / 2.0
     low = float(beta.ppf(tail, hits, trials - hits + 1)) if hits else 0.0
     high = float(beta.ppf(1.0 - tail, hits + 1, trials - hits)) if hits < trials else 1.0
     return low, high
 
 
-def upper_bound(hits: int, trials: int, level: float = 0.95) -> float:
+def upper_bound(hits: float, trials: float, level: float = 0.95) -> float:
     """One-sided exact upper bound of a share; 1 without trials."""
     return float(beta.ppf(level, hits + 1, trials - hits)) if hits < trials else 1.0

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from sim.rules.history import Series
-from sim.workloads.curves import FAMILIES
+from sim.workloads.curves import FAMILIES, rise
 from sim.workloads.differences import differences
 
 FLOOR, GAIN, CURVATURE = 0.4, 0.4, 3.0  # true score before training, rise to the best, rate of the rise
 PEAKS = (0.55, 0.75)  # share of the training (the paper's range)
-ORACLE_LEVEL = 0.025
+PROXY_NOISE = 0.02  # standard deviation of the proxy reward's error; it rises from 0 to 1 in every run
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,7 @@ def draw(
     seed: int,
     depth: float = 0.3,
     reported: bool = False,
+    proxy: bool = False,
     prompts: int = 0,
     discordant: float = 0.2,
 ) -> Drawn:
@@ -41,11 +42,13 @@ def draw(
     Args:
         depth: fall (score) over .35 of the training, where the family has a straight fall.
         reported: whether the series carry the true noise as standard errors.
+        proxy: whether they carry the proxy reward.
         prompts: on which each eval is compared with the best before it (`sim.workloads.differences`), two
             policies as good as each other differing on the share ``discordant`` of them; 0: no differences.
-            The scores are the same with and without.
+            Proxies and differences are drawn aside: the scores are the same with and without.
     """
     chosen = FAMILIES[family]
+    proxies_of = np.random.default_rng([seed, evals, 0])
     pairing = np.random.default_rng([seed, evals, prompts])
     random = np.random.default_rng([seed, evals, round(noise * 1e6), list(FAMILIES).index(family)])
     at = [(i + 1) / evals for i in range(evals)]
@@ -67,7 +70,21 @@ def draw(
             name = f"{family}/{kind}/{number}"
             best = steps[int(np.argmax(mean))] if kind == "declining" else None
             pairs = differences(pairing.binomial, prompts, discordant, mean, scores) if prompts else ()
-            series.append(Series(name, name, family, label, steps, scores, errors, best, paired=tuple(pairs)))
+            proxies = [rise(p, CURVATURE) + PROXY_NOISE * proxies_of.standard_normal() for p in at if proxy]
+            series.append(
+                Series(
+                    name,
+                    name,
+                    family,
+                    label,
+                    steps,
+                    scores,
+                    errors,
+                    best,
+                    proxies=tuple(proxies),
+                    paired=tuple(pairs),
+                )
+            )
             means.append(mean)
     return Drawn(series, means)
 

@@ -1,10 +1,12 @@
 """Histories of evals: CSV (also .gz), JSON lines or Parquet -> series of evals.
 
 Columns: ``series_id, step, eval`` (higher is better), optional ``proxy, kl, stderr, n, label, family, run,
-peak_step``. ``label`` is healthy, plateau, declining or hacking; other texts (as ``auto:...``, a guess)
-count as no label. ``run`` names what was trained: its series are correlated and are resampled together;
-default: the series_id up to its last slash, if it has one; the default of ``family`` is the part before
-the first slash.
+peak_step`` and the per-prompt differences to a reference step, ``reference_step, paired_prompts,
+paired_mean, paired_variance`` (all four or none of an eval). ``n`` is the number of samples of an eval.
+``kl`` is read, checked and drawn; no rule looks at it. ``label`` is healthy, plateau, declining or hacking;
+other texts (as ``auto:...``, a guess) count as no label. ``run`` names what was trained: its series are
+correlated and are resampled together; default: the series_id up to its last slash, if it has one; the
+default of ``family`` is the part before the first slash.
 """
 
 from __future__ import annotations
@@ -13,13 +15,19 @@ import csv
 import gzip
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from controller.policy.types import EvalPoint, Paired
+
+T = TypeVar("T")
 
 NEEDED = ("series_id", "step", "eval")
-NUMBERS = ("step", "eval", "stderr", "n", "proxy", "kl", "peak_step")
+PAIRED = ("reference_step", "paired_prompts", "paired_mean", "paired_variance")
+NUMBERS = ("step", "eval", "stderr", "n", "proxy", "kl", "peak_step", *PAIRED)
 LABELS = {"healthy": "healthy", "plateau": "plateau", "declining": "declining", "hacking": "declining"}
 
 
@@ -39,6 +47,24 @@ class Series:
     scores: tuple[float, ...]
     stderrs: tuple[float | None, ...]
     peak_step: float | None = None  # where the true score is best, if known
+    proxies: tuple[float | None, ...] = ()  # these four: one for each eval, or empty: none is known
+    kls: tuple[float | None, ...] = ()
+    samples: tuple[int | None, ...] = ()
+    paired: tuple[Paired | None, ...] = ()
+
+    def points(self) -> Iterator[EvalPoint]:
+        """The evals as a stop rule is shown them."""
+        nothing = (None,) * len(self.steps)
+        for step, score, stderr, samples, proxy, paired in zip(
+            self.steps,
+            self.scores,
+            self.stderrs,
+            self.samples or nothing,
+            self.proxies or nothing,
+            self.paired or nothing,
+            strict=True,
+        ):
+            yield EvalPoint(int(step), score, stderr=stderr, samples=samples, proxy=proxy, paired=paired)
 
 
 def read(path: Path) -> list[Series]:
@@ -57,29 +83,88 @@ def read(path: Path) -> list[Series]:
     return [_series(name, evals) for name, evals in rows.items()]
 
 
+def grouped(series: Iterable[Series], pattern: str) -> list[Series]:
+    """The series with their runs named by what ``pattern`` matches of their ids; unmatched ones stay.
+
+    Raises:
+        HistoryError: it is no regular expression.
+    """
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        raise HistoryError(f"--run: {pattern!r} is no regular expression ({error})") from None
+    out = []
+    for one in series:
+        match = expression.search(one.id)
+        out.append(replace(one, run=match.group()) if match and match.group() else one)
+    return out
+
+
+def write(path: Path, series: Sequence[Series]) -> None:
+    """A history as CSV, with the optional columns of which anything is known; `read` gives it back."""
+    optional = [name for name, known in _OPTIONAL.items() if any(known(s) for s in series)]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("series_id", "run", "family", "label", "step", "eval", "peak_step", *optional))
+        for s in series:
+            peak = "" if s.peak_step is None else f"{s.peak_step:g}"
+            columns = [_OPTIONAL[name](s) or ("",) * len(s.steps) for name in optional]
+            for step, score, *more in zip(s.steps, s.scores, *columns, strict=True):
+                writer.writerow((s.id, s.run, s.family, s.label, f"{step:g}", score, peak, *more))
+
+
+_OPTIONAL: dict[str, Callable[[Series], tuple[Any, ...]]] = {
+    "stderr": lambda s: s.stderrs if any(s.stderrs) else (),
+    "proxy": lambda s: s.proxies,
+    "kl": lambda s: s.kls,
+    "n": lambda s: s.samples,
+    "reference_step": lambda s: tuple(p and p.reference_step for p in s.paired),
+    "paired_prompts": lambda s: tuple(p and p.prompts for p in s.paired),
+    "paired_mean": lambda s: tuple(p and p.mean for p in s.paired),
+    "paired_variance": lambda s: tuple(p and p.variance for p in s.paired),
+}
+
+
 def _series(name: str, rows: list[Mapping[str, Any]]) -> Series:
-    steps: list[float] = []
-    scores: list[float] = []
-    stderrs: list[float | None] = []
+    kept: list[Mapping[str, Any]] = []
     for row in sorted(rows, key=lambda r: float(r["step"])):
-        if math.isfinite(row["eval"]) and (not steps or row["step"] > steps[-1]):
-            steps.append(float(row["step"]))
-            scores.append(float(row["eval"]))
-            error = row.get("stderr")
-            stderrs.append(error if error is not None and math.isfinite(error) and error > 0 else None)
+        if math.isfinite(row["eval"]) and (not kept or row["step"] > kept[-1]["step"]):
+            kept.append(row)
     first = rows[0]
     run = str(first.get("run") or "") or (name.rpartition("/")[0] if "/" in name else name)
     family = str(first.get("family") or "") or (name.split("/")[0] if "/" in name else "unnamed")
+    counts = (_finite(r, "n", above=0.0) for r in kept)
     return Series(
         name,
         run,
         family,
         LABELS.get(str(first.get("label") or "").lower()),
-        tuple(steps),
-        tuple(scores),
-        tuple(stderrs),
+        tuple(float(r["step"]) for r in kept),
+        tuple(float(r["eval"]) for r in kept),
+        tuple(_finite(r, "stderr", above=0.0) for r in kept),
         first.get("peak_step"),
+        _if_any(_finite(r, "proxy") for r in kept),
+        _if_any(_finite(r, "kl") for r in kept),
+        _if_any(None if n is None else int(n) for n in counts),
+        _if_any(_paired(r) for r in kept),
     )
+
+
+def _finite(row: Mapping[str, Any], field: str, above: float = -math.inf) -> float | None:
+    value = row.get(field)
+    return value if value is not None and math.isfinite(value) and value > above else None
+
+
+def _paired(row: Mapping[str, Any]) -> Paired | None:
+    step, prompts, mean, variance = (_finite(row, field) for field in PAIRED)
+    if step is None or prompts is None or mean is None or variance is None:
+        return None
+    return Paired(int(step), int(prompts), mean, variance)
+
+
+def _if_any(values: Iterable[T | None]) -> tuple[T | None, ...]:
+    found = tuple(values)
+    return found if any(v is not None for v in found) else ()
 
 
 def _numbers(row: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -97,6 +182,14 @@ def _numbers(row: Mapping[str, Any], where: str) -> dict[str, Any]:
             raise HistoryError(f"{where}: {field}: {value!r} is no number") from None
     if not math.isfinite(out["step"]):
         raise HistoryError(f"{where}: step: {row['step']!r}, expected a finite number")
+    missing = [field for field in PAIRED if out.get(field) is None]
+    if missing and len(missing) < len(PAIRED):
+        raise HistoryError(f"{where}: {missing[0]}: empty, expected a number beside the other differences'")
+    if not missing and (out["paired_prompts"] < 2 or out["paired_variance"] < 0):
+        raise HistoryError(
+            f"{where}: paired_prompts, paired_variance: {row['paired_prompts']!r}, "
+            f"{row['paired_variance']!r}, expected at least 2 and at least 0"
+        )
     return out
 
 

@@ -25,6 +25,7 @@ from sim.rules.evaluate import Judged, matrices, upper_bound
 
 CONFIDENCE = 0.999  # of the bound while choosing: a margin for having chosen
 WINDOWS = (1, 2, 3, 5, 8, 12, 16)
+SHARES = (0.1, 0.25, 0.4)  # how scan's and GLR's windows grow
 FLEET_WEIGHT = 64.0  # degrees of freedom of the fleet's noise, where it is used
 SINGLE_LOOK = {
     "kDeclines": "k",
@@ -32,6 +33,7 @@ SINGLE_LOOK = {
     "cusum": "threshold",
     "scan": "threshold",
     "glr": "alpha",
+    "eProcess": "alpha",
 }
 
 
@@ -106,6 +108,9 @@ def tune(rule: str, judged: Sequence[Judged], target: float, *, plateaus: bool =
 
 def _candidates(rule: str, fleet: float, longest: int) -> Iterator[dict[str, Any]]:
     """Everything but the threshold."""
+    if rule == "eProcess":
+        yield {"horizon": longest}
+        return
     noises: list[dict[str, Any]] = [{}]
     if fleet:
         noises.append({"usual_noise": fleet, "usual_noise_weight": FLEET_WEIGHT})
@@ -119,13 +124,13 @@ def _candidates(rule: str, fleet: float, longest: int) -> Iterator[dict[str, Any
                 for allowance in (0.25, 0.5, 1.0, 1.5):
                     yield {"window": window, "allowance": allowance, **usual}
         else:
-            fixed: dict[str, Any] = {}
-            if rule == "drawdown":
-                fixed = {"max_drop": 0.0, "sigmas": 1.0}  # any: the cut replaces it
-            elif rule == "glr":
-                fixed = {"horizon": longest}
             for window in (w for w in WINDOWS if w <= max(1, longest // 2)):
-                yield {"window": window, **fixed, **usual}
+                if rule == "drawdown":
+                    # sigmas: any, the cut replaces it
+                    yield {"window": window, "max_drop": 0.0, "sigmas": 1.0, **usual}
+                else:
+                    for share in SHARES:
+                        yield {"window": window, "share": share, "horizon": longest, **usual}
 
 
 def _cut(highest: npt.NDArray[np.float64], target: float, few: bool) -> float:
@@ -148,7 +153,7 @@ def _with_cut(rule: str, params: dict[str, Any], cut: float) -> RuleSpec | None:
         value: Any = max(1, math.floor(max(cut, 0.0)) + 1)
         if value > 100:
             return None
-    elif rule == "glr":
+    elif rule in ("glr", "eProcess"):
         value = min(0.5, _down(math.exp(-max(cut, 0.0))))
         if value < 1e-9:
             return None

@@ -28,6 +28,7 @@ Matrix = npt.NDArray[np.float64]
 
 
 NEWTON_STEPS = 30  # from above, on a convex function: a fifth at worst is taken off in each, then quadratic
+CLOSE = 1e-13  # a relative change as small as this is rounding
 
 
 class Evals(NamedTuple):
@@ -75,13 +76,18 @@ def noise_levels(evals: Evals, usual: float, weight: float) -> NoiseLevels:
 
 def unwiden(z: Matrix, freedom: Matrix) -> Matrix:
     """The threshold that `noise.widen` makes ``z`` of: its inverse, by Newton's method; NaN stays."""
+    if np.isinf(freedom).all():
+        return z
     target = np.maximum(z, 0.0)
     a, b = 1.0 / (4.0 * freedom), 1.0 / (96.0 * freedom * freedom)
     h = target.copy()
     for _ in range(NEWTON_STEPS):
         value = h + a * (h**3 + h) + b * (5.0 * h**5 + 16.0 * h**3 + 3.0 * h)
         slope = 1.0 + a * (3.0 * h * h + 1.0) + b * (25.0 * h**4 + 48.0 * h * h + 3.0)
-        h = h - (value - target) / slope
+        change = (value - target) / slope
+        h = h - change
+        if not (np.abs(change) > CLOSE * h).any():
+            break
     return np.where(z > 0.0, h, z)
 
 

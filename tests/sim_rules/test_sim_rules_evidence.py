@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,18 +14,18 @@ from typer.testing import CliRunner
 
 from controller.cli.main import app
 from controller.policy.stopping import MODIFIERS, RULES
-from controller.policy.types import PolicySpec
+from controller.policy.types import EvalPoint, Paired, PolicySpec
 from sim import specs
 from sim.foresight import RuleSpec
-from sim.rules import evaluate, families, tables, tune
-from sim.rules.history import HistoryError, Series, read
+from sim.rules import evaluate, families, flat, tables, tune, vector
+from sim.rules.history import HistoryError, Series, grouped, read, write
 from sim.rules.truth import truth
 
 
-def series(scores: list[float], label: str | None = None, **more) -> Series:
+def series(scores: list[float], label: str | None = None, run: str = "s", **more) -> Series:
     steps = tuple(float(10 * i) for i in range(len(scores)))
     return Series(
-        "s", "s", "f", label, steps, tuple(scores), (more.pop("stderr", None),) * len(scores), **more
+        "s", run, "f", label, steps, tuple(scores), (more.pop("stderr", None),) * len(scores), **more
     )
 
 
@@ -55,6 +56,54 @@ def test_formats_read_alike(tmp_path: Path, kind: str) -> None:
     assert (b.run, b.label, b.scores) == ("b", None, (1.0,))
 
 
+def test_every_column_reaches_the_rules(tmp_path: Path) -> None:
+    pairs = "reference_step,paired_prompts,paired_mean,paired_variance"
+    path = tmp_path / "h.csv"
+    path.write_text(
+        f"series_id,step,eval,proxy,kl,stderr,n,label,{pairs}\n"
+        "a,1,0.5,1.5,0.25,0.1,80,healthy,,,,\n"
+        "a,2,0.4,,,,,healthy,1,80,-0.1,0.2\n"
+    )
+    (found,) = read(path)
+    assert found.kls == (0.25, None)
+    assert list(found.points()) == [
+        EvalPoint(1, 0.5, stderr=0.1, samples=80, proxy=1.5),
+        EvalPoint(2, 0.4, paired=Paired(1, 80, -0.1, 0.2)),
+    ]
+    again = tmp_path / "again.csv"
+    write(again, [found])
+    assert read(again) == [found]
+
+
+def test_parquet_reads_alike_or_says_what_is_missing(tmp_path: Path) -> None:
+    path = tmp_path / "h.parquet"
+    try:
+        import pyarrow as arrow
+        from pyarrow import parquet
+    except ImportError:
+        path.write_bytes(b"")
+        with pytest.raises(HistoryError, match=r"h\.parquet: reading Parquet needs the package pyarrow"):
+            read(path)
+        return
+    columns = {"series_id": ["a", "a"], "step": [1, 2], "eval": [0.5, None], "stderr": [0.1, 0.1]}
+    parquet.write_table(arrow.table(columns), path)
+    (found,) = read(path)
+    assert (found.steps, found.scores, found.stderrs) == ((1.0,), (0.5,), (0.1,))
+
+
+def test_runs_can_be_named_by_a_pattern() -> None:
+    named = [replace(series([1.0]), id=f"lm/model-{i // 2}/task-{i}") for i in range(4)]
+    assert [s.run for s in grouped(named, "^lm/[^/]+")] == [
+        "lm/model-0",
+        "lm/model-0",
+        "lm/model-1",
+        "lm/model-1",
+    ]
+    assert [s.run for s in grouped(named, "task-[01]$")] == ["task-0", "task-1", "s", "s"]
+    with pytest.raises(HistoryError, match=r"--run: '\(' is no regular expression"):
+        grouped(named, "(")
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -63,6 +112,16 @@ def test_formats_read_alike(tmp_path: Path, kind: str) -> None:
         ("h.csv", "series_id,step,eval\na,,1\n", r"h\.csv:2: step: empty"),
         ("h.csv", "series_id,step,eval\na,inf,1\n", r"h\.csv:2: step: 'inf', expected a finite"),
         ("h.csv", "series_id,step,eval\n", r"no evals in it"),
+        (
+            "h.csv",
+            "series_id,step,eval,reference_step,paired_prompts,paired_mean,paired_variance\na,1,1,0,80,,1\n",
+            r"h\.csv:2: paired_mean: empty, expected a number beside",
+        ),
+        (
+            "h.csv",
+            "series_id,step,eval,reference_step,paired_prompts,paired_mean,paired_variance\na,1,1,0,1,0,1\n",
+            r"h\.csv:2: paired_prompts, paired_variance: '1', '1', expected at least 2",
+        ),
         ("h.jsonl", "{}\n{\n", r"h\.jsonl:(1: series_id: no such column|2: not JSON)"),
         ("h.jsonl", "[1]\n", r"h\.jsonl:1: expected an object, got list"),
         ("h.txt", "", r"expected a name that ends in \.csv"),
@@ -80,6 +139,7 @@ def test_bad_histories_are_named(tmp_path: Path, name: str, text: str, message: 
 # --- truth -------------------------------------------------------------------------------------------
 
 UP = [i / 10 for i in range(16)]
+STEADY = np.random.default_rng(8).normal(0.0, 0.05, 48).tolist()
 
 
 @pytest.mark.parametrize(
@@ -93,6 +153,11 @@ UP = [i / 10 for i in range(16)]
         ([0.0] * 12 + [-0.4] * 4, 0.1, "ambiguous", None),  # z = 4
         ([0.0] * 12 + [-0.6] * 4, 0.1, "declining", 1),  # a flat top begins where it begins
         ([0.0, 1.0, -5.0], 0.05, "ambiguous", 0),
+        (STEADY, None, "healthy", None),
+        ([*STEADY[:40], *(s - 0.5 for s in STEADY[40:])], None, "declining", None),
+        # One deep dip at the end, or noise that grew: the last stretch does not show where it lies.
+        ([*STEADY[:46], -1.0, *STEADY[47:]], None, "healthy", None),
+        ([*STEADY[:42], *(12 * s - 0.3 for s in STEADY[42:])], None, "ambiguous", None),
         ([0.0] * 20, None, "ambiguous", None),  # no noise seen
     ],
 )
@@ -120,22 +185,36 @@ def judged(*all_: Series) -> list[evaluate.Judged]:
 def test_a_row_counts_what_happened() -> None:
     fall = [0.0, 1.0, 0.5, 0.25, 0.0]
     data = judged(
-        series(fall, "declining", peak_step=10.0),
-        series([1.0, 0.5, 0.2, 2.0, 0.0], "declining", peak_step=30.0),  # stopped before its peak
-        series([0.0, 1.0, 1.1, 1.2, 1.3], "healthy"),
-        series([3.0, 2.0, 1.0, 0.0, 9.0], "healthy"),
-        series([0.0] * 5, "plateau"),
+        series(fall, "declining", "a", peak_step=10.0),
+        series([1.0, 0.5, 0.2, 2.0, 0.0], "declining", "b", peak_step=30.0),  # stopped before its peak
+        series([0.0, 1.0, 1.1, 1.2, 1.3], "healthy", "c"),
+        series([3.0, 2.0, 1.0, 0.0, 9.0], "healthy", "d"),
+        series([0.0] * 5, "plateau", "e"),
     )
     stops = evaluate.first_stops(specs.rule("kDeclines:k=2"), data)
     assert stops.tolist() == [3, 2, -1, 2, -1]
     (row,) = evaluate.rows("r", data, stops)
-    assert (row.runs, row.healthy, row.plateaus, row.declining) == (5, 2, 1, 2)
+    assert (row.runs, row.series, row.healthy, row.plateaus, row.declining) == (5, 5, 2, 1, 2)
     assert (row.false_stops, row.plateau_stops) == (0.5, 0.0)
     assert (row.caught, row.premature, row.delay) == (0.5, 0.5, 2.0)
     assert row.saved == pytest.approx(0.5 * (40 - 30) / (40 - 10))
     low, high = row.intervals["caught"]
     assert low < 0.05
     assert high > 0.95
+    assert row.false_stops_bound == pytest.approx(0.975, abs=0.001)  # of 1 in 2: 1 - p^2 <= .05
+
+
+def test_series_of_one_run_are_no_new_evidence() -> None:
+    """Forty healthy series, none stopped: of forty runs, or of four."""
+    rise = [i / 10 for i in range(9)]
+    rows = {}
+    for runs in (40, 4):
+        data = judged(*(series(rise, "healthy", f"r{i % runs}") for i in range(40)))
+        (rows[runs],) = evaluate.rows("r", data, np.full(40, -1))
+    assert (rows[40].runs, rows[4].runs, rows[4].series) == (40, 4, 40)
+    assert rows[40].false_stops_bound == pytest.approx(1 - 0.05 ** (1 / 40))
+    assert rows[4].false_stops_bound == pytest.approx(1 - 0.05 ** (1 / 4))
+    assert rows[4].intervals["false_stops"][1] == pytest.approx(1 - 0.025 ** (1 / 4))
 
 
 def test_a_rule_without_a_vectorised_form_is_streamed() -> None:
@@ -201,6 +280,34 @@ def test_the_oracle_knows_more_than_any_rule() -> None:
     assert len({s.id for s in drawn.series}) == 2400
 
 
+@pytest.mark.parametrize("shape", ["rise", "steps", "late"])
+def test_no_run_that_does_not_fall_is_stopped_oftener_than_the_flat_one(shape: str) -> None:
+    """The same noise, known to the rule: what rises is stopped later than what stays, or not at all."""
+    random = np.random.default_rng(3)
+    noise = random.standard_normal((400, 90))
+    at = np.arange(90)
+    mean = {"rise": 0.05 * at, "steps": np.floor(at / 30) * 1.0, "late": np.maximum(0, at - 60) * 0.3}[shape]
+    stderrs = np.ones(noise.shape)
+    for name in ("scan", "glr", "drawdown:max_drop=0,sigmas=2,window=4", "cusum"):
+        spec = specs.rule(name)
+        flat_stops = vector.first_stops(spec, vector.Evals(noise, stderrs))
+        stops = vector.first_stops(spec, vector.Evals(noise + mean, stderrs))
+        assert not ((stops >= 0) & ((flat_stops < 0) | (stops < flat_stops))).any(), name
+
+
+def test_the_default_keeps_to_one_flat_run_in_ten_at_its_horizon() -> None:
+    """And to one in five however long the run goes on; a longer horizon moves where that is."""
+    rows = list(flat.rates("scan", specs.rule("scan"), runs=1500, seed=5, lengths=(50, 400)))
+    assert [(r.noise, r.evals) for r in rows] == [
+        ("reported", 50),
+        ("reported", 400),
+        ("estimated", 50),
+        ("estimated", 400),
+    ]
+    assert all(r.bound <= (0.1 if r.evals == 50 else 0.2) for r in rows)
+    assert rows[0].stopped > 0.05  # and not for saying nothing
+
+
 # --- commands ------------------------------------------------------------------------------------------
 
 
@@ -217,8 +324,9 @@ def test_commands_end_to_end(tmp_path: Path) -> None:
     document = json.loads(done.stdout)
     (row,) = document["rows"]
     names = {"rule", "family", "runs", "healthy", "declining", "false_stops", "caught", "premature", "saved"}
-    assert names | {"delay", "intervals"} <= set(row)
+    assert names | {"delay", "intervals", "false_stops_bound"} <= set(row)
     assert (row["runs"], row["healthy"], row["declining"]) == (60, 20, 20)
+    assert set(row["intervals"]) >= {"false_stops", "caught", "premature", "saved", "delay"}
     assert "<svg" in picture.read_text()
     shown = run(app, ["rules", "evaluate", str(history), "--no-plot"])
     assert all(name in shown.stdout for name in ("kDeclines", "scan", "glr", "linear"))
@@ -229,8 +337,37 @@ def test_commands_end_to_end(tmp_path: Path) -> None:
     document = json.loads(tuned.stdout)
     assert document["tuned"][0]["parameters"]["threshold"] > 0
     assert specs.rule(document["rows"][0]["rule"])
-    for wrong in (["evaluate", str(history), "--rule", "nope"], ["tune", str(history), "--rule", "warmUp"]):
+    for wrong in (
+        ["evaluate", str(history), "--rule", "nope"],
+        ["evaluate", str(history), "--run", "("],
+        ["tune", str(history), "--rule", "warmUp"],
+        ["generate", str(history), "--prompts", "1"],
+        ["flat", "--rule", "medianOfPeers"],
+    ):
         assert run(app, ["rules", *wrong]).exit_code == 2
+
+
+def test_rules_that_need_more_are_shown_where_it_is_there(tmp_path: Path) -> None:
+    history, run = tmp_path / "h.csv", CliRunner().invoke
+    options = ["--runs", "12", "--evals", "30", "--noise", "0.02", "--proxy", "--prompts", "200"]
+    assert run(app, ["rules", "generate", str(history), *options]).exit_code == 0
+    for command in ("evaluate", "tune"):
+        options = ["--no-plot", "--json", *(["--false-alarm", "0.2"] if command == "tune" else [])]
+        done = run(app, ["rules", command, str(history), *options])
+        assert done.exit_code == 0, done.output
+        rows = {row["rule"].split(":")[0]: row for row in json.loads(done.stdout)["rows"]}
+        assert rows["eProcess"]["caught"] > 0.5
+        assert ("scan+divergence" in rows) == (command == "evaluate")
+
+
+def test_flat_rates_as_text_and_as_json() -> None:
+    run = CliRunner().invoke
+    options = ["rules", "flat", "--rule", "kDeclines", "--runs", "400"]
+    document = json.loads(run(app, [*options, "--json"]).stdout)
+    shown = {(r["noise"], r["evals"]): r["stopped"] for r in document["rows"]}
+    assert shown["reported", 50] == pytest.approx(0.83, abs=0.06)  # evalstop.md, section 2.2
+    assert shown["reported", 50] == shown["estimated", 50]
+    assert len(run(app, options).stdout.splitlines()) == 1 + len(document["rows"])
 
 
 def test_the_parameters_read_back_as_they_were_chosen() -> None:

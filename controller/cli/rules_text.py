@@ -1,0 +1,79 @@
+"""Rows of `evalstop rules` as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sim.rules.evaluate import Row
+    from sim.rules.flat import FlatRow
+
+HEAD = (
+    "rule",
+    "family",
+    "runs",
+    "healthy",
+    "false stops %",
+    "at most %",
+    "plateau %",
+    "declining",
+    "caught %",
+    "premature %",
+    "saved",
+    "delay",
+)
+
+
+def evaluated(found: Sequence[Row]) -> list[str]:
+    """Shares in per cent with their 95 % intervals; *at most*: the one-sided 95 % bound on false stops."""
+    lines = [HEAD]
+    for r in found:
+        lines.append(
+            (
+                r.rule,
+                r.family,
+                str(r.runs),
+                str(r.healthy),
+                _percent(r.false_stops, r.intervals["false_stops"]),
+                f"{100 * r.false_stops_bound:.1f}" if r.healthy else "-",
+                _percent(r.plateau_stops, r.intervals["plateau_stops"]),
+                str(r.declining),
+                _percent(r.caught, r.intervals["caught"]),
+                _percent(r.premature, r.intervals["premature"]),
+                _number(r.saved, r.intervals["saved"], 3),
+                _number(r.delay, r.intervals["delay"], 1),
+            )
+        )
+    return lined_up(lines)
+
+
+def flat(found: Sequence[FlatRow]) -> list[str]:
+    lines = [("rule", "noise", "evals", "flat runs", "stopped %", "at most %")]
+    for r in found:
+        lines.append(
+            (
+                r.rule,
+                r.noise,
+                str(r.evals),
+                str(r.runs),
+                _percent(r.stopped, r.interval),
+                f"{100 * r.bound:.2f}",
+            )
+        )
+    return lined_up(lines)
+
+
+def lined_up(lines: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return ["  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+
+
+def _percent(value: float, interval: tuple[float, float]) -> str:
+    return _number(100 * value, (100 * interval[0], 100 * interval[1]), 1)
+
+
+def _number(value: float, interval: tuple[float, float], digits: int) -> str:
+    if value != value:
+        return "-"
+    return f"{value:.{digits}f} [{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]"
