@@ -14,11 +14,16 @@ the best one before it.
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
+
 import numpy as np
 import pytest
-from trainer_curves import HEALTHY, OVER_OPTIMISING, Curves, curves, report, stops
+from trainer_curves import COLUMNS, HEALTHY, OVER_OPTIMISING, Curves, curves, history, report, stops
 
 from examples.trainer.task import Floats
+from examples.trainer.training import Recipe, Training
+from sim.rules.history import read
 
 SEEDS = range(400, 420)
 
@@ -90,3 +95,30 @@ def test_evalstop_stops_the_one_and_leaves_the_other(over: Curves, healthy: Curv
 def test_a_stop_saves_most_of_what_would_have_been_wasted(over: Curves) -> None:
     left = [len(over.steps) - 1 - stop for stop in stops(over) if stop is not None]
     assert np.mean(left) / (len(over.steps) - 1) > 0.5
+
+
+def test_a_history_carries_each_evals_differences_to_the_best_before(tmp_path: Path) -> None:
+    recipe = Recipe(preferences=40, kl=0.0, batch=8, eval_samples=32)
+    found = curves(recipe, [3, 4], steps=30, eval_every=5, paired=True)
+    plain = curves(recipe, [3, 4], steps=30, eval_every=5)
+    assert np.array_equal(found.gold, plain.gold)
+    file = tmp_path / "history.csv"
+    with file.open("w", newline="") as out:
+        csv.writer(out).writerows([COLUMNS, *history("tiny", found, [3, 4], recipe.eval_samples)])
+    for series, gold in zip(read(file), found.gold.T, strict=True):
+        assert (series.family, series.scores) == ("tiny", tuple(gold.tolist()))
+        assert series.paired[0] is None
+        for e, pair in enumerate(series.paired[1:], start=1):
+            assert pair is not None
+            assert (pair.reference_step, pair.prompts) == (found.steps[int(gold[:e].argmax())], 32)
+            assert pair.variance > 0.0
+    alone = Training(recipe, [4])
+    best = int(found.gold[:6, 1].argmax())
+    policies = {0: alone.parameters}
+    for step in range(1, 31):
+        alone.advance()
+        policies[step] = alone.parameters
+    wanted = alone.evaluate(policies[5 * best]).difference
+    assert wanted is not None
+    assert found.difference[6, 1] == pytest.approx(float(wanted.mean()))
+    assert found.variance[6, 1] == pytest.approx(float(wanted.var(ddof=1)))

@@ -2,7 +2,8 @@
 
 Run it: ``python tests/trainer/trainer_curves.py [--seeds N] [--detail] [--history FILE]``. With
 ``--history`` the evals are also written as `evalstop rules evaluate` reads them, one family for each
-recipe.
+recipe, with each eval's differences to the best one before it (as the operator names the reference). A gold
+reward lies between -12.1 and 4.5, so ``eProcess:bound=16.6`` holds.
 
 The figures over many seeds in docs/trainer-contract.md are what this program prints.
 """
@@ -13,7 +14,7 @@ import argparse
 import csv
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -22,8 +23,10 @@ import numpy as np
 
 from controller.policy.stopping import make_rule
 from controller.policy.types import EvalPoint, PolicySpec, Verb
+from examples.trainer.policy import Parameters
 from examples.trainer.task import Floats, Ints
 from examples.trainer.training import Evaluation, Recipe, Training
+from sim.rules.history import PAIRED
 
 OVER_OPTIMISING = Recipe(preferences=40, kl=0.0)
 HEALTHY = Recipe(preferences=5000, kl=0.1)
@@ -43,13 +46,20 @@ SHOWN_DELTAS = (0.0, 0.01, MIN_DELTA, 0.05)
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Evals of R runs: ``steps`` (E,), everything else (E, R)."""
+    """Evals of R runs: ``steps`` (E,), everything else (E, R).
+
+    ``reference``, ``difference`` and ``variance``: step of the best eval before, mean and variance of the
+    per-prompt differences to it; NaN at the first eval, and where they were not asked for.
+    """
 
     steps: tuple[int, ...]
     gold: Floats
     stderr: Floats
     proxy: Floats
     kl: Floats
+    reference: Floats
+    difference: Floats
+    variance: Floats
 
     @property
     def peak(self) -> Ints:
@@ -63,20 +73,55 @@ class Curves:
         return picked
 
 
-def curves(recipe: Recipe, seeds: Sequence[int], steps: int = STEPS, eval_every: int = EVAL_EVERY) -> Curves:
-    """Train one run per seed and evaluate as the trainer process does."""
+class _References:
+    """The policy of each run's best eval so far, and the differences of later evals to it."""
+
+    def __init__(self, training: Training) -> None:
+        self._training = training
+        runs = len(training.seeds)
+        self._best = np.full(runs, -np.inf)
+        self._step = np.full(runs, np.nan)
+        self._policy = Parameters.initial(runs)
+
+    def evaluate(self, paired: bool) -> tuple[Evaluation, Floats, Floats, Floats]:
+        """One eval of every run, with reference step, mean and variance of the differences (R,)."""
+        step, nothing = self._step.copy(), np.full(len(self._best), np.nan)
+        known = paired and np.isfinite(step).all()
+        found = self._training.evaluate(self._policy if known else None)
+        better = found.gold > self._best
+        self._best = np.where(better, found.gold, self._best)
+        self._step = np.where(better, found.step, self._step)
+        now = self._training.parameters
+        for kept, new in ((self._policy.transition, now.transition), (self._policy.topic, now.topic)):
+            kept[better] = new[better]
+        if found.difference is None:
+            return found, nothing, nothing, nothing
+        return found, step, found.difference.mean(axis=1), found.difference.var(axis=1, ddof=1)
+
+
+def curves(
+    recipe: Recipe,
+    seeds: Sequence[int],
+    steps: int = STEPS,
+    eval_every: int = EVAL_EVERY,
+    *,
+    paired: bool = False,
+) -> Curves:
+    """Train one run per seed and evaluate as the trainer process does; ``paired``: with a reference."""
     training = Training(recipe, seeds)
-    evals: list[Evaluation] = [training.evaluate()]
+    references = _References(training)
+    evals = [references.evaluate(paired)]
     for step in range(1, steps + 1):
         training.advance()
         if step % eval_every == 0 or step == steps:
-            evals.append(training.evaluate())
+            evals.append(references.evaluate(paired))
     return Curves(
-        tuple(e.step for e in evals),
-        np.array([e.gold for e in evals]),
-        np.array([e.stderr for e in evals]),
-        np.array([e.proxy for e in evals]),
-        np.array([e.kl for e in evals]),
+        tuple(e.step for e, *_ in evals),
+        np.array([e.gold for e, *_ in evals]),
+        np.array([e.stderr for e, *_ in evals]),
+        np.array([e.proxy for e, *_ in evals]),
+        np.array([e.kl for e, *_ in evals]),
+        *(np.array([numbers[i] for _, *numbers in evals]) for i in range(3)),
     )
 
 
@@ -106,8 +151,8 @@ def joined(parts: Sequence[Curves]) -> Curves:
     def side_by_side(field: str) -> Floats:
         return np.concatenate([getattr(part, field) for part in parts], axis=1)
 
-    columns = (side_by_side(field) for field in ("gold", "stderr", "proxy", "kl"))
-    return Curves(parts[0].steps, *columns)
+    columns = (f.name for f in fields(Curves) if f.name != "steps")
+    return Curves(parts[0].steps, *(side_by_side(name) for name in columns))
 
 
 def report(name: str, found: Curves, seeds: Sequence[int], detail: bool) -> str:
@@ -142,18 +187,23 @@ def report(name: str, found: Curves, seeds: Sequence[int], detail: bool) -> str:
     return "\n".join(lines)
 
 
-def history(name: str, found: Curves, seeds: Sequence[int]) -> list[tuple[object, ...]]:
-    """Rows (series_id, family, step, eval, stderr, proxy, kl) of one recipe's runs."""
-    return [
-        (
-            f"{name} #{seed}",
-            name,
-            step,
-            *(repr(float(v[e, run])) for v in (found.gold, found.stderr, found.proxy, found.kl)),
-        )
-        for run, seed in enumerate(seeds)
-        for e, step in enumerate(found.steps)
-    ]
+COLUMNS = ("series_id", "family", "step", "eval", "stderr", "proxy", "kl", *PAIRED)
+
+
+def history(
+    name: str, found: Curves, seeds: Sequence[int], samples: int = Recipe().eval_samples
+) -> list[tuple[object, ...]]:
+    """Rows of one recipe's runs, as `COLUMNS` names their cells."""
+    rows: list[tuple[object, ...]] = []
+    for run, seed in enumerate(seeds):
+        for e, step in enumerate(found.steps):
+            scores = (float(v[e, run]) for v in (found.gold, found.stderr, found.proxy, found.kl))
+            pair: tuple[object, ...] = ("",) * len(PAIRED)
+            if np.isfinite(found.reference[e, run]):
+                mean, variance = (float(v[e, run]) for v in (found.difference, found.variance))
+                pair = (int(found.reference[e, run]), samples, repr(mean), repr(variance))
+            rows.append((f"{name} #{seed}", name, step, *map(repr, scores), *pair))
+    return rows
 
 
 def _spread(values: Floats, form: str) -> str:
@@ -171,13 +221,14 @@ def main() -> None:
     rows: list[tuple[object, ...]] = []
     seeds = range(args.first_seed, args.first_seed + args.seeds)
     for name, recipe in RECIPES.items():
-        found = joined([curves(recipe, seeds[i : i + 20]) for i in range(0, len(seeds), 20)])
+        paired = args.history is not None
+        found = joined([curves(recipe, seeds[i : i + 20], paired=paired) for i in range(0, len(seeds), 20)])
         print(report(name, found, seeds, args.detail), flush=True)
         rows += history(name, found, seeds)
     if args.history is not None:
         with args.history.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
-            writer.writerow(("series_id", "family", "step", "eval", "stderr", "proxy", "kl"))
+            writer.writerow(COLUMNS)
             writer.writerows(rows)
 
 
