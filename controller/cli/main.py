@@ -2,7 +2,7 @@
 
 import typer
 
-from controller.cli import replay, rules, sim, version
+from controller.cli import extender, queue, replay, rules, sim, version
 
 app = typer.Typer(
     name="evalstop",
@@ -11,8 +11,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command("queue")(queue.queue)
 app.command("replay")(replay.replay)
 app.command("version")(version.version)
+app.add_typer(extender.app)
 app.add_typer(rules.app)
 app.add_typer(sim.app)
 

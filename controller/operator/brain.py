@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from controller.api import convert
+from controller.kube.cache import key_of
+from controller.kube.resources import GPUPOOLS
 from controller.operator import log
 from controller.operator.declogfile import DecisionLog
 from controller.operator.metrics import Metrics
@@ -15,6 +17,7 @@ from controller.operator.world import Loaded, World
 from controller.policy import declog, lifecycle, pool
 from controller.policy.jobs import Plan
 from controller.policy.types import JobKey, JobView, PoolPlan, PoolSnapshot
+from controller.web.positions import Moment
 
 _logger = log.get("evalstop.brain")
 
@@ -67,6 +70,7 @@ class Brain:
         self._decisions = decisions
         self._kept: dict[JobKey, tuple[int, Thought]] = {}
         self._unreadable: set[JobKey] = set()
+        self._moments: dict[str, Moment] = {}
 
     def think(self, key: JobKey) -> Thought | None:
         """Plan a job anew; None if there is no such job, or its status does not read as a record."""
@@ -112,7 +116,25 @@ class Brain:
         self._metrics.plan_seconds.labels("pool").observe(time.perf_counter() - started)
         if self._decisions is not None:
             self._decisions.append(declog.pool_line(snapshot, now, planned))
+        there = self.pools()
+        self._moments = {name: moment for name, moment in self._moments.items() if name in there}
+        self._moments[snapshot.pool] = Moment(snapshot, planned, now)
         return planned
+
+    # -- for the queue API (controller.web) --------------------------------------------------------------
+
+    def pools(self) -> list[str]:
+        """Names of all GPUPools, usable or not."""
+        return sorted(key_of(obj) for obj in self._world.cache.values(GPUPOOLS))
+
+    def problem(self, pool: str) -> str | None:
+        """Why a GPUPool cannot be used; None: it can."""
+        found = self._world.pool(pool)
+        return found[1] if isinstance(found, tuple) else None
+
+    def moment(self, pool: str) -> Moment | None:
+        """A pool's newest plan and what it was made of."""
+        return self._moments.get(pool)
 
 
 def _submitted(loaded: Loaded) -> float:

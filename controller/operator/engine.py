@@ -43,6 +43,8 @@ from controller.operator.targets import Targets
 from controller.operator.world import World
 from controller.operator.writer import StatusWriter
 from controller.policy.types import JobKey, JobView
+from controller.web import app as web
+from controller.web.server import WebServer
 
 _logger = log.get("evalstop.engine")
 
@@ -83,6 +85,7 @@ class Engine:
         self.pools = WorkQueue(monotonic)
         self._decisions = self._open_decision_log()
         self.brain = Brain(self.world, self.metrics, clock, self._decisions)
+        self.web = WebServer(web.create(self.brain, clock), settings.queue_host, settings.queue_port)
         self._standings: dict[JobKey, tuple[str, tuple[object, ...] | None]] = {}
         self._shown: dict[JobKey, tuple[object, ...]] = {}
         self._progress = {"jobs": monotonic(), "pools": monotonic()}
@@ -137,7 +140,8 @@ class Engine:
     async def run(self, stop: asyncio.Event) -> int:
         """Work until ``stop`` is set. Returns the exit code: 0 asked to end, 1 a part ended by itself."""
         await self.server.start()
-        _logger.info("started", api=self._connection.origin, port=self.server.port)
+        await self._serve_queues()
+        _logger.info("started", api=self._connection.origin, port=self.server.port, queues=self.web.port)
         code = 1
         tasks: list[asyncio.Task[Any]] = []
         try:
@@ -156,12 +160,22 @@ class Engine:
             if self._shell is not None:
                 # A process that ends in failure leaves kopf's thread, a daemon, behind.
                 await self._shell.stop(8.0 if code == 0 else 0.0)
+            await self.web.stop()
             await self.server.stop()
             await self.api.close()
             if self._decisions is not None:
                 await asyncio.to_thread(self._decisions.close)
         _logger.info("ended", code=code)
         return code
+
+    async def _serve_queues(self) -> None:
+        """The queue API is a view, no part of the work: without its address the operator goes on."""
+        try:
+            await self.web.start()
+        except OSError as error:
+            _logger.error(
+                "the queue API is not served: EVALSTOP_QUEUE_HOST, EVALSTOP_QUEUE_PORT", error=str(error)
+            )
 
     async def _scrape_loop(self, stack: contextlib.AsyncExitStack) -> ScrapeLoop:
         scrape = self._scrape
@@ -409,4 +423,13 @@ def _standing(view: JobView | None) -> tuple[object, ...] | None:
     """What of a job its pool must hear of at once."""
     if view is None:
         return None
-    return view.state, view.bound, view.unbound, view.nodes, view.priority, view.gpus, view.proposal, view.demoted
+    return (
+        view.state,
+        view.bound,
+        view.unbound,
+        view.nodes,
+        view.priority,
+        view.gpus,
+        view.proposal,
+        view.demoted,
+    )

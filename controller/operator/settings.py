@@ -79,6 +79,10 @@ class Settings:
 
     host: str = _setting("0.0.0.0", _text, "address on which /healthz, /readyz and /metrics are served")
     port: int = _setting(8080, _whole(0, 65535, "port; 0: any free one"), "their port")
+    queue_host: str = _setting(
+        "127.0.0.1", _text, "address of the queue API (docs/queueing.md); it asks nobody who they are"
+    )
+    queue_port: int = _setting(8081, _whole(0, 65535, "port; 0: any free one"), "its port")
     workers: int = _setting(8, _whole(1, 256, "workers"), "RLHFJobs worked on at the same time")
     relist_seconds: float = _setting(
         300.0, _number(1, 86400, "s"), "between full LISTs that mend what the watch missed"

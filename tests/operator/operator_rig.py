@@ -26,7 +26,9 @@ from deploy.local.plane import Plane
 Object = dict[str, Any]
 
 OPERATOR = "system:serviceaccount:evalstop-system:evalstop-operator"
-SETTINGS = Settings(host="127.0.0.1", port=0, foreign_seconds=1.0, drain_seconds=2.0, instance="test")
+SETTINGS = Settings(
+    host="127.0.0.1", port=0, queue_port=0, foreign_seconds=1.0, drain_seconds=2.0, instance="test"
+)
 
 
 Response = tuple[int, bytes, Mapping[str, str]]

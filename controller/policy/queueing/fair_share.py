@@ -67,7 +67,8 @@ class FairShare(KnowingPolicy):
         tenants: dict[str, list[QueueJob]] = {}
         for job in [*self._known.running.values(), *self._known.waiting.values()]:
             tenants.setdefault(_namespace(job.key), []).append(job)
-        # (whether the next job is demoted, GPUs per weight with it, namespace, its jobs, how many are taken, GPUs, weight)
+        # (whether the next job is demoted, GPUs per weight with it, namespace, its jobs, how many are taken,
+        # GPUs, weight)
         heap: list[list[Any]] = []
         for tenant, jobs in tenants.items():
             jobs.sort(key=self._rank)

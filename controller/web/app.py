@@ -1,0 +1,108 @@
+"""The API: read-only, no secrets in it, and every error a sentence with a reason code.
+
+    GET /apis/evalstop.dev/v1alpha1/gpupools                               pools there are
+    GET /apis/evalstop.dev/v1alpha1/gpupools/{pool}/queue                  who waits, next one first
+    GET /apis/evalstop.dev/v1alpha1/gpupools/{pool}/queue/{ns}/{name}      one job
+
+It asks nobody who they are: it is served on the pod's loopback address unless told otherwise, so that it is
+reached by ``kubectl port-forward``, which the API server authenticates and authorizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Protocol
+
+from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from controller import names
+from controller.web.positions import Moment, Place, Pools, Queue, place, queue
+
+ROOT = f"/apis/{names.API_VERSION}/gpupools"
+MOST_ITEMS = 5000
+
+
+class Source(Protocol):
+    """Where the answers come from; the operator is one."""
+
+    def pools(self) -> list[str]:
+        """Names of all GPUPools there are, in order."""
+        ...
+
+    def problem(self, pool: str) -> str | None:
+        """Why a GPUPool that is there cannot be used; None: it can."""
+        ...
+
+    def moment(self, pool: str) -> Moment | None:
+        """The pool's newest plan; None: none was made yet."""
+        ...
+
+
+class Refusal(HTTPException):
+    """An error with a reason code."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(status, message)
+        self.reason = reason
+
+
+def create(source: Source, clock: Callable[[], float]) -> FastAPI:
+    """The app over a source. ``clock``: seconds since the epoch."""
+    app = FastAPI(title="EvalStop queues", version=names.VERSION, docs_url=None, redoc_url=None)
+
+    async def pools() -> Pools:
+        return Pools(items=tuple(source.pools()))
+
+    async def the_queue(pool: str, limit: Annotated[int, Query(ge=1, le=MOST_ITEMS)] = 500) -> Queue:
+        return queue(_moment(source, pool), clock(), limit)
+
+    async def one_job(pool: str, namespace: str, name: str) -> Place:
+        found = place(_moment(source, pool), f"{namespace}/{name}", clock())
+        if found is None:
+            message = f"RLHFJob {namespace}/{name} does not stand before GPUPool {pool!r}: there is no such "
+            message += "job, its spec.pool is another, it is stopped, or it has ended"
+            raise Refusal(404, "JobNotFound", message)
+        return found
+
+    app.add_api_route(ROOT, pools, methods=["GET"])
+    app.add_api_route(f"{ROOT}/{{pool}}/queue", the_queue, methods=["GET"])
+    app.add_api_route(f"{ROOT}/{{pool}}/queue/{{namespace}}/{{name}}", one_job, methods=["GET"])
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    return app
+
+
+def _moment(source: Source, pool: str) -> Moment:
+    there = source.pools()
+    if pool not in there:
+        known = ", ".join(there[:20]) or "none"
+        raise Refusal(404, "PoolNotFound", f"there is no GPUPool {pool!r}; there are: {known}")
+    if (problem := source.problem(pool)) is not None:
+        raise Refusal(409, "PoolNotUsable", f"GPUPool {pool!r}: {problem}")
+    moment = source.moment(pool)
+    if moment is None:
+        raise Refusal(503, "NotPlannedYet", f"GPUPool {pool!r} has not been planned yet; ask again shortly")
+    return moment
+
+
+async def _refused(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    reason = error.reason if isinstance(error, Refusal) else str(error.detail).title().replace(" ", "")
+    headers = dict(error.headers or {})
+    if error.status_code == 503:
+        headers["Retry-After"] = "1"
+    message = (
+        error.detail if isinstance(error, Refusal) else f"{error.detail}: {request.method} {request.url.path}"
+    )
+    return JSONResponse({"reason": reason, "message": message}, error.status_code, headers)
+
+
+async def _invalid(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"][1:])
+    message = f"{field}: {str(first.get('input'))[:60]!r} is not allowed: {first['msg']}"
+    return JSONResponse({"reason": "BadRequest", "message": message}, 400)

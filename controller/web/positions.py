@@ -1,0 +1,107 @@
+"""Who waits in a pool, in which place, why, and for how long: made from the pool's newest plan when asked.
+
+Positions change with every arrival; written into statuses they would be most of all writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from controller.policy.queueing import MAX_WAIT, make_policy
+from controller.policy.queueing.explain import ranked_by
+from controller.policy.types import JobKey, JobState, JobView, PoolPlan, PoolSnapshot, Waiting
+
+Known = float | int | str | None
+
+
+class Moment(NamedTuple):
+    """A pool as it was planned at ``at`` (s)."""
+
+    snapshot: PoolSnapshot
+    plan: PoolPlan
+    at: float
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+
+class Place(_Answer):
+    """One job before its pool."""
+
+    job: str = Field(description="namespace/name")
+    state: str = Field(description="Queued, Admitted, Stopping or Preempting.")
+    position: int | None = Field(description="1 is next; null: it does not wait, or cannot be admitted now.")
+    reason: str = Field(description="Why it waits, as a CamelCase code; empty if it does not.")
+    message: str = Field(description="Why, for people.")
+    waited_seconds: float | None = Field(description="For how long it has waited; null: it does not.")
+    overdue: bool = Field(description="It has waited for the pool's maxWaitSeconds: nobody passes it.")
+    replicas: int
+    gpus: int = Field(description="GPUs of the whole gang.")
+    key: Mapping[str, Known] = Field(description="What the pool's queue policy ranks it by.")
+
+
+class Queue(_Answer):
+    """Who waits in a pool, next one first; then those that cannot be admitted now."""
+
+    pool: str
+    policy: str
+    planned: float = Field(description="When the pool was last planned, s since the epoch.")
+    total: int = Field(description="How many wait.")
+    items: tuple[Place, ...] = Field(description="The first of them.")
+
+
+class Pools(_Answer):
+    """The pools whose queues can be asked for."""
+
+    items: tuple[str, ...]
+
+
+def queue(moment: Moment, now: float, limit: int) -> Queue:
+    """The first ``limit`` who wait, as of ``now`` (s)."""
+    snapshot = moment.snapshot
+    waiting = sorted(moment.plan.waiting, key=lambda w: (w.position == 0, w.position, w.key))
+    views = {job.key: job for job in snapshot.jobs}
+    items = (_place(moment, views[why.key], why, now) for why in waiting[:limit] if why.key in views)
+    return Queue(
+        pool=snapshot.pool,
+        policy=snapshot.policy.name,
+        planned=moment.at,
+        total=len(waiting),
+        items=tuple(items),
+    )
+
+
+def place(moment: Moment, key: JobKey, now: float) -> Place | None:
+    """One job; None if it does not stand before this pool."""
+    view = next((job for job in moment.snapshot.jobs if job.key == key), None)
+    if view is None:
+        return None
+    why = next((w for w in moment.plan.waiting if w.key == key), None)
+    return _place(moment, view, why, now)
+
+
+def _place(moment: Moment, job: JobView, why: Waiting | None, now: float) -> Place:
+    snapshot = moment.snapshot
+    state = JobState.ADMITTED if any(a.key == job.key for a in moment.plan.admissions) else job.state
+    waited = None
+    if state is JobState.QUEUED:
+        waited = max(0.0, now - (job.submitted if job.since is None else job.since))
+    most = snapshot.policy.params.get(MAX_WAIT)
+    overdue = waited is not None and isinstance(most, float) and waited >= most and not job.demoted
+    return Place(
+        job=job.key,
+        state=str(state),
+        position=why.position if why is not None and why.position else None,
+        reason=why.reason if why is not None else "",
+        message=why.message if why is not None else "",
+        waited_seconds=waited,
+        overdue=overdue,
+        replicas=job.replicas,
+        gpus=job.gpus,
+        key=ranked_by(make_policy(snapshot.policy), job, snapshot.jobs),
+    )
