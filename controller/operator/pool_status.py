@@ -18,7 +18,7 @@ from controller.operator import fleet
 from controller.operator.nodes import node_of
 from controller.policy.accounts import free_gpus
 from controller.policy.handbacks import HandBack
-from controller.policy.stopping_run import STUCK_AFTER
+from controller.policy.stuck import STUCK_AFTER
 from controller.policy.types import JobState, PoolPlan, PoolSnapshot
 
 Object = Mapping[str, Any]

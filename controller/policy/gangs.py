@@ -16,8 +16,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.policy import conditions as c
+from controller.policy import stuck
 from controller.policy.draft import Draft
-from controller.policy.jobs import Desired, GangBackoff, Observed, Plan, SuspendWorkload
+from controller.policy.jobs import (
+    AdmissionRecord,
+    Desired,
+    GangBackoff,
+    Observed,
+    Plan,
+    Preempting,
+    SuspendWorkload,
+)
+from controller.policy.preempting import settle_account
 from controller.policy.service import attained
 from controller.policy.types import JobState, Mode
 
@@ -73,36 +83,52 @@ def watch_binding(draft: Draft) -> bool:
 
 
 def withdraw(draft: Draft) -> Plan:
-    """Take the admission back: suspend, wait until the pods are gone, queue again after the back-off."""
-    workload, admission = draft.observed.workload, draft.record.admission
+    """Take the admission back: suspend, wait until the pods are gone, queue again after the back-off.
+
+    A gang that had run before it lost a node is charged for the work since its last checkpoint, like a
+    preempted one. One that never ran keeps its place in the queue and the checkpoint it is to resume from.
+    """
+    workload, record = draft.observed.workload, draft.record
     assert workload is not None
-    assert admission is not None
-    failures = 1 + (draft.record.gang_backoff.failures if draft.record.gang_backoff is not None else 0)
+    assert record.admission is not None
+    failures = 1 + (record.gang_backoff.failures if record.gang_backoff is not None else 0)
     pause = backoff_seconds(failures)
-    if admission.withdrawn is None:
-        missing = unplaced(draft.desired, draft.observed, admission.number)
-        message = (
-            f"{missing} of {draft.desired.replicas} pods had no node {draft.desired.gang_timeout:g} s after "
-            f"the gang was admitted, so none may keep one; tried again {pause:g} s after they are gone"
-        )
-        admission = replace(admission, withdrawn=draft.now)
-        draft.update(admission=admission)
-        draft.conditions.set(c.ADMITTED, False, REASON, message, warning=True)
-        draft.conditions.set(c.RUNNING, False, REASON, "not every pod found a node in time")
+    if record.admission.withdrawn is None:
+        _begin(draft, record.admission, pause)
     if not workload.suspended:
         draft.act(SuspendWorkload(REASON))
     elif workload.settled and draft.pods_left == 0:
-        # A trainer that was running has checkpoints newer than the one this attempt resumed from.
-        ran = admission.running_since is not None
-        draft.update(
-            admission=None,
-            preempting=None,
-            restored=None if ran else draft.record.restored,
-            attained=attained(draft.desired, draft.record, draft.now),
-            gang_backoff=GangBackoff(failures, draft.now + pause),
-        )
+        _back_in_line(draft, record.admission, GangBackoff(failures, draft.now + pause))
         return draft.plan(JobState.QUEUED)
+    elif draft.pods_left:
+        stuck.report(draft)
     return draft.plan(JobState.PREEMPTING)
+
+
+def _begin(draft: Draft, admission: AdmissionRecord, pause: float) -> None:
+    missing = unplaced(draft.desired, draft.observed, admission.number)
+    message = (
+        f"{missing} of {draft.desired.replicas} pods had no node {draft.desired.gang_timeout:g} s after the "
+        f"gang was admitted or lost one, so none may keep one; tried again {pause:g} s after they are gone"
+    )
+    draft.conditions.set(c.ADMITTED, False, REASON, message, warning=True)
+    draft.conditions.set(c.RUNNING, False, REASON, "not every pod found a node in time")
+    draft.update(admission=replace(admission, withdrawn=draft.now), preempting=Preempting(REASON, draft.now))
+    settle_account(draft)
+
+
+def _back_in_line(draft: Draft, admission: AdmissionRecord, backoff: GangBackoff) -> None:
+    record = draft.record
+    lost = record.preempting.lost if record.preempting is not None else None
+    draft.update(
+        admission=None,
+        preempting=None,
+        attained=attained(draft.desired, record, draft.now),
+        lost=record.lost + (lost or 0.0),
+        queued_at=record.queued_at if admission.running_since is None else draft.now,
+        gang_backoff=backoff,
+    )
+    draft.conditions.drop(c.RELEASED)
 
 
 def _any_waits(draft: Draft) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.policy import conditions as c
-from controller.policy import gangs, guarding, judging, preempting, progress, safekeeping
+from controller.policy import gangs, guarding, judging, preempting, progress, safekeeping, stuck
 from controller.policy.adoption import adopt
 from controller.policy.comparable import begin_anew, seen_by_fleet
 from controller.policy.conditions import Conditions
@@ -462,6 +462,7 @@ def _finish(draft: Draft, use: RuleInUse | None) -> Plan:
     if draft.observed.finalizer:
         draft.act(SetFinalizer(False))
     if draft.pods_left:
+        stuck.report(draft)
         return draft.plan(JobState.STOPPING)
     draft.update(admission=None)
     draft.conditions.set(c.RELEASED, True, "PodsGone", "all pods are gone or terminal")

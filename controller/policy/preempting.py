@@ -49,7 +49,7 @@ def carry_out(draft: Draft) -> Plan:
             draft.conditions.set(c.ADMITTED, False, "Preempting", message)
             return draft.plan(JobState.PREEMPTING)
         if going.lost is None:
-            _settle_account(draft)
+            settle_account(draft)
         draft.act(SuspendWorkload("Preempted"))
     message = f"{going.reason}: is being suspended"
     draft.conditions.set(c.ADMITTED, False, "Preempting", message)
@@ -113,8 +113,8 @@ class _Work(NamedTuple):
     saved: bool  # whether the present attempt has written a checkpoint itself
 
 
-def _settle_account(draft: Draft) -> None:
-    """Note what the suspension costs, and where the run will go on, before it is carried out."""
+def settle_account(draft: Draft) -> None:
+    """Note what the suspension of a preempted run costs, and where it will go on, before it happens."""
     record, scrape = draft.record, draft.observed.scrape
     assert record.preempting is not None
     work = _work(draft)

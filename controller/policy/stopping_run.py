@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.policy import conditions as c
-from controller.policy import safekeeping
+from controller.policy import safekeeping, stuck
 from controller.policy.draft import Draft
 from controller.policy.jobs import (
     CreateWorkload,
@@ -22,7 +22,6 @@ from controller.policy.types import JobState, Mode, Proposal
 SAVE_WAIT = 30.0  # s a user's stop waits for the trainer to save its latest state
 ANNOUNCE_WAIT = 5.0  # s a user's stop waits for its pool to say to whom the GPUs go
 USER_STOP_TRIES = 2  # tries to secure the best before a user's stop goes on without it
-STUCK_AFTER = 120.0  # s a pod may be terminating before it is reported by name
 
 
 def user_stop(draft: Draft) -> None:
@@ -76,7 +75,7 @@ def carry_out_stop(draft: Draft, *, retain_only: bool = False) -> Plan:
         decision = replace(decision, suspended_at=draft.now)
         draft.update(decision=decision)
     if draft.pods_left:
-        _report_stuck(draft)
+        stuck.report(draft)
         return draft.plan(JobState.STOPPING)
     _release(draft, decision)
     return draft.plan(None)
@@ -165,18 +164,6 @@ def _retain(draft: Draft, decision: Decision) -> Plan:
         draft.act(SetFinalizer(True))
     safekeeping.retain_secured(draft, secured)
     return draft.plan(JobState.STOPPING)
-
-
-def _report_stuck(draft: Draft) -> None:
-    left = [p for p in draft.observed.pods if not p.terminal]
-    since = [(draft.now - p.deleting_since, p.name) for p in left if p.deleting_since is not None]
-    stuck = sorted((age, name) for age, name in since if age > STUCK_AFTER)
-    if stuck:
-        names = ", ".join(f"{name} ({age:.0f} s)" for age, name in stuck[:5])
-        draft.conditions.set(c.RELEASED, False, "PodsStuck", f"still terminating: {names}", warning=True)
-    else:
-        draft.conditions.set(c.RELEASED, False, "PodsTerminating", f"{len(left)} pods still hold their GPUs")
-        draft.wake_in(STUCK_AFTER)
 
 
 def _release(draft: Draft, decision: Decision) -> None:

@@ -18,6 +18,8 @@ from controller.policy.jobs import (
     Kept,
     Observed,
     PodView,
+    ScrapeOutcome,
+    ScrapeView,
     SuspendWorkload,
     WorkloadView,
 )
@@ -82,7 +84,7 @@ def test_a_gang_without_room_gives_back_what_it_has_and_backs_off() -> None:
     told = gang.record.condition(c.ADMITTED)
     assert told is not None
     assert (told.status, told.reason) == (False, "GangTimedOut")
-    assert "1 of 8 pods had no node 30 s after the gang was admitted" in told.message
+    assert "1 of 8 pods had no node 30 s after the gang was admitted or lost one" in told.message
     # While it is out, the next in the queue has its turn, though it came later.
     assert late.record.admission is not None
     assert late.record.admission.at == world.now
@@ -122,6 +124,37 @@ def test_the_checkpoint_to_resume_from_is_kept_when_the_gang_never_ran() -> None
         assert second.record.restored == left
         assert second.queue is JobState.QUEUED
         assert second.record.gang_backoff is not None
+
+
+def test_a_run_that_lost_a_node_is_charged_for_the_work_since_its_checkpoint() -> None:
+    admission = AdmissionRecord(1, ("n1", "n2"), 0.0, None, running_since=0.0, unbound_since=700.0)
+    record = JobRecord(attempt=1, admission=admission)
+    scrape = ScrapeView(ScrapeOutcome.OK, step=100, checkpoint_step=80, resumed_step=0, total_steps=400)
+    seen = Observed(WorkloadView("w", suspended=False), (pod("a", "n1"), pod("b")), scrape)
+    first = lifecycle.plan(desired(), seen, record, 1000.0)
+    assert first.record.admission is not None
+    assert first.record.admission.withdrawn == 1000.0
+    gone = Observed(WorkloadView("w", suspended=True, settled=True), (), scrape)
+    second = lifecycle.plan(desired(), gone, first.record, 1010.0)
+    assert second.record.lost == pytest.approx(2 * 1000 * 20 / 100)
+    assert (second.record.admission, second.record.preempting) == (None, None)
+    assert second.record.queued_at == 1010.0
+
+
+def test_pods_of_a_withdrawn_gang_that_do_not_go_are_named_with_their_age() -> None:
+    admission = AdmissionRecord(1, ("n1", "n2"), 0.0, unbound_since=0.0, withdrawn=300.0)
+    record = JobRecord(attempt=1, admission=admission)
+    left = (pod("run-0", "n1", deleting_since=310.0),)
+    seen = Observed(WorkloadView("w", suspended=True), left)
+    told = lifecycle.plan(desired(), seen, record, 320.0).record.condition(c.RELEASED)
+    assert told is not None
+    assert (told.reason, told.message) == ("PodsTerminating", "1 pods still hold their GPUs")
+    later = lifecycle.plan(desired(), seen, record, 500.0)
+    told = later.record.condition(c.RELEASED)
+    assert told is not None
+    assert (told.reason, told.message) == ("PodsStuck", "still terminating: run-0 (190 s)")
+    gone = Observed(WorkloadView("w", suspended=True, settled=True), ())
+    assert lifecycle.plan(desired(), gone, later.record, 510.0).record.condition(c.RELEASED) is None
 
 
 @pytest.mark.parametrize("mode", [Mode.SHADOW, Mode.OFF])
