@@ -14,6 +14,7 @@ import ssl
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -78,6 +79,7 @@ class Extender:
             for resource in WATCHED
         ]
         self._beat = time.monotonic()
+        self._serving = _stamp(settings)
         self.verbs = server(verbs_app(self.service, self.metrics), settings.host, settings.port, settings)
         status = status_app(self.metrics, self.unready, self.stalled)
         self.status = server(status, settings.status_host, settings.status_port)
@@ -148,7 +150,21 @@ class Extender:
                 gc.collect()
                 gc.freeze()
                 _logger.info("the ledger holds the cluster", port=self.port, api=self._connection.origin)
+            self._renew()
             await asyncio.sleep(BEAT if self.service.ready else 0.05)
+
+    def _renew(self) -> None:
+        """Serve with the certificate that lies in the files now: it is renewed long before it ends."""
+        found = _stamp(self._settings)
+        if found == self._serving or self.verbs.config.ssl is None:
+            return
+        self._serving = found
+        try:
+            self.verbs.config.ssl.load_cert_chain(self._settings.certificate, self._settings.key)
+        except (OSError, ssl.SSLError) as error:  # half of the pair is new: the other half comes, too
+            _logger.warning("cannot read the renewed certificate", error=str(error))
+        else:
+            _logger.info("the serving certificate was renewed")
 
     def _measure(self, clock: Callable[[], float]) -> None:
         gauge = self.metrics.gauge
@@ -219,6 +235,12 @@ def server(app: FastAPI, host: str, port: int, tls: Settings | None = None) -> S
     )
     config.load()
     return Server(config)
+
+
+def _stamp(settings: Settings) -> tuple[float, ...]:
+    """When the files of the serving certificate last changed; a file that is away counts as changed."""
+    files = (Path(settings.certificate), Path(settings.key))
+    return tuple(file.stat().st_mtime if file.exists() else 0.0 for file in files)
 
 
 def _spawn(*coroutines: Coroutine[Any, Any, Any]) -> list[asyncio.Task[Any]]:

@@ -104,7 +104,11 @@ class ExtenderThread:
         try:
             yield
         finally:
-            self._call(self._catch_up)
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """Bring what was held back; from now on nothing is late."""
+        self._call(self._catch_up)
 
     def ask(self, verb: str, message: Any) -> Any:
         """The answer to a request that kube-scheduler could have sent. It must be a success."""
@@ -372,6 +376,32 @@ class Cluster:
 
     def node_of(self, name: str) -> str | None:
         return self.pod(name)["spec"].get("nodeName")
+
+    def gone(self, name: str) -> bool:
+        try:
+            self.pod(name)
+        except Unreachable as error:
+            return error.status == 404
+        return False
+
+    def annotation(self, name: str, key: str) -> str | None:
+        return (self.pod(name)["metadata"].get("annotations") or {}).get(key)
+
+    def questions(self, jobs: list[str]) -> Iterator[dict[str, Any]]:
+        """Filter requests of a member of each job, early, in time and late, and of a stranger."""
+        names_ = {"NodeNames": [*self.nodes, "nowhere"]}
+        container = {"name": "c", "resources": {"limits": {names.GPU_RESOURCE: "8"}}}
+        for job in (*jobs, None):
+            for number in ("0", "1", "2"):
+                labels = {} if job is None else {names.LABEL_JOB: job}
+                annotations = {names.ANNOTATION_ADMISSION: number}
+                metadata = {
+                    "name": "q",
+                    "namespace": self.namespace,
+                    "labels": labels,
+                    "annotations": annotations,
+                }
+                yield {"Pod": {"metadata": metadata, "spec": {"containers": [container]}}, **names_}
 
     def told(self, name: str) -> str:
         """What kube-scheduler says of a pod that it could not place; empty: nothing yet."""

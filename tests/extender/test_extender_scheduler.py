@@ -1,10 +1,13 @@
 """On a real kube-scheduler: who gets which node, and who is woken when."""
 
+from pathlib import Path
+
 import pytest
 from extender_rig import Cluster, ExtenderThread, Line, eventually, settled, stamp
 
 from controller.extender.waking import ANNOTATION_RETRY
-from deploy.local.scheduler import Scheduler
+from deploy.local.plane import Plane
+from deploy.local.scheduler import Certificates, Scheduler
 
 pytestmark = pytest.mark.cluster
 
@@ -118,3 +121,57 @@ def test_without_the_extender_pods_wait_or_pass_as_configured_and_others_are_unt
     assert cluster.node_of("waits-0") is None
     line.set("up")
     cluster.bound("waits-0", a)
+
+
+def test_a_gang_is_not_preempted_and_others_are(cluster: Cluster, plane: Plane) -> None:
+    """A pod that outranks everybody takes the place of a plain pod, not of a gang's."""
+    a, b = cluster.make_nodes(2)
+    cluster.make_pool()
+    cluster.make_job("gang")
+    cluster.admit("gang", 1, [a])
+    cluster.make_pod("gang-0", job="gang", admission=1)
+    cluster.bound("gang-0", a)
+    rank = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
+    name = f"{cluster.pool}-first"
+    plane.client().post("/apis/scheduling.k8s.io/v1/priorityclasses", {**rank, "metadata": {"name": name}})
+    cluster.make_pod("first", priorityClassName=name, nodeSelector={"kubernetes.io/hostname": a})
+    cluster.parked("first", "Insufficient nvidia.com/gpu")
+    cluster.make_pod("plain")
+    cluster.bound("plain", b)
+    cluster.make_pod("second", priorityClassName=name)
+    cluster.bound("second", b)
+    assert cluster.gone("plain")
+    assert cluster.node_of("gang-0") == a
+    assert cluster.node_of("first") is None
+
+
+def test_a_replica_that_comes_later_agrees_and_wakes_whom_it_never_refused(
+    cluster: Cluster,
+    extender: ExtenderThread,
+    schedulers: dict[str, Scheduler],
+    extender_kubeconfig: Path,
+    certificates: Certificates,
+) -> None:
+    nodes = cluster.make_nodes(3)
+    cluster.make_pool()
+    for job in ("one", "two", "late"):
+        cluster.make_job(job)
+    cluster.admit("one", 1, [nodes[0]])
+    cluster.promise(cluster.hold("gone", "two", [nodes[1]]))
+    with extender.delayed():
+        cluster.admit("late", 1, [nodes[2]])
+        cluster.make_pod("late-0", job="late", admission=1)
+        cluster.parked("late-0", "not seen yet")
+        eventually(lambda: settled(schedulers["closed"]), "the pod to be parked for good")
+        with ExtenderThread(extender_kubeconfig, certificates, look_seconds=0.2) as replica:
+            eventually(lambda: cluster.annotation("late-0", ANNOTATION_RETRY), "the replica to wake it")
+            assert replica.metric('evalstop_extender_wakes_total{outcome="touched"}') == 1
+            assert cluster.node_of("late-0") is None
+            extender.catch_up()
+            cluster.bound("late-0", nodes[2])
+            for message in cluster.questions(["one", "two", "late"]):
+                for verb in ("filter", "prioritize"):
+                    answer = extender.ask(verb, message)
+                    eventually(
+                        lambda m=message, v=verb, a=answer: replica.ask(v, m) == a, "the replicas to agree"
+                    )
