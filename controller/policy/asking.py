@@ -32,22 +32,31 @@ def ask_for_eval(draft: Draft) -> int:
 def name_reference(draft: Draft, *, wanted: bool) -> None:
     """Name the step whose policy is to be scored on each eval's prompts: that of the checkpoint to be kept.
 
-    ``wanted``: somebody looks at the differences. It changes when a new best is in safety (Shadow keeps none
-    in safety: when there is a new best), and is named before the evals that it is compared in.
+    ``wanted``: somebody looks at the differences; else none is named, for scoring it costs the trainer an
+    eval. It changes when a new best is in safety (Shadow keeps none in safety: when there is a new best).
     """
-    record = draft.record
-    if not wanted or record.best is None:
-        return
-    step: int | None = record.best.step
-    if draft.desired.mode is Mode.ENFORCE:
-        kept = record.secured
-        step = kept.step if kept is not None and kept.best_step == record.best.step else None
-    if step is not None and step != record.run.reference_step:
-        draft.update(run=replace(record.run, reference_step=step))
+    run = draft.record.run
+    step = (best_to_compare(draft) or run.reference_step) if wanted else None
+    if step != run.reference_step:
+        draft.update(run=replace(run, reference_step=step))
+
+
+def best_to_compare(draft: Draft) -> int | None:
+    """The step whose policy stands for the best eval and can be scored again; None: not in safety yet."""
+    best, kept = draft.record.best, draft.record.secured
+    if best is None or draft.desired.mode is not Mode.ENFORCE:
+        return None if best is None else best.step
+    return kept.step if kept is not None and kept.best_step == best.step else None
 
 
 def tell(draft: Draft) -> None:
-    """Write the run file if it does not say what the record says. Writing it twice does no harm."""
-    if draft.observed.run_written != draft.record.run:
-        draft.act(WriteRun(draft.record.run))
+    """Write the run file if it does not say what the record says. Writing it twice does no harm.
+
+    A run file that asks for nothing is left as it is: where there is none, none is needed.
+    """
+    run, written = draft.record.run, draft.observed.run_written
+    asks = run.reference_step is not None or draft.record.confirming is not None
+    takes_back = written is not None and written.reference_step is not None
+    if written != run and (asks or takes_back):
+        draft.act(WriteRun(run))
         draft.wake_in(1.0)

@@ -36,10 +36,9 @@ def judge(draft: Draft, use: RuleInUse) -> Proposal | None:
     _show_guardrails(draft, use)
     numbers = _numbers(record, use, metric, verdict)
     _show_grade(draft, verdict, numbers)
+    asking.name_reference(draft, wanted="paired" in use.needs or verdict.verb is Verb.CONFIRM)
     verdict = _confirmed(draft, verdict, numbers)
-    asking.name_reference(draft, wanted="paired" in use.needs or draft.record.confirming is not None)
-    if draft.record.run.reference_step is not None or draft.record.confirming is not None:
-        asking.tell(draft)
+    asking.tell(draft)
     if verdict.verb is not Verb.STOP:
         if record.decision is None and verdict.verb is Verb.CONTINUE:
             draft.conditions.drop(c.TERMINATION)
@@ -181,14 +180,18 @@ def _confirmed(draft: Draft, verdict: Verdict, numbers: str) -> Verdict:
     params = _confirm_params(draft.desired)
     newest, waiting = draft.record.evals[-1].step, draft.record.confirming
     if waiting is None or waiting.step != newest:
-        request = asking.ask_for_eval(draft) if asking.can_be_asked(draft) else 0
-        waiting = Confirming(newest, draft.now, request)
-        draft.update(confirming=waiting)
+        waiting = Confirming(newest, draft.now)
+    askable = asking.can_be_asked(draft)
+    if askable and not waiting.request_id and asking.best_to_compare(draft) is not None:
+        # Not before: the best is to be scored on the same prompts, and is named in the same breath.
+        waiting = replace(waiting, request_id=asking.ask_for_eval(draft))
+    draft.update(confirming=waiting)
     left = waiting.at + params.wait_seconds - draft.now
-    if waiting.request_id and left > 0:
+    if (askable or waiting.request_id) and left > 0:
         draft.wake_in(left)
-        told = f"to be stopped if a fresh eval bears it out, asked for by request {waiting.request_id}"
-        draft.conditions.set(c.TERMINATION, False, "AwaitingFreshEval", f"{told} ({numbers})")
+        how = f"by request {waiting.request_id}" if waiting.request_id else "once the best is in safety"
+        told = f"to be stopped if a fresh eval bears it out, asked for {how} ({numbers})"
+        draft.conditions.set(c.TERMINATION, False, "AwaitingFreshEval", told)
         return verdict
     if params.unanswered == STOP and draft.desired.mode is Mode.ENFORCE:
         return verdict._replace(verb=Verb.STOP, reason="Unconfirmed")

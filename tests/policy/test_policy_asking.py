@@ -95,6 +95,7 @@ def test_pairs_on_the_fresh_prompts_decide(mean: float, stopped: bool) -> None:
 def test_the_intent_is_in_the_record_before_the_file_is_written() -> None:
     """Killed between the two, the next operator writes what the record says, under the same id."""
     world = running()
+    evals(world, *FALL[:-1])  # the best is in safety
     evals(world, *FALL, passes=0)
     world.step("ns/a", acts=0)
     assert (record(world).run.evaluate, record(world).confirming.request_id) == (True, 1)
@@ -171,6 +172,33 @@ def test_in_shadow_nobody_is_asked_and_the_next_eval_settles_it() -> None:
     evals(world, *FALL, 0.6)
     assert record(world).decision is not None
     assert record(world).decision.mode is Mode.SHADOW
+
+
+def test_nothing_is_asked_before_the_best_can_be_scored_beside_it() -> None:
+    """Request and reference stand in the same file; a best that is not in safety is waited for."""
+    world = running()
+    job = world.jobs["ns/a"]
+    evals(world, *FALL, passes=0)
+    job.checkpoints.clear()
+    look(world)
+    assert not written(world).evaluate
+    assert target(world) == "AwaitingFreshEval"
+    world.now += 600.0
+    look(world)
+    assert target(world) == "AwaitingNextEval"
+    evals(world, *FALL, passes=0)
+    world.now += 100.0
+    look(world)
+    assert (written(world).evaluate, written(world).reference_step) == (True, 20)
+
+
+def test_the_reference_is_taken_back_once_nobody_looks_at_it() -> None:
+    world = running()
+    evals(world, *FALL)
+    assert written(world).reference_step == 20
+    evals(world, *FALL, 0.75, served=1)
+    assert record(world).decision is None
+    assert written(world).reference_step is None
 
 
 def test_a_gap_in_the_scrapes_keeps_the_request() -> None:
