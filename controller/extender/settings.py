@@ -79,8 +79,10 @@ class Settings:
         "", _file, "kube-scheduler's KubeSchedulerConfiguration, read for the metric on ignorable"
     )
     rack_label: str = _setting("topology.kubernetes.io/rack", _text, "node label that names a node's rack")
-    relist_seconds: float = _setting(300.0, _seconds, "between full LISTs that mend what the watch missed")
-    look_seconds: float = _setting(15.0, _seconds, "between looks at parked pods and pods of others")
+    relist_seconds: float = _setting(1800.0, _seconds, "between full LISTs that mend what the watch missed")
+    look_seconds: float = _setting(
+        15.0, _seconds, "between looks for parked pods that this process has not refused itself"
+    )
     api_timeout: float = _setting(30.0, _seconds, "for one API call")
     log_level: str = _setting("INFO", _level, "level of the log")
     log_format: str = _setting("json", _form, "form of the log lines on stderr")
