@@ -203,6 +203,7 @@ def _evals(points: Sequence[EvalPoint]) -> list[str]:
     """
     out: list[str] = []
     attempt, samples = Attempt(0, 0), None
+    against: Against = None
     for point in points:
         if not math.isfinite(point.score):
             continue
@@ -216,36 +217,47 @@ def _evals(points: Sequence[EvalPoint]) -> list[str]:
             words.append("-" if point.samples is None else str(point.samples))
         if point.attempt != attempt:
             words.append(str(point.attempt))
-        words += _tagged(point)
+        tagged, against = _tagged(point, against)
+        words += tagged
         attempt, samples = point.attempt, point.samples
         out.append(" ".join(word for word in words if word is not None))
     return out
 
 
-def _tagged(point: EvalPoint) -> list[str]:
+Against = tuple[int, int] | None  # reference step and prompts of the last differences: not said again
+
+
+def _tagged(point: EvalPoint, against: Against) -> tuple[list[str], Against]:
     """The parts that few evals have: the proxy reward, and differences to a reference step."""
     words = []
     if point.proxy is not None and math.isfinite(point.proxy):
         words.append(f"proxy={values.number(point.proxy)}")
     pair = point.paired
     if pair is not None and math.isfinite(pair.mean) and math.isfinite(pair.variance):
-        mean, variance = values.number(pair.mean), values.number(pair.variance)
-        words.append(f"paired={pair.reference_step}/{pair.prompts}/{mean}/{variance}")
-    return words
+        parts = [values.number(pair.mean), values.number(pair.variance)]
+        if pair[:2] != against:
+            parts += [str(pair.reference_step), str(pair.prompts)]
+        words.append("paired=" + "/".join(str(part) for part in parts))
+        against = pair.reference_step, pair.prompts
+    return words, against
 
 
-def _read_tagged(words: Sequence[str]) -> tuple[float | None, Paired | None]:
+def _read_tagged(words: Sequence[str], against: Against) -> tuple[float | None, Paired | None]:
     given = dict(word.split("=", 1) for word in words)
     proxy = float(given["proxy"]) if "proxy" in given else None
     if "paired" not in given:
         return proxy, None
-    step, prompts, mean, variance = given["paired"].split("/")
-    return proxy, Paired(int(step), int(prompts), float(mean), float(variance))
+    mean, variance, *named = given["paired"].split("/")
+    if named or against is None:
+        step, prompts = named
+        against = int(step), int(prompts)
+    return proxy, Paired(*against, float(mean), float(variance))
 
 
 def _read_evals(stored: Sequence[str]) -> tuple[EvalPoint, ...]:
     points: list[EvalPoint] = []
     attempt, samples = Attempt(0, 0), None
+    against: Against = None
     for line in stored:
         every = line.split(" ")
         words = [word for word in every if "=" not in word]
@@ -256,7 +268,8 @@ def _read_evals(stored: Sequence[str]) -> tuple[EvalPoint, ...]:
         if len(words) > 4:
             attempt = Attempt.parse(words[4])
         stderr = None if words[2] == "-" else float(words[2])
-        proxy, paired = _read_tagged(every[len(words) :])
+        proxy, paired = _read_tagged(every[len(words) :], against)
+        against = (paired.reference_step, paired.prompts) if paired is not None else against
         points.append(EvalPoint(int(words[0]), float(words[1]), attempt, stderr, samples, proxy, paired))
     return tuple(points)
 

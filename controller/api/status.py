@@ -280,7 +280,8 @@ class RLHFJobStatus(Status):
         default=(),
         description=f"The last {EVALS_KEPT} evals of the Primary metric, newest last, each as: step, score, "
         "standard error, samples, attempt. The last two stand only where they change; - is unknown. "
-        "proxy=… and paired=step/prompts/mean/variance follow where the trainer reports them.",
+        "proxy=… and paired=mean/variance/step/prompts follow where the trainer reports them; "
+        "of paired, the last two where they change.",
     )
     eval_times: Annotated[
         tuple[Annotated[int, Field(ge=0, json_schema_extra=markers.INT64)], ...],
