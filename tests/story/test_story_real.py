@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from controller import names
+from controller.api.record import record
 from deploy.local.acquire import Found
 from deploy.local.demo import cast
 from deploy.local.demo.facts import Role
@@ -160,6 +161,25 @@ def test_the_operator_killed_in_the_middle_of_a_stop_goes_on_where_it_was(story:
     assert len(status["retained"]) == 1
     assert get(story, "job", "survivor")["spec"]["suspend"] is True
     delete(story, "survivor")
+
+
+def test_the_reference_goes_to_the_trainer_and_its_differences_stop_the_run(story: Stage) -> None:
+    """The best is secured, named to the trainer, scored by it on fresh prompts, judged by eProcess."""
+    rule = {"stopRule": {"eProcess": {"bound": "16.6"}}, "modifiers": [{"divergence": {}}]}
+    story.apply([sample("compared", **rule)])
+    status = wait(story, "compared", "stopped", stopped)["status"]
+    decision, best = status["decision"], status["best"]["step"]
+    assert decision["reason"] == "RewardHacking"
+    assert float(decision["eValue"]) >= 40.0
+    assert best < decision["step"]
+    run = json.loads(get(story, "configmap", "compared" + names.RUN_CONFIGMAP_SUFFIX)["data"][names.RUN_KEY])
+    assert run["reference"] <= best  # securing a late best may take longer than the stop
+    judged = next(p for p in reversed(record(status).evals) if p.step == decision["step"])
+    assert judged.proxy is not None
+    assert judged.paired is not None
+    assert (judged.paired.reference_step <= best, judged.paired.prompts) == (True, 1024)
+    assert judged.paired.mean < 0.0
+    delete(story, "compared")
 
 
 def test_an_unknown_metric_is_told_with_the_names_seen_and_stops_nothing(story: Stage) -> None:
