@@ -1,8 +1,9 @@
 """Each rule at its best at a given rate of false stops, chosen on one half of a history, judged on the other.
 
 For each rule and each of its windows the lowest threshold is taken at which the upper confidence bound on the
-share of healthy runs stopped keeps to the target; with too few healthy runs for that (fewer than about 3 /
-target), the observed share does. Of those, the one that saves the most of the time after the peak is kept.
+share of healthy runs stopped keeps to the target, for all candidates at once (each has its part of the
+level); with too few healthy runs for that (fewer than about 8 / target), the observed share does. Of those,
+the one that saves the most of the time after the peak is kept.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from sim.rules import truth as truths
 from sim.rules import vector
 from sim.rules.evaluate import Judged, matrices, upper_bound
 
-CONFIDENCE = 0.999  # of the bound while choosing: a margin for having chosen
+DOUBT = 0.01  # level of the bounds while choosing: that any candidate's true rate is above the target
 WINDOWS = (1, 2, 3, 5, 8, 12, 16)
 SHARES = (0.1, 0.25, 0.4)  # how scan's and GLR's windows grow
 FLEET_WEIGHT = 64.0  # degrees of freedom of the fleet's noise, where it is used
@@ -78,19 +79,20 @@ def tune(rule: str, judged: Sequence[Judged], target: float, *, plateaus: bool =
     """
     healthy = np.array([j.truth.label in ("healthy", *(("plateau",) if plateaus else ())) for j in judged])
     declining = np.array([j.truth.label == "declining" for j in judged])
-    few = upper_bound(0, int(healthy.sum()), CONFIDENCE) > target
+    longest = max((len(j.series.scores) for j in judged), default=1)
+    candidates = list(_candidates(rule, fleet_noise(judged), longest))
+    confidence = 1.0 - DOUBT / len(candidates)
+    few = upper_bound(0, int(healthy.sum()), confidence) > target
     chunks = matrices(judged)
     best: Tuned | None = None
-    for params in _candidates(
-        rule, fleet_noise(judged), max((len(j.series.scores) for j in judged), default=1)
-    ):
+    for params in candidates:
         form = vector.FORMS[rule]
         checked = build(RULES[rule].params, params, rule)
         levels = [(rows, form.levels(evals, checked)) for rows, evals in chunks]
         highest = np.full(len(judged), -np.inf)
         for rows, level in levels:
             highest[rows] = np.fmax.reduce(np.fmax(level, -np.inf), axis=1)
-        cut = _cut(highest[healthy], target, few)
+        cut = _cut(highest[healthy], target, None if few else confidence)
         spec = _with_cut(rule, params, cut)
         if spec is None:
             continue
@@ -133,14 +135,14 @@ def _candidates(rule: str, fleet: float, longest: int) -> Iterator[dict[str, Any
                         yield {"window": window, "share": share, "horizon": longest, **usual}
 
 
-def _cut(highest: npt.NDArray[np.float64], target: float, few: bool) -> float:
-    """The lowest level above which no more healthy runs go than the target allows."""
+def _cut(highest: npt.NDArray[np.float64], target: float, confidence: float | None) -> float:
+    """The lowest level above which no more healthy runs go than the target allows; None: as observed."""
     count = len(highest)
     if not count:
         return 0.0
     allowed = int(target * count)
-    if not few:
-        while allowed > 0 and upper_bound(allowed, count, CONFIDENCE) > target:
+    if confidence is not None:
+        while allowed > 0 and upper_bound(allowed, count, confidence) > target:
             allowed -= 1
     ordered = np.sort(highest)[::-1]
     return float(ordered[allowed]) if allowed < count else -math.inf

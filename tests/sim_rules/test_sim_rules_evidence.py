@@ -387,10 +387,16 @@ def test_lengths_are_mixed_without_loss() -> None:
 
 def test_the_tables_have_a_row_for_every_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "RULES", ("scan", "glr"))
-    monkeypatch.setattr(tables, "FALLING", ("linear",))
-    monkeypatch.setattr(tables, "CELLS", ((20, 0.05),))
+    monkeypatch.setattr(tables, "IN_NOISE", ("scan",))
+    monkeypatch.setattr(tables, "CELLS", ((20, 0.0), (20, 0.05)))
     head, line, *rows = tables.tuned(30, 0)
-    assert len(rows) == 2
+    assert len(rows) == 3 * 3
+    assert all(row.count("|") == head.count("|") == line.count("|") for row in rows)
+    head, line, *rows = tables.defaults(20, 0)
+    assert [row.split(" | ")[1] for row in rows] == [
+        *("`scan`", "`glr`"),
+        *("`scan`", "`glr`", "`scan` estimated", "`eProcess`"),
+    ]
     assert all(row.count("|") == head.count("|") == line.count("|") for row in rows)
 
 
