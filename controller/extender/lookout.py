@@ -63,7 +63,7 @@ class Lookout:
             # Refused because it is planned elsewhere: kube-scheduler hears by itself when there is room.
             unseen = NOT_SEEN_YET in told or STILL_READING in told
             return unseen and bool(self._ledger.planned(asker))
-        nodes = self._ledger.nodes()
+        nodes = list(self._ledger.capacity)
         return bool(judge(self._ledger, asker, nodes, self._clock()).passed)
 
 

@@ -45,7 +45,7 @@ class Service:
         return wire.filter_result(asked, judgement)
 
     def prioritize(self, message: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """``ExtenderArgs`` -> ``HostPriorityList``.
+        """``ExtenderArgs`` -> ``HostPriorityList``; empty if all nodes are alike, for that says as much.
 
         Raises:
             BadRequest: see `wire.args`.
@@ -53,7 +53,7 @@ class Service:
         asked = wire.args(message)
         found = scores(self._ledger, _asker(asked.pod), asked.nodes, self._clock())
         self._count("prioritize", len(asked.nodes), len(found))
-        return wire.priorities(asked.nodes, found)
+        return wire.priorities(asked.nodes, found) if len(set(found)) > 1 else []
 
     def preempt(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """``ExtenderPreemptionArgs`` -> ``ExtenderPreemptionResult``.

@@ -12,7 +12,7 @@ on what it holds, never on how it came to hold it, so that replicas agree and a 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -153,6 +153,8 @@ class Ledger:
         if not members:
             del self._bound_of[pod.gang]
         self._used[pod.node] -= pod.gpus
+        if not self._used[pod.node]:
+            del self._used[pod.node]
         self._settle(pod.gang)
 
     def _settle(self, key: JobKey) -> None:
@@ -205,12 +207,14 @@ class Ledger:
         """A bound pod of an RLHFJob by its uid."""
         return self._bound.get(uid)
 
-    def nodes(self) -> list[str]:
-        return sorted(self._gpus)
+    @property
+    def capacity(self) -> Mapping[str, int]:
+        """Allocatable GPUs of each node that is known."""
+        return self._gpus
 
-    def gpus(self, node: str) -> int | None:
-        """Allocatable GPUs; None: no such node is known."""
-        return self._gpus.get(node)
+    def untouched(self, node: str) -> bool:
+        """Whether no gang has anything on a node, neither pods nor a claim: most nodes, most of the time."""
+        return node not in self._keeps and node not in self._promised and node not in self._used
 
     def rack(self, node: str) -> str | None:
         return self._racks.get(node)

@@ -110,8 +110,10 @@ def _judge_member(ledger: Ledger, asker: Asker, gang: Gang, nodes: Sequence[str]
 def _judge_other(ledger: Ledger, asker: Asker, nodes: Sequence[str], now: float) -> Judgement:
     passed: list[str] = []
     refused: dict[str, str] = {}
-    for node, whose in zip(nodes, ledger.whose(nodes, now), strict=True):
-        if whose:
+    for node in nodes:
+        if ledger.untouched(node):
+            passed.append(node)
+        elif whose := ledger.kept(node, now)[1]:
             refused[node] = SIGNATURE + whose
         elif (left := ledger.left_by_gangs(node)) is not None and asker.gpus > left:
             # It fits, or nobody would ask: kube-scheduler knows of an end that is still to be seen here, and

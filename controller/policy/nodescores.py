@@ -22,22 +22,25 @@ def scores(ledger: Ledger, asker: Asker, nodes: Sequence[str], now: float) -> li
     ``EXACT`` if it takes just what is not kept for others, ``BROKEN`` if part of the node is kept already;
     and ``RACK`` more on a rack of the gang. Each outweighs all that follow it.
     """
-    planned = frozenset(ledger.planned(asker))
     if asker.gpus == 0:
         return [0] * len(nodes)
+    planned = frozenset(ledger.planned(asker))
     gang = ledger.gang(asker.gang) if asker.gang is not None else None
     racks = {rack for node in (gang.nodes if gang else ()) if (rack := ledger.rack(node)) is not None}
-    return [MAX_SCORE if n in planned else _packing(ledger, asker.gpus, n, racks, now) for n in nodes]
-
-
-def _packing(ledger: Ledger, gpus: int, node: str, racks: set[str], now: float) -> int:
-    total = ledger.gpus(node)
-    if total is None:
-        return 0
-    near = RACK if ledger.rack(node) in racks else 0
-    if gpus == total:
-        return WHOLE + near
-    kept = ledger.kept(node, now)[0]
-    if gpus == total - kept:
-        return EXACT + near
-    return (BROKEN if kept else 0) + near
+    capacity, gpus = ledger.capacity, asker.gpus
+    found = []
+    for node in nodes:
+        total = capacity.get(node)
+        if node in planned:
+            score = MAX_SCORE
+        elif total is None:
+            score = 0
+        elif total == gpus:
+            score = WHOLE
+        elif ledger.untouched(node):
+            score = 0
+        else:
+            kept = ledger.kept(node, now)[0]
+            score = EXACT if gpus == total - kept else BROKEN if kept else 0
+        found.append(score + RACK if racks and score < MAX_SCORE and ledger.rack(node) in racks else score)
+    return found

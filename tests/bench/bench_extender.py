@@ -45,7 +45,7 @@ def run(say: Callable[[str], None]) -> Iterator[Row]:
     with tempfile.TemporaryDirectory(prefix="evalstop-bench-", dir="/var/tmp") as folder:
         for size in SIZES:
             say(f"{REQUESTS} requests with {size} node names")
-            with _servers(Path(folder) / f"pki-{size}", size) as served:
+            with _servers(Path(folder) / f"pki-{size}", size, size) as served:
                 yield from _latency(served, size)
         yield from _throughput(Path(folder), say)
 
@@ -67,10 +67,10 @@ class Served:
 
 
 @contextlib.contextmanager
-def _servers(folder: Path, nodes: int) -> Iterator[Served]:
+def _servers(folder: Path, nodes: int, kept: int) -> Iterator[Served]:
     certificates = Certificates(folder)
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.bench.extender_server", str(folder), str(nodes)],
+        [sys.executable, "-m", "tests.bench.extender_server", str(folder), str(nodes), str(kept)],
         cwd=REPOSITORY,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -143,7 +143,7 @@ def _quantile(values: list[float], share: float) -> float:
 def _throughput(folder: Path, say: Callable[[str], None]) -> Iterator[Row]:
     options = Options(node_grace_s=24 * 3600, flags={"kube-apiserver": ["--max-requests-inflight=2000"]})
     rates: dict[str, list[float]] = {"none": [], "idle": [], "extender": []}
-    with Plane(folder / "plane", options) as plane, _servers(folder / "pki", 0) as served:
+    with Plane(folder / "plane", options) as plane, _servers(folder / "pki", NODES, 0) as served:
         _make_nodes(plane)
         for turn in range(ROUNDS):
             for name in rates:

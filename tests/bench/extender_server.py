@@ -1,4 +1,4 @@
-"""`python -m tests.bench.extender_server FOLDER NODES`: the extender beside two that do less, for benchmarks.
+"""`python -m tests.bench.extender_server FOLDER NODES KEPT`: the extender beside two that do less.
 
 Three servers on the product's own HTTPS stack: the extender on a full ledger, one that lets every node pass
 without looking, and an echo. Prints their ports as JSON; ends when its standard input is closed.
@@ -39,12 +39,12 @@ def job(index: int) -> str:
     return f"bench/gang-{index:04d}"
 
 
-def filled(nodes: int) -> Ledger:
-    """Every node of eight GPUs is kept for some gang of five: each refusal has a name to tell."""
+def filled(nodes: int, kept: int) -> Ledger:
+    """So many nodes of eight GPUs; the first ``kept`` of them each for some gang of five."""
     ledger = Ledger()
     for index in range(nodes):
         ledger.put_node(node(index), 8, f"rack-{index // 32}")
-    for number in range(nodes // MEMBERS):
+    for number in range(kept // MEMBERS):
         planned = tuple(node(number * MEMBERS + member) for member in range(MEMBERS))
         ledger.put_job(job(number), 8, Gang(job(number), 1, planned, 8, 4e9))
     return ledger
@@ -84,12 +84,12 @@ async def echo(
     await send({"type": "http.response.body", "body": body})
 
 
-async def main(folder: Path, nodes: int) -> None:
+async def main(folder: Path, nodes: int, kept: int) -> None:
     certificates = Certificates(folder)
     pair = certificates.server
     tls = Settings(certificate=str(pair.certificate), key=str(pair.key), client_ca=str(certificates.ca))
     metrics = Metrics()
-    service = Service(filled(nodes), Parking(), metrics, lambda: 0.0)
+    service = Service(filled(nodes, kept), Parking(), metrics, lambda: 0.0)
     service.ready = True
     apps: dict[str, Any] = {"extender": verbs_app(service, metrics), "idle": idle_app(), "echo": echo}
     servers = {name: server(app, HOST, 0, tls) for name, app in apps.items()}
@@ -106,4 +106,4 @@ async def main(folder: Path, nodes: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
+    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))

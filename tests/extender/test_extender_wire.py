@@ -85,7 +85,10 @@ def test_null_and_empty_lists_of_nodes(service: Service, message: dict[str, Any]
 def test_unknown_nodes_and_pods_with_null_fields(service: Service) -> None:
     bare = {"metadata": {"name": "b", "labels": None, "annotations": None}, "spec": {"containers": None}}
     assert service.filter({"Pod": bare, "NodeNames": ["nowhere"]})["NodeNames"] == ["nowhere"]
-    assert service.prioritize({"Pod": bare, "NodeNames": ["nowhere"]}) == [{"Host": "nowhere", "Score": 0}]
+    assert service.prioritize({"Pod": pod(), "NodeNames": ["nowhere", "n1"]})[0] == {
+        "Host": "nowhere",
+        "Score": 0,
+    }
     assert service.filter({"Pod": {}, "NodeNames": ["n1"]})["NodeNames"] == ["n1"]
     assert service.filter({"Pod": pod(number="x"), "NodeNames": ["nowhere", "n1"]})["NodeNames"] == [
         "nowhere"
@@ -95,6 +98,7 @@ def test_unknown_nodes_and_pods_with_null_fields(service: Service) -> None:
 def test_prioritize_is_a_bare_array(service: Service) -> None:
     answer = service.prioritize({"Pod": pod(), "NodeNames": ["n2", "n1"]})
     assert answer == [{"Host": "n2", "Score": 6}, {"Host": "n1", "Score": 10}]
+    assert service.prioritize({"Pod": pod(gpus=0), "NodeNames": ["n2", "n1"]}) == []  # all alike
 
 
 @pytest.mark.parametrize("meta", [True, False])
