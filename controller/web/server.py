@@ -22,7 +22,12 @@ class WebServer:
 
     def __init__(self, app: FastAPI, host: str, port: int) -> None:
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
+            app,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=1,
         )
         self._server = _Server(config)
         self._address = (host, port)
