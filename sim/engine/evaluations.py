@@ -6,7 +6,8 @@ from math import inf, isfinite
 
 from controller.policy.giving_way import LOWEST
 from controller.policy.queueing.slaq import add_loss
-from controller.policy.types import Grade, Proposal, Verb
+from controller.policy.types import EvalInContext, Grade, Proposal, SharedFall, StopLimits, Verb
+from sim.engine.fleet import Fleet
 from sim.engine.peers import PeerBoard
 from sim.engine.result import Stop
 from sim.engine.training import Training
@@ -36,6 +37,7 @@ class Evaluations:
         "_watched",
         "_workload",
         "any",
+        "fleet",
         "foreseen",
         "late",
         "stops",
@@ -44,9 +46,16 @@ class Evaluations:
     )
 
     def __init__(
-        self, workload: Workload, training: Training, rule: RuleSpec | None, watched: bool, foresight: bool
+        self,
+        workload: Workload,
+        training: Training,
+        rule: RuleSpec | None,
+        watched: bool,
+        foresight: bool,
+        limits: StopLimits | None = None,
     ) -> None:
         """``watched``: the queue policy wants to hear of every eval. ``foresight``: allow the second way.
+        ``limits``: what the pool asks before a stop; None: nothing.
 
         Raises:
             ParamError: the rule, a modifier or a parameter of it does not exist or is out of bounds.
@@ -59,7 +68,8 @@ class Evaluations:
         self._context = rule is not None and bool(rule.needs)
         peers = rule is not None and "peers" in rule.needs
         self._peers = PeerBoard() if peers else None
-        self._standing = rule is not None and rule.standing
+        self.fleet = Fleet(workload, limits, rule) if rule is not None and limits is not None else None
+        self._standing = rule is not None and (rule.standing or self.fleet is not None)
         self.streams = watched or (rule is not None and (peers or self._standing or not foresight))
         rows = len(workload)
         self.foreseen: list[Foreseen | None] | None = None  # first STOP by row; None: nothing is foreseen
@@ -125,7 +135,7 @@ class Evaluations:
         job.progress = evals.at[number]
         if len(evals.losses):
             job.loss_trend = add_loss(job.loss_trend, evals.losses[number], service)
-        found = self._judge(row, number, evals)
+        found = self._judge(row, number, evals, now)
         news = found is not None and self._take(job, found, now)
         return self._watched or news
 
@@ -134,7 +144,24 @@ class Evaluations:
         assert self._spec is not None
         return self._spec.judges(self._workload.group[row] if self._workload.group else "")
 
-    def _judge(self, row: int, number: int, evals: Evals) -> Foreseen | None:
+    def begin_anew(self, row: int, fall: SharedFall) -> None:
+        """The job's evals before a fall that others share count no more (`controller.policy.comparable`)."""
+        assert self.fleet is not None
+        assert self._rule is not None
+        since = self.fleet.cut(row, fall)
+        state, verdict = self._rule.initial(), None
+        for seen in since:
+            state, verdict = self._rule.observe(state, seen)
+        self._states[row] = state
+        self._best.pop(row, None)
+        if verdict is None:
+            return
+        best = max(since, key=lambda p: p.score)
+        self._best[row] = (best.score, best.step - 1)
+        if verdict.verb is Verb.STOP:
+            self.fleet.asking[row] = Proposal.of(verdict, since[-1].step, best.step)
+
+    def _judge(self, row: int, number: int, evals: Evals, now: float) -> Foreseen | None:
         """The verdict that this eval brings; None: it is not judged."""
         score = evals.scores[number]
         if self._rule is None or not isfinite(score) or not self._judges(row):
@@ -148,7 +175,11 @@ class Evaluations:
             group = self._workload.group[row] if self._workload.group else ""
             peers = self._peers.report(row, group, number, score)
         state = self._states.get(row)
-        seen = point(evals, number, context=self._context, peers=peers)
+        seen = point(evals, number, context=self._context or self.fleet is not None, peers=peers)
+        if self.fleet is not None:
+            self.fleet.heard(row, now, seen)
+            assert isinstance(seen, EvalInContext)  # it has its context
+            seen.fleet_noise = self.fleet.usual(row)
         state, verdict = self._rule.observe(self._rule.initial() if state is None else state, seen)
         self._states[row] = state
         return Foreseen(number, verdict, best)
@@ -165,10 +196,22 @@ class Evaluations:
         if demoted != job.demoted:
             usual = self._workload.priority[job.sequence] if self._workload.priority else 0
             job.demoted, job.priority = demoted, LOWEST if demoted else usual
+        if self.fleet is not None:
+            self._ask(job, found, now, stop)
+            return job.demoted != before[0]
         job.proposal = None
         if stop:
             self._propose(job, found, now)
         return (job.demoted, job.proposal) != before
+
+    def _ask(self, job: JudgedJob, found: Foreseen, now: float, stop: bool) -> None:
+        """Note the verdict for the pool's questions; the policy hears of it once they are answered."""
+        assert self.fleet is not None
+        if not stop:
+            self.fleet.asking.pop(job.sequence, None)
+            return
+        self.stops.setdefault(job.sequence, Stop(found.eval, now, found.best))
+        self.fleet.asking[job.sequence] = Proposal.of(found.verdict, found.eval + 1, found.best + 1)
 
     def _propose(self, job: JudgedJob, stop: Foreseen, now: float) -> None:
         self.stops.setdefault(job.sequence, Stop(stop.eval, now, stop.best))

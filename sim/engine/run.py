@@ -14,7 +14,7 @@ from typing import Any
 from controller.policy.placement import NodeRoom, SlotRoom
 from controller.policy.planner import Planner
 from controller.policy.queueing.base import NOTHING, QueuePolicy
-from controller.policy.types import JobState
+from controller.policy.types import JobKey, JobState, StopLimits
 from sim.cluster import Cluster
 from sim.engine.bare import run_bare
 from sim.engine.evaluations import Evaluations
@@ -41,6 +41,7 @@ def simulate(
     *,
     rule: RuleSpec | None = None,
     latencies: Latencies = _NO_LATENCIES,
+    limits: StopLimits | None = None,
     foresight: bool = True,
     journal: Journal | None = None,
 ) -> Result:
@@ -50,12 +51,15 @@ def simulate(
         policy: a queue policy that nobody has used yet; `EvalStop` around it stops the jobs that ``rule``
             says are past their best. With a rule and without `EvalStop` the rule's words are only recorded.
         rule: whom the evals are shown to. None: evals change nothing.
+        limits: what the pool asks before it stops a job that the rule says is past its best, and lets it
+            learn the noise of its runs (`controller.policy.fleet`). None: it asks nothing.
         foresight: allow to compute each job's first STOP beforehand, where that gives the same run.
         journal: takes down every decision.
 
     Raises:
         ValueError: a job is larger than the cluster; the message names its row.
-        ParamError: the rule, a modifier or a parameter of it does not exist or is out of bounds.
+        ParamError: the rule, a modifier or a parameter of it does not exist or is out of bounds, or the
+            rule yields no e-values where ``limits`` promise a precision.
     """
     # Nothing here makes cycles, and a collector that walks a million live jobs again and again costs more
     # than the simulation.
@@ -63,7 +67,7 @@ def simulate(
     gc.disable()
     try:
         training = Training(workload, latencies)
-        evals = Evaluations(workload, training, rule, policy.watches, foresight)
+        evals = Evaluations(workload, training, rule, policy.watches, foresight, limits)
         room, shapes = cluster.room(), gangs(workload, cluster)
         shown = views(
             workload,
@@ -88,6 +92,9 @@ class _Engine:
         "_armed",
         "_at",
         "_evals",
+        "_fleet",
+        "_fleet_wakes",
+        "_held",
         "_journal",
         "_kernel",
         "_latencies",
@@ -117,6 +124,9 @@ class _Engine:
         self._training = training
         self._latencies = training.latencies
         self._evals = evals
+        self._fleet = evals.fleet
+        self._held: dict[JobKey, str] = {}  # whose stops are held back, and why
+        self._fleet_wakes = inf  # when the pool's questions are asked again at the latest
         self._views = views
         self._journal = journal
         self._kernel = Kernel()
@@ -185,6 +195,8 @@ class _Engine:
         if isinstance(self._room, NodeRoom) and isinstance(job, DetailedJob):
             job.nodes = self._room.placed.pop(job.key)
         self._planner.admitted(job, now)
+        if self._fleet is not None and isinstance(job, JudgedJob):
+            self._fleet.started(job)
         if self._journal is not None:
             self._journal.write(now, "admit", job.key, ",".join(job.nodes))
         evals = self._evals
@@ -209,6 +221,9 @@ class _Engine:
     def _end(self, job: VirtualJob) -> None:
         now, row, ledger = self._kernel.now, job.sequence, self._ledger
         self._planner.gone(job, now)
+        if self._fleet is not None and isinstance(job, JudgedJob):
+            self._fleet.left(job, now, ended=True)
+            self._consult(now)
         ledger.ended[row] = now
         ledger.service[row] = job.attained + (now - ledger.counted[row]) * job.gpus
         if self._journal is not None:
@@ -220,6 +235,8 @@ class _Engine:
         stopping = state is _STOPPING
         self._kernel.cancel(self._ticket[row])
         job.state = state
+        if self._fleet is not None and isinstance(job, JudgedJob):
+            self._fleet.left(job, now, stopped=stopping)
         self._planner.leaving(job, now)
         graceful = stopping or latencies.checkpoint_on_preempt
         self._ledger.lost[row] += self._training.pause(row, now, graceful=graceful)
@@ -287,12 +304,59 @@ class _Engine:
         assert isinstance(job, JudgedJob)  # views are, where there are evals
         proposed = job.proposal
         service = job.attained + (now - self._ledger.counted[row]) * job.gpus
-        if not self._evals.hear(job, number, now, service):
+        news = self._evals.hear(job, number, now, service)
+        if self._fleet is not None:
+            news |= self._consult(now)
+        if not news:
             return True
-        job.attained = service
-        self._ledger.counted[row] = now
-        job.remaining = self._training.end_at(row) - now
+        self._refresh(job, now)
         if self._journal is not None and job.proposal is not None and proposed is None:
             self._journal.write(now, "propose", job.key, f"{job.proposal.reason} {job.proposal.step}")
         self._planner.updated(job, now)
         return False
+
+    def _refresh(self, job: VirtualJob, now: float) -> None:
+        """Bring a running job's view up to ``now`` (s)."""
+        row = job.sequence
+        job.attained += (now - self._ledger.counted[row]) * job.gpus
+        self._ledger.counted[row] = now
+        job.remaining = self._training.end_at(row) - now
+
+    # -- the pool's own questions
+
+    def _consult(self, now: float) -> bool:
+        """Ask who may be stopped, and let the policy know; whether there is news for it."""
+        fleet = self._fleet
+        assert fleet is not None
+        if not fleet.asking and not any(run.job.proposal for run in fleet.runs.values()):
+            return False
+        sifted, new = fleet.sift(now)
+        for fall in new:
+            for row in fleet.concerned(fall):
+                self._evals.begin_anew(row, fall)
+        granted = {view.sequence for view in sifted.grant}
+        news = False
+        for row, run in fleet.runs.items():
+            job, proposal = run.job, fleet.asking.get(row) if row in granted else None
+            if job.proposal == proposal:
+                continue
+            job.proposal = proposal
+            self._refresh(job, now)
+            self._planner.updated(job, now)
+            news = True
+        if self._journal is not None:
+            for held in sifted.held:
+                if self._held.get(held.key) != held.reason:
+                    self._journal.write(now, "hold", held.key, held.reason)
+        self._held = {held.key: held.reason for held in sifted.held}
+        wake = sifted.wake_at
+        if wake is not None and now < wake < self._fleet_wakes:
+            self._fleet_wakes = wake
+            self._at(wake, -1, self._ask_again, wake)
+        return news
+
+    def _ask_again(self, time: float) -> bool:
+        """True: the policy need not hear of it."""
+        if time == self._fleet_wakes:
+            self._fleet_wakes = inf
+        return not self._consult(time)

@@ -1,0 +1,150 @@
+"""What a pool asks before it stops anybody, on virtual GPUs: the decisions are those of `controller.policy`.
+
+It keeps for the simulated pool what a GPUPool's status keeps for a real one (noise, shared falls, since when
+the breaker has been open) and shows `fleet.sift` the running jobs as the operator would. Runs of one group
+are scored by one metric, and no evaluator has a version here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from controller.names import EVALS_KEPT
+from controller.policy.fleet import Sifted, sift
+from controller.policy.fleet_noise import learn
+from controller.policy.fleet_precision import day_of, rules_with_e_values, without_e_value
+from controller.policy.jobs import READINGS_KEPT
+from controller.policy.params import ParamError
+from controller.policy.stopping import noise
+from controller.policy.types import (
+    EvalPoint,
+    FleetNoise,
+    JobView,
+    MetricNoise,
+    PastStop,
+    Proposal,
+    Reading,
+    SharedFall,
+    StopLimits,
+)
+from sim.engine.view import JudgedJob
+from sim.foresight import RuleSpec
+from sim.workload import Workload
+
+
+@dataclass(slots=True)
+class _Run:
+    """A judged run that holds its GPUs, and its newest evals: (when its score was known, the eval)."""
+
+    job: JudgedJob
+    known: list[tuple[float, EvalPoint]]
+    noise: FleetNoise | None = None
+
+
+class Fleet:
+    """A pool's limits and what it knows of its jobs. A `controller.policy.fleet.Fleet`, too."""
+
+    __slots__ = (
+        "_ended",
+        "_group",
+        "_heard",
+        "_known",
+        "asking",
+        "breaker_since",
+        "ended",
+        "falls",
+        "limits",
+        "noise",
+        "runs",
+        "stopped",
+    )
+
+    def __init__(self, workload: Workload, limits: StopLimits, rule: RuleSpec) -> None:
+        """Raises `ParamError` when precision is promised and the rule yields no e-values."""
+        wrong = without_e_value([rule.rule, *(guard for _, guard in rule.guardrails)])
+        if limits.precision is not None and wrong is not None:
+            expected = f"{' or '.join(rules_with_e_values())}, where a precision is promised"
+            raise ParamError("stopRule", wrong.name, expected)
+        self._group = workload.group
+        self.limits = limits
+        self.runs: dict[int, _Run] = {}
+        self.asking: dict[int, Proposal] = {}  # verdicts that stand, by row
+        self.stopped: list[PastStop] = []
+        self.ended = 0  # today
+        self._ended: list[float] = []
+        self.breaker_since: float | None = None
+        self.noise: tuple[MetricNoise, ...] = ()
+        self.falls: tuple[SharedFall, ...] = ()
+        self._known: dict[int, list[tuple[float, EvalPoint]]] = {}
+        self._heard = 0  # evals since the noise was learned
+
+    def started(self, job: JudgedJob) -> None:
+        """A judged job was admitted."""
+        self.runs[job.sequence] = _Run(job, self._known.setdefault(job.sequence, []))
+
+    def left(self, job: JudgedJob, now: float, *, stopped: bool = False, ended: bool = False) -> None:
+        """A job is on its way off its GPUs at ``now`` (s): stopped by its rule, ended, or preempted."""
+        proposal = self.asking.pop(job.sequence, None)
+        self.runs.pop(job.sequence, None)
+        if stopped and proposal is not None:
+            self.stopped.append(PastStop(now, proposal.e_value))
+        elif ended:
+            self._ended.append(now)
+
+    def metric(self, row: int) -> str:
+        return self._group[row] if self._group else ""
+
+    def usual(self, row: int) -> FleetNoise | None:
+        """The pool's usual noise of the metric that scores this job."""
+        metric = self.metric(row)
+        return next((entry.noise for entry in self.noise if entry.metric == metric), None)
+
+    def heard(self, row: int, now: float, point: EvalPoint) -> None:
+        """A running job's score is known."""
+        run = self.runs[row]
+        run.known.append((now, point))
+        del run.known[:-EVALS_KEPT]
+        run.noise = noise.own(p for _, p in run.known)
+        self._heard += 1
+        # As often as there are jobs, so that learning costs no more than the evals do.
+        if self._heard >= len(self.runs):
+            self._heard = 0
+            self.noise = learn(self.noise, self._views())
+
+    def cut(self, row: int, fall: SharedFall) -> list[EvalPoint]:
+        """Forget the job's evals before a fall that it shares; those since then."""
+        known = self._known[row]
+        known[:] = [(at, point) for at, point in known if at >= fall.before]
+        self.asking.pop(row, None)
+        return [point for _, point in known]
+
+    def concerned(self, fall: SharedFall) -> list[int]:
+        """Rows that have evals before this fall."""
+        rows = (r for r in self._known if fall.metric in ("", self.metric(r)))
+        return [r for r in rows if self._known[r] and self._known[r][0][0] < fall.before]
+
+    def sift(self, now: float) -> tuple[Sifted, tuple[SharedFall, ...]]:
+        """Who of those that ask may be stopped at ``now`` (s), and the shared falls that were just found."""
+        self.ended = sum(1 for at in self._ended if at >= day_of(now))
+        sifted = sift(self._views(), self, now)
+        new = tuple(fall for fall in sifted.falls if fall not in self.falls)
+        self.falls, self.breaker_since = sifted.falls, sifted.stops.breaker_since
+        return sifted, new
+
+    def _views(self) -> Iterator[JobView]:
+        for row, run in self.runs.items():
+            job = run.job
+            yield JobView(
+                job.key,
+                job.submitted,
+                row,
+                job.replicas,
+                job.gpus_per_replica,
+                job.priority,
+                job.state,
+                proposal=self.asking.get(row),
+                metric=self.metric(row),
+                noise=run.noise,
+                readings=tuple(Reading(at, point.score) for at, point in run.known[-READINGS_KEPT:]),
+            )
