@@ -17,7 +17,7 @@ from controller.policy.jobs import READINGS_KEPT
 
 RULE_STATE_MAX = 1200  # characters of JSON: a rule's memory twice, under all modifiers that there are
 GUARD_STATE_MAX = 600
-GUARDS_MAX = 4
+GUARDS_MAX = 3
 MESSAGE_MAX = 512
 
 

@@ -18,6 +18,7 @@ from controller.api.convert import StatusError, record, status
 from controller.api.crd import root_schema
 from controller.api.record import STATUS_MAX, size
 from controller.api.rlhfjob import RLHFJob
+from controller.api.status import GUARDS_MAX
 from controller.policy.jobs import (
     Condition,
     Confirming,
@@ -30,7 +31,17 @@ from controller.policy.jobs import (
     RunProgress,
     Scale,
 )
-from controller.policy.types import Attempt, EvalPoint, Grade, LossTrend, Paired, Verb, Verdict
+from controller.policy.stopping import make_rule
+from controller.policy.types import (
+    Attempt,
+    EvalPoint,
+    Grade,
+    LossTrend,
+    Paired,
+    PolicySpec,
+    Verb,
+    Verdict,
+)
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 TIMES = st.floats(min_value=1, max_value=4e9)
@@ -199,6 +210,35 @@ def test_a_full_status_stays_small(
     stored = status(found, DESIRED, 0.0)
     assert size(stored) <= most
     assert len(stored["decision"]["message"]) >= least_message
+
+
+def test_a_status_with_every_guardrail_stays_small() -> None:
+    """All that one job meets: three guardrails under scan and confirm, a stop and its eleven conditions."""
+    guards = tuple(_guard(f"val-core/safety-{i}/mean@8") for i in range(GUARDS_MAX))
+    full = full_record(condition_count=11, retained=1, message="m" * 512)
+    full = dataclasses.replace(
+        full,
+        guards=guards,
+        past_grades=PastGrades(123456.5, 12345.25, 0.0, 223456.75),
+    )
+    stored = status(full, DESIRED, 0.0)
+    assert size(stored) <= STATUS_MAX
+    assert len(stored["decision"]["message"]) >= 32
+    assert record(stored).guards == guards
+
+
+def _guard(metric: str) -> Guard:
+    made = make_rule(PolicySpec("scan"), [PolicySpec("confirm"), PolicySpec("graded")])
+    state, verdict = made.initial(), None
+    for step in range(60):
+        state, verdict = made.observe(state, EvalPoint(step, 1.2345678901 + 1.1e-7 * step**1.7))
+    return Guard(metric, 123000, Attempt(12, 1795269600), 0.12345678901234, "a" * 12, state, verdict)
+
+
+def test_the_state_of_a_guardrail_that_is_too_long_is_refused_by_name() -> None:
+    long = Guard("safety", 1, Attempt(1, 1), 0.5, "h", tuple(range(500)))
+    with pytest.raises(ValueError, match=r"state of guardrail 'safety' is \d+ characters of JSON"):
+        status(JobRecord(guards=(long,)), DESIRED, 0.0)
 
 
 @given(RECORDS, st.integers(0, 512))

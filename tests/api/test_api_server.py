@@ -103,8 +103,8 @@ REFUSED: list[tuple[str, Any, list[str]]] = [
     ("spec.metrics", [{"name": "a"}, {"name": "b"}], ["metrics need exactly one of role Primary, found 2"]),
     (
         "spec.metrics",
-        [{"name": "a"}, *({"name": f"g{i}", "role": "Guardrail"} for i in range(5))],
-        ["at most 4 of role Guardrail, found 5"],
+        [{"name": "a"}, *({"name": f"g{i}", "role": "Guardrail"} for i in range(4))],
+        ["at most 3 of role Guardrail, found 4"],
     ),
     (
         "spec.metrics",
