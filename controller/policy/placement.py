@@ -1,7 +1,7 @@
 """Which nodes a gang gets: whole gangs or nothing, packed to leave the largest gaps.
 
-Members of a gang ask for the same number of GPUs each and never span nodes. Best fit: each member goes to
-the node with the fewest free GPUs that still hold it, ties by name, so that large gangs find whole nodes.
+Members of a gang ask for the same number of GPUs each and never span nodes. Each goes where it fits best
+(`best_fit`), so that large gangs find whole nodes.
 
 Two rooms: `NodeRoom` over named nodes, and `SlotRoom`, where any GPUs will do and only their number counts.
 """
@@ -10,24 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from controller.policy.best_fit import FreeGpus, fit
 from controller.policy.queueing.base import QueueJob
 from controller.policy.types import JobKey, JobState
 
-
-def fit(free: Mapping[str, int], replicas: int, gpus_per_replica: int) -> tuple[str, ...] | None:
-    """The node of each member, or None if the gang does not fit whole.
-
-    A gang without GPUs fits anywhere and gets no nodes.
-    """
-    if gpus_per_replica == 0:
-        return ()
-    nodes: list[str] = []
-    for name in sorted(free, key=lambda n: (free[n], n)):
-        members = free[name] // gpus_per_replica
-        nodes += [name] * min(members, replicas - len(nodes))
-        if len(nodes) == replicas:
-            return tuple(nodes)
-    return None
+__all__ = ["AnyRoom", "NodeRoom", "SlotRoom", "fit", "held"]
 
 
 def held(job: QueueJob) -> list[tuple[str, int]]:
@@ -49,7 +36,7 @@ class NodeRoom:
 
     def __init__(self, free: Mapping[str, int]) -> None:
         """``free``: GPUs per node that nobody uses."""
-        self.free = dict(free)
+        self.free = FreeGpus(free)
         self.placed: dict[JobKey, tuple[str, ...]] = {}
 
     @property
@@ -57,7 +44,7 @@ class NodeRoom:
         return None
 
     def take(self, job: QueueJob) -> bool:
-        nodes = fit(self.free, job.replicas, job.gpus_per_replica)
+        nodes = self.free.fit(job.replicas, job.gpus_per_replica)
         if nodes is None:
             return False
         self.place(job, nodes)
@@ -66,13 +53,12 @@ class NodeRoom:
     def place(self, job: QueueJob, nodes: tuple[str, ...]) -> None:
         """Reserve these nodes' GPUs, one entry per member; they were found free before."""
         for node in nodes:
-            self.free[node] -= job.gpus_per_replica
+            self.free.add(node, -job.gpus_per_replica)
         self.placed[job.key] = nodes
 
     def give(self, job: QueueJob) -> None:
         for node, gpus in job.bound or [(node, job.gpus_per_replica) for node in job.nodes]:
-            if node in self.free:
-                self.free[node] += gpus
+            self.free.add(node, gpus)
 
     def trial(self) -> NodeTrial:
         return NodeTrial(self)
@@ -83,42 +69,43 @@ class NodeTrial:
 
     def __init__(self, room: NodeRoom) -> None:
         self._room = room
-        self._idle = dict(room.free)  # free now, and not taken in this trial
-        self._coming = dict(room.free)  # idle, and GPUs of those who leave anyway
-        self._open = dict(room.free)  # coming, and GPUs of runs that could be preempted
+        self._idle = FreeGpus(room.free)  # free now, and not taken in this trial
+        self._coming = FreeGpus(room.free)  # idle, and GPUs of those who leave anyway
+        self._open = FreeGpus(room.free)  # coming, and GPUs of runs that could be preempted
         self._starts: list[tuple[QueueJob, tuple[str, ...]]] = []
 
     def give(self, job: QueueJob) -> None:
+        leaves = job.state is not JobState.ADMITTED or job.proposal is not None
         for node, gpus in held(job):
-            if node in self._open:
-                self._open[node] += gpus
-                if job.state is not JobState.ADMITTED or job.proposal is not None:
-                    self._coming[node] += gpus
+            if self._open.add(node, gpus) and leaves:
+                self._coming.add(node, gpus)
 
     def keep(self, job: QueueJob) -> bool:
+        open_ = self._open
         wanted: dict[str, int] = {}
         for node, gpus in held(job):
-            if node in self._open:
+            if node in open_:
                 wanted[node] = wanted.get(node, 0) + gpus
-        if any(self._open[node] < gpus for node, gpus in wanted.items()):
-            return False
+        for node, gpus in wanted.items():
+            if open_[node] < gpus:
+                return False
         for node, gpus in wanted.items():
             self._use(node, gpus)
         return True
 
     def take(self, job: QueueJob) -> bool:
-        nodes = fit(self._idle, job.replicas, job.gpus_per_replica)
+        nodes = self._idle.fit(job.replicas, job.gpus_per_replica)
         if nodes is not None:
             self._starts.append((job, nodes))
             for node in nodes:
-                self._idle[node] -= job.gpus_per_replica
-                self._coming[node] -= job.gpus_per_replica
-        elif (nodes := fit(self._coming, job.replicas, job.gpus_per_replica)) is not None:
+                self._idle.add(node, -job.gpus_per_replica)
+                self._coming.add(node, -job.gpus_per_replica)
+        elif (nodes := self._coming.fit(job.replicas, job.gpus_per_replica)) is not None:
             # Nobody need be preempted for it.
             for node in nodes:
-                self._coming[node] -= job.gpus_per_replica
+                self._coming.add(node, -job.gpus_per_replica)
         else:
-            nodes = fit(self._open, job.replicas, job.gpus_per_replica)
+            nodes = self._open.fit(job.replicas, job.gpus_per_replica)
             if nodes is None:
                 return False
         for node in nodes:
@@ -131,9 +118,8 @@ class NodeTrial:
         return [job for job, _ in self._starts]
 
     def _use(self, node: str, gpus: int) -> None:
-        self._open[node] -= gpus
-        self._coming[node] = min(self._coming[node], self._open[node])
-        self._idle[node] = min(self._idle[node], self._coming[node])
+        self._open.add(node, -gpus)
+        self._idle.cap(node, self._coming.cap(node, self._open[node]))
 
 
 class AnyRoom:

@@ -20,8 +20,12 @@ def gangs(workload: Workload, cluster: Cluster) -> list[tuple[int, int]] | None:
             )
         return None
     shapes = []
+    whole: dict[int, tuple[int, int]] = {}  # GPUs -> shape, where that is all that is known
+    fitting: set[tuple[int, int]] = set()
     for row, gpus in enumerate(workload.gpus):
-        shape = cluster.gang(gpus)
+        if gpus not in whole:
+            whole[gpus] = cluster.gang(gpus)
+        shape = whole[gpus]
         if workload.gpus_per_replica and gpus:
             each = workload.gpus_per_replica[row]
             if each < 1 or gpus % each:
@@ -29,10 +33,11 @@ def gangs(workload: Workload, cluster: Cluster) -> list[tuple[int, int]] | None:
                     f"workload.gpus_per_replica[{row}]: {each}, expected a divisor of the job's {gpus} GPUs"
                 )
             shape = gpus // each, each
-        if not cluster.holds(*shape):
+        if shape not in fitting and not cluster.holds(*shape):
             raise ValueError(
                 f"workload.gpus[{row}]: {shape[0]} x {shape[1]} GPUs do not fit into the empty cluster of "
                 f"{cluster.gpus} GPUs on {max(1, len(cluster.nodes))} nodes"
             )
+        fitting.add(shape)
         shapes.append(shape)
     return shapes

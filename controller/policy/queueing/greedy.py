@@ -12,7 +12,7 @@ from itertools import chain
 from math import inf
 from typing import Any
 
-from controller.policy.queueing.base import NOTHING, QueueDecision, QueueJob, Room
+from controller.policy.queueing.base import NOTHING, QueueDecision, QueueJob, Room, starts
 from controller.policy.types import JobKey
 
 Entry = tuple[Any, ...]  # a rank, its last part the job's key, so that no two are equal; then the job itself
@@ -33,13 +33,21 @@ def run_best(
         leaving: jobs on their way out; their GPUs are counted on, but not given out yet.
         reason: CamelCase code for the preemptions.
     """
+    ordered = list(order)
+    waiting = [job for job in ordered if job.key not in running]
+    if not waiting:
+        return NOTHING
+    # Where all who wait fit into what is free, nobody who runs or leaves is concerned.
+    trial = room.trial()
+    if all(map(trial.take, waiting)):
+        return starts(trial.commit())
     trial = room.trial()
     for job in leaving:
         trial.give(job)
     for job in running.values():
         trial.give(job)
     preempt = []
-    for job in order:
+    for job in ordered:
         if job.key not in running:
             trial.take(job)
         elif not trial.keep(job):

@@ -1,0 +1,133 @@
+"""Best fit of a whole gang into nodes: each member on the node with the fewest free GPUs that still hold it.
+
+Ties go by name. `fit` is the rule in its plain form, for one question about a mapping; `FreeGpus` gives the
+same answers to many questions while nodes change, without sorting all of them each time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Mapping, MutableMapping
+
+
+def fit(free: Mapping[str, int], replicas: int, gpus_per_replica: int) -> tuple[str, ...] | None:
+    """The node of each member, or None if the gang does not fit whole.
+
+    A gang without GPUs fits anywhere and gets no nodes.
+    """
+    if gpus_per_replica == 0:
+        return ()
+    nodes: list[str] = []
+    for name in sorted(free, key=lambda n: (free[n], n)):
+        members = free[name] // gpus_per_replica
+        nodes += [name] * min(members, replicas - len(nodes))
+        if len(nodes) == replicas:
+            return tuple(nodes)
+    return None
+
+
+class FreeGpus(MutableMapping[str, int]):
+    """Free GPUs by node: a mapping that also knows its nodes by how many they have.
+
+    Nodes have few different numbers of free GPUs, so a question looks at these, and at the nodes that it
+    answers with. What was changed since the last question is put in its place when the next one comes.
+    """
+
+    __slots__ = ("_amounts", "_gpus", "_nodes", "_place", "_stale")
+
+    _gpus: dict[str, int]
+    _place: dict[str, int]  # node -> the amount under which it is in ``_nodes``
+    _nodes: dict[int, list[str]]  # free GPUs -> names in order, never empty
+    _amounts: list[int]  # the keys of ``_nodes`` in order
+    _stale: set[str]  # nodes that may have another amount than they are under
+
+    def __init__(self, free: Mapping[str, int]) -> None:
+        """A copy of ``free``, node -> GPUs."""
+        if isinstance(free, FreeGpus):
+            free._tidy()
+            self._gpus = free._gpus.copy()
+            self._place = free._place.copy()
+            self._nodes = {gpus: nodes.copy() for gpus, nodes in free._nodes.items()}
+            self._amounts = free._amounts.copy()
+            self._stale = set()
+        else:
+            self._gpus = dict(free)
+            self._place, self._nodes, self._amounts = {}, {}, []
+            self._stale = set(self._gpus)
+
+    def __getitem__(self, node: str) -> int:
+        return self._gpus[node]
+
+    def __setitem__(self, node: str, gpus: int) -> None:
+        self._gpus[node] = gpus
+        self._stale.add(node)
+
+    def __delitem__(self, node: str) -> None:
+        del self._gpus[node]
+        self._stale.add(node)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._gpus)
+
+    def __len__(self) -> int:
+        return len(self._gpus)
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._gpus
+
+    def __repr__(self) -> str:
+        return f"FreeGpus({self._gpus!r})"
+
+    def add(self, node: str, gpus: int) -> bool:
+        """Let a node have so many more, or fewer; False, and nothing, if there is no such node."""
+        if node not in self._gpus:
+            return False
+        self._gpus[node] += gpus
+        self._stale.add(node)
+        return True
+
+    def cap(self, node: str, gpus: int) -> int:
+        """Let a node have so many at most; return how many it has."""
+        now = self._gpus[node]
+        if now <= gpus:
+            return now
+        self._gpus[node] = gpus
+        self._stale.add(node)
+        return gpus
+
+    def fit(self, replicas: int, gpus_per_replica: int) -> tuple[str, ...] | None:
+        """As the function `fit` of this mapping."""
+        if gpus_per_replica == 0:
+            return ()
+        if self._stale:
+            self._tidy()
+        enough = self._amounts[bisect_left(self._amounts, gpus_per_replica) :]
+        if sum([len(self._nodes[a]) * (a // gpus_per_replica) for a in enough]) < replicas:
+            return None
+        nodes: list[str] = []
+        for amount in enough:
+            for name in self._nodes[amount]:
+                nodes += [name] * min(amount // gpus_per_replica, replicas - len(nodes))
+                if len(nodes) == replicas:
+                    return tuple(nodes)
+        return None
+
+    def _tidy(self) -> None:
+        """Put the nodes that have changed where they belong."""
+        # In order, so that the first time, when it is all of them, each goes to the end of its list.
+        for node in sorted(self._stale):
+            before, now = self._place.get(node), self._gpus.get(node)
+            if before == now:
+                continue
+            if before is not None:
+                nodes = self._nodes[before]
+                del nodes[bisect_left(nodes, node)], self._place[node]
+                if not nodes:
+                    del self._nodes[before], self._amounts[bisect_left(self._amounts, before)]
+            if now is not None:
+                if now not in self._nodes:
+                    self._nodes[now] = []
+                    insort(self._amounts, now)
+                insort(self._nodes[now], node)
+                self._place[node] = now
+        self._stale.clear()
