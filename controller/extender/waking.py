@@ -44,12 +44,13 @@ class Waking:
 
     async def run(self) -> None:
         """Wake pods until cancelled."""
-        while True:
-            await self._something()
-            await asyncio.sleep(_TOGETHER)
-            self._changed.clear()
-            hopeful = self._parking.take_hopeful(self._ledger, self._clock())
-            await asyncio.gather(*(self.touch(pod.uid, pod.asker) for pod in hopeful))
+        async with asyncio.TaskGroup() as touches:  # one that has to try again does not hold up the others
+            while True:
+                await self._something()
+                await asyncio.sleep(_TOGETHER)
+                self._changed.clear()
+                for pod in self._parking.take_hopeful(self._ledger, self._clock()):
+                    touches.create_task(self.touch(pod.uid, pod.asker))
 
     async def _something(self) -> None:
         """Until a change, or until the next keep runs out while somebody is parked."""
