@@ -64,7 +64,9 @@ def parse_pool(obj: Mapping[str, Any]) -> GPUPool | Problem:
     except ValidationError as error:
         return ("InvalidSpec", _explain(error))
     except ParamError as error:
-        return ("InvalidSpec", f"spec.queuePolicy.{error}")
+        owner, _, name = error.field.partition(".")
+        what = f"{error.value!r} is not allowed, expected {error.expected}"
+        return ("InvalidSpec", f"spec.queuePolicy.{owner}.{to_camel(name)}: {what}")
     if pool.spec.delegate is Delegate.KUEUE:
         return (
             "DelegateNotAvailable",

@@ -249,6 +249,55 @@ def test_pools_read_as_models() -> None:
     assert (found.ceiling("team"), found.ceiling("other")) == (10, None)
 
 
+def test_namespaces_have_weights() -> None:
+    found = pool(allowedNamespaces=[{"name": "*"}, {"name": "vip", "maxPriority": 1, "weight": 5}])
+    assert [found.weight(name) for name in ("vip", "other")] == [5, 1]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "params"),
+    [
+        ({"fifo": {}}, {"backfill": False}),
+        ({"srtf": {}}, {}),
+        ({"srtfEst": {}}, {}),
+        (
+            {"las": {"firstThreshold": "60", "secondThreshold": "6e2"}},
+            {"first_threshold": 60.0, "second_threshold": 600.0, "variant": "Plain"},
+        ),
+        ({"slaq": {"epoch": "30"}}, {"epoch": 30.0}),
+        ({"fairShare": {"preempt": "Enabled"}}, {"preempt": True, "epoch": 600.0}),
+    ],
+)
+def test_every_queue_policy_can_be_chosen(chosen: dict[str, Any], params: dict[str, Any]) -> None:
+    found = pool(queuePolicy=chosen, maxWaitSeconds=3600)
+    (name,) = chosen
+    assert policy(found) == PolicySpec(name, {**params, "max_wait": 3600.0})
+
+
+def test_thresholds_out_of_order_are_named_as_users_write_them() -> None:
+    found = parse_pool(changed(POOL, "spec.queuePolicy", {"las": {"secondThreshold": "5"}}))
+    assert isinstance(found, tuple)
+    assert found[0] == "InvalidSpec"
+    assert found[1].startswith("spec.queuePolicy.las.secondThreshold: 5.0 is not allowed, expected at least")
+
+
+def test_srtf_needs_what_only_users_know() -> None:
+    clairvoyant = pool(queuePolicy={"srtf": {}})
+    problem = desired(JOB, clairvoyant).problem
+    assert problem is not None
+    assert problem[0] == "DurationMissing"
+    assert "spec.expectedDurationSeconds: not set, and GPUPool 'a100' queues by srtf" in problem[1]
+    stated = changed(JOB, "spec.expectedDurationSeconds", 7200)
+    found = desired(stated, clairvoyant)
+    assert (found.problem, found.expected_seconds) == (None, 7200.0)
+    assert desired(JOB, pool(queuePolicy={"srtfEst": {}})).problem is None
+
+
+def test_the_grace_of_preemption_is_the_pool_s() -> None:
+    assert desired(JOB, pool()).preempt_grace == 300.0
+    assert desired(JOB, pool(preemption={"graceSeconds": 20})).preempt_grace == 20.0
+
+
 def test_every_namespace_is_a_fallback() -> None:
     open_pool = pool(allowedNamespaces=[{"name": "*"}, {"name": "vip", "maxPriority": 100}])
     assert (open_pool.ceiling("vip"), open_pool.ceiling("anyone")) == (100, 0)

@@ -10,8 +10,9 @@ import pytest
 from api_cluster import GROUP, Json, install, jobs, refusal
 from api_examples import DELETE, DESIRED, JOB, POOL, TEMPLATE, changed, full_record, pool
 
-from controller.api.convert import desired, record, status
+from controller.api.convert import desired, parse_pool, policy, record, status
 from controller.policy.jobs import JobRecord
+from controller.policy.queueing import POLICIES
 from controller.policy.stopping import RULES
 from deploy.local.plane import Plane
 
@@ -363,6 +364,14 @@ def test_a_pool_is_accepted_filled_in_and_shown(
     stored = client.post(f"{GROUP}/gpupools", changed(POOL, "metadata.name", pool_name))
     assert stored["spec"]["queuePolicy"] == {"fifo": {"backfill": "Disabled"}}
     assert (stored["spec"]["modeCap"], stored["spec"]["holdSeconds"]) == ("Enforce", 300)
+    assert (stored["spec"]["maxWaitSeconds"], stored["spec"]["preemption"]) == (604800, {"graceSeconds": 300})
+    assert stored["spec"]["allowedNamespaces"][0]["weight"] == 1
+    for name in POLICIES:
+        stored["spec"]["queuePolicy"] = {name: {}}
+        stored = client.request("PUT", f"{GROUP}/gpupools/{pool_name}", stored, 10.0)
+        found = parse_pool(stored)
+        assert not isinstance(found, tuple), found
+        assert policy(found).name == name
     stored["status"] = {"capacity": 8, "free": 2, "running": 3, "queued": 1}
     client.request("PUT", f"{GROUP}/gpupools/{pool_name}/status", stored, 10.0)
     assert kubectl("get", "gp", pool_name, "--no-headers").split()[:5] == [pool_name, "8", "2", "3", "1"]
