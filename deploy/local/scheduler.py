@@ -2,7 +2,8 @@
 
 with Plane(work) as plane:
     extender = Extender(plane).start()
-    Scheduler(plane, scheduler_config.configuration(extender.options())).start()
+    options = extender.certificates.options(extender.url)
+    Scheduler(plane, scheduler_config.configuration(options)).start()
 """
 
 import socket
