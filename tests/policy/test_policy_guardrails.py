@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from policy_world import World
 
 from controller.policy import conditions as c
-from controller.policy import guarding
+from controller.policy import declog, guarding, lifecycle
 from controller.policy.jobs import (
     Direction,
     Guard,
@@ -262,6 +262,31 @@ def test_the_proxy_of_an_eval_comes_from_the_metric_of_that_role_for_the_same_st
     w = world(proxy=ProxyMetric("reward", Direction.MINIMIZE))
     evals(w, [1, 2, 3], reward=[5, 6])
     assert [p.proxy for p in record(w).evals] == [-5, -6, None]
+
+
+def test_every_plan_of_such_a_story_replays_byte_for_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all that acts by standing verdicts: what is remembered of it is in the log, and reads back."""
+    lines: list[str] = []
+    decide = lifecycle.plan
+
+    def logged(desired, observed, known, now):
+        planned = decide(desired, observed, known, now)
+        lines.append(declog.job_line(desired, observed, known, now, planned))
+        return planned
+
+    warned = PolicySpec("graded", {"demote_at": 0.0})
+    modifiers = (PolicySpec("confirm"), warned, PolicySpec("onlyWhenContended"))
+    with monkeypatch.context() as patch:
+        patch.setattr(lifecycle, "plan", logged)
+        w = world(SAFETY, TOXICITY, modifiers=modifiers)
+        w.submit("ns/b")
+        for n in range(2, 7):
+            evals(w, [1, 2, 3, 4, 5, 6][:n], safety=[0.9, 0.8, 0.7, 0.6, 0.5, 0.4][:n], toxicity=[0.1] * n)
+            w.settle()
+    assert record(w).decision is not None
+    assert record(w).past_grades is not None
+    assert [r.line for r in declog.replay(lines) if not r.same] == []
+    assert len(lines) > 50
 
 
 @given(
