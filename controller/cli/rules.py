@@ -113,11 +113,15 @@ def tune(
     stops = {}
     for name in rule or [name for name in _shown(judged) if name in vector.FORMS]:
         tuned = tuning.tune(name, chosen_on, false_alarm, plateaus=plateaus)
+        if tuned is None:
+            typer.echo(f"{name}: no parameters keep to {false_alarm:g} false stops on this history", err=True)
+            notes.append({"rule": name, "parameters": None, "bounded": False})
+            continue
         text = tuning.named(tuned)
         stops[text] = evaluation.first_stops(tuned.spec, judged_on)
         found += evaluation.rows(text, judged_on, stops[text])
         notes.append({"rule": name, "parameters": dict(tuned.spec.rule.params), "bounded": not tuned.few})
-    if any(not n["bounded"] for n in notes):
+    if any(n["parameters"] is not None and not n["bounded"] for n in notes):
         typer.echo(
             f"too few healthy runs to bound the rate of false stops at {false_alarm:g}: "
             "only the observed rate keeps to it",

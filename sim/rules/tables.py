@@ -50,6 +50,8 @@ def tuned(runs: int, seed: int) -> Iterator[str]:
         chosen_on, judged_on = tune.halves(evaluate.judge(drawn.series))
         for name in (*RULES, PAIRED):
             found = tune.tune(name, chosen_on, FALSE_ALARM)
+            if found is None:
+                continue
             (row,) = evaluate.rows(name, judged_on, evaluate.first_stops(found.spec, judged_on))
             yield (
                 f"| `{family}` ({power:.2f}) | `{tune.named(found)}` "

@@ -27,6 +27,7 @@ from sim.rules.evaluate import Judged, matrices, upper_bound
 DOUBT = 0.01  # level of the bounds while choosing: that any candidate's true rate is above the target
 WINDOWS = (1, 2, 3, 5, 8, 12, 16)
 SHARES = (0.1, 0.25, 0.4)  # how scan's and GLR's windows grow
+LEAST_ALPHA = 1e-9  # that rules with a bound take
 FLEET_WEIGHT = 64.0  # degrees of freedom of the fleet's noise, where it is used
 SINGLE_LOOK = {
     "kDeclines": "k",
@@ -71,8 +72,8 @@ def fleet_noise(judged: Sequence[Judged]) -> float:
     return float(f"{np.median(found):.3g}") if found else 0.0
 
 
-def tune(rule: str, judged: Sequence[Judged], target: float, *, plateaus: bool = False) -> Tuned:
-    """The rule's best parameters at no more than ``target`` false stops per healthy run.
+def tune(rule: str, judged: Sequence[Judged], target: float, *, plateaus: bool = False) -> Tuned | None:
+    """The rule's best parameters at no more than ``target`` false stops per healthy run; None: it has none.
 
     Args:
         plateaus: whether runs labelled plateau count as healthy.
@@ -82,7 +83,8 @@ def tune(rule: str, judged: Sequence[Judged], target: float, *, plateaus: bool =
     longest = max((len(j.series.scores) for j in judged), default=1)
     candidates = list(_candidates(rule, fleet_noise(judged), longest))
     confidence = 1.0 - DOUBT / len(candidates)
-    few = upper_bound(0, int(healthy.sum()), confidence) > target
+    healthy_runs = len({j.series.run for j, counts in zip(judged, healthy, strict=True) if counts})
+    few = upper_bound(0, healthy_runs, confidence) > target
     chunks = matrices(judged)
     best: Tuned | None = None
     for params in candidates:
@@ -92,7 +94,7 @@ def tune(rule: str, judged: Sequence[Judged], target: float, *, plateaus: bool =
         highest = np.full(len(judged), -np.inf)
         for rows, level in levels:
             highest[rows] = np.fmax.reduce(np.fmax(level, -np.inf), axis=1)
-        cut = _cut(highest[healthy], target, None if few else confidence)
+        cut = _cut(highest[healthy], healthy_runs, target, None if few else confidence)
         spec = _with_cut(rule, params, cut)
         if spec is None:
             continue
@@ -104,7 +106,6 @@ def tune(rule: str, judged: Sequence[Judged], target: float, *, plateaus: bool =
         rate = float((stops[healthy] >= 0).mean()) if healthy.any() else math.nan
         if best is None or saved > best.saved:
             best = Tuned(spec, rate, saved, few)
-    assert best is not None  # every rule has candidates, and the highest cut is always allowed
     return best
 
 
@@ -135,15 +136,20 @@ def _candidates(rule: str, fleet: float, longest: int) -> Iterator[dict[str, Any
                         yield {"window": window, "share": share, "horizon": longest, **usual}
 
 
-def _cut(highest: npt.NDArray[np.float64], target: float, confidence: float | None) -> float:
-    """The lowest level above which no more healthy runs go than the target allows; None: as observed."""
+def _cut(highest: npt.NDArray[np.float64], runs: int, target: float, confidence: float | None) -> float:
+    """The lowest level above which no more healthy series go than the target allows.
+
+    ``runs``: of which they are; the bound counts those. ``confidence`` None: the observed share keeps to it.
+    """
     count = len(highest)
     if not count:
         return 0.0
-    allowed = int(target * count)
+    trials = count if confidence is None else runs
+    hits = int(target * trials)
     if confidence is not None:
-        while allowed > 0 and upper_bound(allowed, count, confidence) > target:
-            allowed -= 1
+        while hits > 0 and upper_bound(hits, trials, confidence) > target:
+            hits -= 1
+    allowed = hits * count // trials
     ordered = np.sort(highest)[::-1]
     return float(ordered[allowed]) if allowed < count else -math.inf
 
@@ -156,9 +162,9 @@ def _with_cut(rule: str, params: dict[str, Any], cut: float) -> RuleSpec | None:
         if value > 100:
             return None
     elif rule in ("glr", "eProcess"):
-        value = min(0.5, _down(math.exp(-max(cut, 0.0))))
-        if value < 1e-9:
+        if cut > -math.log(LEAST_ALPHA):
             return None
+        value = max(LEAST_ALPHA, min(0.5, _down(math.exp(-max(cut, 0.0)))))
     else:
         value = _up(max(cut, 0.01))
         if value > {"scan": 50.0, "drawdown": 100.0, "cusum": 10_000.0}[rule]:

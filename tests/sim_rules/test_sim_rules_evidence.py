@@ -258,6 +258,7 @@ def test_tuned_rules_keep_to_the_rate_on_the_other_half(linear: list[evaluate.Ju
     rows = {}
     for name in ("scan", "drawdown", "kDeclines"):
         tuned = tune.tune(name, chosen_on, 0.025)
+        assert tuned is not None
         assert tuned.false_stops <= 0.025
         rows[name] = evaluate.rows(name, judged_on, evaluate.first_stops(tuned.spec, judged_on))[0]
     assert rows["scan"].intervals["false_stops"][0] <= 0.025
@@ -270,8 +271,20 @@ def test_tuned_rules_keep_to_the_rate_on_the_other_half(linear: list[evaluate.Ju
 def test_with_too_few_healthy_runs_the_observed_rate_is_kept() -> None:
     data = evaluate.judge(families.draw("linear", evals=30, noise=0.05, runs=20, seed=2).series)
     tuned = tune.tune("scan", data, 0.05)
+    assert tuned is not None
     assert tuned.few
     assert tuned.false_stops <= 0.05
+
+
+def test_a_rule_that_cannot_keep_to_the_rate_is_not_tuned() -> None:
+    """Healthy by their labels, in free fall by any test: no alpha is small enough for them."""
+    fall = np.concatenate([np.zeros(20), -np.arange(20.0)])
+    noise = np.random.default_rng(2).normal(0.0, 1e-3, (30, 40))
+    data = judged(*(series((fall + row).tolist(), "healthy", f"r{i}") for i, row in enumerate(noise)))
+    assert tune.tune("glr", data, 0.05) is None
+    found = tune.tune("cusum", data, 0.05)
+    assert found is not None
+    assert found.false_stops <= 0.05
 
 
 def test_the_oracle_knows_more_than_any_rule() -> None:
