@@ -76,6 +76,11 @@ class Metrics:
             "GPU-hours stopped runs would have used to their planned end, by their own pace; an estimate",
             registry=self.registry,
         )
+        self.preempted_lost = Counter(
+            "evalstop_preempted_lost_gpu_seconds",
+            "Work that preemptions cost: GPU-seconds since the preempted runs' last checkpoints",
+            registry=self.registry,
+        )
         self.past_grades = Counter(
             "evalstop_graded_gpu_seconds",
             "GPU-seconds runs used after their rule asked to warn, demote or stop them; counted at evals. In "

@@ -83,6 +83,7 @@ class StatusWriter:
 
     def _measure(self, loaded: Loaded, record: JobRecord) -> None:
         self._metrics.graded(loaded.desired.mode, loaded.record.past_grades, record.past_grades)
+        self._metrics.preempted_lost.inc(max(0.0, record.lost - loaded.record.lost))
         admission, before = record.admission, loaded.record.admission
         began = admission is not None and admission.running_since is not None
         if began and (before is None or before.running_since is None):
