@@ -38,7 +38,8 @@ def levels(pairs: Pairs, p: EProcessParams) -> Matrix:
         total = pairs.prompts * shortfall
         squares = (pairs.prompts - 1) * pairs.variances / (scale * scale) + total * shortfall
     numbers = range(count + 1)
-    fresh = np.log([start_weight(max(1, number), p.horizon) for number in numbers])
+    with np.errstate(divide="ignore"):  # of nothing: no start here
+        fresh = np.log([start_weight(max(1, number), p.horizon) for number in numbers])
     aside = np.log([kept_aside(number, p.horizon) for number in numbers])
     bets, costs = np.asarray(BETS), np.asarray(COSTS)
     staked = np.full((runs, len(bets)), -np.inf)

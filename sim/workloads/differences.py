@@ -35,7 +35,8 @@ def differences(
             gap = truth[number] - truth[best]
             apart = max(discordant, abs(gap))
             better = binomial(prompts, (apart + gap) / 2.0)
-            worse = binomial(prompts - better, (apart - gap) / (2.0 - apart - gap))
+            left = prompts - better
+            worse = binomial(left, (apart - gap) / (2.0 - apart - gap)) if left else 0
             mean = (better - worse) / prompts
             variance = (better + worse - prompts * mean * mean) / (prompts - 1)
             found.append(Paired(best + 1, prompts, mean, variance))

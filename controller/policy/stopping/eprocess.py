@@ -18,12 +18,14 @@ seen before, and the two sums follow exactly from count, mean and variance. No n
 variance taken for known: the observed squares are paid for. A list of bets is spread evenly (`BETS`), since
 the size of the fall is not known.
 
-After a rise the money is gone, and a fall would be seen late. So a share w_j of the money stays aside until
-the j-th eval and is staked from there on (an e-detector with start weights that add up to 1, after Shin,
-Ramdas and Rinaldo, NEJSDS): w_j = 1 / (2 h) for j <= h = ``horizon``, (h + 1) / (2 j (j + 1)) after. What all
-starts and bets are worth together, aside money included, is the e-value: 1 before the first eval, and a
-supermartingale under H. Ville's inequality: the chance that it ever reaches 1 / ``alpha`` is at most alpha,
-over the whole run, however often and for however long one looks. STOP is said where it stands at that.
+After a rise the money is gone, and a fall would be seen late. So the bettor has several purses with weights
+that add up to 1, each staked from another eval on (an e-detector with start weights, after Shin, Ramdas and
+Rinaldo, NEJSDS): nine tenths of the money lie in at most `STARTS` purses spread evenly over the first
+``horizon`` evals, the rest in purses beyond, ever smaller. A start that comes an eval or two late costs
+little, for a fall begins small; more purses would cost more. What all of them are worth together, unopened
+ones included, is the e-value: 1 before the first eval, and a supermartingale under H. Ville's inequality: the
+chance that it ever reaches 1 / ``alpha`` is at most alpha, over the whole run, however often and for however
+long one looks. STOP is said where it stands at that.
 
 A change of the reference needs no restart. Each factor is about the reference in force, which was named
 before the prompts of that eval were drawn, so that it was the best of many by luck (winner's curse) does not
@@ -48,8 +50,10 @@ from controller.policy.params import check, param
 from controller.policy.stopping.base import State
 from controller.policy.types import EvalPoint, Paired, Verb, Verdict
 
-BETS = tuple(0.75 / 2**k for k in range(8))  # shares of the money; the best one is near mean(x) / mean(x^2)
+BETS = tuple(0.75 / 2**k for k in range(6))  # shares of the money; the best one is near mean(x) / mean(x^2)
 COSTS = tuple(-math.log1p(-bet) - bet for bet in BETS)  # c(b)
+STARTS = 17  # purses within the horizon, at most
+WITHIN_HORIZON = 0.9  # of the money
 LARGEST = 1e300  # an e-value is reported up to here
 ROUNDING = 1e6  # logarithms are kept rounded down to 1 / this: never in favour of a stop
 
@@ -76,24 +80,36 @@ class EProcessParams:
     horizon: int = param(
         50,
         unit="evals",
-        doc="evals that half of the money is kept for; longer runs stay covered",
+        doc="evals that most of alpha is spent on; longer runs stay covered",
         ge=1,
         le=100_000,
     )
 
 
 def start_weight(number: int, horizon: int) -> float:
-    """w_j: the share of the money that is staked from the ``number``-th eval on; all of them add up to 1."""
-    if number <= horizon:
-        return 1.0 / (2.0 * horizon)
-    return (horizon + 1.0) / (2.0 * number * (number + 1.0))
+    """The share of the money that is staked from the ``number``-th eval (from 1) on; all add up to 1."""
+    stride, within = _purses(horizon)
+    opened, between = divmod(number - 1, stride)
+    if between:
+        return 0.0
+    if opened < within:
+        return WITHIN_HORIZON / within
+    return (1.0 - WITHIN_HORIZON) * (within + 1.0) / ((opened + 1.0) * (opened + 2.0))
 
 
 def kept_aside(number: int, horizon: int) -> float:
-    """The share of the money not yet staked after the ``number``-th eval: 1 less the weights so far."""
-    if number <= horizon:
-        return 1.0 - number / (2.0 * horizon)
-    return (horizon + 1.0) / (2.0 * (number + 1.0))
+    """The share of the money in purses not opened by the ``number``-th eval: 1 less the weights so far."""
+    stride, within = _purses(horizon)
+    opened = (number + stride - 1) // stride
+    if opened <= within:
+        return 1.0 - WITHIN_HORIZON * opened / within
+    return (1.0 - WITHIN_HORIZON) * (within + 1.0) / (opened + 1.0)
+
+
+def _purses(horizon: int) -> tuple[int, int]:
+    """Evals from one start to the next, and starts within the horizon."""
+    stride = -(-horizon // STARTS)
+    return stride, -(-horizon // stride)
 
 
 def sums(paired: Paired, bound: float, min_drop: float) -> tuple[float, float]:
@@ -134,7 +150,8 @@ class EProcess:
         return state, self._verdict(state)
 
     def _bet(self, number: int, staked: tuple[float, ...], paired: Paired) -> State:
-        fresh = math.log(start_weight(number, self.params.horizon))
+        weight = start_weight(number, self.params.horizon)
+        fresh = math.log(weight) if weight > 0.0 else -math.inf
         total, squares = sums(paired, self.params.bound, self.params.min_drop)
         money = (
             _log_add(logarithm, fresh) + bet * total - cost * squares
