@@ -13,30 +13,35 @@ standard deviation of the difference, as its sizes before the gap show it or as 
 whichever is larger. So a steady decline is no sudden fall, however steep, and over-optimising runs that
 decline side by side are stopped as they should be.
 
-When as large a share of the runs as the pool's limit says fell by `SUDDEN` or more, `FEW` at least, the fall
-is shared. Nobody is stopped for it; each run's memory begins anew behind it (`comparable`), and a run that
-declines by itself among them is found again by what comes after.
+The fall is shared when as large a share of the runs as the pool's limit says fell, `FEW` at least, each by so
+much that as many others would do it by luck once in a thousand times (`_least`): by 2.4 if three must fall of
+five, by `SMALLEST` if ten of twenty. Nobody is stopped for it then; each run's memory begins anew behind it
+(`comparable`), and a run that declines by itself among them is found again by what comes after.
 
 While fewer than that share of the runs have had an eval since, the answer is not known yet, and the stop
 waits for them for a limited time: the first run that is evaluated under the new evaluator must not be its
 victim.
 
-What it cannot see: falls of less than about three standard deviations of an eval, which few runs show by
-themselves; faults that creep in; pools with fewer than `FEW` runs that are far enough. A trainer that exports
-its evaluator's version is safe from all of that, and from its first eval on.
+What it cannot see: falls of less than two or three standard deviations of an eval (the more runs, the less);
+faults that creep in; pools with fewer than `FEW` runs that are far enough. What it takes for one: runs
+without noise that all turn down between the same two evals. A trainer that exports its evaluator's version is
+safe from all of that, and from its first eval on.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import pairwise
-from statistics import median
+from statistics import NormalDist, median
 from typing import NamedTuple
 
 from controller.policy.types import FleetNoise, JobView, MetricNoise, SharedFall
 
-SUDDEN = 2.0  # scales below the level before
+SMALLEST = 1.6  # u below which nothing is sudden: what smooth curves come to that turn together
+LUCK = 1e-3  # chance that the others fall with the one that asks, without a cause
+GAPS = 4  # of the run that asks, the sharpest ones
 FEW = 3  # runs that must fall together, the one that asks among them
 BEFORE = 3  # evals that make the level before the gap
 FALLS_KEPT = 8
@@ -62,6 +67,7 @@ class Asked(NamedTuple):
 
 
 NOBODY = Asked()
+Usual = Mapping[str, FleetNoise]  # by metric
 
 
 def ask(
@@ -76,16 +82,14 @@ def ask(
     usual = {entry.metric: entry.noise for entry in noise}
     like = [j for j in jobs if j.metric == job.metric]
     waits = NOBODY
-    for after, before in _gaps(job, usual.get(job.metric)):
-        for metric, group in ((job.metric, like), ("", jobs)):
-            able = [j for j in group if _scale(j, after, usual) is not None]
-            if len(able) >= FEW:
-                found = _poll(metric, able, usual, after, before, percent)
-                if found.fall is not None:
-                    return found
-                if found.wait_until is not None and now < found.wait_until + wait:
-                    waits = found._replace(wait_until=found.wait_until + wait)
-                break
+    for fell, after, before in _gaps(job, usual):
+        found = _poll(job.metric, like, fell, after, before, percent, usual)
+        if found is None:
+            found = _poll("", jobs, fell, after, before, percent, usual) or NOBODY
+        if found.fall is not None:
+            return found
+        if found.wait_until is not None and now < found.wait_until + wait:
+            waits = found._replace(wait_until=found.wait_until + wait)
     return waits
 
 
@@ -106,68 +110,95 @@ def remember(known: Sequence[SharedFall], found: SharedFall) -> tuple[SharedFall
 
 def _poll(
     metric: str,
-    able: Sequence[JobView],
-    usual: dict[str, FleetNoise],
+    group: Sequence[JobView],
+    fell: float,
     after: float,
     before: float,
     percent: int,
-) -> Asked:
-    """``wait_until`` is here since when the others are waited for."""
-    falls = [u for j in able if (u := _fall(j, after, before, usual)) is not None]
-    fell = sum(1 for u in falls if u >= SUDDEN)
-    if fell >= FEW and 100 * fell >= percent * len(falls) and 100 * len(falls) >= percent * len(able):
-        return Asked(SharedFall(metric, after, before, fell, len(falls)))
-    enough = len(falls) >= FEW and 100 * len(falls) >= percent * len(able)
-    most = fell + len(able) - len(falls)  # that may have fallen, by the answers that are open
-    if enough or most < FEW or 100 * most < percent * len(able):
+    usual: Usual,
+) -> Asked | None:
+    """What a group says to a gap in which the asking run fell by ``fell``; None: too few of it can tell.
+
+    ``wait_until`` is here since when the others are waited for.
+    """
+    answers = [answer for j in group if (answer := _answer(j, after, before, usual)) is not None]
+    if len(answers) < FEW:
+        return None
+    told = [u for u in answers if u == u]
+    needed = max(FEW, -(-percent * len(told) // 100))
+    least = _least(len(told), needed)
+    low = sum(1 for u in told if u >= least)
+    enough = len(told) >= FEW and 100 * len(told) >= percent * len(answers)
+    if enough and fell >= least and low >= needed:
+        return Asked(SharedFall(metric, after, before, low, len(told)))
+    # May it still be shared, by what the others have to say?
+    needed = max(FEW, -(-percent * len(answers) // 100))
+    least = _least(len(answers), needed)
+    low = sum(1 for u in told if u >= least)
+    if enough or fell < least or low + len(answers) - len(told) < needed:
         return NOBODY
     why = (
-        f"it fell suddenly, and of {len(able)} jobs that may share the cause only {len(falls)} have had an "
-        f"eval since, {fell} of which fell; the others are waited for"
+        f"it fell suddenly, and of {len(answers)} jobs that may share the cause only {len(told)} have had an "
+        f"eval since, {low} of which fell; the others are waited for"
     )
     return Asked(None, before, why)
 
 
-def _gaps(job: JobView, usual: FleetNoise | None) -> list[tuple[float, float]]:
-    """(last eval before, first eval after) of each sudden fall that its newest evals show, sharpest first."""
+@cache
+def _least(runs: int, needed: int) -> float:
+    """u by which ``needed`` of ``runs`` must fall, so that luck makes the others do so `LUCK` of the time.
+
+    Solves others * KL(share, p) = -log(LUCK) for the chance p of one (Chernoff's bound of the binomial tail);
+    u is the normal deviate that is exceeded with chance p.
+    """
+    others, share = runs - 1, (needed - 1) / max(1, runs - 1)
+    if others < 1 or share > 1.0:
+        return math.inf
+    low, high = 0.0, share
+    for _ in range(50):
+        p = (low + high) / 2.0
+        distance = share * math.log(share / p) if p > 0.0 else math.inf
+        if share < 1.0:
+            distance += (1.0 - share) * math.log((1.0 - share) / (1.0 - p))
+        low, high = (p, high) if others * distance > -math.log(LUCK) else (low, p)
+    return max(SMALLEST, -NormalDist().inv_cdf(low)) if low > 0.0 else math.inf
+
+
+def _gaps(job: JobView, usual: Usual) -> list[tuple[float, float, float]]:
+    """(u, last eval before, first eval after) of the falls that its newest evals show, sharpest first."""
     times = sorted({r.at for r in job.readings})
-    known = {job.metric: usual} if usual is not None else {}
-    sharp = [(_fall(job, *gap, known) or 0.0, gap) for gap in pairwise(times)]
-    return [gap for u, gap in sorted(sharp, reverse=True) if u >= SUDDEN]
+    found = [(_answer(job, *gap, usual) or 0.0, *gap) for gap in pairwise(times)]
+    return sorted((gap for gap in found if gap[0] >= SMALLEST), reverse=True)[:GAPS]
 
 
-def _fall(job: JobView, after: float, before: float, usual: dict[str, FleetNoise]) -> float | None:
-    """u of the job in the gap; None: it has no eval since, or too few before."""
-    low = [r.score for r in job.readings if r.at >= before][:2]
+def _answer(job: JobView, after: float, before: float, usual: Usual) -> float | None:
+    """u of the job in the gap. NaN: it has had no eval since. None: too little is known of it before."""
     past = [r.score for r in job.readings if r.at <= after]
-    scale = _scale(job, after, usual)
-    if not low or scale is None:
+    noise = job.noise or usual.get(job.metric)
+    falls = _differences(past)
+    if len(past) < BEFORE or (noise is None and len(falls) < _DIFFERENCES):
         return None
+    low = [r.score for r in job.readings if r.at >= before][:2]
+    if not low:
+        return math.nan
+    seen = _FROM_MEAN * _mean([abs(d) for d in falls]) if len(falls) >= _DIFFERENCES else 0.0
+    scale = max(seen, noise.sigma * _NOISE if noise is not None else 0.0)
     # The mean of two evals after the gap lies one and a quarter times as far down a slope as one does.
     lag, spread = (1.0, scale) if len(low) == 1 else (1.25, scale * _TWO)
-    drift = max(0.0, median(_differences(past)[-3:] or [0.0]))
-    down = median(past[-BEFORE:]) - lag * drift - sum(low) / len(low)
+    drift = max(0.0, median(falls[-3:])) if falls else 0.0
+    down = _middle(*past[-BEFORE:]) - lag * drift - sum(low) / len(low)
     if spread > 0.0:
         return down / spread
     return math.inf if down > 0.0 else 0.0
 
 
-def _scale(job: JobView, after: float, usual: dict[str, FleetNoise]) -> float | None:
-    """Standard deviation of the difference before the gap, in score units; None: too little is known."""
-    past = [r.score for r in job.readings if r.at <= after]
-    if len(past) < BEFORE:
-        return None
-    sizes = [abs(d) for d in _differences(past)]
-    seen = _FROM_MEAN * _mean(sizes) if len(sizes) >= _DIFFERENCES else None
-    noise = job.noise or usual.get(job.metric)
-    made = noise.sigma * _NOISE if noise is not None else None
-    known = [s for s in (seen, made) if s is not None]
-    return max(known) if known else None
+def _middle(a: float, b: float, c: float) -> float:
+    return max(min(a, b), min(max(a, b), c))
 
 
 def _differences(scores: Sequence[float]) -> list[float]:
     """How far each eval lies below the median of the three before it."""
-    return [median(scores[i - BEFORE : i]) - scores[i] for i in range(BEFORE, len(scores))]
+    return [_middle(*scores[i - BEFORE : i]) - scores[i] for i in range(BEFORE, len(scores))]
 
 
 def _mean(sizes: Sequence[float]) -> float:

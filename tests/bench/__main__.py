@@ -11,6 +11,7 @@ from rich.console import Console
 
 from tests.bench import (
     bench_extender,
+    bench_fleet,
     bench_gangs,
     bench_handback,
     bench_holds,
@@ -28,6 +29,7 @@ BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Iterator[Row]]] = {
     "scale": bench_scale.run,
     "gangs": bench_gangs.run,
     "extender": bench_extender.run,
+    "fleet": bench_fleet.run,
 }
 
 

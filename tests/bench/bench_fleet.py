@@ -1,0 +1,134 @@
+"""What the pool's questions before a stop find, and what they cost.
+
+Virtual fleets of 20 runs of 40 evals, noise .02; another evaluator comes in at eval 15 and lowers all scores.
+Two of the runs decline by themselves later. The baseline of a share is that without the pool's questions.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Iterator
+
+from controller.policy.fleet import sift
+from controller.policy.queueing import EvalStop, make_policy
+from controller.policy.stopping import noise
+from controller.policy.types import (
+    EvalPoint,
+    FleetNoise,
+    JobState,
+    JobView,
+    PolicySpec,
+    PoolSnapshot,
+    Proposal,
+    Reading,
+    StopLimits,
+)
+from sim import specs
+from sim.cluster import Cluster
+from sim.engine import simulate
+from sim.workload import Evals, Workload
+from tests.bench.rows import Row
+
+SIGMA, JOBS, EVALS, CHANGE, FLEETS = 0.02, 20, 40, 15, 20
+HOUR = 3600.0
+ASKS = Proposal(10, 5, "Fell", 3.0, 2.0)
+
+
+def run(progress: Callable[[str], None]) -> Iterator[Row]:
+    for rule in ("scan", "cusum", "drawdown:max_drop=0,sigmas=3"):
+        for drop in (0, 2, 3, 5):
+            progress(f"{rule}, a fall of {drop} standard deviations")
+            guarded = [_stopped(rule, drop, seed, StopLimits()) for seed in range(FLEETS)]
+            bare = [_stopped(rule, drop, seed, None) for seed in range(FLEETS)]
+            name = f"fleet: {rule.partition(':')[0]}, all fall {drop} sd: healthy runs stopped"
+            yield Row(name, _share(guarded, 0), "share", _share(bare, 0))
+            yield Row(f"{name[: name.index('healthy')]}decliners stopped", _share(guarded, 1), "share")
+    progress("luck and precision of the noise")
+    for jobs in (3, 5, 20):
+        yield Row(f"fleet: shared falls seen in {jobs} healthy runs", _by_luck(jobs), "share of looks")
+    alone, shrunk = _errors()
+    yield Row("fleet: error of log noise after 10 evals, shrunk by the pool", shrunk, "rms", alone)
+    progress("cost")
+    for jobs, asking in ((100, 5), (1000, 20)):
+        yield Row(f"fleet: sift of {jobs} jobs, {asking} of which ask", _seconds(jobs, asking) * 1e3, "ms")
+
+
+def _curve(rng: random.Random, drop: float, decline: bool) -> list[float]:
+    def level(n: int) -> float:
+        below = drop * SIGMA if n >= CHANGE else 0.0
+        return 0.7 - below - (0.4 * SIGMA * max(0, n - CHANGE - 5) if decline else 0.0)
+
+    return [level(n) + rng.gauss(0.0, SIGMA) for n in range(1, EVALS + 1)]
+
+
+def _stopped(rule: str, drop: float, seed: int, limits: StopLimits | None) -> tuple[float, float]:
+    """Share of the healthy runs, and of the two that decline later, that are stopped."""
+    rng = random.Random(f"fleet {seed}")
+    curves = [_curve(rng, drop, decline=i < 2) for i in range(JOBS)]
+    at = [(n + 1) / EVALS for n in range(EVALS)]
+    workload = Workload(
+        [60.0 * i for i in range(JOBS)], [1] * JOBS, [10 * HOUR] * JOBS, evals=[Evals(at, c) for c in curves]
+    )
+    policy = EvalStop(make_policy(PolicySpec("fifo")))
+    found = simulate(workload, Cluster(gpus=JOBS), policy, rule=specs.rule(rule), limits=limits).stopped
+    return len(found - {0, 1}) / (JOBS - 2), len(found & {0, 1}) / 2
+
+
+def _share(fleets: list[tuple[float, float]], which: int) -> float:
+    return sum(fleet[which] for fleet in fleets) / len(fleets)
+
+
+def _views(rng: random.Random, jobs: int, asking: int) -> list[JobView]:
+    return [
+        JobView(
+            f"ns/j{i}",
+            0.0,
+            i,
+            1,
+            1,
+            state=JobState.ADMITTED,
+            proposal=ASKS if i < asking else None,
+            metric="gold",
+            noise=FleetNoise(SIGMA, 12.0),
+            readings=tuple(Reading(60.0 * n, rng.gauss(0.7, SIGMA)) for n in range(16)),
+        )
+        for i in range(jobs)
+    ]
+
+
+def _fleet() -> PoolSnapshot:
+    return PoolSnapshot("p", PolicySpec("fifo"), (), ())
+
+
+def _by_luck(jobs: int) -> float:
+    rng = random.Random(f"luck {jobs}")
+    looks = 2000 // jobs
+    found = sum(bool(sift(_views(rng, jobs, 1), _fleet(), 1000.0).falls) for _ in range(looks))
+    return found / looks
+
+
+def _errors() -> tuple[float, float]:
+    rng = random.Random("noise")
+    errors: tuple[list[float], list[float]] = ([], [])
+    for _ in range(2000):
+        state = noise.initial()
+        for n in range(10):
+            state = noise.observe(state, EvalPoint(n, rng.gauss(0.7, SIGMA)))
+        for error, fleet in zip(errors, (None, FleetNoise(SIGMA, 16.0)), strict=True):
+            known = noise.estimate(state, 0.0, 1.0, fleet)
+            assert known is not None
+            error.append(math.log(known.sigma / SIGMA) ** 2)
+    alone, shrunk = (math.sqrt(sum(e) / len(e)) for e in errors)
+    return alone, shrunk
+
+
+def _seconds(jobs: int, asking: int) -> float:
+    views = _views(random.Random("cost"), jobs, asking)
+    best = math.inf
+    for _ in range(5):
+        started = time.process_time()
+        sift(views, _fleet(), 1000.0)
+        best = min(best, time.process_time() - started)
+    return best
