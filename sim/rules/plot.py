@@ -1,4 +1,7 @@
-"""Curves with the stops on them: a few runs of each label, one mark for each rule's stop."""
+"""Curves with the stops on them: a few runs of each label, the most stopped first, one mark for each rule's stop.
+
+Where the proxy reward or the KL divergence is known, it is drawn dashed (dotted), on an axis of its own.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,26 @@ from typing import Any
 import matplotlib
 
 from sim.rules.evaluate import Judged
+from sim.rules.history import Series
 
 PER_LABEL = 4
 LABELS = ("declining", "healthy", "plateau", "ambiguous")
 MARKS = "ovs^DPX*"
+
+
+def _most_stopped(label: str, judged: Sequence[Judged], stops: Mapping[str, Any]) -> list[int]:
+    """The runs of a label, those that more rules stopped first: of healthy ones, the false stops."""
+    rows = [i for i, j in enumerate(judged) if j.truth.label == label]
+    return sorted(rows, key=lambda row: -sum(int(first[row]) >= 0 for first in stops.values()))
+
+
+def _beside(axes: Any, series: Series) -> None:
+    for values, line in ((series.proxies, "--"), (series.kls, ":")):
+        known = [(step, v) for step, v in zip(series.steps, values, strict=False) if v is not None]
+        if known:
+            other = axes.twinx()
+            other.set_yticks([])
+            other.plot(*zip(*known, strict=True), line, color="0.8", linewidth=1.0, zorder=0)
 
 
 def draw(path: Path, judged: Sequence[Judged], stops: Mapping[str, Any]) -> None:
@@ -20,10 +39,8 @@ def draw(path: Path, judged: Sequence[Judged], stops: Mapping[str, Any]) -> None
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    shown = [
-        (label, [i for i, j in enumerate(judged) if j.truth.label == label][:PER_LABEL]) for label in LABELS
-    ]
-    shown = [(label, rows) for label, rows in shown if rows]
+    found = [(label, _most_stopped(label, judged, stops)) for label in LABELS]
+    shown = [(label, rows[:PER_LABEL]) for label, rows in found if rows]
     figure, grid = pyplot.subplots(
         len(shown), PER_LABEL, figsize=(4 * PER_LABEL, 2.6 * len(shown)), squeeze=False, layout="constrained"
     )
@@ -33,6 +50,7 @@ def draw(path: Path, judged: Sequence[Judged], stops: Mapping[str, Any]) -> None
         for axes, row in zip(line, rows, strict=False):
             one = judged[row]
             axes.plot(one.series.steps, one.series.scores, color="0.55", linewidth=1.0)
+            _beside(axes, one.series)
             axes.set_title(f"{label}: {one.series.id[-44:]}", fontsize=8)
             axes.tick_params(labelsize=7)
             if label == "declining":
@@ -55,6 +73,6 @@ def draw(path: Path, judged: Sequence[Judged], stops: Mapping[str, Any]) -> None
     if handles:
         figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=4, fontsize=8)
     figure.supxlabel("step", fontsize=9)
-    figure.supylabel("eval (dotted: the peak)", fontsize=9)
+    figure.supylabel("eval (vertical: the peak)", fontsize=9)
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
