@@ -16,7 +16,7 @@ from controller.operator.metrics import Metrics
 from controller.operator.world import Loaded, World
 from controller.policy import declog, lifecycle, pool
 from controller.policy.jobs import Plan
-from controller.policy.types import JobKey, JobView, PoolPlan, PoolSnapshot
+from controller.policy.types import JobKey, JobView, Mode, PoolPlan, PoolSnapshot
 from controller.web.positions import Moment
 
 _logger = log.get("evalstop.brain")
@@ -46,6 +46,7 @@ class Thought:
             submitted=_submitted(loaded),
             priority=_priority(loaded),
             weight=_weight(loaded),
+            preemptible=_preemptible(loaded),
             now=now,
         )
 
@@ -140,6 +141,14 @@ class Brain:
 def _submitted(loaded: Loaded) -> float:
     created = loaded.obj["metadata"].get("creationTimestamp")
     return datetime.fromisoformat(created).timestamp() if created else 0.0
+
+
+def _preemptible(loaded: Loaded) -> bool:
+    """Where the pool's cap is below Enforce nothing that runs is touched; nor is, below it, a workload that
+    somebody else made and started."""
+    if loaded.pool is not None and loaded.pool.spec.mode_cap is not Mode.ENFORCE:
+        return False
+    return loaded.desired.mode is Mode.ENFORCE or not loaded.desired.workload_ref
 
 
 def _weight(loaded: Loaded) -> float:

@@ -38,14 +38,14 @@ def give_way(
         running: admitted jobs that nobody has asked to leave. leaving: those whose GPUs will be free without
             anything more. waiting: who is not admitted in this pass. free: GPUs per node then.
     """
-    demoted = sorted((j for j in running if j.demoted), key=queue_key, reverse=True)
+    demoted = sorted((j for j in running if j.demoted and j.preemptible), key=queue_key, reverse=True)
     others = [j for j in waiting if not j.demoted]
     if not demoted or not others:
         return []
     room = NodeRoom(free)
     for job in leaving:
         room.give(job)
-    stay = [j for j in running if not j.demoted]
+    stay = [j for j in running if not (j.demoted and j.preemptible)]
     served: set[JobKey] = set()
 
     def starts() -> bool:

@@ -167,12 +167,13 @@ def job_view(
     submitted: float,
     priority: int,
     weight: float = 1.0,
+    preemptible: bool = True,
     now: float,
 ) -> JobView | None:
     """How the job stands before its pool at ``now`` (s); None if it does not compete for GPUs.
 
     ``submitted``: s, of the RLHFJob's creation. ``priority``: with the pool's ceiling applied. ``weight``:
-    its namespace's in the pool. An estimate of its running time is not in it: that takes the pool's other
+    its namespace's in the pool. ``preemptible``: whether the operator may go so far. An estimate of its running time is not in it: that takes the pool's other
     jobs (`estimates`).
     """
     state = _standing(record, planned)
@@ -201,6 +202,7 @@ def job_view(
         since=_since(record, state, submitted),
         progress=record.progress.share if record.progress is not None else None,
         weight=weight,
+        preemptible=preemptible,
         loss_trend=record.loss_trend,
         mark=record.mark,
         demoted=judging.is_demoted(desired, record),

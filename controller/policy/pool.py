@@ -66,6 +66,9 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
     held = {h.key for h in sifted.held}
     jobs = (lowered(replace(j, proposal=None) if j.key in held else j) for j in snapshot.jobs)
     planner.rebuild((j for j in jobs if j.key not in unfit and j.key not in paused), now)
+    for job in snapshot.jobs:
+        if job.state is JobState.ADMITTED and not job.preemptible and job.proposal is None:
+            planner.policy.shielded(lowered(job), now)
 
     decision = planner.decide(now)
     source = source_of(snapshot)

@@ -310,6 +310,7 @@ class JobView:
     readings: tuple[Reading, ...] = ()  # its newest comparable evals, oldest first
     demoted: bool = False  # its rule has lowered it: it gives way to everybody who waits
     waited: float = 0.0  # s that it had waited when its present run was admitted
+    preemptible: bool = True  # False: the operator may not touch its run for others' sake
     attempt: int = 0  # how often it was admitted
     not_before: float | None = None  # s, until when it is not admitted again: its gang found no room
 

@@ -103,6 +103,18 @@ def test_free_gpus_and_those_that_come_free_are_enough(policy: PolicySpec) -> No
     assert [a.key for a in plan(policy, demoted, waits("y/w", gpus=2)).admissions] == ["y/w"]
 
 
+@every_policy
+def test_what_must_not_be_touched_is_not_preempted(policy: PolicySpec) -> None:
+    """Neither by its policy, nor for being demoted, nor for one that is overdue; its GPUs stay its own."""
+    kept = runs("x/kept", "n1", gpus=2, attained=100.0, demoted=True, preemptible=False)
+    long_ = replace(kept, key="x/long", remaining=9e9, estimate=9e9, demoted=False, nodes=("n2",))
+    long_ = replace(long_, bound=(("n2", 2),))
+    planned = plan(policy, kept, long_, waits("y/w", gpus=2, at=0.0), now=1e7)
+    assert (gone(planned), planned.admissions) == ([], ())
+    free = plan(policy, kept, waits("y/w", gpus=2, at=0.0), now=1e7)
+    assert [(a.key, a.nodes) for a in free.admissions] == [("y/w", ("n2",))]
+
+
 def test_only_as_many_go_as_it_takes_and_the_lowest_first() -> None:
     high = runs("x/high", "n1", gpus=2, priority=5, demoted=True)
     low = runs("x/low", "n2", gpus=2, demoted=True)

@@ -111,6 +111,13 @@ class Ageing(PolicyBase):
         else:
             self.base.admitted(job, now)
 
+    def shielded(self, job: QueueJob, now: float) -> None:
+        self._forget(job.key)
+        self._running[job.key] = (job, now)
+        self._until[job.key] = inf
+        self._shielded.add(job.key)
+        self.base.shielded(job, now)
+
     def leaving(self, job: QueueJob, now: float) -> None:
         self._forget(job.key)
         self._leaving[job.key] = job

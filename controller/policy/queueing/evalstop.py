@@ -67,6 +67,10 @@ class EvalStop(PolicyBase):
             self._proposed[job.key] = job
             self.base.leaving(job, now)
 
+    def shielded(self, job: QueueJob, now: float) -> None:
+        self._forget(job)
+        self.base.shielded(job, now)
+
     def updated(self, job: QueueJob, now: float) -> None:
         if job.state is JobState.ADMITTED:
             self.admitted(job, now)
