@@ -12,13 +12,14 @@ it may still be the better of the two. A real decline goes on, and is found agai
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from controller.policy import guarding
 from controller.policy.history import RuleInUse, newest_mark
 from controller.policy.jobs import Desired, Direction, JobRecord, Operation, Scale, ScrapeView
 from controller.policy.stopping import noise
-from controller.policy.types import Attempt, EvalPoint, Reading, SharedFall
+from controller.policy.types import Attempt, EvalPoint, FleetNoise, Reading, SharedFall
 
 
 def begin_anew(record: JobRecord, use: RuleInUse, scrape: ScrapeView, fall: SharedFall | None) -> JobRecord:
@@ -38,19 +39,25 @@ def seen_by_fleet(desired: Desired, record: JobRecord, *, judged: bool) -> dict[
     found = guarding.standing(record)
     if not judged:
         return {"metric": desired.metric}
+    usual, readings = _shown(record.evals, record.eval_times, desired.direction)
     return {
         "metric": desired.metric,
         "evaluator": record.evaluator or None,
         "evidence": found[1].e_value if found is not None else None,
-        "noise": noise.own(record.evals),
-        "readings": _readings(record, desired.direction),
+        "noise": usual,
+        "readings": readings,
     }
 
 
-def _readings(record: JobRecord, direction: Direction) -> tuple[Reading, ...]:
-    evals = record.evals[len(record.evals) - len(record.eval_times) :]
+@lru_cache(maxsize=8192)  # a pool looks at all of its jobs at each pass, and most have no new eval
+def _shown(
+    evals: tuple[EvalPoint, ...], times: tuple[int, ...], direction: Direction
+) -> tuple[FleetNoise | None, tuple[Reading, ...]]:
+    """What the evals show of their noise, and the newest of them as the pool sees them."""
     sign = 1.0 if direction is Direction.MAXIMIZE else -1.0
-    return tuple(Reading(float(at), sign * p.score) for at, p in zip(record.eval_times, evals, strict=True))
+    newest = evals[len(evals) - len(times) :]
+    readings = (Reading(float(at), sign * p.score) for at, p in zip(times, newest, strict=True))
+    return noise.own(evals), tuple(readings)
 
 
 def _other_evaluator(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
