@@ -1,0 +1,126 @@
+"""GPUPools: what of a spec is refused, what the brain is told, and lists of a status that read back."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from api_examples import JOB, POOL
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller import names
+from controller.api import convert
+from controller.api.crd import root_schema
+from controller.api.gpupool import GPUPool
+from controller.policy.handbacks import HandBack
+from controller.policy.holds import HOLDS_MAX, NODES_MAX
+from controller.policy.types import Delegate, Hold
+
+ETCD_LIMIT = 1_500_000  # bytes of one object, as the API server is set up by default
+
+
+def pool(**spec: Any) -> dict[str, Any]:
+    made = copy.deepcopy(POOL)
+    made["spec"].update(spec)
+    return made
+
+
+def parsed(**spec: Any) -> GPUPool:
+    found = convert.parse_pool(pool(**spec))
+    assert isinstance(found, GPUPool), found
+    return found
+
+
+def test_what_a_pool_is_by_default() -> None:
+    spec = parsed().spec
+    assert spec.delegate is Delegate.BUILTIN
+    assert (spec.scheduler_name, spec.priority_class_name) == ("", names.PRIORITY_CLASS)
+    assert spec.gang_timeout_seconds == 300
+    assert convert.desired(JOB, parsed()).gang_timeout == 300.0
+    assert convert.desired(JOB, parsed(gangTimeoutSeconds=7)).gang_timeout == 7.0
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (
+            {"gangTimeoutSeconds": 0},
+            "spec.gangTimeoutSeconds: is 0: Input should be greater than or equal to 1",
+        ),
+        (
+            {"delegate": "Volcano"},
+            "spec.delegate: is 'Volcano': Input should be 'Builtin', 'Kueue' or 'None'",
+        ),
+        ({"schedulerName": "Not a name"}, "spec.schedulerName: is 'Not a name'"),
+        ({"priorityClassName": "-x"}, "spec.priorityClassName: is '-x'"),
+        ({"queuePolicy": {"lifo": {}}}, "spec.queuePolicy"),
+    ],
+)
+def test_a_bad_pool_is_a_problem_in_words(spec: dict[str, Any], said: str) -> None:
+    found = convert.parse_pool(pool(**spec))
+    assert isinstance(found, tuple)
+    assert found[0] == "InvalidSpec"
+    assert said in found[1]
+
+
+def test_a_delegate_that_is_not_there_yet_is_refused_on_the_pool_and_told_on_its_jobs() -> None:
+    problem = convert.parse_pool(pool(delegate="Kueue"))
+    assert isinstance(problem, tuple)
+    assert problem[0] == "DelegateNotAvailable"
+    found = convert.desired(JOB, problem)
+    assert found.problem == (
+        "PoolNotUsable",
+        "spec.pool: GPUPool 'a100' admits nobody: spec.delegate: Kueue is not available in this version, "
+        "expected Builtin or None",
+    )
+    assert isinstance(convert.parse_pool(pool(delegate="None")), GPUPool)
+
+
+KEYS = st.from_regex(r"[a-z]{1,8}/[a-z]{1,8}", fullmatch=True)
+TIMES = st.floats(1, 4e9)
+MAYBE = st.none() | TIMES
+HOLDS = st.builds(
+    Hold, KEYS, KEYS, st.lists(st.text("abc-1", max_size=9), max_size=4).map(tuple), TIMES, st.integers(0, 99)
+)
+HAND_BACKS = st.builds(
+    HandBack,
+    KEYS,
+    st.text("abc", min_size=1),
+    st.integers(0, 999),
+    TIMES,
+    MAYBE,
+    MAYBE,
+    MAYBE,
+    st.none() | KEYS,
+    MAYBE,
+)
+
+
+@given(st.lists(HOLDS, max_size=5).map(tuple), st.lists(HAND_BACKS, max_size=5).map(tuple))
+def test_holds_and_hand_backs_read_back_exactly(holds: tuple[Hold, ...], stops: tuple[HandBack, ...]) -> None:
+    status = {"holds": convert.stored_holds(holds), "lastHandBacks": convert.stored_hand_backs(stops)}
+    status = json.loads(json.dumps(status, allow_nan=False))
+    assert convert.holds(status) == holds
+    assert convert.hand_backs(status) == stops
+    GPUPool.model_validate({**POOL, "status": status})
+
+
+@pytest.mark.parametrize("read", [convert.holds, convert.hand_backs])
+def test_a_list_that_does_not_read_back_is_told_by_name(read: Any) -> None:
+    field = "holds" if read is convert.holds else "lastHandBacks"
+    with pytest.raises(convert.StatusError, match=f"status.{field}"):
+        read({field: [{"source": "a/b"}]})
+    assert read(None) == ()
+
+
+def test_the_largest_list_of_holds_fits_into_one_object() -> None:
+    """With names as long as Kubernetes allows, and as many nodes as are announced."""
+    each = NODES_MAX // HOLDS_MAX
+    node, key = "n" * 253, "n" * 63 + "/" + "j" * 40
+    longest = tuple(Hold(key, key, (node,) * each, 4e9 + 0.123456, 2**31 - 1) for _ in range(HOLDS_MAX))
+    assert len(json.dumps(convert.stored_holds(longest))) < ETCD_LIMIT
+    schema = root_schema(GPUPool)["properties"]["status"]["properties"]
+    assert schema["holds"]["maxItems"] == HOLDS_MAX
