@@ -125,9 +125,12 @@ def marked(record: JobRecord, mark: tuple[int, ...]) -> JobRecord:
 
 def handed(record: JobRecord, target: JobKey, now: float) -> JobRecord:
     """The stopped job's record once its GPUs were given to ``target``; the first hand-over is kept."""
-    if record.decision is None or record.decision.handed_to is not None:
+    decision = record.decision
+    if decision is None or decision.handed_to is not None:
         return record
-    return replace(record, decision=replace(record.decision, handed_to=target, handed_at=now))
+    # The pool may have seen its pods gone a moment before this record says so.
+    at = max(now, decision.pods_gone_at or now)
+    return replace(record, decision=replace(decision, handed_to=target, handed_at=at))
 
 
 def waiting(record: JobRecord, desired: Desired, why: Waiting, now: float) -> JobRecord:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import aiohttp
+import pytest
 from fake_kubelet import FakeKubelet
 from operator_rig import Rig, eventually
 
@@ -17,7 +18,7 @@ from controller.policy.jobs import ScrapeOutcome, ScrapeView
 from controller.web.app import ROOT
 
 # A run leaves the first queue after half a second on its four GPUs.
-LAS = {"las": {"firstThreshold": "2", "secondThreshold": "1e9"}}
+LAS = {"firstThreshold": "2", "secondThreshold": "1e9"}
 
 
 def trainer(step: int, checkpoint: int, served: int | None = None, resumed: int = 0) -> ScrapeView:
@@ -42,9 +43,9 @@ async def asked_for_checkpoint(rig: Rig) -> bool:
     return (await request(rig, "long"))["checkpoint"] is True
 
 
-async def long_runs(rig: Rig) -> None:
+async def long_runs(rig: Rig, variant: str = "Plain") -> None:
     """`long` holds all GPUs and is in the second queue; `short`, all GPUs too, is about to come."""
-    await rig.make_pool(queuePolicy=LAS)
+    await rig.make_pool(queuePolicy={"las": {**LAS, "variant": variant}})
     rig.outcome["long"] = trainer(50, 40, served=0)
     await rig.make_job("long", replicas=2)
     async with rig.operator():
@@ -89,12 +90,13 @@ async def check_the_end(rig: Rig) -> None:
     assert len(await rig.pods("long")) == 2
 
 
+@pytest.mark.parametrize("variant", ["Plain", "Tiresias"])
 def test_las_suspends_at_the_next_checkpoint_and_the_run_goes_on_later(
-    rig: Rig, kubelet: FakeKubelet
+    rig: Rig, kubelet: FakeKubelet, variant: str
 ) -> None:
     async def story() -> None:
         async with rig:
-            await long_runs(rig)
+            await long_runs(rig, variant)
             async with rig.operator():
                 await eventually(lambda: asked_for_checkpoint(rig), what="a checkpoint to be asked for")
                 await eventually(lambda: rig.has_reason("long", "Admitted", "Preempting"))
@@ -106,6 +108,8 @@ def test_las_suspends_at_the_next_checkpoint_and_the_run_goes_on_later(
                 assert await rig.reason("long", "Admitted") in ("Queued", "WaitingForGPUs")
                 await eventually(lambda: over(rig, kubelet), 40, what="the long job to go on")
             await check_the_end(rig)
+            # Only this variant's order is no function of what else is known of a job.
+            assert bool((await rig.record("long")).mark) == (variant == "Tiresias")
 
     asyncio.run(story())
 
