@@ -36,7 +36,8 @@ def name_reference(draft: Draft, *, wanted: bool) -> None:
     eval. It changes when a new best is in safety (Shadow keeps none in safety: when there is a new best).
     """
     run = draft.record.run
-    step = (best_to_compare(draft) or run.reference_step) if wanted else None
+    best = best_to_compare(draft)
+    step = None if not wanted else run.reference_step if best is None else best
     if step != run.reference_step:
         draft.update(run=replace(run, reference_step=step))
 

@@ -231,6 +231,16 @@ def test_the_reference_is_the_kept_checkpoint_and_follows_the_best() -> None:
     assert written(world).reference_step == 40
 
 
+def test_step_0_is_a_step() -> None:
+    world = paired_rule()
+    life = Attempt(1, 1)
+    points = (EvalPoint(0, 0.9, life, 0.01), EvalPoint(10, 0.8, life, 0.01))
+    world.jobs["ns/a"].checkpoints |= {0, 10}
+    world.scrape("ns/a", points=points, checkpoint_step=10)
+    look(world)
+    assert written(world).reference_step == 0
+
+
 def test_it_is_a_step_that_has_a_checkpoint() -> None:
     world = paired_rule(max_step_lag=10)
     job = world.jobs["ns/a"]

@@ -118,6 +118,16 @@ def test_pairs_add_up_over_fresh_evals_and_only_to_one_reference() -> None:
     assert verdicts(missing, evals=2)[-1].reason == "ConfirmedByFreshEvals"
 
 
+def test_what_it_was_confirmed_by_is_told_as_long_as_it_stands() -> None:
+    """Evals may come faster than anybody looks: the newest verdict explains the stop, whichever it is."""
+    points = evals(9, 8, 7, 6, 5, 4, 8)
+    points[3] = pair(points[3], -0.3)
+    found = verdicts(points)
+    assert [v.reason for v in found[3:6]] == ["ConfirmedOnSamePrompts"] * 3
+    assert found[5].statistic == pytest.approx(3.0)
+    assert found[6].verb is Verb.CONTINUE
+
+
 def test_a_pair_before_the_rule_asked_is_not_fresh() -> None:
     points = evals(9, 8, 7, 7.5)
     points[2] = pair(points[2], -5.0)

@@ -205,3 +205,27 @@ def test_a_gang_larger_than_the_pool_is_refused_with_the_numbers_and_blocks_nobo
     wait(story, "beside", "running", lambda s: condition(s, "Running")[0] == "True")
     delete(story, "wide")
     delete(story, "beside")
+
+
+def test_a_real_trainer_is_asked_for_a_second_look_on_the_same_prompts(story: Stage) -> None:
+    """`confirm`: asked through `sure-run`, the trainer scores its best step beside an eval made at once.
+
+    Its own evals are twenty seconds apart, as rare beside scrapes as in long runs, and the second is a fall.
+    """
+    rule = {
+        "stopRule": {"kDeclines": {"k": 1, "minDelta": "0.02"}},
+        "modifiers": [{"confirm": {"margin": "3"}}],
+    }
+    rare = json.dumps(sample("sure", **rule)).replace("--eval-every=10", "--eval-every=200")
+    story.apply([json.loads(rare)])
+    status = wait(story, "sure", "stopped", stopped)["status"]
+    decision = status["decision"]
+    assert decision["reason"] == "ConfirmedOnSamePrompts"
+    assert float(decision["statistic"]) >= 3
+    assert decision["step"] % 200, "an eval of its own"
+    judged = next(p for p in record(status).evals if p.step == decision["step"])
+    assert judged.paired is not None
+    assert judged.paired.reference_step == decision["bestStep"]
+    run = json.loads(get(story, "configmap", "sure" + names.RUN_CONFIGMAP_SUFFIX)["data"][names.RUN_KEY])
+    assert run["request"]["id"] >= 1
+    delete(story, "sure")

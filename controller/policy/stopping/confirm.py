@@ -31,6 +31,7 @@ from controller.policy.types import EvalPoint, Paired, Verb, Verdict
 NEXT_EVAL, STOP = "NextEval", "Stop"
 
 _IDLE, _ASKING, _CONFIRMED = 0, 1, 2
+_HOW = ("ConfirmedByFreshEvals", "ConfirmedOnSamePrompts")
 
 # (evals, sum of scores, sum of squared standard errors or None, pairs or None); (): none yet
 Fresh = tuple[Any, ...]
@@ -62,8 +63,9 @@ class ConfirmParams:
 class Confirm:
     """Pass the wrapped rule's STOP on once ``evals`` later evals bear it out, and as long as it stands then.
 
-    State: (state of the wrapped rule, best score, its standard error or None, noise, phase, fresh evals). The
-    noise is kept only where the trainer reports no standard errors: a status is small.
+    State: (state of the wrapped rule, best score, its standard error or None, noise, phase, fresh evals or
+    what they came to). The noise is kept only where the trainer reports no standard errors: a status is
+    small.
     """
 
     name: ClassVar[str] = "confirm"
@@ -87,12 +89,17 @@ class Confirm:
             verdict = verdict._replace(verb=Verb.CONFIRM, reason="AwaitingFreshEval")
             if fresh[0] >= self.params.evals:
                 phase, verdict = self._decide(verdict, stop, best, best_error, spread, fresh)
-                fresh = _NO_FRESH
+                # What it was confirmed by is told as long as it stands.
+                done = phase == _CONFIRMED
+                fresh = (_HOW.index(verdict.reason), verdict.statistic) if done else _NO_FRESH
+        elif stop and phase == _CONFIRMED:
+            how, z = fresh
+            verdict = verdict._replace(reason=_HOW[how], statistic=z, threshold=self.params.margin)
         elif stop and phase == _IDLE:
             phase, fresh = _ASKING, _NO_FRESH
             verdict = verdict._replace(verb=Verb.CONFIRM)
         elif not stop:
-            phase = _IDLE
+            phase, fresh = _IDLE, _NO_FRESH
         if best is None or point.score > best:
             best, best_error = point.score, point.stderr
         return (inner, best, best_error, spread, phase, fresh), verdict
@@ -110,9 +117,7 @@ class Confirm:
         if z is None:
             z, paired = _unpaired_z(best, best_error, spread, fresh), False
         confirmed = z >= self.params.margin and z > 0.0 and (paired or stop)
-        reason = "NotConfirmed"
-        if confirmed:
-            reason = "ConfirmedOnSamePrompts" if paired else "ConfirmedByFreshEvals"
+        reason = _HOW[paired] if confirmed else "NotConfirmed"
         verb = Verb.STOP if confirmed else Verb.CONTINUE
         told = verdict._replace(verb=verb, reason=reason, statistic=z, threshold=self.params.margin)
         return (_CONFIRMED if confirmed else _IDLE), told
