@@ -66,4 +66,3 @@ def _absorb(
             state, verdict = use.observe(before or use.rule.initial(), point)
             guard = Guard(metric, point.step, point.attempt, point.score, use.params_hash, state, verdict)
     return guard
-

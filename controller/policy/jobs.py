@@ -191,7 +191,9 @@ class Observed:
     run_written: RunFile | None = None  # what ConfigMap `<name>-run` says now
     fleet: FleetView = field(default_factory=FleetView)  # what the pool tells of the others
     finalizer: bool = False  # ours is on the RLHFJob
-    announced: bool = True  # its pool has said in its status that it is being stopped, and to whom its GPUs go
+    announced: bool = (
+        True  # its pool has said in its status that it is being stopped, and to whom its GPUs go
+    )
 
 
 @dataclass(frozen=True, slots=True)
