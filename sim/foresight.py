@@ -68,11 +68,12 @@ class Foreseen(NamedTuple):
 
 def point(evals: Evals, number: int, *, context: bool, peers: Peers | None = None) -> EvalPoint:
     """Eval ``number`` (from 0) as a rule sees it; with its context if the rule looks at it."""
-    if not context and not len(evals.paired):
+    if not context and not len(evals.paired) and not len(evals.stderrs):
         return EvalPoint(number + 1, evals.scores[number])
     plain = EvalPoint(
         number + 1,
         evals.scores[number],
+        stderr=evals.stderrs[number] if len(evals.stderrs) else None,
         proxy=evals.proxies[number] if len(evals.proxies) else None,
         paired=evals.paired[number] if len(evals.paired) else None,
     )

@@ -22,8 +22,8 @@ class Evals:
     ``at``: share of the training done at each, strictly rising, in (0, 1]. ``scores``: what each will
     report, higher is better, noise included. ``losses``: the training loss at each; ``proxies``: the proxy
     reward; ``paired``: differences to an earlier eval, whose reference step is that eval's number from 1.
-    ``others``: the scores of guardrail metrics at each, by metric, higher is better. Each of the last four
-    may be empty: not reported.
+    ``others``: the scores of guardrail metrics at each, by metric, higher is better; ``stderrs``: the
+    standard error of each score. Each of the last five may be empty: not reported.
     """
 
     at: Sequence[float]
@@ -32,6 +32,7 @@ class Evals:
     proxies: Sequence[float | None] = ()
     paired: Sequence[Paired | None] = ()
     others: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+    stderrs: Sequence[float | None] = ()
 
     def __post_init__(self) -> None:
         for name, scores in self.others.items():
@@ -39,7 +40,10 @@ class Evals:
                 raise ValueError(
                     f"evals.others[{name!r}]: {len(scores)} for {len(self.at)} evals, expected one for each"
                 )
-        for name in ("proxies", "paired"):
+        for number, error in enumerate(self.stderrs):
+            if error is not None and not 0.0 <= error < inf:
+                raise ValueError(f"evals.stderrs[{number}]: {error!r}, expected at least 0")
+        for name in ("proxies", "paired", "stderrs"):
             column = getattr(self, name)
             if len(column) not in (0, len(self.at)):
                 raise ValueError(

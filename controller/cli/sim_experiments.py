@@ -24,6 +24,7 @@ COMMANDS = {
     "headline": "Precision, recall, false alarms, JCT and waste, against the paper's.",
     "bases": "EvalStop on every base policy.",
     "competitors": "Other stop rules on the same base.",
+    "standard-errors": "Rules that ask for the noise of evals, with and without standard errors.",
     "noise": "Over the noise of evals.",
     "base-rate": "Over the share of RLHF runs that hack.",
     "k": "Over the number of declines in a row that stop a run.",

@@ -11,6 +11,7 @@ from sim.experiments.experiment import Experiment
 from sim.experiments.findings import Findings
 from sim.experiments.headline import HEADLINE_EXPERIMENT
 from sim.experiments.setting import Setting
+from sim.experiments.standard_errors import STANDARD_ERRORS_EXPERIMENT
 from sim.experiments.sweeps import GRID_EXPERIMENT, SWEEPS
 
 EXPERIMENTS: Mapping[str, Experiment] = {
@@ -19,6 +20,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         HEADLINE_EXPERIMENT,
         BASES_EXPERIMENT,
         COMPETITORS_EXPERIMENT,
+        STANDARD_ERRORS_EXPERIMENT,
         *(sweep.experiment() for sweep in SWEEPS),
         GRID_EXPERIMENT,
     )

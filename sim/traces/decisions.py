@@ -197,11 +197,13 @@ def _evals(seen: _Seen) -> Evals | None:
         return found._replace(reference_step=number[found.reference_step], mean=sign * found.mean)
 
     proxies, pairs = [p.proxy for p in points], [paired(p) for p in points]
+    stderrs = [p.stderr for p in points]
     return Evals(
         [p.step / steps for p in points],
         [sign * p.score for p in points],
         proxies=proxies if any(p is not None for p in proxies) else (),
         paired=pairs if any(p is not None for p in pairs) else (),
+        stderrs=stderrs if any(e is not None for e in stderrs) else (),
     )
 
 

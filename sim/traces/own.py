@@ -93,6 +93,8 @@ def _entry(job: TraceJob) -> dict[str, Any]:
             entry["evals"]["losses"] = list(job.evals.losses)
         if len(job.evals.proxies):
             entry["evals"]["proxies"] = list(job.evals.proxies)
+        if len(job.evals.stderrs):
+            entry["evals"]["stderrs"] = list(job.evals.stderrs)
         if len(job.evals.paired):
             entry["evals"]["paired"] = [None if p is None else list(p) for p in job.evals.paired]
     if job.truth is not None:
@@ -284,5 +286,6 @@ _COLUMNS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "scores": (_score_or_nan, _FINITE),
     "losses": (_number, _FINITE),
     "proxies": (_number_or_none, "a finite number or null"),
+    "stderrs": (_number_or_none, "a finite number of at least 0, or null"),
     "paired": (_paired, "[reference eval, prompts, mean, variance] or null"),
 }

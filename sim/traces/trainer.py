@@ -25,6 +25,7 @@ class _Eval(NamedTuple):
     attempt: str
     proxy: float | None = None
     paired: Paired | None = None
+    stderr: float | None = None
 
 
 def read_trainer(file: Path, lines: Iterable[str], skipped: Skipped) -> Trace:
@@ -74,7 +75,7 @@ def read_trainer(file: Path, lines: Iterable[str], skipped: Skipped) -> Trace:
 
 def _columns(trained: list[_Eval]) -> Evals:
     number = {e.step: n for n, e in enumerate(trained, start=1)}
-    proxies = [e.proxy for e in trained]
+    proxies, stderrs = [e.proxy for e in trained], [e.stderr for e in trained]
     paired = [
         p._replace(reference_step=number[p.reference_step])
         if (p := e.paired) is not None and p.reference_step in number
@@ -86,6 +87,7 @@ def _columns(trained: list[_Eval]) -> Evals:
         [e.score for e in trained],
         proxies=proxies if any(p is not None for p in proxies) else (),
         paired=paired if any(p is not None for p in paired) else (),
+        stderrs=stderrs if any(e is not None for e in stderrs) else (),
     )
 
 
@@ -121,14 +123,20 @@ def _eval(file: Path, line: int, text: str) -> _Eval:
         float(entry["gold"]),
         float(entry["time"]),
         str(entry.get("attempt", "")),
-        _proxy(entry.get("proxy")),
+        _finite(entry.get("proxy")),
         _paired(file, line, entry.get("differences")),
+        _stderr(entry.get("stderr")),
     )
 
 
-def _proxy(value: Any) -> float | None:
+def _finite(value: Any) -> float | None:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return float(value) if is_number and math.isfinite(value) else None
+
+
+def _stderr(value: Any) -> float | None:
+    found = _finite(value)
+    return found if found is None or found >= 0.0 else None
 
 
 def _paired(file: Path, line: int, value: Any) -> Paired | None:

@@ -71,6 +71,7 @@ def curves_for(kinds: Sequence[Kind], settings: CurveSettings, seed: int) -> tup
     labels = stream(seed, "labels")
     evals, hacks, peaks = [], [], []
     at = _eval_times(settings.eval_interval)
+    stderrs = (settings.noise,) * len(at) if settings.stderr else ()
 
     def paired(row: int, truth: Sequence[float], scores: Sequence[float]) -> list[Paired | None]:
         if settings.paired_prompts < 2:
@@ -89,7 +90,16 @@ def curves_for(kinds: Sequence[Kind], settings: CurveSettings, seed: int) -> tup
             means.append(min(1.0, max(0.0, true)))
             scores.append(min(1.0, max(0.0, true + errors.gauss(0.0, 1.0) * settings.noise)))
             losses.append(_loss(progress) * (1.0 + errors.gauss(0.0, 1.0) * settings.loss_noise))
-        evals.append(Evals(at, scores, losses, _proxies(at, settings, seed, row), paired(row, means, scores)))
+        evals.append(
+            Evals(
+                at,
+                scores,
+                losses,
+                _proxies(at, settings, seed, row),
+                paired(row, means, scores),
+                stderrs=stderrs,
+            )
+        )
         hacks.append(hacking)
         peaks.append(peak if hacking else 1.0)
     return evals, Truth(tuple(kinds), tuple(hacks), tuple(peaks))

@@ -52,6 +52,11 @@ class CurveSettings:
     loss_noise: float = param(
         0.03, unit="of the loss", doc="standard deviation of a reported loss's error", ge=0.0, le=1.0
     )
+    stderr: bool = param(
+        False,
+        unit="yes or no",
+        doc="evals carry their standard error, which is ``noise``; else rules estimate it from the scores",
+    )
 
     proxy: bool = param(
         False, unit="choice", doc="evals carry the proxy reward, which rises in every run as it is optimised"

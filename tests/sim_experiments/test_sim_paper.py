@@ -129,3 +129,13 @@ def test_more_declines_find_less_and_accuse_less() -> None:
     alarms = [of(row, "fpr").value for row in rows]
     assert recalls == sorted(recalls, reverse=True)
     assert alarms == sorted(alarms, reverse=True)
+
+
+def test_rules_that_ask_for_the_noise_find_runs_sooner_where_evals_say_it() -> None:
+    rows = perform("standard-errors", replace(SETTING, seeds=4), Processes()).rows
+    by = {(row["rule"], row["noise"]): row for row in rows}
+    assert {rule for rule, _ in by} == {"drawdown", "scan", "glr", "cusum"}
+    for rule in ("scan", "glr"):
+        guessed, said = (by[rule, noise] for noise in ("from the scores", "reported"))
+        assert of(said, "recall_before_end").value > 0.9 > 0.5 > of(guessed, "recall_before_end").value
+        assert of(said, "fpr").value < 0.01

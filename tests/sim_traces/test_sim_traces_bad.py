@@ -30,6 +30,10 @@ CASES: dict[str, tuple[str, str]] = {
         OWN + job(evals='{"at": [1], "scores": [1], "proxies": ["high"]}'),
         r"f, line 2, evals.proxies\[0\]: 'high' is not allowed, expected a finite number or null",
     ),
+    "standard error below 0": (
+        OWN + job(evals='{"at": [1], "scores": [1], "stderrs": [-0.5]}'),
+        r"f, line 2, evals.stderrs\[0\]: -0.5, expected at least 0",
+    ),
     "differences of one prompt": (
         OWN + job(evals='{"at": [1], "scores": [1], "paired": [[0, 1, 0.5, 0.1]]}'),
         r"f, line 2, evals.paired\[0\]: .* is not allowed, expected \[reference eval, prompts, mean, var",

@@ -33,6 +33,7 @@ def jobs(draw: st.DrawFn) -> list[TraceJob]:
         losses = draw(st.sampled_from([[], [0.5] * len(at)]))
         proxies = draw(st.sampled_from([[], [None] * len(at), [0.25] * len(at)]))
         paired = draw(st.sampled_from([[], [None] * len(at), [Paired(1, 64, -0.125, 0.5)] * len(at)]))
+        stderrs = draw(st.sampled_from([[], [None] * len(at), [0.02] * len(at)]))
         each, replicas = draw(st.integers(1, 8)), draw(st.integers(1, 4))
         made.append(
             TraceJob(
@@ -45,7 +46,7 @@ def jobs(draw: st.DrawFn) -> list[TraceJob]:
                 weight=draw(st.floats(0.1, 9.0)),
                 estimate=draw(st.one_of(st.none(), seconds)),
                 group=draw(st.sampled_from(["", "RLHF"])),
-                evals=Evals(at, scores, losses, proxies, paired) if at else None,
+                evals=Evals(at, scores, losses, proxies, paired, stderrs=stderrs) if at else None,
                 truth=draw(st.sampled_from([None, (True, 0.6), (False, 1.0)])),
             )
         )
@@ -74,6 +75,7 @@ def test_what_is_written_is_read_again(
             assert list(evals.losses) == list(job.evals.losses)
             assert list(evals.proxies) == list(job.evals.proxies)
             assert list(evals.paired) == list(job.evals.paired)
+            assert list(evals.stderrs) == list(job.evals.stderrs)
 
 
 def test_a_real_recording_of_the_example_trainer(tmp_path: Path) -> None:
@@ -91,6 +93,8 @@ def test_a_real_recording_of_the_example_trainer(tmp_path: Path) -> None:
     assert job.evals is not None
     assert list(job.evals.at) == [0.25, 0.5, 0.75, 1.0]
     assert list(job.evals.scores) == [line["gold"] for line in lines if line["step"]]
+    assert list(job.evals.stderrs) == [line["stderr"] for line in lines if line["step"]]
+    assert min(job.evals.stderrs) > 0.0  # type: ignore[type-var]
     trained = lines[-1]["time"] - lines[0]["time"]
     assert 0.4 * trained < job.work < 1.6 * trained
 
@@ -200,7 +204,7 @@ def test_a_logs_differences_are_turned_as_its_scores_are() -> None:
     desired = Desired("ns/a", "u", 1, "loss", 1, 1, PolicySpec("eProcess"), direction=Direction.MINIMIZE)
     points = [
         EvalPoint(10, 2.0, proxy=0.5),
-        EvalPoint(20, 3.0, proxy=0.75, paired=Paired(10, 64, 1.0, 0.5)),
+        EvalPoint(20, 3.0, stderr=0.25, proxy=0.75, paired=Paired(10, 64, 1.0, 0.5)),
         EvalPoint(30, 4.0, paired=Paired(5, 64, 2.0, 0.5)),
     ]
     found = decisions._evals(decisions._Seen(line=1, desired=desired, points=points, step=40))
@@ -208,3 +212,4 @@ def test_a_logs_differences_are_turned_as_its_scores_are() -> None:
     assert list(found.scores) == [-2.0, -3.0, -4.0]
     assert list(found.paired) == [None, Paired(1, 64, -1.0, 0.5), None]
     assert list(found.proxies) == [0.5, 0.75, None]
+    assert list(found.stderrs) == [None, 0.25, None]

@@ -14,7 +14,7 @@ from controller.policy.queueing.evalstop import EvalStop
 from controller.policy.types import PolicySpec
 from sim.cluster import Cluster
 from sim.engine import simulate
-from sim.foresight import RuleSpec, foresee
+from sim.foresight import RuleSpec, foresee, point
 from sim.workload import Evals
 from sim.workloads import CurveSettings, MixSettings, curves_for, generate
 from sim.workloads.differences import binomial, differences
@@ -36,6 +36,17 @@ def test_they_are_there_only_if_asked_for_and_change_nothing_else() -> None:
         assert len(full.proxies) == len(full.paired) == len(full.at)
         assert full.paired[0] is None
         assert full.proxies[-1] > full.proxies[0]
+
+
+def test_standard_errors_are_the_noise_and_reach_the_rule() -> None:
+    base, more = generate(MixSettings(noise=0.03), 7), generate(MixSettings(noise=0.03, stderr=True), 7)
+    for bare, full in zip(base.workload.evals, more.workload.evals, strict=True):
+        assert bare is not None
+        assert full is not None
+        assert (bare.scores, bare.stderrs) == (full.scores, ())
+        assert list(full.stderrs) == [0.03] * len(full.at)
+        assert point(full, 2, context=False).stderr == point(full, 2, context=True).stderr == 0.03
+        assert point(bare, 2, context=True).stderr is None
 
 
 SCORES = st.lists(
