@@ -36,15 +36,16 @@ def precision_problem(desired: Desired, pool: GPUPool) -> tuple[str, str] | None
     precision = pool.spec.stop_limits.precision
     if precision is None:
         return None
-    rule = without_e_value([desired.rule, *(guard.rule for guard in desired.guardrails)])
-    if rule is None:
-        return None
-    field = "spec.stopRule" if rule == desired.rule else "spec.guardrails"
-    return (
-        "RuleWithoutEValue",
-        f"{field}: {rule.name!r} yields no e-values, by which GPUPool {pool.metadata.name!r} keeps its "
-        f"stopLimits.precision of {precision}; expected {' or '.join(rules_with_e_values())}",
-    )
+    judged = {"spec.stopRule": desired.rule}
+    judged |= {f"spec.metrics: stopRule of {guard.metric!r}": guard.rule for guard in desired.guardrails}
+    for field, rule in judged.items():
+        if without_e_value([rule]) is not None:
+            return (
+                "RuleWithoutEValue",
+                f"{field}: {rule.name!r} yields no e-values, by which GPUPool {pool.metadata.name!r} keeps "
+                f"its stopLimits.precision of {precision}; expected {' or '.join(rules_with_e_values())}",
+            )
+    return None
 
 
 def noise(status: Mapping[str, Any] | None) -> tuple[MetricNoise, ...]:

@@ -1,0 +1,159 @@
+"""A GPUPool's stop limits, what its status remembers of its jobs, and whom its promised precision refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from api_examples import DESIRED
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.api import fleet
+from controller.api.convert import StatusError, parse_pool
+from controller.api.gpupool import GPUPool
+from controller.policy.codec import decode, encode
+from controller.policy.jobs import Guardrail, Observed
+from controller.policy.types import (
+    FleetNoise,
+    FleetView,
+    MetricNoise,
+    PolicySpec,
+    SharedFall,
+    StopCount,
+    StopLimits,
+)
+
+
+def pool(**limits: Any) -> Any:
+    return parse_pool(
+        {
+            "apiVersion": "evalstop.dev/v1alpha1",
+            "kind": "GPUPool",
+            "metadata": {"name": "research"},
+            "spec": {
+                "nodeSelector": [{"key": "pool", "value": "a"}],
+                "allowedNamespaces": [{"name": "*"}],
+                "stopLimits": limits,
+            },
+        }
+    )
+
+
+def test_the_brains_defaults_are_those_of_the_api() -> None:
+    assert fleet.stop_limits(pool()) == StopLimits()
+
+
+def test_limits_in_the_brains_words() -> None:
+    given_ = pool(
+        perHour=3,
+        breakerPercent=60,
+        sharedFallPercent=0,
+        sharedFallWaitSeconds=60,
+        precision="0.975",
+        precisionJobs=7,
+    )
+    assert fleet.stop_limits(given_) == StopLimits(3, 60, None, 60.0, 0.975, 7)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("precision", "0.49"),
+        ("precision", "1.0"),
+        ("precision", 0.95),
+        ("precision", "0.95 "),
+        ("precisionJobs", 0),
+        ("sharedFallPercent", 101),
+        ("sharedFallWaitSeconds", -1),
+    ],
+)
+def test_wrong_limits_are_named(field: str, value: object) -> None:
+    reason, message = pool(**{field: value})
+    assert reason == "InvalidSpec"
+    assert message.startswith(f"spec.stopLimits.{field}: is {value!r}:")
+
+
+def test_a_pool_without_promises_takes_every_rule() -> None:
+    assert fleet.precision_problem(DESIRED, pool()) is None
+
+
+def test_a_pool_that_promises_precision_refuses_what_it_cannot_weigh() -> None:
+    promising = pool(precision="0.95")
+    assert isinstance(promising, GPUPool)
+    fine = dataclasses.replace(DESIRED, rule=PolicySpec("eProcess"), guardrails=())
+    assert fleet.precision_problem(fine, promising) is None
+    plain = dataclasses.replace(fine, rule=PolicySpec("scan"))
+    assert fleet.precision_problem(plain, promising) == (
+        "RuleWithoutEValue",
+        "spec.stopRule: 'scan' yields no e-values, by which GPUPool 'research' keeps its "
+        "stopLimits.precision of 0.95; expected eProcess",
+    )
+    guarded = dataclasses.replace(fine, guardrails=(Guardrail("safety", PolicySpec("glr")),))
+    problem = fleet.precision_problem(guarded, promising)
+    assert problem is not None
+    assert problem[1].startswith("spec.metrics: stopRule of 'safety': 'glr' yields no e-values")
+
+
+SIZES = st.floats(1e-9, 1e9)
+METRICS = st.text(min_size=1, max_size=20)
+NOISE = st.builds(
+    MetricNoise, METRICS, st.builds(FleetNoise, SIZES, st.floats(1.0, 1000.0)), st.integers(0, 9999)
+)
+FALLS = st.builds(
+    SharedFall,
+    METRICS | st.just(""),
+    st.floats(1, 4e9),
+    st.floats(1, 4e9),
+    st.integers(0, 99),
+    st.integers(0, 99),
+)
+
+
+@given(
+    st.lists(NOISE, max_size=16).map(tuple),
+    st.lists(FALLS, max_size=8).map(tuple),
+    st.none() | st.floats(1, 4e9),
+    st.integers(0, 99),
+)
+def test_what_is_remembered_reads_back_exactly(noise, falls, since, today) -> None:
+    stored = fleet.stored(StopCount(today, today, since), noise, falls)
+    assert fleet.noise(stored) == noise
+    assert fleet.shared_falls(stored) == falls
+    assert fleet.breaker_since(stored) == since
+
+
+def test_an_empty_memory_leaves_no_trace() -> None:
+    assert fleet.stored(StopCount(), (), ()) == {}
+    assert (fleet.noise(None), fleet.shared_falls({}), fleet.breaker_since(None)) == ((), (), None)
+
+
+def test_a_job_is_told_of_its_own_metric_and_the_newest_fall() -> None:
+    falls = (
+        SharedFall("gold", 1.0, 2.0, 3, 4),
+        SharedFall("", 5.0, 6.0, 3, 3),
+        SharedFall("kl", 7.0, 8.0, 3, 3),
+    )
+    known = (MetricNoise("gold", FleetNoise(0.5, 9.0), 3),)
+    status = fleet.stored(StopCount(), known, falls)
+    assert fleet.told(status, "gold") == FleetView(FleetNoise(0.5, 9.0), falls[1])
+    assert fleet.told(status, "kl") == FleetView(None, falls[2])
+    assert fleet.told(None, "gold") == FleetView()
+    seen = Observed(fleet=fleet.told(status, "gold"))
+    assert decode(Observed, encode(seen)) == seen
+
+
+@pytest.mark.parametrize(
+    ("status", "read"),
+    [
+        ({"noise": [{"metric": "m"}]}, fleet.noise),
+        ({"noise": 5}, fleet.noise),
+        ({"sharedFalls": [{"after": "soon", "before": "later", "fell": 1, "of": 2}]}, fleet.shared_falls),
+        ({"stops": {"breakerSince": "yesterday"}}, fleet.breaker_since),
+    ],
+)
+def test_what_does_not_read_back_is_refused_by_name(status, read) -> None:
+    with pytest.raises(StatusError, match=r"status\.(noise|sharedFalls|stops): "):
+        read(status)
+    assert fleet.told(status, "m") == FleetView()
