@@ -12,11 +12,15 @@ on what it holds, never on how it came to hold it, so that replicas agree and a 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from controller.policy.types import Hold, JobKey
+
+SIGNATURE = "evalstop: "  # begins every refusal, so that a parked pod tells who refused it
+
+_EVER = (float("-inf"), float("inf"))
 
 
 class Asker(NamedTuple):
@@ -59,18 +63,6 @@ class _Keep:
     text: str
 
 
-class _Kept(NamedTuple):
-    """What is kept on one node, at any time from ``since`` to just before ``until`` (s)."""
-
-    gpus: int
-    text: str
-    since: float
-    until: float
-
-
-_NOTHING = _Kept(0, "", float("-inf"), float("inf"))
-
-
 class Ledger:
     """Nodes, admissions, promises and bound pods, and what follows for a pod that looks for a node.
 
@@ -91,7 +83,11 @@ class Ledger:
         self._promises: dict[str, tuple[Hold, ...]] = {}  # by pool
         self._promised: dict[str, list[Hold]] = {}  # by node
         self._sizes: dict[JobKey, int] = {}  # GPUs of a member, of every job known
-        self._known: dict[str, _Kept] = {}  # what was worked out for a node, until something there changes
+        # What was worked out for a node, until something there changes: GPUs kept, and the sentence about
+        # them, all of it true from ``_window[0]`` to just before ``_window[1]`` (s).
+        self._kept: dict[str, int] = {}
+        self._sentences: dict[str, str] = {}
+        self._window = _EVER
 
     # -- taking in -----------------------------------------------------------------------------------------
 
@@ -105,7 +101,7 @@ class Ledger:
     def drop_node(self, name: str) -> None:
         self._gpus.pop(name, None)
         self._racks.pop(name, None)
-        self._known.pop(name, None)
+        self._forget((name,))
 
     def put_job(self, key: JobKey, gpus_per_member: int, gang: Gang | None) -> None:
         """A job; ``gang`` is its admission, None while it has none."""
@@ -125,7 +121,7 @@ class Ledger:
         """All that a pool promises now."""
         self._promises[pool] = tuple(promises)
         self._promised = {}
-        self._known.clear()
+        self._forget(tuple(self._sentences))
         for held in self._promises.values():
             for promise in held:
                 for node in dict.fromkeys(promise.nodes):
@@ -140,14 +136,14 @@ class Ledger:
         self._bound[uid] = pod
         self._bound_of.setdefault(pod.gang, {})[uid] = pod
         self._used[pod.node] += pod.gpus
-        self._known.pop(pod.node, None)
+        self._forget((pod.node,))
         self._settle(pod.gang)
 
     def drop_bound(self, uid: str) -> None:
         pod = self._bound.pop(uid, None)
         if pod is None:
             return
-        self._known.pop(pod.node, None)
+        self._forget((pod.node,))
         members = self._bound_of[pod.gang]
         del members[uid]
         if not members:
@@ -178,7 +174,8 @@ class Ledger:
 
     def _forget(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
         for node in nodes:
-            self._known.pop(node, None)
+            if self._sentences.pop(node, None) is not None:
+                del self._kept[node]
         return nodes
 
     def _open(self, gang: Gang) -> list[str]:
@@ -230,29 +227,33 @@ class Ledger:
 
     def kept(self, node: str, now: float) -> tuple[int, str]:
         """GPUs of a node that are kept at ``now`` (s), and for whom until when, in a sentence."""
-        known = self._known.get(node)
-        if known is None or not known.since <= now < known.until:
-            known = self._work_out(node, now)
-            if node in self._gpus:  # names that only a request knows are not collected
-                self._known[node] = known
-        return known.gpus, known.text
+        self._at(now)
+        sentence = self._sentences.get(node)
+        if sentence is not None:
+            return self._kept[node], sentence
+        gpus, sentence = self._work_out(node, now)
+        if node in self._gpus:  # names that only a request knows are not collected
+            self._kept[node], self._sentences[node] = gpus, sentence
+        return gpus, sentence
 
-    def whose(self, nodes: Iterable[str], now: float) -> list[str]:
+    def whose(self, nodes: Sequence[str], now: float) -> list[str]:
         """The sentence of `kept` for each of many nodes, empty where nothing is kept."""
-        known, found = self._known, []
-        for node in nodes:
-            entry = known.get(node)
-            if entry is not None:
-                _, text, since, until = entry
-                if since <= now < until:
-                    found.append(text)
-                    continue
-            found.append(self.kept(node, now)[1])
-        return found
+        self._at(now)
+        found = list(map(self._sentences.get, nodes))
+        return [
+            self.kept(node, now)[1] if sentence is None else sentence
+            for node, sentence in zip(nodes, found, strict=True)
+        ]
 
-    def _work_out(self, node: str, now: float) -> _Kept:
+    def _at(self, now: float) -> None:
+        since, until = self._window
+        if not since <= now < until:
+            self._forget(tuple(self._sentences))
+            self._window = _EVER
+
+    def _work_out(self, node: str, now: float) -> tuple[int, str]:
         if node not in self._keeps and node not in self._promised:
-            return _NOTHING
+            return 0, ""
         total, texts, ends = 0, [], []
         lasting: dict[JobKey, int] = {}
         for key, keep in self._keeps.get(node, {}).items():
@@ -275,9 +276,11 @@ class Ledger:
                 total += freed
                 ends_at = {p.target: self._when(p.expires) for p in promises}
                 texts += [f"GPUs of {source} promised to {t} until {at}" for t, at in ends_at.items()]
-        since = max((end for end in ends if end <= now), default=float("-inf"))
-        until = min((end for end in ends if end > now), default=float("inf"))
-        return _Kept(total, "; ".join(sorted(texts)), since, until)
+        since, until = self._window
+        since = max([since, *(end for end in ends if end <= now)])
+        until = min([until, *(end for end in ends if end > now)])
+        self._window = since, until
+        return total, SIGNATURE + "; ".join(sorted(texts)) if texts else ""
 
     def keeping(self, now: float) -> dict[str, int]:
         """Node -> GPUs kept there at ``now``, of every node where there are any."""

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from controller.policy.nodeclaims import Asker, Gang, Ledger
+from controller.policy.nodeclaims import SIGNATURE, Asker, Gang, Ledger
 
-SIGNATURE = "evalstop: "  # begins every refusal, so that a parked pod tells who refused it
 NOT_SEEN_YET = "not seen yet"
 STILL_READING = "the extender is still reading the cluster"
 
@@ -97,13 +96,12 @@ def _judge_member(ledger: Ledger, asker: Asker, gang: Gang, nodes: Sequence[str]
     member = "a member" if asker.member is None else f"member {asker.member}"
     places = ", ".join(sorted(allowed)) or "no node that is left"
     plain = f"{SIGNATURE}{member} of {gang.key} (admission {gang.admission}) is planned on {places}"
-    passed: list[str] = []
-    refused: dict[str, str] = {}
-    for node, whose in zip(nodes, ledger.whose(nodes, now), strict=True):
-        if node in allowed:
-            passed.append(node)
-        else:
-            refused[node] = SIGNATURE + whose if whose else plain
+    passed = [node for node in nodes if node in allowed]
+    refused = {
+        node: sentence or plain for node, sentence in zip(nodes, ledger.whose(nodes, now), strict=True)
+    }
+    for node in passed:
+        refused.pop(node, None)
     return Judgement(passed, refused, Refusal.NOT_PLANNED if refused else None)
 
 
@@ -113,8 +111,8 @@ def _judge_other(ledger: Ledger, asker: Asker, nodes: Sequence[str], now: float)
     for node in nodes:
         if ledger.untouched(node):
             passed.append(node)
-        elif whose := ledger.kept(node, now)[1]:
-            refused[node] = SIGNATURE + whose
+        elif sentence := ledger.kept(node, now)[1]:
+            refused[node] = sentence
         elif (left := ledger.left_by_gangs(node)) is not None and asker.gpus > left:
             # It fits, or nobody would ask: kube-scheduler knows of an end that is still to be seen here, and
             # the promise that was written before it may be, too.

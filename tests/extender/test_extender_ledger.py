@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.extender.parked import Parking
-from controller.policy.nodeclaims import Asker, Bound, Gang, Ledger
-from controller.policy.nodejudge import SIGNATURE, Refusal, judge, not_ready, spare
+from controller.policy.nodeclaims import SIGNATURE, Asker, Bound, Gang, Ledger
+from controller.policy.nodejudge import Refusal, judge, not_ready, spare
 from controller.policy.nodescores import scores
 from controller.policy.types import Hold
 
