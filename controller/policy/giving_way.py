@@ -7,15 +7,17 @@ job that would not start then.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
-from controller.policy.placement import NodeRoom
-from controller.policy.queueing import make_policy
-from controller.policy.queueing.base import queue_key
-from controller.policy.types import JobKey, JobState, JobView, PolicySpec
+from controller.policy.placement import NodeRoom, SlotRoom
+from controller.policy.queueing.base import QueueJob, QueuePolicy, queue_key
+from controller.policy.types import JobKey, JobView
 
 REASON = "Demoted"
+Job = TypeVar("Job", bound=QueueJob)
+
 LOWEST = -(2**31)  # below every priority that the API allows
 
 
@@ -25,40 +27,40 @@ def lowered(job: JobView) -> JobView:
 
 
 def give_way(
-    policy: PolicySpec,
-    running: Sequence[JobView],
-    leaving: Iterable[JobView],
-    waiting: Iterable[JobView],
-    free: Mapping[str, int],
+    fresh: Callable[[], QueuePolicy],
+    stay: Sequence[QueueJob],
+    demoted: Iterable[Job],
+    leaving: Iterable[QueueJob],
+    waiting: Iterable[QueueJob],
+    room: NodeRoom | SlotRoom,
     now: float,
-) -> list[JobView]:
+) -> list[Job]:
     """Which demoted runs are to be preempted at ``now`` (s), the first to be demoted last.
 
     Args:
-        running: admitted jobs that nobody has asked to leave. leaving: those whose GPUs will be free without
-            anything more. waiting: who is not admitted in this pass. free: GPUs per node then.
+        fresh: makes the pool's queue policy anew. stay: admitted jobs that keep their GPUs. demoted: those
+            that may have to go. leaving: those whose GPUs will be free without anything more. waiting: who is
+            not admitted in this pass. room: what is free then; it is used up.
     """
-    demoted = sorted((j for j in running if j.demoted and j.preemptible), key=queue_key, reverse=True)
+    candidates = sorted(demoted, key=queue_key, reverse=True)
     others = [j for j in waiting if not j.demoted]
-    if not demoted or not others:
+    if not candidates or not others:
         return []
-    room = NodeRoom(free)
-    for job in leaving:
-        room.give(job)
-    stay = [j for j in running if not (j.demoted and j.preemptible)]
+    for gone in leaving:
+        room.give(gone)
     served: set[JobKey] = set()
 
     def starts() -> bool:
-        asked = make_policy(policy)
+        asked = fresh()
         asked.rebuild([*stay, *(j for j in others if j.key not in served)], now)
         begun = [job.key for job in asked.decide(now, room).admit]
         served.update(begun)
         return bool(begun)
 
     starts()  # these need nobody's GPUs but those that come free anyway
-    go: list[JobView] = []
-    given: list[JobView] = []
-    for job in demoted:
+    go: list[Job] = []
+    given: list[Job] = []
+    for job in candidates:
         room.give(job)
         given.append(job)
         if starts():
@@ -67,16 +69,13 @@ def give_way(
     return go
 
 
-def _keeps(job: JobView, room: NodeRoom) -> bool:
+def _keeps(job: QueueJob, room: NodeRoom | SlotRoom) -> bool:
     """Take a run's GPUs out of the room again if nobody got them; say whether that was so."""
+    if isinstance(room, SlotRoom):
+        return room.take(job)
     on = [node for node, _ in job.bound] or list(job.nodes)
     nodes = tuple(node for node in on if node in room.free)
     if any(room.free[node] < nodes.count(node) * job.gpus_per_replica for node in nodes):
         return False
     room.place(job, nodes)
     return True
-
-
-def demotable(jobs: Iterable[JobView], settled: set[JobKey]) -> list[JobView]:
-    """Admitted jobs, without those that are to leave already."""
-    return [j for j in jobs if j.state is JobState.ADMITTED and j.key not in settled]

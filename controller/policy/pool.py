@@ -19,7 +19,7 @@ from controller.policy.accounts import LEAVING, free_gpus
 from controller.policy.fleet import sift
 from controller.policy.fleet_noise import learn
 from controller.policy.giving_way import REASON as DEMOTED
-from controller.policy.giving_way import demotable, give_way, lowered
+from controller.policy.giving_way import give_way, lowered
 from controller.policy.holds import current, holds, source_of
 from controller.policy.placement import AnyRoom, NodeRoom, fit
 from controller.policy.planner import Planner
@@ -83,8 +83,11 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
     leaving = sorted((j for j in snapshot.jobs if j.state in LEAVING), key=lambda j: j.state is not STOPPING)
     leaving += [*released, *(views[p.key] for p in preemptions)]
     if snapshot.delegate is not Delegate.NONE:
-        stay = demotable(snapshot.jobs, {j.key for j in leaving})
-        demoted = give_way(policy, stay, leaving, rest, room.free, now)
+        going = {j.key for j in leaving}
+        run = [j for j in snapshot.jobs if j.state is JobState.ADMITTED and j.key not in going]
+        lower = [j for j in run if j.demoted and j.preemptible]
+        stay = [j for j in run if not (j.demoted and j.preemptible)]
+        demoted = give_way(lambda: make_policy(policy), stay, lower, leaving, rest, NodeRoom(room.free), now)
         preemptions += [Preemption(j.key, DEMOTED) for j in demoted]
         leaving += demoted
     promised = holds(snapshot, leaving, admitted, rest, room.free, now)

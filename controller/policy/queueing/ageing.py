@@ -170,6 +170,9 @@ class Ageing(PolicyBase):
     def mark(self, key: JobKey) -> tuple[int, ...]:
         return self.base.mark(key)
 
+    def fresh(self) -> QueuePolicy:
+        return Ageing(self.base.fresh(), AgeingParams(self._most))
+
     def _overdue(self) -> list[Entry]:
         """Who has waited for too long by the newest decision, longest first."""
         waiting, now, most = self._waiting, self._now, self._most

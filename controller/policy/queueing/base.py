@@ -218,6 +218,10 @@ class QueuePolicy(Protocol):
         """What must be kept on a job's view for `rebuild` to come out the same; () for nearly all."""
         ...
 
+    def fresh(self) -> QueuePolicy:
+        """Another one of the same kind and parameters that knows of no job, for a what-if."""
+        ...
+
 
 class PolicyBase:
     """The part of a policy that is the same for all: events by kind, and rebuilding by replaying states."""
@@ -278,6 +282,11 @@ class PolicyBase:
 
     def mark(self, key: JobKey) -> tuple[int, ...]:
         return ()
+
+    def fresh(self) -> QueuePolicy:
+        mine: Any = self
+        another: QueuePolicy = type(mine)(mine.params)
+        return another
 
 
 def queue_key(job: QueueJob) -> tuple[int, float, int, JobKey]:

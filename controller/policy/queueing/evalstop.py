@@ -136,3 +136,6 @@ class EvalStop(PolicyBase):
 
     def mark(self, key: JobKey) -> tuple[int, ...]:
         return self.base.mark(key)
+
+    def fresh(self) -> QueuePolicy:
+        return EvalStop(self.base.fresh())
