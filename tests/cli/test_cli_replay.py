@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ from controller.policy.jobs import (
     ScrapeView,
     WorkloadView,
 )
+from controller.policy.stopping import RULES
 from controller.policy.types import Admission, Attempt, EvalPoint, JobView, NodeView, PolicySpec, PoolSnapshot
 
 DESIRED = Desired(
@@ -156,7 +158,8 @@ def test_version_names_what_decisions_depend_on() -> None:
     output = run("version").output
     assert "evalstop 0." in output
     assert "evalstop.dev/v1alpha1, decision log 2, stop rules: " in output
-    assert "kDeclines 1" in output
+    for rule in RULES:
+        assert re.search(rf"\b{rule} [1-9]", output), f"no version of {rule}"
 
 
 def test_the_command_runs_as_a_program_and_does_not_drag_in_the_cluster(tmp_path: Path) -> None:
