@@ -11,6 +11,7 @@ import numpy.typing as npt
 from controller.policy.stopping.eprocess import (
     BETS,
     COSTS,
+    ROUNDED,
     ROUNDING,
     EProcessParams,
     kept_aside,
@@ -32,8 +33,9 @@ def levels(pairs: Pairs, p: EProcessParams) -> Matrix:
     """Logarithm of the e-value after every eval; -inf where an eval has no differences that can be used."""
     runs, count = pairs.prompts.shape
     scale = p.bound + p.min_drop
-    with np.errstate(invalid="ignore"):
-        usable = (pairs.prompts > 0) & (pairs.means <= p.bound)
+    with np.errstate(invalid="ignore", over="ignore"):
+        mean_square = pairs.variances * (pairs.prompts - 1) / pairs.prompts + pairs.means * pairs.means
+        usable = (pairs.prompts >= 2) & (mean_square <= p.bound * p.bound * (1.0 + ROUNDED))  # NaN is not
         shortfall = -(pairs.means + p.min_drop) / scale
         total = pairs.prompts * shortfall
         squares = (pairs.prompts - 1) * pairs.variances / (scale * scale) + total * shortfall

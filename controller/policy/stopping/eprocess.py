@@ -7,7 +7,7 @@ fresh prompts, and reports count, mean and variance of the differences d (`Paire
 
 It holds for every run whose true score never falls, flat ones among them, whichever earlier steps are the
 references. With x = -(d + min_drop) / (bound + min_drop), H says E[x] <= 0, and x >= -1 as long as no
-prompt's score rises by more than ``bound``. A bettor who stakes the share b of his money on x, prompt after
+prompt's score differs by more than ``bound``. A bettor who stakes the share b of his money on x, prompt after
 prompt, wins nothing on average: his money is multiplied by prod(1 + b x). By Fan, Grama and Liu (2015,
 "Exponential inequalities for martingales with applications"), for b in [0, 1) and x >= -1,
 
@@ -33,9 +33,11 @@ matter: it is scored anew. All this assumes, and cannot see for itself, that
 
 - prompts (and responses) are drawn anew for each eval, independently of what chose the reference. With
   prompts that the reference was chosen on, the winner's curse is back and the bound is void;
-- ``bound`` holds: an eval whose mean difference exceeds it proves that it does not, and is left out and said;
+- ``bound`` holds. An eval whose mean square exceeds its square proves that it does not: it is left out and
+  said, and a bound that is too narrow stops nobody rather than anybody;
 - differences on one eval's prompts are independent given the two policies;
-- after a resume the run is judged from where it was at that step: each return is a chance of its own.
+- after a resume, and wherever the run's past is forgotten (another evaluator, a cooldown that forgets), the
+  run is judged from there on: each such beginning has a chance of its own.
 
 evalstop.md, section 4.4, detectors 6 and 7. What it finds and how early: docs/stop-rules.md.
 """
@@ -55,6 +57,7 @@ COSTS = tuple(-math.log1p(-bet) - bet for bet in BETS)  # c(b)
 STARTS = 17  # purses within the horizon, at most
 WITHIN_HORIZON = 0.9  # of the money
 LARGEST = 1e300  # an e-value is reported up to here
+ROUNDED = 1e-6  # how far a reported mean square may lie above the true one
 ROUNDING = 1e6  # logarithms are kept rounded down to 1 / this: never in favour of a stop
 
 
@@ -66,7 +69,7 @@ class EProcessParams:
     bound: float = param(
         1.0,
         unit="score",
-        doc="most that one prompt's score can rise above the reference's; 1 if scores lie in 0 to 1",
+        doc="most by which two policies' scores of one prompt can differ; 1 if scores lie in 0 to 1",
         gt=0.0,
         le=1e9,
     )
@@ -120,6 +123,22 @@ def sums(paired: Paired, bound: float, min_drop: float) -> tuple[float, float]:
     return paired.prompts * shortfall, squares + paired.prompts * shortfall * shortfall
 
 
+def usable(paired: Paired) -> bool:
+    """Whether these are numbers of two prompts or more."""
+    return (
+        paired.prompts >= 2
+        and math.isfinite(paired.mean)
+        and math.isfinite(paired.variance)
+        and paired.variance >= 0.0
+    )
+
+
+def exceeds(paired: Paired, bound: float) -> bool:
+    """Whether some prompt's difference must be larger than ``bound``, by the mean square of all."""
+    squares = paired.variance * (paired.prompts - 1) / paired.prompts + paired.mean * paired.mean
+    return squares > bound * bound * (1.0 + ROUNDED)
+
+
 class EProcess:
     """Stop when the evidence that the current policy is worse than the reference reaches 1 / ``alpha``.
 
@@ -142,9 +161,9 @@ class EProcess:
     def observe(self, state: State, point: EvalPoint) -> tuple[State, Verdict]:
         seen, staked = state
         paired = point.paired
-        if paired is None:
+        if paired is None or not usable(paired):
             return state, self._verdict(state, "NoPairedDifferences")
-        if paired.mean > self.params.bound:
+        if exceeds(paired, self.params.bound):
             return state, self._verdict(state, "BoundExceeded")
         state = self._bet(seen + 1, staked or (-math.inf,) * len(BETS), paired)
         return state, self._verdict(state)
