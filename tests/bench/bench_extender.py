@@ -64,13 +64,17 @@ class Served:
 
     def cpu(self) -> float:
         """CPU seconds that the servers' process has used."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return _cpu(self.pid)
 
     def connect(self, name: str) -> http.client.HTTPSConnection:
         context = ssl.create_default_context(cafile=str(self.certificates.ca))
         context.load_cert_chain(self.certificates.client.certificate, self.certificates.client.key)
         return http.client.HTTPSConnection(HOST, self.ports[name], timeout=30, context=context)
+
+
+def _cpu(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
@@ -164,28 +168,31 @@ def _quantile(values: list[float], share: float) -> float:
 
 def _throughput(folder: Path, say: Callable[[str], None]) -> Iterator[Row]:
     options = Options(node_grace_s=24 * 3600, flags={"kube-apiserver": ["--max-requests-inflight=2000"]})
-    rates: dict[str, list[float]] = {"none": [], "idle": [], "extender": []}
+    runs: dict[str, list[Placed]] = {"none": [], "idle": [], "extender": []}
     with Plane(folder / "plane", options) as plane, _servers(folder / "pki", NODES, 0) as served:
         _make_nodes(plane)
         for turn in range(ROUNDS):
-            for name in rates:
-                rates[name].append(_rate(plane, served, name, turn))
-                say(f"{name}: {rates[name][-1]:.0f} pods/s")
-    found = {name: statistics.median(values) for name, values in rates.items()}
-    what = f"{PODS} identical pods on {NODES} nodes"
-    yield Row(
-        f"scheduler: {what}, our extender (baseline: one that lets all pass)",
-        found["extender"],
-        "pods/s",
-        found["idle"],
-    )
-    yield Row(
-        f"scheduler: {what}, our extender (baseline: no extender)", found["extender"], "pods/s", found["none"]
-    )
+            for name, found in runs.items():
+                found.append(_place(plane, served, name, turn))
+                say(f"{name}: {found[-1].rate:.0f} pods/s, {found[-1].cpu * 1000:.1f} ms of CPU per pod")
+    rates = {name: statistics.median(run.rate for run in found) for name, found in runs.items()}
+    costs = {name: statistics.median(run.cpu for run in found) * 1000 for name, found in runs.items()}
+    what = f"scheduler: {PODS} identical pods on {NODES} nodes, our extender"
+    for name, beside in (("idle", "one that lets all pass"), ("none", "no extender")):
+        yield Row(f"{what} (baseline: {beside})", rates["extender"], "pods/s", rates[name])
+        yield Row(f"{what}, CPU of scheduler and extender per pod", costs["extender"], "ms", costs[name])
 
 
-def _rate(plane: Plane, served: Served, name: str, turn: int) -> float:
-    """Pods per second, from a tenth of the pods to nearly all of them."""
+@dataclass(frozen=True)
+class Placed:
+    """Pods per second, and CPU seconds of kube-scheduler and extender per pod."""
+
+    rate: float
+    cpu: float
+
+
+def _place(plane: Plane, served: Served, name: str, turn: int) -> Placed:
+    """Let a scheduler of its own place the pods, which all wait for it."""
     scheduler_name = f"bench-{name}-{turn}"
     namespace = scheduler_name
     plane.kubectl("create", "namespace", namespace)
@@ -210,7 +217,10 @@ def _rate(plane: Plane, served: Served, name: str, turn: int) -> float:
         del config["extenders"]
     scheduler = Scheduler(plane, config, process=scheduler_name).start()
     try:
-        return _measure(scheduler)
+        (process,) = [p for p in plane.status().processes if p.name == scheduler_name]
+        assert process.pid is not None
+        pid = process.pid
+        return _measure(scheduler, lambda: served.cpu() + _cpu(pid))
     finally:
         scheduler.stop()
         plane.kubectl(
@@ -218,16 +228,18 @@ def _rate(plane: Plane, served: Served, name: str, turn: int) -> float:
         )
 
 
-def _measure(scheduler: Scheduler) -> float:
+def _measure(scheduler: Scheduler, cpu: Callable[[], float]) -> Placed:
+    """From a tenth of the pods to nearly all of them."""
     first, last = PODS // 10, PODS - PODS // 50
-    began: tuple[float, int] | None = None
+    began: tuple[float, int, float] | None = None
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
         placed, now = _placed(scheduler), time.monotonic()
         if began is None and placed >= first:
-            began = now, placed
+            began = now, placed, cpu()
         if began is not None and placed >= last:
-            return (placed - began[1]) / (now - began[0])
+            pods = placed - began[1]
+            return Placed(pods / (now - began[0]), (cpu() - began[2]) / pods)
         time.sleep(0.1)
     raise PlaneError(f"{_placed(scheduler)} of {PODS} pods after {_PATIENCE_S:g} s")
 

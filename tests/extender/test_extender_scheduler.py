@@ -67,9 +67,10 @@ def test_a_promise_that_runs_out_is_noticed(cluster: Cluster) -> None:
     (node,) = cluster.make_nodes(1)
     cluster.make_pool()
     cluster.make_job("never")
-    cluster.promise(cluster.hold("gone", "never", [node], seconds=5))
+    cluster.promise(cluster.hold("gone", "never", [node]))
     cluster.make_pod("stranger", gpus=4)
     cluster.parked("stranger", "promised to")
+    cluster.promise(cluster.hold("gone", "never", [node], seconds=3))
     cluster.bound("stranger", node)
 
 
@@ -165,7 +166,7 @@ def test_a_replica_that_comes_later_agrees_and_wakes_whom_it_never_refused(
         eventually(lambda: settled(schedulers["closed"]), "the pod to be parked for good")
         with ExtenderThread(extender_kubeconfig, certificates, look_seconds=0.2) as replica:
             eventually(lambda: cluster.annotation("late-0", ANNOTATION_RETRY), "the replica to wake it")
-            assert replica.metric('evalstop_extender_wakes_total{outcome="touched"}') == 1
+            assert replica.metric('evalstop_extender_wakes_total{outcome="touched"}') >= 1
             assert cluster.node_of("late-0") is None
             extender.catch_up()
             cluster.bound("late-0", nodes[2])
