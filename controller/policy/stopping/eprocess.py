@@ -33,8 +33,8 @@ matter: it is scored anew. All this assumes, and cannot see for itself, that
 
 - prompts (and responses) are drawn anew for each eval, independently of what chose the reference. With
   prompts that the reference was chosen on, the winner's curse is back and the bound is void;
-- ``bound`` holds. An eval whose mean square exceeds its square proves that it does not: it is left out and
-  said, and a bound that is too narrow stops nobody rather than anybody;
+- ``bound`` holds. An eval whose mean square exceeds its square proves that it does not, and is left out and
+  said; a bound that is too narrow by less goes unseen;
 - differences on one eval's prompts are independent given the two policies;
 - after a resume, and wherever the run's past is forgotten (another evaluator, a cooldown that forgets), the
   run is judged from there on: each such beginning has a chance of its own.
