@@ -30,6 +30,7 @@ from controller.operator.actions import Actions
 from controller.operator.brain import Brain
 from controller.operator.checks import Checks
 from controller.operator.declogfile import DecisionLog
+from controller.operator.fleet import breaker_open
 from controller.operator.foreign import ForeignPods
 from controller.operator.health import Health, HealthServer, measure_lag
 from controller.operator.job_pass import JobPass
@@ -366,6 +367,12 @@ class Engine:
             "Keys that wait for a pass",
             lambda: [(("job",), float(len(self.jobs))), (("pool",), float(len(self.pools)))],
             "kind",
+        )
+
+        metrics.gauge(
+            "evalstop_breakers_open",
+            "GPUPools that stop nobody because too many ask",
+            lambda: [((), float(sum(1 for pool in self.cache.values(GPUPOOLS) if breaker_open(pool))))],
         )
 
     def _watching(self) -> bool:

@@ -48,6 +48,11 @@ def held_back(obj: Mapping[str, Any], plan: PoolPlan) -> Told | None:
     return True, stops.reason, stops.message
 
 
+def breaker_open(pool: Mapping[str, Any]) -> bool:
+    """Whether a GPUPool's status says so."""
+    return bool(((pool.get("status") or {}).get("stops") or {}).get("breakerSince"))
+
+
 def events(snapshot: PoolSnapshot, plan: PoolPlan, now: float) -> list[Event]:
     """What is new at ``now`` (s) since the pool's status, of which the snapshot was made, was written."""
     found = [_fell(fall) for fall in plan.falls if fall not in snapshot.falls]

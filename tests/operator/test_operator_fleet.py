@@ -195,6 +195,58 @@ def test_a_pool_that_promises_precision_weighs_e_values_and_refuses_other_rules(
     asyncio.run(story())
 
 
+def test_limits_hold_stops_back_say_so_and_let_them_go_when_they_are_raised(
+    rig: Rig, kubelet: FakeKubelet
+) -> None:
+    jobs = ["a", "b", "c", "d"]
+
+    async def limit(**limits: Any) -> None:
+        wanted: dict[str, Any] = {"perHour": None, "breakerPercent": None, "sharedFallPercent": 0}
+        patch = {"spec": {"stopLimits": wanted | limits}}
+        await rig.api.merge_patch(GPUPOOLS, rig.pool_name, patch)
+
+    async def held(reason: str, number: int = 3) -> bool:
+        reasons = [await rig.reason(name, "TerminationTarget") for name in jobs[:3]]
+        return reasons.count(reason) == number
+
+    async def released() -> bool:
+        return [await rig.is_true(name, "GPUsReleased") for name in jobs[:3]].count(True) == 2
+
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool(stopLimits={"perHour": 0, "sharedFallPercent": 0})
+            for name in jobs:
+                await rig.make_job(name, gpus=1)
+            trainers = Trainers(rig, jobs)
+            async with rig.operator() as engine:
+                for name in jobs:
+                    await eventually(lambda name=name: rig.is_true(name, "Running"))
+                await trainers.show({name: [0.5, 0.6, 0.7] for name in jobs})
+                await trainers.show({name: [0.6, 0.5, 0.4] for name in jobs[:3]})
+                await eventually(lambda: held("StopBudgetSpent"))
+                assert await pool_condition(rig, "StopsHeldBack") == ("True", "StopBudgetSpent")
+                await limit(breakerPercent=50)
+                await eventually(lambda: held("ManyAtOnce"))
+                assert await pool_condition(rig, "StopsHeldBack") == ("True", "ManyAtOnce")
+                assert "breakerSince" in (await pool_status(rig))["stops"]
+                await eventually(lambda: has_event(rig, "BreakerOpen"))
+                assert b"evalstop_breakers_open 1.0" in engine.metrics.text()
+                await limit(perHour=2)
+                await eventually(released, 40, what="two stops")
+                await eventually(lambda: held("StopBudgetSpent", 1))
+                status = await pool_status(rig)
+                await eventually(lambda: has_event(rig, "BreakerClosed"))
+                text = engine.metrics.text()
+            assert (status["stops"]["lastHour"], "breakerSince" in status["stops"]) == (2, False)
+            assert b'evalstop_stops_held_back_total{reason="ManyAtOnce"} 3.0' in text
+
+    asyncio.run(story())
+
+
+async def has_event(rig: Rig, reason: str) -> bool:
+    return reason in await pool_events(rig)
+
+
 def test_what_the_fleet_remembers_survives_in_the_pools_status(rig: Rig, kubelet: FakeKubelet) -> None:
     """Read back by another operator, and pruned of nothing by the API server."""
     noise = (MetricNoise("gold", FleetNoise(0.0123, 17.5), 4),)
