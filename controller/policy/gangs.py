@@ -5,10 +5,11 @@ may think otherwise: a node goes away, a pod of nobody's takes the GPUs, a node 
 rules a node out. A gang that then waits half placed keeps GPUs that others need; two such gangs could wait
 for each other for ever. So a gang that is not bound whole within its time-out is suspended again, whatever it
 had is counted as free once its pods are gone, and it stays out of the queue for a while that doubles with
-each failure. While it is out, the others come first: there is always one gang that has all GPUs there are to
-have, so of gangs that can run at all, one always does.
+each failure. While it is out, the others come first, with all that is free: so nobody waits for GPUs that a
+waiting gang sits on, and of the gangs that can run at all, each is tried again for as long as it takes.
 
-The back-off has no jitter, and needs none: one plan per pool admits one gang after the other.
+The back-off has no jitter, and needs none: the pool admits one gang after the other (and, where nobody
+queues, tries those that failed one by one: `pool`).
 """
 
 from __future__ import annotations
