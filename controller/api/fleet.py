@@ -96,7 +96,7 @@ def told(status: Mapping[str, Any] | None, metric: str) -> FleetView:
     except StatusError:
         return FleetView()
     usual = next((n.noise for n in known if n.metric == metric), None)
-    newest = max((f for f in falls if f.metric in ("", metric)), key=lambda f: f.before, default=None)
+    newest = max((f for f in falls if f.concerns(metric)), key=lambda f: f.before, default=None)
     return FleetView(usual, newest)
 
 

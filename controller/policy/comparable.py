@@ -79,7 +79,7 @@ def _other_side(record: JobRecord, use: RuleInUse, fall: SharedFall) -> JobRecor
     scale = record.scale
     if not record.evals or (scale is not None and scale.since >= fall.before):
         return record
-    since = sum(1 for at in record.eval_times if at >= fall.before)
+    since = sum(1 for at in record.eval_times if fall.counts(at))
     if since == len(record.evals):
         # Noted all the same: later the times of the oldest are no longer known.
         return replace(record, scale=replace(scale or Scale(0.0), since=fall.before))

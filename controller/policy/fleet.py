@@ -139,7 +139,7 @@ def _shared_falls(
             wakes.append(asked.wait_until)
     for job in asking:
         # One just found concerns all of its kind: what they have in memory reaches back before it.
-        told = next((f for f in new if f.metric in ("", job.metric)), None)
+        told = next((f for f in new if f.concerns(job.metric)), None)
         fall = mixes(job, falls) or told
         if fall is not None:
             why = f"{fall.fell} of {fall.of} jobs fell at the same moment, so that is no decline of its own"

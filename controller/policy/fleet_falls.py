@@ -23,9 +23,9 @@ waits for them for a limited time: the first run that is evaluated under the new
 victim.
 
 What it cannot see: falls of less than two or three standard deviations of an eval (the more runs, the less);
-faults that creep in; pools with fewer than `FEW` runs that are far enough. What it takes for one: runs
-without noise that all turn down between the same two evals. A trainer that exports its evaluator's version is
-safe from all of that, and from its first eval on.
+faults that creep in; guardrail metrics, of which no history is kept; pools with fewer than `FEW` runs that
+are far enough. What it takes for one: runs without noise that all turn down between the same two evals. A
+trainer that exports its evaluator's version is safe from all of that, and from its first eval on.
 """
 
 from __future__ import annotations
@@ -96,8 +96,9 @@ def ask(
 def mixes(job: JobView, falls: Sequence[SharedFall]) -> SharedFall | None:
     """The shared fall on both sides of which the job still has evals: its verdict mixes two scales."""
     for fall in reversed(falls):
-        concerned = fall.metric in ("", job.metric)
-        if concerned and job.readings and job.readings[0].at < fall.before <= job.readings[-1].at:
+        if not fall.concerns(job.metric) or not job.readings:
+            continue
+        if not fall.counts(job.readings[0].at) and fall.counts(job.readings[-1].at):
             return fall
     return None
 

@@ -97,6 +97,14 @@ class SharedFall(NamedTuple):
     fell: int  # jobs that fell
     of: int  # jobs that had an eval after it
 
+    def concerns(self, metric: str) -> bool:
+        """Whether runs of this metric are not compared across it."""
+        return self.metric in ("", metric)
+
+    def counts(self, at: float) -> bool:
+        """Whether an eval first scraped at ``at`` (s) is on this side of it. Between the two nobody knows."""
+        return at >= self.before
+
 
 class FleetView(NamedTuple):
     """What its pool tells a job: the usual noise of its metric, and the newest fall that others share."""

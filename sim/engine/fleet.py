@@ -115,14 +115,14 @@ class Fleet:
     def cut(self, row: int, fall: SharedFall) -> list[EvalPoint]:
         """Forget the job's evals before a fall that it shares; those since then."""
         known = self._known[row]
-        known[:] = [(at, point) for at, point in known if at >= fall.before]
+        known[:] = [(at, point) for at, point in known if fall.counts(at)]
         self.asking.pop(row, None)
         return [point for _, point in known]
 
     def concerned(self, fall: SharedFall) -> list[int]:
         """Rows that have evals before this fall."""
-        rows = (r for r in self._known if fall.metric in ("", self.metric(r)))
-        return [r for r in rows if self._known[r] and self._known[r][0][0] < fall.before]
+        rows = (r for r in self._known if fall.concerns(self.metric(r)))
+        return [r for r in rows if self._known[r] and not fall.counts(self._known[r][0][0])]
 
     def sift(self, now: float) -> tuple[Sifted, tuple[SharedFall, ...]]:
         """Who of those that ask may be stopped at ``now`` (s), and the shared falls that were just found."""
