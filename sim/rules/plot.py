@@ -1,4 +1,4 @@
-"""Curves with the stops on them: a few runs of each label, the most stopped first, one mark for each rule's stop.
+"""Curves with the stops on them: of each label the runs most rules stopped, a mark for each rule's stop.
 
 Where the proxy reward or the KL divergence is known, it is drawn dashed (dotted), on an axis of its own.
 """

@@ -80,8 +80,8 @@ def tune(rule: str, judged: Sequence[Judged], target: float, *, plateaus: bool =
     """
     healthy = np.array([j.truth.label in ("healthy", *(("plateau",) if plateaus else ())) for j in judged])
     declining = np.array([j.truth.label == "declining" for j in judged])
-    longest = max((len(j.series.scores) for j in judged), default=1)
-    candidates = list(_candidates(rule, fleet_noise(judged), longest))
+    lengths = [len(j.series.scores) for j in judged] or [1]
+    candidates = list(_candidates(rule, fleet_noise(judged), int(np.median(lengths)), max(lengths)))
     confidence = 1.0 - DOUBT / len(candidates)
     healthy_runs = len({j.series.run for j, counts in zip(judged, healthy, strict=True) if counts})
     few = upper_bound(0, healthy_runs, confidence) > target
@@ -109,31 +109,31 @@ def tune(rule: str, judged: Sequence[Judged], target: float, *, plateaus: bool =
     return best
 
 
-def _candidates(rule: str, fleet: float, longest: int) -> Iterator[dict[str, Any]]:
-    """Everything but the threshold."""
+def _candidates(rule: str, fleet: float, usual: int, longest: int) -> Iterator[dict[str, Any]]:
+    """Everything but the threshold. ``usual``, ``longest``: evals of a run."""
     if rule == "eProcess":
-        yield {"horizon": longest}
+        yield {"horizon": usual}
         return
     noises: list[dict[str, Any]] = [{}]
     if fleet:
         noises.append({"usual_noise": fleet, "usual_noise_weight": FLEET_WEIGHT})
-    for usual in noises:
+    for noise in noises:
         if rule == "kDeclines":
             for sigmas in (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0):
-                if sigmas or not usual:
-                    yield {"min_delta_sigmas": sigmas, **(usual if sigmas else {})}
+                if sigmas or not noise:
+                    yield {"min_delta_sigmas": sigmas, **(noise if sigmas else {})}
         elif rule == "cusum":
             for window in (w for w in WINDOWS if w <= max(1, longest // 2)):
                 for allowance in (0.25, 0.5, 1.0, 1.5):
-                    yield {"window": window, "allowance": allowance, **usual}
+                    yield {"window": window, "allowance": allowance, **noise}
         else:
             for window in (w for w in WINDOWS if w <= max(1, longest // 2)):
                 if rule == "drawdown":
                     # sigmas: any, the cut replaces it
-                    yield {"window": window, "max_drop": 0.0, "sigmas": 1.0, **usual}
+                    yield {"window": window, "max_drop": 0.0, "sigmas": 1.0, **noise}
                 else:
                     for share in SHARES:
-                        yield {"window": window, "share": share, "horizon": longest, **usual}
+                        yield {"window": window, "share": share, "horizon": usual, **noise}
 
 
 def _cut(highest: npt.NDArray[np.float64], runs: int, target: float, confidence: float | None) -> float:
