@@ -97,6 +97,8 @@ class Extender:
     def unready(self) -> list[str]:
         """Why no requests should come yet, in sentences."""
         problems = [f"{r}: not listed yet" for r, store in self.cache.stores.items() if not store.listed]
+        if not problems and not self.service.ready:
+            problems.append("ledger: about to be used")
         return problems + self.stalled()
 
     def stalled(self) -> list[str]:
