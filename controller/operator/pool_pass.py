@@ -106,8 +106,9 @@ class PoolPass:
             return "invalid"
         thoughts = self._thoughts(name)
         now = self._clock()
-        around = self._surroundings(name, thoughts)
-        snapshot = self._snapshot(pool, obj, thoughts, around, now)
+        views = self._views(pool, thoughts, now)
+        around = self._surroundings(name, thoughts, views)
+        snapshot = self._snapshot(pool, obj, thoughts, views, around, now)
         plan = self._brain.plan_pool(snapshot, now)
         wrote = await self._writer.pool(obj, self._status(obj, snapshot, plan, around, thoughts, now))
         for event in fleet.events(snapshot, plan, now):
@@ -115,7 +116,8 @@ class PoolPass:
         changed = await self._carry_out(plan, thoughts, now)
         if changed:
             self._queue.add(name)  # count what was just written
-        wakes = [at for at in (plan.wake_at, pool_status.stuck_at(around.guests, now)) if at is not None]
+        again = (plan.wake_at, pool_status.stuck_at(around.guests, now), fleet.ask_again_at(plan, now))
+        wakes = [at for at in again if at is not None]
         self._queue.later(name, max(0.0, min(wakes) - now) if wakes else None)
         return "wrote" if wrote or changed else "quiet"
 
@@ -125,10 +127,18 @@ class PoolPass:
         found = {key: self._brain.recall(key) for key in self._world.members(name)}
         return {key: thought for key, thought in found.items() if thought is not None}
 
-    def _surroundings(self, name: str, thoughts: Mapping[JobKey, Thought]) -> pool_status.Surroundings:
-        known = {
-            pod["metadata"]["uid"] for t in thoughts.values() if t.view is not None for pod in t.loaded.pods
-        }
+    def _views(self, pool: GPUPool, thoughts: Mapping[JobKey, Thought], now: float) -> dict[JobKey, JobView]:
+        """How the jobs stand that compete for GPUs or hold some."""
+        found = {key: view for key, t in thoughts.items() if (view := t.view_at(now)) is not None}
+        if convert.policy(pool).name != SrtfEst.name:
+            return found
+        past = histories.history(thoughts.values())
+        return {k: replace(v, estimate=histories.estimate(thoughts[k], past)) for k, v in found.items()}
+
+    def _surroundings(
+        self, name: str, thoughts: Mapping[JobKey, Thought], views: Iterable[JobKey]
+    ) -> pool_status.Surroundings:
+        known = {pod["metadata"]["uid"] for key in views for pod in thoughts[key].loaded.pods}
         # Our own labelled pods are watched, all others looked at now and then; a uid counts once.
         pods = {p["metadata"]["uid"]: p for p in self._foreign.pods()}
         pods.update((p["metadata"]["uid"], p) for p in self._cache.values(PODS))
@@ -141,31 +151,22 @@ class PoolPass:
         pool: GPUPool,
         obj: Mapping[str, Any],
         thoughts: Mapping[JobKey, Thought],
+        views: Mapping[JobKey, JobView],
         around: pool_status.Surroundings,
         now: float,
     ) -> PoolSnapshot:
-        policy = convert.policy(pool)
-        past = histories.history(thoughts.values()) if policy.name == SrtfEst.name else None
-        views: list[JobView] = []
-        for thought in thoughts.values():
-            view = thought.view_at(now)
-            if view is None:
-                continue
-            if past is not None:
-                view = replace(view, estimate=histories.estimate(thought, past))
-            views.append(view)
         mine = self._taints.nodes_of(pool.metadata.name)
         usable = [node for node in self._cache.values(NODES) if node["metadata"]["name"] in mine]
         usable = sorted((n for n in usable if nodes.usable(n)), key=lambda n: n["metadata"]["name"])
         used = nodes.gpus_by_node(around.guests)
         return PoolSnapshot(
             pool=pool.metadata.name,
-            policy=policy,
+            policy=convert.policy(pool),
             nodes=tuple(
                 NodeView(n["metadata"]["name"], nodes.node_gpus(n), used.get(n["metadata"]["name"], 0))
                 for n in usable
             ),
-            jobs=tuple(views),
+            jobs=tuple(views.values()),
             holds=convert.holds(obj.get("status")),
             hold_seconds=float(pool.spec.hold_seconds),
             delegate=pool.spec.delegate,
