@@ -6,6 +6,7 @@ from math import inf, isfinite
 
 from controller.policy.giving_way import LOWEST
 from controller.policy.queueing.slaq import add_loss
+from controller.policy.stopping.graded import Graded
 from controller.policy.types import EvalInContext, Grade, Proposal, SharedFall, StopLimits, Verb
 from sim.engine.fleet import Fleet
 from sim.engine.peers import PeerBoard
@@ -39,6 +40,7 @@ class Evaluations:
         "any",
         "fleet",
         "foreseen",
+        "grades",
         "late",
         "stops",
         "streams",
@@ -70,6 +72,7 @@ class Evaluations:
         self._peers = PeerBoard() if peers else None
         self.fleet = Fleet(workload, limits, rule) if rule is not None and limits is not None else None
         self._standing = rule is not None and (rule.standing or self.fleet is not None)
+        self.grades = rule is not None and any(m.name == Graded.name for m in rule.modifiers)
         self.streams = watched or (rule is not None and (peers or self._standing or not foresight))
         rows = len(workload)
         self.foreseen: list[Foreseen | None] | None = None  # first STOP by row; None: nothing is foreseen

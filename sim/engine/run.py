@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from math import inf
 from typing import Any
 
+from controller.policy.giving_way import REASON as DEMOTED
 from controller.policy.placement import NodeRoom, SlotRoom
 from controller.policy.planner import Planner
 from controller.policy.queueing.base import NOTHING, QueuePolicy
 from controller.policy.types import JobKey, JobState, StopLimits
 from sim.cluster import Cluster
 from sim.engine.bare import run_bare
+from sim.engine.crowd import Crowd
 from sim.engine.evaluations import Evaluations
 from sim.engine.gangs import gangs
 from sim.engine.journal import Journal
@@ -91,6 +93,7 @@ class _Engine:
         "_alarm",
         "_armed",
         "_at",
+        "_crowd",
         "_evals",
         "_fleet",
         "_fleet_wakes",
@@ -125,6 +128,8 @@ class _Engine:
         self._latencies = training.latencies
         self._evals = evals
         self._fleet = evals.fleet
+        # Who runs and who leaves, where runs can be demoted.
+        self._crowd: Crowd | None = Crowd(policy) if evals.grades else None
         self._held: dict[JobKey, str] = {}  # whose stops are held back, and why
         self._fleet_wakes = inf  # when the pool's questions are asked again at the latest
         self._views = views
@@ -139,7 +144,8 @@ class _Engine:
 
     def run(self) -> Result:
         kernel = self._kernel
-        kernel.run(iter(self._workload.submitted), self._views, self._planner.submitted, self._settle)
+        settle = self._settle if self._crowd is None else self._settle_and_give_way
+        kernel.run(iter(self._workload.submitted), self._views, self._planner.submitted, settle)
         return self._ledger.result(self._training, self._evals, kernel.events)
 
     # -- decisions
@@ -162,6 +168,21 @@ class _Engine:
                 again |= self._suspend(job, now, _STOPPING, "")
             if not again:
                 return
+
+    def _settle_and_give_way(self, now: float) -> None:
+        """Settle; where demoted runs hold what others wait for, they go, and all is settled again.
+
+        Each of them once in an instant: a policy that gave its GPUs back to it must not be asked for ever.
+        """
+        assert self._crowd is not None
+        self._settle(now)
+        gone: set[int] = set()
+        while go := self._crowd.give_way(self._planner.policy.queue(), self._room, now):
+            freed = [self._suspend(j, now, _PREEMPTING, DEMOTED) for j in go if j.sequence not in gone]
+            if not any(freed):
+                return
+            gone.update(job.sequence for job in go)
+            self._settle(now)
 
     def _set_alarm(self, now: float, wake_at: float | None) -> None:
         """Remember when the policy wants to be asked. An alarm that rings too early is set anew, quietly."""
@@ -195,6 +216,8 @@ class _Engine:
         if isinstance(self._room, NodeRoom) and isinstance(job, DetailedJob):
             job.nodes = self._room.placed.pop(job.key)
         self._planner.admitted(job, now)
+        if self._crowd is not None:
+            self._crowd.running[row] = job
         if self._fleet is not None and isinstance(job, JudgedJob):
             self._fleet.started(job)
         if self._journal is not None:
@@ -221,6 +244,8 @@ class _Engine:
     def _end(self, job: VirtualJob) -> None:
         now, row, ledger = self._kernel.now, job.sequence, self._ledger
         self._planner.gone(job, now)
+        if self._crowd is not None:
+            del self._crowd.running[row]
         if self._fleet is not None and isinstance(job, JudgedJob):
             self._fleet.left(job, now, ended=True)
             self._consult(now)
@@ -235,6 +260,8 @@ class _Engine:
         stopping = state is _STOPPING
         self._kernel.cancel(self._ticket[row])
         job.state = state
+        if self._crowd is not None:
+            self._crowd.leaving[row] = self._crowd.running.pop(row)
         if self._fleet is not None and isinstance(job, JudgedJob):
             self._fleet.left(job, now, stopped=stopping)
         self._planner.leaving(job, now)
@@ -258,6 +285,8 @@ class _Engine:
         now, row, ledger = self._kernel.now, job.sequence, self._ledger
         job.attained += (now - ledger.counted[row]) * job.gpus
         ledger.service[row] = job.attained
+        if self._crowd is not None:
+            del self._crowd.leaving[row]
         if self._journal is not None:
             self._journal.write(now, "free", job.key)
         if job.state is _STOPPING:

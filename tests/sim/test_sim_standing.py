@@ -91,6 +91,33 @@ def test_a_demoted_run_gives_way_and_goes_on_when_nobody_waits() -> None:
     assert found.ended == [130.0, 115.0]
 
 
+@pytest.mark.parametrize("delay", [0.0, 2.0])
+@pytest.mark.parametrize("nodes", [False, True])
+def test_under_fifo_too_it_goes_for_whom_it_makes_room_and_for_nobody_else(nodes: bool, delay: float) -> None:
+    """Two GPUs, two runs that are demoted at 15 s; somebody waits for one of them, and later for none."""
+    workload = Workload(
+        submitted=[0.0, 0.0, 1.0, 50.0],
+        gpus=[1, 1, 1, 2],
+        work=[30.0, 30.0, 10.0, 10.0],
+        evals=[Evals(TEN, FALL), Evals(TEN, FALL), None, None],
+    )
+    journal = Journal()
+    found = simulate(
+        workload,
+        Cluster.of_nodes([2]) if nodes else Cluster.slots(2),
+        EvalStop(make_policy(PolicySpec("fifo"))),
+        rule=specs.rule("kDeclines:k=9+graded:warn_at=0,demote_at=0.33"),
+        latencies=Latencies(suspend_delay=delay),
+        journal=journal,
+    )
+    preempted = [line for line in journal.lines if " preempt " in line]
+    # The last in the queue's order goes, and is back when the other is done.
+    assert preempted == ["15.0 preempt sim/1 Demoted"]
+    assert found.started[2] == 15.0 + delay
+    assert found.ended[:3] == [30.0, 40.0 + delay, 25.0 + delay]
+    assert found.started[3] == 50.0
+
+
 def test_a_run_that_recovers_has_its_own_priority_again() -> None:
     """Demoted at 15 s when nobody waits, recovered at 18 s; who comes at 20 s finds it as it was."""
     recovers = [1.0, 9.0, 8.0, 7.0, 6.0, 10.0, 11.0, 12.0, 13.0, 14.0]
