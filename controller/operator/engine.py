@@ -51,8 +51,8 @@ _logger = log.get("evalstop.engine")
 
 # s after kopf's start, by when it watches: a LIST then brings what fell between our first LIST and its own.
 GAP = 2.0
-# s within which a pool looks at what its jobs' new evals tell.
-LEARN_DELAY = 5.0
+# s within which a pool looks at what its jobs' new evals tell of the noise: with many jobs they always do.
+LEARN_DELAY = 30.0
 
 # Key of the pass that only sees to the nodes' taints, for when there is no pool left to have one.
 NO_POOL = ""

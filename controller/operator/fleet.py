@@ -7,11 +7,14 @@ from typing import Any
 
 from controller.operator.brain import Thought
 from controller.policy.conditions import COMPLETED, FAILED
+from controller.policy.fleet import ASKS_OTHERS
 from controller.policy.fleet_precision import day_of
 from controller.policy.jobs import Event, JobRecord
 from controller.policy.types import Mode, PastStop, PoolPlan, PoolSnapshot, SharedFall
 
 HELD_BACK = "StopsHeldBack"  # condition of a GPUPool: its limits hold stops back, or would
+
+ASK_AGAIN = 5.0  # s
 
 Told = tuple[bool, str, str]  # status, reason, message of a condition
 
@@ -46,6 +49,11 @@ def held_back(obj: Mapping[str, Any], plan: PoolPlan) -> Told | None:
     if known is not None and (known["status"], known["reason"]) == ("True", stops.reason):
         return True, stops.reason, known["message"]
     return True, stops.reason, stops.message
+
+
+def ask_again_at(plan: PoolPlan, now: float) -> float | None:
+    """When (s) to look whether the others have had evals, for which a stop waits; None: no stop does."""
+    return now + ASK_AGAIN if any(held.reason == ASKS_OTHERS for held in plan.held_back) else None
 
 
 def breaker_open(pool: Mapping[str, Any]) -> bool:
