@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -11,6 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from policy_world import World
 
+from controller.api.convert import record, status
+from controller.api.fleet import noise as noise_in
+from controller.api.fleet import shared_falls, stored
 from controller.policy import conditions, history
 from controller.policy.comparable import begin_anew
 from controller.policy.fleet import ASKS_OTHERS, SHARED_FALL, sift
@@ -218,13 +222,27 @@ def test_falls_are_remembered_by_metric_and_bounded() -> None:
 # -- through the whole brain: jobs, pool, records ---------------------------------------------------------
 
 
-def fleet(jobs: int = 20, rule: PolicySpec | None = None) -> World:
-    world = World({"n0": jobs})
+def fleet(jobs: int = 20, rule: PolicySpec | None = None, kind: type[World] = World) -> World:
+    world = kind({"n0": jobs})
     rule = rule or PolicySpec("drawdown", {"max_drop": 0.08, "window": 2})
     for i in range(jobs):
         world.submit(f"ns/j{i:02d}", rule=rule)
     world.settle()
     return world
+
+
+class Forgetful(World):
+    """An operator that dies after every pass: all it knows is what the statuses say."""
+
+    def step(self, key: str, **how):
+        job = self.jobs[key]
+        job.record = record(json.loads(json.dumps(status(job.record, job.desired, self.now))))
+        return super().step(key, **how)
+
+    def pool_pass(self):
+        kept = json.loads(json.dumps(stored(self.told.stops, self.told.noise, self.told.falls)))
+        self.told = replace(self.told, noise=noise_in(kept), falls=shared_falls(kept))
+        return super().pool_pass()
 
 
 def feed(world: World, scores: Iterable[tuple[str, float]]) -> None:
@@ -273,6 +291,21 @@ def test_another_evaluator_stops_none_of_twenty_jobs_and_a_decline_among_them_is
     decision = world.jobs["ns/j07"].record.decision
     assert decision is not None
     assert decision.proposal.best_step > 80
+
+
+@pytest.mark.parametrize("version", [True, False])
+def test_it_all_comes_out_the_same_for_an_operator_that_remembers_nothing(version: bool) -> None:
+    ends = []
+    for kind in (World, Forgetful):
+        world = fleet(5, kind=kind)
+        world.evaluator = "v1" if version else None
+        train(world, 8, 0.7)
+        world.evaluator = "v2" if version else None
+        train(world, 6, 0.4)
+        train(world, 6, 0.4, falling="ns/j02", seed="later")
+        assert stopped(world) == {"ns/j02"}
+        ends.append((world.told, [job.record for job in world.jobs.values()]))
+    assert ends[0] == ends[1]
 
 
 def test_without_the_guard_and_without_versions_they_would_all_be_stopped() -> None:
