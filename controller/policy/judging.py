@@ -30,10 +30,12 @@ def judge(draft: Draft, use: RuleInUse) -> Proposal | None:
     """
     record = draft.record
     found = guarding.standing(record)
+    _show_guardrails(draft, use)
     if found is None or record.best is None or not record.evals:
+        if draft.conditions.is_true(c.DEMOTED):
+            draft.conditions.set(c.DEMOTED, False, "BeganAnew", "its rule has forgotten what it went by")
         return None
     metric, verdict = found
-    _show_guardrails(draft, use)
     numbers = _numbers(record, use, metric, verdict)
     _show_grade(draft, verdict, numbers)
     asking.name_reference(draft, wanted="paired" in use.needs or verdict.verb is Verb.CONFIRM)

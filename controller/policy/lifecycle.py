@@ -176,8 +176,8 @@ def job_view(
     """How the job stands before its pool at ``now`` (s); None if it does not compete for GPUs.
 
     ``submitted``: s, of the RLHFJob's creation. ``priority``: with the pool's ceiling applied. ``weight``:
-    its namespace's in the pool. ``preemptible``: whether the operator may go so far. An estimate of its running time is not in it: that takes the pool's other
-    jobs (`estimates`).
+    its namespace's in the pool. ``preemptible``: whether the operator may go so far. An estimate of its
+    running time is not in it: that takes the pool's other jobs (`estimates`).
     """
     state = _standing(record, planned)
     if state is None:

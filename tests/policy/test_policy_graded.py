@@ -161,6 +161,19 @@ def test_a_run_that_recovers_is_let_off() -> None:
     assert c.summary(world.jobs["ns/a"].record.conditions) == "Running"
 
 
+def test_another_evaluator_lets_a_demoted_run_off() -> None:
+    world = running()
+    evals(world, 9, 8, 7, 6)
+    assert demoted(world)
+    job = world.jobs["ns/a"]
+    for version in ("v1", "v2"):
+        assert job.observed.scrape is not None
+        job.observed = replace(job.observed, scrape=replace(job.observed.scrape, evaluator=version))
+        world.step("ns/a")
+    assert not demoted(world)
+    assert told(world, c.DEMOTED) == (False, "BeganAnew")
+
+
 def test_the_demotion_is_in_the_record_and_gone_with_the_modifier() -> None:
     """A demoted run that waits is not judged, yet known to be demoted; the spec may change while it runs."""
     world = running()
