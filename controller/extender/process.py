@@ -41,6 +41,7 @@ _logger = log.get("evalstop.extender")
 
 STALL = 60.0  # s without a beat of the loop after which /healthz fails
 BEAT = 1.0  # s between beats
+DEAF = 300.0  # s without a word from the API server after which others should be asked instead
 # kube-scheduler's Go client keeps idle connections for 90 s: the server must not be the one to close them, or
 # a request that is on its way is lost.
 KEEP_ALIVE = 180
@@ -99,6 +100,12 @@ class Extender:
         problems = [f"{r}: not listed yet" for r, store in self.cache.stores.items() if not store.listed]
         if not problems and not self.service.ready:
             problems.append("ledger: about to be used")
+        now = time.monotonic()
+        problems += [
+            f"{watch}: nothing heard for {now - watch.heard:.0f} s, at most {DEAF:.0f} s are expected"
+            for watch in self._watches
+            if now - watch.heard > DEAF
+        ]
         return problems + self.stalled()
 
     def stalled(self) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -32,6 +33,8 @@ _AGAIN = (
 class ListWatch:
     """Keeps one kind up to date for a taker. Level-triggered: after any gap it lists anew.
 
+    ``heard`` grows by itself while all is well: the server sends a bookmark about once a minute.
+
     Args:
         relist: seconds after which all is listed anew even though nothing seems wrong.
     """
@@ -42,6 +45,10 @@ class ListWatch:
         self._api, self._resource, self._take, self._replace = api, resource, take, replace
         self._relist = relist
         self.listed = False
+        self.heard = time.monotonic()  # when the API server last told anything, be it that nothing happened
+
+    def __str__(self) -> str:
+        return str(self._resource)
 
     async def run(self) -> None:
         """Follow the kind until cancelled; whatever the API server does, tries again."""
@@ -66,6 +73,7 @@ class ListWatch:
         objects, version = await self._api.list(self._resource, labels=self._resource.selector)
         self._replace(self._resource, objects, version)
         self.listed = True
+        self.heard = time.monotonic()
         return version
 
     async def _follow(self, version: str) -> None:
@@ -80,7 +88,7 @@ class ListWatch:
                     self._resource, version, labels=self._resource.selector, seconds=seconds
                 )
                 async for event in events:
-                    pause = _FIRST
+                    pause, self.heard = _FIRST, time.monotonic()
                     obj = event["object"]
                     version = obj["metadata"]["resourceVersion"]
                     if event["type"] != "BOOKMARK":

@@ -11,16 +11,20 @@ from typing import Any
 
 import pytest
 import yaml
+from kubernetes.aio.client import Configuration
 from typer.testing import CliRunner
 
 from controller.cli.main import app
 from controller.extender import certificates as made
 from controller.extender.main import main
+from controller.extender.process import DEAF, Extender
 from controller.extender.scheduler_config import ConfigError, Options, configuration, ignorable, write
 from controller.extender.settings import Settings, SettingsError, describe
+from controller.kube.connect import Connection
 from controller.kube.errors import ApiError, Gone, Unavailable
 from controller.kube.listwatch import ListWatch
 from controller.kube.resources import NODES
+from deploy.local.scheduler import Certificates
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 OPTIONS = Options("https://x:8443", "ca", "cert", "key")
@@ -253,3 +257,28 @@ def test_what_is_too_old_to_go_on_from_is_listed_anew() -> None:
     )
     assert follow(api) == [("all", "a"), ("all", "b")]
     assert api.asked == ["list", "list", "watch 5", "list", "watch 9"]
+
+
+def test_an_extender_that_hears_nothing_is_not_ready(tmp_path: Path) -> None:
+    """Another replica may hear; this one would keep from nobody what it was not told of."""
+
+    async def problems() -> list[str]:
+        certificates = Certificates(tmp_path)
+        pair = certificates.server
+        settings = Settings(
+            certificate=str(pair.certificate), key=str(pair.key), client_ca=str(certificates.ca)
+        )
+        connection = Connection(Configuration(), "nowhere", lambda: None)
+        extender = Extender(settings, connection)
+        assert "nodes: not listed yet" in extender.unready()
+        for resource in extender.cache.stores:
+            extender.cache.replace(resource, (), "1")
+        assert extender.unready() == ["ledger: about to be used"]
+        extender.service.ready = True
+        assert extender.unready() == []
+        extender._watches[0].heard -= DEAF + 1
+        await extender.api.close()
+        return extender.unready()
+
+    (problem,) = asyncio.run(problems())
+    assert problem.startswith("nodes: nothing heard for 301 s")
