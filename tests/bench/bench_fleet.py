@@ -19,6 +19,7 @@ from controller.policy.types import (
     FleetNoise,
     JobState,
     JobView,
+    Paired,
     PolicySpec,
     PoolSnapshot,
     Proposal,
@@ -33,6 +34,7 @@ from tests.bench.rows import Row
 
 SIGMA, JOBS, EVALS, CHANGE, FLEETS = 0.02, 20, 40, 15, 20
 HOUR = 3600.0
+_AT = [(n + 1) / EVALS for n in range(EVALS)]
 ASKS = Proposal(10, 5, "Fell", 3.0, 2.0)
 
 
@@ -45,6 +47,11 @@ def run(progress: Callable[[str], None]) -> Iterator[Row]:
             name = f"fleet: {rule.partition(':')[0]}, all fall {drop} sd: healthy runs stopped"
             yield Row(name, _share(guarded, 0), "share", _share(bare, 0))
             yield Row(f"{name[: name.index('healthy')]}decliners stopped", _share(guarded, 1), "share")
+    progress("promised precision")
+    promised = StopLimits(precision=0.9, precision_jobs=JOBS)
+    (wrong, found), (bare_wrong, bare_found) = _precision(promised), _precision(None)
+    yield Row("fleet: eProcess at alpha .5, precision 0.9: wrong stops", wrong, "share of stops", bare_wrong)
+    yield Row("fleet: eProcess at alpha .5, precision 0.9: decliners stopped", found, "share", bare_found)
     progress("luck and precision of the noise")
     for jobs in (3, 5, 20):
         yield Row(f"fleet: shared falls seen in {jobs} healthy runs", _by_luck(jobs), "share of looks")
@@ -67,13 +74,42 @@ def _stopped(rule: str, drop: float, seed: int, limits: StopLimits | None) -> tu
     """Share of the healthy runs, and of the two that decline later, that are stopped."""
     rng = random.Random(f"fleet {seed}")
     curves = [_curve(rng, drop, decline=i < 2) for i in range(JOBS)]
-    at = [(n + 1) / EVALS for n in range(EVALS)]
     workload = Workload(
-        [60.0 * i for i in range(JOBS)], [1] * JOBS, [10 * HOUR] * JOBS, evals=[Evals(at, c) for c in curves]
+        [60.0 * i for i in range(JOBS)], [1] * JOBS, [10 * HOUR] * JOBS, evals=[Evals(_AT, c) for c in curves]
     )
     policy = EvalStop(make_policy(PolicySpec("fifo")))
     found = simulate(workload, Cluster(gpus=JOBS), policy, rule=specs.rule(rule), limits=limits).stopped
     return len(found - {0, 1}) / (JOBS - 2), len(found & {0, 1}) / 2
+
+
+def _precision(limits: StopLimits | None) -> tuple[float, float]:
+    """Mean over fleets of the share of stops that are wrong, and share of the declining runs stopped.
+
+    Every tenth run declines from the middle on; all are judged at a level that is wrong half of the time.
+    """
+    wrong, found = [], []
+    for seed in range(100):
+        rng = random.Random(f"precision {seed}")
+        evals = [Evals(_AT, [0.7] * EVALS, paired=_pairs(rng, decline=i < JOBS // 10)) for i in range(JOBS)]
+        workload = Workload([0.0] * JOBS, [1] * JOBS, [10 * HOUR] * JOBS, evals=evals)
+        policy, rule = EvalStop(make_policy(PolicySpec("fifo"))), specs.rule("eProcess:alpha=0.5")
+        stopped = simulate(workload, Cluster(gpus=JOBS), policy, rule=rule, limits=limits).stopped
+        right = sum(1 for row in stopped if row < JOBS // 10)
+        wrong.append((len(stopped) - right) / len(stopped) if stopped else 0.0)
+        found.append(right / (JOBS // 10))
+    return sum(wrong) / len(wrong), sum(found) / len(found)
+
+
+def _pairs(rng: random.Random, *, decline: bool) -> list[Paired]:
+    """Differences of 0, 1 and -1 on 100 prompts, a fifth of which the two policies answer differently."""
+    pairs = []
+    for n in range(EVALS):
+        worse = 0.15 if decline and n > EVALS // 2 else 0.1
+        draws = [rng.random() for _ in range(100)]
+        values = [-1.0 if u < worse else 1.0 if u < 0.2 else 0.0 for u in draws]
+        mean = sum(values) / 100
+        pairs.append(Paired(1, 100, mean, sum((v - mean) ** 2 for v in values) / 99))
+    return pairs
 
 
 def _share(fleets: list[tuple[float, float]], which: int) -> float:
