@@ -83,7 +83,9 @@ def test_what_was_captured_in_spite_of_the_check_is_taken_away_again(kueue: Kueu
     owner["metadata"]["uid"] = account["metadata"]["uid"]
     told: list[Any] = []
     world = SimpleNamespace(refuse=lambda loaded, problem, seconds: told.append(problem))
-    loaded: Any = SimpleNamespace(obj=owner, uid=owner["metadata"]["uid"], key=f"{cluster.namespace}/run")
+    loaded: Any = SimpleNamespace(
+        obj=owner, uid=owner["metadata"]["uid"], key=f"{cluster.namespace}/run", pool=None
+    )
 
     async def create() -> None:
         connection = await connect({"KUBECONFIG": str(kueue.plane.kubeconfig)})
