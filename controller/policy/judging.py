@@ -38,7 +38,8 @@ def judge(draft: Draft, use: RuleInUse) -> Proposal | None:
     metric, verdict = found
     numbers = _numbers(record, use, metric, verdict)
     _show_grade(draft, verdict, numbers)
-    asking.name_reference(draft, wanted="paired" in use.needs or verdict.verb is Verb.CONFIRM)
+    compares = any("paired" in rule.needs for rule in (use, *use.guards.values()))
+    asking.name_reference(draft, wanted=compares or verdict.verb is Verb.CONFIRM)
     verdict = _confirmed(draft, verdict, numbers)
     asking.tell(draft)
     if verdict.verb is not Verb.STOP:

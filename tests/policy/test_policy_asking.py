@@ -11,7 +11,7 @@ import pytest
 from policy_world import World
 
 from controller.policy import conditions as c
-from controller.policy.jobs import JobRecord, RunFile, ScrapeOutcome, ScrapeView
+from controller.policy.jobs import Guardrail, JobRecord, RunFile, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint, Mode, Paired, PolicySpec
 
 K2 = PolicySpec("kDeclines", {"k": 2})
@@ -229,6 +229,14 @@ def test_the_reference_is_the_kept_checkpoint_and_follows_the_best() -> None:
     assert written(world).reference_step == 20
     evals(world, 0.1, 0.2, 0.15, 0.4, served=None)
     assert written(world).reference_step == 40
+
+
+def test_a_guardrail_s_rule_may_be_the_one_that_compares() -> None:
+    world = World({"n1": 1})
+    world.submit("ns/a", rule=K2, guardrails=(Guardrail("safety", PolicySpec("eProcess")),))
+    world.settle()
+    evals(world, 0.1, 0.2, 0.15, served=None)
+    assert written(world).reference_step == 20
 
 
 def test_step_0_is_a_step() -> None:
