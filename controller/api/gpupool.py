@@ -17,6 +17,7 @@ from controller.policy.types import Delegate, Mode
 
 EVERY_NAMESPACE = "*"
 HOLD_SECONDS = 300
+NODE_SIZES_MAX = 32
 SHARED_FALL_PERCENT = 50
 SHARED_FALL_WAIT_SECONDS = 1800
 PRECISION_JOBS = 100
@@ -203,6 +204,13 @@ class HoldStatus(Status):
     )
 
 
+class NodeSizeStatus(Status):
+    """Nodes with the same number of GPUs."""
+
+    gpus: Count = Field(description="GPUs of each, as found.")
+    nodes: Count = Field(description="Number of such nodes.")
+
+
 class HandBackStatus(Status):
     """A stop, from its decision to the run of the job that got the GPUs."""
 
@@ -257,6 +265,9 @@ class GPUPoolStatus(Status):
     observed_generation: Count | None = Field(
         default=None, description="Generation of the spec last looked at."
     )
+    node_sizes: Annotated[
+        tuple[NodeSizeStatus, ...], Field(max_length=NODE_SIZES_MAX, json_schema_extra=markers.ATOMIC)
+    ] = Field(default=(), description="GPUs per usable node as found, and on how many; the largest first.")
     capacity: Count | None = Field(default=None, description="GPUs of its usable nodes.")
     free: Count | None = Field(default=None, description="GPUs that nobody has requested and nobody is kept.")
     held: Count | None = Field(

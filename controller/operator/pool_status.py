@@ -6,6 +6,7 @@ of somebody else's uses its GPUs), StopsHeldBack (its limits hold stops back; th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 from controller import workloads
 from controller.api import convert
 from controller.api import fleet as fleet_status
+from controller.api.gpupool import NODE_SIZES_MAX
 from controller.api.values import timestamp
 from controller.operator import fleet
 from controller.operator.nodes import node_of
@@ -26,7 +28,7 @@ Object = Mapping[str, Any]
 MESSAGE_MAX = 512
 NAMED = 5  # nodes or pods that a message names
 # What is found out at each pass; of a pool that is not usable nothing is, and the rest stays as it was.
-_FOUND = ("capacity", "free", "held", "foreign", "running", "queued", "holds")
+_FOUND = ("nodeSizes", "capacity", "free", "held", "foreign", "running", "queued", "holds")
 
 
 class _Told(NamedTuple):
@@ -63,7 +65,9 @@ def planned(
     bound = sum(gpus for job in snapshot.jobs for node, gpus in job.bound if node in here)
     free = sum(free_gpus(snapshot).values())
     queued = sum(1 for job in snapshot.jobs if job.state is JobState.QUEUED)
+    sizes = sorted(Counter(node.gpus for node in snapshot.nodes).items(), reverse=True)
     facts = {
+        "nodeSizes": [{"gpus": gpus, "nodes": count} for gpus, count in sizes[:NODE_SIZES_MAX]],
         "capacity": capacity,
         "free": free,
         "held": max(0, capacity - foreign - bound - free),

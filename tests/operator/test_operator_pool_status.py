@@ -59,6 +59,7 @@ def test_every_gpu_is_in_one_account() -> None:
     told = status(snapshot(runs, starts, JobView("ns/c", 2, 0, 1, 8)))
     accounts = {key: told[key] for key in ("capacity", "free", "held", "foreign", "running", "queued")}
     assert accounts == {"capacity": 16, "free": 8, "held": 3, "foreign": 1, "running": 2, "queued": 1}
+    assert told["nodeSizes"] == [{"gpus": 8, "nodes": 2}]
     assert told["capacity"] - told["free"] - told["held"] - told["foreign"] == 4  # what pods of a use
 
 
