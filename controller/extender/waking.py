@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
+from urllib.parse import quote
 
 from controller import log, names
 from controller.extender.metrics import Metrics
@@ -22,7 +23,7 @@ from controller.policy.nodeclaims import Asker, Ledger
 _logger = log.get("evalstop.extender.waking")
 
 ANNOTATION_RETRY = f"{names.GROUP}/retry"
-_RETRY = 1.0  # s until a touch that failed is tried again
+RETRY = 1.0  # s until a touch that failed is tried again
 _TOGETHER = 0.02  # s in which changes are gathered: a gang's admission comes with many of its pods' events
 _PARALLEL = 16  # touches at a time
 
@@ -64,7 +65,8 @@ class Waking:
 
     async def touch(self, uid: str, asker: Asker) -> None:
         """Let kube-scheduler notice a pod; one that is gone, or a namesake, is left alone."""
-        namespace, _, name = asker.name.partition("/")
+        # Both come from a request: neither may lead anywhere else than to a pod.
+        namespace, _, name = (quote(part, safe="") for part in asker.name.partition("/"))
         for _ in range(5):
             # The time makes every touch a change: a write without one is no event.
             stamp = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="microseconds")
@@ -78,7 +80,7 @@ class Waking:
             except ApiError as error:
                 self._metrics.wakes.labels("failed").inc()
                 _logger.warning("cannot touch a parked pod", pod=asker.name, error=str(error))
-                await asyncio.sleep(_RETRY)
+                await asyncio.sleep(RETRY)
             else:
                 self._metrics.wakes.labels("touched").inc()
                 _logger.info("woke a parked pod", pod=asker.name, admission=asker.admission)

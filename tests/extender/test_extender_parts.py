@@ -16,14 +16,19 @@ from typer.testing import CliRunner
 
 from controller.cli.main import app
 from controller.extender import certificates as made
+from controller.extender import waking
 from controller.extender.main import main
+from controller.extender.metrics import Metrics
+from controller.extender.parked import Parking
 from controller.extender.process import DEAF, Extender
 from controller.extender.scheduler_config import ConfigError, Options, configuration, ignorable, write
 from controller.extender.settings import Settings, SettingsError, describe
+from controller.extender.waking import ANNOTATION_RETRY
 from controller.kube.connect import Connection
-from controller.kube.errors import ApiError, Gone, Unavailable
+from controller.kube.errors import ApiError, Conflict, Gone, NotFound, Unavailable
 from controller.kube.listwatch import ListWatch
 from controller.kube.resources import NODES
+from controller.policy.nodeclaims import Asker, Ledger
 from deploy.local.scheduler import Certificates
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -282,3 +287,42 @@ def test_an_extender_that_hears_nothing_is_not_ready(tmp_path: Path) -> None:
 
     (problem,) = asyncio.run(problems())
     assert problem.startswith("nodes: nothing heard for 301 s")
+
+
+# -- waking ------------------------------------------------------------------------------------------
+
+
+class PatchedApi:
+    """Takes patches down; the first so many fail."""
+
+    def __init__(self, *failures: ApiError) -> None:
+        self.failures = list(failures)
+        self.patched: list[tuple[str, str, str, str]] = []
+
+    async def merge_patch(
+        self, resource: Any, name: str, patch: Any, namespace: str, *, subresource: str, uid: str
+    ) -> None:
+        self.patched.append((namespace, name, subresource, uid))
+        if self.failures:
+            raise self.failures.pop(0)
+        assert list(patch["metadata"]["annotations"]) == [ANNOTATION_RETRY]
+
+
+@pytest.mark.parametrize(
+    ("failures", "tries", "outcome"),
+    [
+        ([], 1, "touched"),
+        ([broken(), broken()], 3, "touched"),
+        ([NotFound(404, "NotFound", "")], 1, "gone"),
+        ([Conflict(409, "Conflict", "another uid")], 1, "gone"),
+    ],
+)
+def test_a_touch_is_tried_again_unless_the_pod_is_gone(
+    monkeypatch: pytest.MonkeyPatch, failures: list[ApiError], tries: int, outcome: str
+) -> None:
+    monkeypatch.setattr(waking, "RETRY", 0.0)
+    api, metrics = PatchedApi(*failures), Metrics()
+    touching = waking.Waking(api, Ledger(), Parking(), metrics, lambda: 0.0)  # type: ignore[arg-type]
+    asyncio.run(touching.touch("uid", Asker("ns/../../nodes/n", 1)))
+    assert api.patched == [("ns", "..%2F..%2Fnodes%2Fn", "status", "uid")] * tries
+    assert f'wakes_total{{outcome="{outcome}"}} 1.0' in metrics.text().decode()
