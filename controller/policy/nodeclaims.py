@@ -119,9 +119,13 @@ class Ledger:
 
     def put_promises(self, pool: str, promises: Iterable[Hold]) -> None:
         """All that a pool promises now."""
-        self._promises[pool] = tuple(promises)
+        before, now = self._promises.get(pool, ()), tuple(promises)
+        self._promises[pool] = now
+        if before == now:
+            return
+        for promise in (*before, *now):
+            self._forget(promise.nodes)
         self._promised = {}
-        self._forget(tuple(self._sentences))
         for held in self._promises.values():
             for promise in held:
                 for node in dict.fromkeys(promise.nodes):
