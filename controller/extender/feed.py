@@ -86,7 +86,12 @@ class Feed:
         """Whether its admission changed; its evals, which change often, are nothing to the ledger."""
         pool = self._cache.get(GPUPOOLS, str((job.get("spec") or {}).get("pool")))
         key, gang = key_of(job), views.gang(job, views.gang_timeout(pool))
-        if self._ledger.gang(key) == gang and self._ledger.size(key) == views.gpus_per_member(job):
+        # Nothing is kept for or promised to a job that has ended.
+        size = None if views.ended(job) else views.gpus_per_member(job)
+        if self._ledger.gang(key) == gang and self._ledger.size(key) == size:
             return False
-        self._ledger.put_job(key, views.gpus_per_member(job), gang)
+        if size is None:
+            self._ledger.drop_job(key)
+        else:
+            self._ledger.put_job(key, size, gang)
         return True

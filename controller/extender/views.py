@@ -58,14 +58,17 @@ def gpus_per_member(job: Object) -> int:
     return int(((job.get("spec") or {}).get("gang") or {}).get("gpusPerReplica", 1))
 
 
+def ended(job: Object) -> bool:
+    return bool((job.get("status") or {}).get("finished"))
+
+
 def gang(job: Object, timeout: float) -> Gang | None:
     """The admission of an RLHFJob, as its status has it; None: it has none, or has ended.
 
     ``timeout``: seconds that its pods have to get their nodes.
     """
-    status = job.get("status") or {}
-    admission = status.get("admission")
-    if not admission or status.get("finished"):
+    admission = (job.get("status") or {}).get("admission")
+    if not admission or ended(job):
         return None
     begin = parse_time(admission.get("unboundSince"))
     return Gang(
