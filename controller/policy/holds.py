@@ -14,6 +14,7 @@ bounded size. What is beyond is not announced, those that expire last first; the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -95,14 +96,18 @@ def _promises(
         return []
     policy, room, held = make_policy(snapshot.policy), NodeRoom(free), sources(snapshot)
     promises: list[_Wanted] = []
-    promised: set[JobKey] = set()
+    shapes = Counter((j.replicas, j.gpus_per_replica) for j in rest)
+    policy.rebuild(rest, now)
     for job in leaving:
         for node, gpus in account(job, free, held):
             if node in room.free:
                 room.free[node] += gpus
-        policy.rebuild((j for j in rest if j.key not in promised), now)
+        # Asking the policy means a walk over all who wait: not, while not one of them would fit.
+        if not any(room.free.fit(*shape) is not None for shape in +shapes):
+            continue
         for winner in policy.decide(now, room).admit:
-            promised.add(winner.key)
+            policy.gone(winner, now)
+            shapes[winner.replicas, winner.gpus_per_replica] -= 1
             promises.append(_Wanted(job.key, winner.key, room.placed[winner.key]))
     return promises
 

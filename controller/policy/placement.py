@@ -73,8 +73,10 @@ class NodeTrial:
         self._coming = FreeGpus(room.free)  # idle, and GPUs of those who leave anyway
         self._open = FreeGpus(room.free)  # coming, and GPUs of runs that could be preempted
         self._starts: list[tuple[QueueJob, tuple[str, ...]]] = []
+        self._too_large: set[tuple[int, int]] = set()  # gangs that did not fit; nor do others like them
 
     def give(self, job: QueueJob) -> None:
+        self._too_large.clear()
         leaves = job.state is not JobState.ADMITTED or job.proposal is not None
         for node, gpus in held(job):
             if self._open.add(node, gpus) and leaves:
@@ -94,6 +96,9 @@ class NodeTrial:
         return True
 
     def take(self, job: QueueJob) -> bool:
+        shape = (job.replicas, job.gpus_per_replica)
+        if shape in self._too_large:
+            return False
         nodes = self._idle.fit(job.replicas, job.gpus_per_replica)
         if nodes is not None:
             self._starts.append((job, nodes))
@@ -107,6 +112,7 @@ class NodeTrial:
         else:
             nodes = self._open.fit(job.replicas, job.gpus_per_replica)
             if nodes is None:
+                self._too_large.add(shape)
                 return False
         for node in nodes:
             self._use(node, job.gpus_per_replica)
