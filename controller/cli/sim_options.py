@@ -24,7 +24,12 @@ Set = Annotated[
     typer.Option("--set", metavar="NAME=VALUE", help="A setting; `evalstop sim settings` lists them."),
 ]
 Base = Annotated[str, typer.Option(help="Base queue policy, NAME or NAME:param=value,…")]
-Rule = Annotated[str, typer.Option(help="Stop rule, NAME:param=value,…; modifiers follow after a +.")]
+Rule = Annotated[
+    str,
+    typer.Option(
+        help="Stop rule, NAME:param=value,…; modifiers follow after a +, guardrails (METRIC=RULE) after a |."
+    ),
+]
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from sim.experiments.estimate import Estimate
 from sim.experiments.findings import Findings, Value
 from sim.experiments.replay import COLUMNS, Plan, quantile
 from sim.traces.errors import TraceError
-from sim.traces.own import cluster_entry, spec_entry, write_own
+from sim.traces.own import cluster_entry, guardrails_entry, spec_entry, write_own
 from sim.traces.trace import Trace, TraceJob
 
 _OUTCOME = ("started", "ended", "service", "useful", "preempted", "stopped")
@@ -28,6 +28,7 @@ def record(plan: Plan, file: Path, *, stops: bool) -> tuple[Result, str]:
         "policy": spec_entry(setting.base),
         "rule": spec_entry(setting.rule.rule),
         "modifiers": [spec_entry(modifier) for modifier in setting.rule.modifiers],
+        **guardrails_entry(setting.rule),
         "run": {"evalstop": stops, "decisions": journal.digest(), "setting": setting.as_dict()},
     }
     write_own(file, [_job(plan, result, row) for row in range(len(plan.workload))], header)

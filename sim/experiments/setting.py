@@ -17,6 +17,7 @@ from sim.experiments.trial import Arm, Trial
 from sim.foresight import RuleSpec
 from sim.latencies import Latencies
 from sim.specs import number
+from sim.traces.own import guardrails_entry
 from sim.workloads import MixSettings
 
 EVALSTOP = "EvalStop"
@@ -81,6 +82,7 @@ class Setting:
             "base": {"name": self.base.name, **self.base.params},
             "rule": {"name": self.rule.rule.name, **self.rule.rule.params},
             "modifiers": [{"name": m.name, **m.params} for m in self.rule.modifiers],
+            **guardrails_entry(self.rule),
             "workload": self.mix.as_dict(),
             "latencies": asdict(self.latencies),
             "seeds": self.seeds,

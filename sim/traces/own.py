@@ -27,7 +27,7 @@ from sim.workload import Evals
 
 NAME = "evalstop-trace"
 VERSION = 1
-_HEADER = ("format", "version", "cluster", "policy", "rule", "modifiers", "run")
+_HEADER = ("format", "version", "cluster", "policy", "rule", "modifiers", "guardrails", "run")
 _FIELDS = {"key": "job", "submitted": "submitted", "gpus": "gpus", "work": "work"}
 
 
@@ -71,6 +71,12 @@ def spec_entry(spec: PolicySpec) -> dict[str, Any]:
     return {"name": spec.name, **spec.params}
 
 
+def guardrails_entry(rule: RuleSpec) -> dict[str, Any]:
+    """The header's part on guardrails; nothing where there are none."""
+    found = {metric: spec_entry(spec) for metric, spec in rule.guardrails}
+    return {"guardrails": found} if found else {}
+
+
 def _dumps(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
@@ -97,6 +103,11 @@ def _entry(job: TraceJob) -> dict[str, Any]:
             entry["evals"]["stderrs"] = list(job.evals.stderrs)
         if len(job.evals.paired):
             entry["evals"]["paired"] = [None if p is None else list(p) for p in job.evals.paired]
+        if job.evals.others:
+            entry["evals"]["others"] = {
+                metric: [None if s is None else _score(s) for s in scores]
+                for metric, scores in job.evals.others.items()
+            }
     if job.truth is not None:
         entry["truth"] = {"hacks": job.truth[0], "peak": job.truth[1]}
     if job.outcome is not None:
@@ -130,7 +141,8 @@ def _header(file: Path, line: int, entry: dict[str, Any], trace: Trace) -> None:
             make_policy(trace.policy)
         if "rule" in entry:
             modifiers = tuple(_spec(file, line, "modifiers", m) for m in entry.get("modifiers", ()))
-            trace.rule = RuleSpec(_spec(file, line, "rule", entry["rule"]), modifiers)
+            rule = _spec(file, line, "rule", entry["rule"])
+            trace.rule = RuleSpec(rule, modifiers, guardrails=_guardrails(file, line, entry))
             trace.rule.make()
     except ParamError as error:
         raise TraceError(file, line, "policy" if trace.rule is None else "rule", str(error)) from None
@@ -155,6 +167,13 @@ def _spec(file: Path, line: int, field: str, value: Any) -> PolicySpec:
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         raise TraceError.value(file, line, field, value, '{"name": …} with its parameters')
     return PolicySpec(value["name"], {name: v for name, v in value.items() if name != "name"})
+
+
+def _guardrails(file: Path, line: int, entry: dict[str, Any]) -> tuple[tuple[str, PolicySpec], ...]:
+    value = entry.get("guardrails", {})
+    if not isinstance(value, dict):
+        raise TraceError.value(file, line, "guardrails", value, 'an object, {metric: {"name": …}}')
+    return tuple((m, _spec(file, line, f"guardrails.{m}", rule)) for m, rule in value.items())
 
 
 def _job(file: Path, line: int, entry: dict[str, Any]) -> TraceJob:
@@ -185,23 +204,38 @@ def _evals(file: Path, line: int, value: Any) -> Evals | None:
         return None
     if not isinstance(value, dict):
         raise TraceError.value(file, line, "evals", value, "an object with at and scores")
-    _known(file, line, value, _COLUMNS, "evals.")
-    columns: dict[str, Any] = {}
-    for name, (read, expected) in _COLUMNS.items():
-        column = value.get(name, [])
-        if not isinstance(column, list):
-            raise TraceError.value(file, line, f"evals.{name}", column, f"a list, of {expected} each")
-        columns[name] = []
-        for number, cell in enumerate(column):
-            try:
-                columns[name].append(read(cell))
-            except (ValueError, TypeError):
-                raise TraceError.value(file, line, f"evals.{name}[{number}]", cell, expected) from None
+    _known(file, line, value, (*_COLUMNS, "others"), "evals.")
+    columns: dict[str, Any] = {
+        name: _column(file, line, f"evals.{name}", value.get(name, []), read, expected)
+        for name, (read, expected) in _COLUMNS.items()
+    }
+    others = value.get("others", {})
+    if not isinstance(others, dict):
+        raise TraceError.value(file, line, "evals.others", others, "an object of lists, by metric")
+    read, expected = _COLUMNS["proxies"]
+    columns["others"] = {
+        metric: _column(file, line, f"evals.others.{metric}", column, read, expected)
+        for metric, column in others.items()
+    }
     try:
         return Evals(**columns)
     except ValueError as error:
         field, _, problem = str(error).partition(": ")
         raise TraceError(file, line, field, problem) from None
+
+
+def _column(
+    file: Path, line: int, field: str, column: Any, read: Callable[[Any], Any], expected: str
+) -> list[Any]:
+    if not isinstance(column, list):
+        raise TraceError.value(file, line, field, column, f"a list, of {expected} each")
+    cells = []
+    for number, cell in enumerate(column):
+        try:
+            cells.append(read(cell))
+        except (ValueError, TypeError):
+            raise TraceError.value(file, line, f"{field}[{number}]", cell, expected) from None
+    return cells
 
 
 def _truth(file: Path, line: int, value: Any) -> tuple[bool, float] | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from math import nan
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,9 @@ from sim.engine.result import Result
 from sim.engine.run import simulate
 from sim.foresight import RuleSpec
 from sim.latencies import Latencies
+from sim.traces.errors import Skipped, TraceError
+from sim.traces.own import guardrails_entry, read_own, write_own
+from sim.traces.trace import TraceJob
 from sim.workload import Evals, Workload
 
 TEN = tuple((i + 1) / 10 for i in range(10))
@@ -176,3 +181,35 @@ def test_what_is_no_guardrail_is_told(text: str, said: str) -> None:
 def test_scores_of_a_guardrail_are_one_for_each_eval() -> None:
     with pytest.raises(ValueError, match=r"evals\.others\['safety'\]: 1 for 2 evals"):
         Evals((0.5, 1.0), (1.0, 2.0), others={"safety": [1.0]})
+
+
+def test_guardrails_in_a_trace_come_back_as_they_were_written(tmp_path: Path) -> None:
+    rule = specs.rule("glr:alpha=0.06|safety=kDeclines:k=2")
+    others = {"safety": [5.0, None]}
+    job = TraceJob("team/a", 0.0, 1, 10.0, evals=Evals((0.5, 1.0), (1.0, 2.0), others=others))
+    header = {"rule": {"name": "glr", "alpha": 0.06}, **guardrails_entry(rule)}
+    write_own(tmp_path / "t.jsonl", [job], header)
+    with (tmp_path / "t.jsonl").open() as lines:
+        found = read_own(tmp_path / "t.jsonl", lines, Skipped())
+    assert found.rule == rule
+    assert found.jobs[0].evals is not None
+    assert found.jobs[0].evals.others == others
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"others": [1, 2]}, r"evals\.others: .*by metric"),
+        ({"others": {"safety": 7}}, r"evals\.others\.safety: 7.*a list"),
+        ({"others": {"safety": [1, "x"]}}, r"evals\.others\.safety\[1\]: 'x'.*finite number or null"),
+        ({"others": {"safety": [1]}}, r"evals\.others\['safety'\].*1 for 2 evals"),
+    ],
+)
+def test_what_is_wrong_with_a_guardrail_s_scores_is_told_by_its_place(
+    tmp_path: Path, entry: dict, said: str
+) -> None:
+    head = '{"format": "evalstop-trace", "version": 1}'
+    evals = {"at": [0.5, 1.0], "scores": [1, 2], **entry}
+    body = json.dumps({"job": "a", "submitted": 0, "gpus": 1, "work": 9, "evals": evals})
+    with pytest.raises(TraceError, match=said):
+        read_own(tmp_path / "t.jsonl", [head, body], Skipped())
