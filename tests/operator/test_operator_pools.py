@@ -9,7 +9,8 @@ from fake_kubelet import FakeKubelet
 from operator_rig import Rig, eventually
 
 from controller import names
-from controller.kube.resources import GPUPOOLS, NODES, PODS
+from controller.kube.resources import GPUPOOLS, JOBS, NODES, PODS
+from controller.workloads import Scheduling, build_child
 
 
 async def condition(rig: Rig, pool: str, type_: str, reason: str) -> str:
@@ -213,5 +214,40 @@ def test_pods_get_the_pools_scheduler_and_a_class_that_is_not_there_is_told(
                 assert "there is no PriorityClass 'no-such-class'" in told[2]
                 assert not any(p["spec"].get("nodeName") for p in await rig.pods("extended"))
             await rig.delete_pool(big)
+
+    asyncio.run(story())
+
+
+def test_a_ref_that_lacks_what_can_never_be_added_is_refused_by_name(rig: Rig, kubelet: FakeKubelet) -> None:
+    async def refer(name: str, scheduling: Scheduling) -> None:
+        rig.names([name])
+        model = {
+            "metadata": {"name": name, "namespace": rig.namespace, "uid": "none"},
+            "spec": {
+                "workload": {"template": rig.template(name, 1, 2)},
+                "gang": {"replicas": 1, "gpusPerReplica": 2},
+            },
+        }
+        child = build_child(model, scheduling)
+        del child["metadata"]["ownerReferences"]
+        await rig.api.create(JOBS, child)
+        ref = {"apiVersion": "batch/v1", "kind": "Job", "name": name}
+        await rig.make_job(name, workload={"ref": ref})
+
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool(schedulerName="default-scheduler")
+            await refer("bare", Scheduling())
+            await refer("whole", Scheduling("default-scheduler", names.PRIORITY_CLASS))
+            async with rig.operator():
+                await eventually(
+                    lambda: rig.is_true("whole", "Running"), 30, "the one that has it all to run"
+                )
+                await eventually(lambda: rig.has_reason("bare", "Accepted", "PriorityClassMissing"))
+                told = await rig.condition("bare", "Accepted")
+                assert told is not None
+                assert "Job bare: spec.template.spec.priorityClassName is not set" in told[2]
+                assert "it can never change, so make the workload anew" in told[2]
+                assert (await rig.workload("bare"))["spec"]["suspend"] is True
 
     asyncio.run(story())
