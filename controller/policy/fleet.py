@@ -8,7 +8,8 @@ at each pass.
 1. Shared fall (`fleet_falls`): did the others fall at the same moment?
 2. Breaker: were so many stopped within the hour, or ask to be, that a common cause is likelier? It is open as
    long as they are; it closes by itself when stops are an hour old, when jobs no longer ask (their rules take
-   it back, they end, a user stops them), or when the limit is raised.
+   it back, they end, a user stops them), or when the limit is raised. Jobs that ask to be stopped only if
+   others wait may do so for days, so they do not open it.
 3. Precision (`fleet_precision`): is the evidence enough for the share of right stops that the pool promises?
 4. Budget: how many stops does the hour have left?
 """
@@ -84,15 +85,16 @@ def sift(jobs: Iterable[JobView], fleet: Fleet, now: float) -> Sifted:
     today = [s for s in fleet.stopped if day_of(now) <= s.at <= now]
 
     falls = _shared_falls(left, running, fleet, held, wakes, now)
-    left = _without(left, held)
-    crowd = _common_mode(len(left), len(running), len(recent), limits)
+    # Those that are to be stopped only if somebody waits come last: they may never use what they are given.
+    left = sorted(_without(left, held), key=_patient)
+    crowd = _common_mode(sum(not _patient(j) for j in left), len(running), len(recent), limits)
     if crowd is not None:
         held += [HeldBack(j.key, COMMON_MODE, crowd) for j in left]
         left = []
     room = len(left) if limits.per_hour is None else max(0, limits.per_hour - len(recent))
     if limits.precision is not None:
         # By evidence, the strongest first; of equals in the queue's order.
-        left.sort(key=lambda j: -_evidence(j))
+        left.sort(key=lambda j: (_patient(j), -_evidence(j)))
         account = len(running) + len(today) + fleet.ended
         asking, left = len(left), _precise(left, room, limits, account, today, held)
         wakes += [day_of(now) + DAY] if len(left) < asking else []
@@ -162,6 +164,11 @@ def _common_mode(asking: int, running: int, recent: int, limits: StopLimits) -> 
     )
 
 
+def _patient(job: JobView) -> bool:
+    """Whether the job is to be stopped only if somebody waits for its GPUs."""
+    return job.proposal is not None and job.proposal.when_contended
+
+
 def _evidence(job: JobView) -> float:
     """The e-value behind the job's proposal; 0: none."""
     assert job.proposal is not None
@@ -189,15 +196,12 @@ def _precise(
     def enough(evidence: Sequence[float]) -> int:
         return rejected(evidence, jobs, alpha, past)
 
-    def patient(job: JobView) -> bool:
-        return job.proposal is not None and job.proposal.when_contended
-
-    urgent = [j for j in asking if not patient(j)]
+    urgent = [j for j in asking if not _patient(j)]
     weighed = [_evidence(j) for j in urgent[:room]]
     certain = weighed[: enough(weighed)]
     # Where all that were weighed are let through, those after them fail at the budget, not at their evidence.
     first = urgent[: len(certain)] + (urgent[room:] if len(certain) == room else [])
-    then = [j for j in asking if patient(j) and enough([*certain, _evidence(j)]) > len(certain)]
+    then = [j for j in asking if _patient(j) and enough([*certain, _evidence(j)]) > len(certain)]
     _hold_weak(asking, [*first, *then], needed(jobs, alpha, len(past) + len(certain) + 1), held)
     return first + then
 

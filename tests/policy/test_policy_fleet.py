@@ -150,6 +150,18 @@ def test_the_breaker_says_since_when_it_is_open_and_closes_by_itself() -> None:
     assert sift(jobs(0, 3), drops, NOW + HOUR).stops.breaker_since is None
 
 
+def test_who_asks_only_if_others_wait_takes_nobodys_turn_and_opens_no_breaker() -> None:
+    patient = [replace(j, proposal=replace(ASKS, when_contended=True)) for j in jobs(3, 0)]
+    urgent = running(9, asks=True)
+    found = sift([*patient, urgent], fleet(StopLimits(per_hour=1)), NOW)
+    assert [j.key for j in found.grant] == ["ns/j9"]
+    calm = sift([*patient, urgent], fleet(StopLimits(breaker_percent=50)), NOW)
+    assert (len(calm.grant), calm.stops.breaker_since) == (4, None)
+    urgent_ones = [running(20 + i, asks=True) for i in range(3)]
+    crowd = sift([*patient, *urgent_ones], fleet(StopLimits(breaker_percent=50)), NOW)
+    assert (len(crowd.held), crowd.grant) == (6, ())
+
+
 def test_the_counts_are_of_the_hour_and_of_the_day() -> None:
     day = NOW - NOW % DAY
     found = sift(jobs(0, 1), fleet(StopLimits(), [day - 1.0, day, NOW - HOUR, NOW - 1.0]), NOW).stops
