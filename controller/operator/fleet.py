@@ -27,11 +27,13 @@ def past_stops(thoughts: Iterable[Thought]) -> tuple[PastStop, ...]:
 
 
 def ended_today(thoughts: Iterable[Thought], now: float) -> int:
-    """Jobs whose run ended by itself on the day (UTC) of ``now`` (s)."""
+    """Jobs whose run ended by itself, or by a user's stop, on the day (UTC) of ``now`` (s)."""
     return sum(1 for t in thoughts if _ended(t.plan.record) >= day_of(now))
 
 
 def _ended(record: JobRecord) -> float:
+    if record.decision is not None and record.decision.by == "User":
+        return record.decision.at
     ends = (c.since for c in record.conditions if c.type in (COMPLETED, FAILED) and c.status)
     return max(ends, default=0.0) if record.finished is not None else 0.0
 

@@ -74,7 +74,7 @@ class Sifted:
 
 def sift(jobs: Iterable[JobView], fleet: Fleet, now: float) -> Sifted:
     """Which of the jobs that propose their stop may be released at ``now`` (s)."""
-    limits = fleet.limits
+    limits, jobs = fleet.limits, tuple(jobs)
     running = [j for j in jobs if j.state is JobState.ADMITTED]
     left = sorted((j for j in running if j.proposal is not None), key=queue_key)
     held: list[HeldBack] = []
@@ -95,7 +95,8 @@ def sift(jobs: Iterable[JobView], fleet: Fleet, now: float) -> Sifted:
     if limits.precision is not None:
         # By evidence, the strongest first; of equals in the queue's order.
         left.sort(key=lambda j: (_patient(j), -_evidence(j)))
-        account = len(running) + len(today) + fleet.ended
+        ran = sum(1 for j in jobs if j.state is not JobState.QUEUED or j.attempt)
+        account = ran + len(today) + fleet.ended
         asking, left = len(left), _precise(left, room, limits, account, today, held)
         wakes += [day_of(now) + DAY] if len(left) < asking else []
     if room < len(left):

@@ -408,7 +408,7 @@ class PoolSnapshot:
     delegate: Delegate = Delegate.BUILTIN
     limits: StopLimits = StopLimits()
     stopped: tuple[PastStop, ...] = ()
-    ended: int = 0  # jobs that left the pool today, stopped ones not among them
+    ended: int = 0  # jobs that left the pool today otherwise than by a stop that a rule had asked for
     breaker_since: float | None = None  # s, as in `StopCount`
     noise: tuple[MetricNoise, ...] = ()  # as learned so far
     falls: tuple[SharedFall, ...] = ()  # as known so far, newest last

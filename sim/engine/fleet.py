@@ -50,6 +50,7 @@ class Fleet:
         "_group",
         "_heard",
         "_known",
+        "_paused",
         "asking",
         "breaker_since",
         "ended",
@@ -71,8 +72,9 @@ class Fleet:
         self.runs: dict[int, _Run] = {}
         self.asking: dict[int, Proposal] = {}  # verdicts that stand, by row
         self.stopped: list[PastStop] = []
-        self.ended = 0  # today
+        self.ended = 0  # today, and those that wait for more GPUs
         self._ended: list[float] = []
+        self._paused: set[int] = set()  # preempted, and not admitted again yet
         self.breaker_since: float | None = None
         self.noise: tuple[MetricNoise, ...] = ()
         self.falls: tuple[SharedFall, ...] = ()
@@ -81,6 +83,7 @@ class Fleet:
 
     def started(self, job: JudgedJob) -> None:
         """A judged job was admitted."""
+        self._paused.discard(job.sequence)
         self.runs[job.sequence] = _Run(job, self._known.setdefault(job.sequence, []))
 
     def left(self, job: JudgedJob, now: float, *, stopped: bool = False, ended: bool = False) -> None:
@@ -91,6 +94,8 @@ class Fleet:
             self.stopped.append(PastStop(now, proposal.e_value))
         elif ended:
             self._ended.append(now)
+        elif not stopped:
+            self._paused.add(job.sequence)
 
     def metric(self, row: int) -> str:
         return self._group[row] if self._group else ""
@@ -126,7 +131,7 @@ class Fleet:
 
     def sift(self, now: float) -> tuple[Sifted, tuple[SharedFall, ...]]:
         """Who of those that ask may be stopped at ``now`` (s), and the shared falls that were just found."""
-        self.ended = sum(1 for at in self._ended if at >= day_of(now))
+        self.ended = sum(1 for at in self._ended if at >= day_of(now)) + len(self._paused)
         sifted = sift(self._views(), self, now)
         new = tuple(fall for fall in sifted.falls if fall not in self.falls)
         self.falls, self.breaker_since = sifted.falls, sifted.stops.breaker_since

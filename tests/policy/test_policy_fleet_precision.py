@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -193,6 +194,11 @@ def test_the_account_is_the_days_jobs() -> None:
     assert let_through([asks(0, 20.0)], pool(limits)) == ["ns/j0"]
     assert let_through([asks(0, 60.0)], pool(limits, ended=3)) == []
     assert let_through([asks(0, 80.0)], pool(limits, ended=3)) == ["ns/j0"]
+    preempted = replace(asks(1, None), state=JobState.QUEUED, proposal=None, attempt=1)
+    new = replace(preempted, attempt=0)
+    assert let_through([asks(0, 20.0), new], pool(limits)) == ["ns/j0"]
+    assert let_through([asks(0, 39.0), preempted], pool(limits)) == []
+    assert let_through([asks(0, 40.0), preempted], pool(limits)) == ["ns/j0"]
     earlier = PastStop(day_of(NOW), 40.0)
     assert let_through([asks(0, 20.0)], pool(limits, earlier)) == ["ns/j0"]
     assert let_through([asks(0, 19.0)], pool(limits, earlier)) == []
