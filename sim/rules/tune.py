@@ -2,7 +2,7 @@
 
 For each rule and each of its windows the lowest threshold is taken at which the upper confidence bound on the
 share of healthy runs stopped keeps to the target, for all candidates at once (each has its part of the
-level); with too few healthy runs for that (fewer than about 8 / target), the observed share does. Of those,
+level); with too few healthy runs for that (fewer than about 10 / target), the observed share does. Of those,
 the one that saves the most of the time after the peak is kept.
 """
 
@@ -24,7 +24,7 @@ from sim.rules import truth as truths
 from sim.rules import vector
 from sim.rules.evaluate import Judged, matrices, upper_bound
 
-DOUBT = 0.01  # level of the bounds while choosing: that any candidate's true rate is above the target
+DOUBT = 0.001  # level of the bounds while choosing: that the true rate of any candidate is above the target
 WINDOWS = (1, 2, 3, 5, 8, 12, 16)
 SHARES = (0.1, 0.25, 0.4)  # how scan's and GLR's windows grow
 LEAST_ALPHA = 1e-9  # that rules with a bound take
