@@ -66,7 +66,8 @@ def queue(moment: Moment, now: float, limit: int) -> Queue:
     snapshot = moment.snapshot
     waiting = sorted(moment.plan.waiting, key=lambda w: (w.position == 0, w.position, w.key))
     views = {job.key: job for job in snapshot.jobs}
-    items = (_place(moment, views[why.key], why, now) for why in waiting[:limit] if why.key in views)
+    keys = _Keys(snapshot)
+    items = (_place(moment, keys, views[why.key], why, now) for why in waiting[:limit] if why.key in views)
     return Queue(
         pool=snapshot.pool,
         policy=snapshot.policy.name,
@@ -82,12 +83,32 @@ def place(moment: Moment, key: JobKey, now: float) -> Place | None:
     if view is None:
         return None
     why = next((w for w in moment.plan.waiting if w.key == key), None)
-    return _place(moment, view, why, now)
+    return _place(moment, _Keys(moment.snapshot), view, why, now)
 
 
-def _place(moment: Moment, job: JobView, why: Waiting | None, now: float) -> Place:
+class _Keys:
+    """What the pool's policy ranks its jobs by; made once for many jobs."""
+
+    def __init__(self, snapshot: PoolSnapshot) -> None:
+        self._policy = make_policy(snapshot.policy)
+        self._running: dict[str, list[JobView]] = {}
+        for job in snapshot.jobs:
+            if job.state is JobState.ADMITTED:
+                self._running.setdefault(_namespace(job), []).append(job)
+
+    def of(self, job: JobView) -> Mapping[str, Known]:
+        return ranked_by(self._policy, job, self._running.get(_namespace(job), ()))
+
+
+def _namespace(job: JobView) -> str:
+    return job.key.partition("/")[0]
+
+
+def _place(moment: Moment, keys: _Keys, job: JobView, why: Waiting | None, now: float) -> Place:
     snapshot = moment.snapshot
-    state = JobState.ADMITTED if any(a.key == job.key for a in moment.plan.admissions) else job.state
+    state = job.state
+    if why is None and any(a.key == job.key for a in moment.plan.admissions):
+        state = JobState.ADMITTED
     waited = None
     if state is JobState.QUEUED:
         waited = max(0.0, now - (job.submitted if job.since is None else job.since))
@@ -103,5 +124,5 @@ def _place(moment: Moment, job: JobView, why: Waiting | None, now: float) -> Pla
         overdue=overdue,
         replicas=job.replicas,
         gpus=job.gpus,
-        key=ranked_by(make_policy(snapshot.policy), job, snapshot.jobs),
+        key=keys.of(job),
     )

@@ -19,9 +19,10 @@ Key = dict[str, float | int | str | None]  # None: not known, or without bound
 
 
 def ranked_by(policy: QueuePolicy, job: QueueJob, jobs: Iterable[QueueJob]) -> Key:
-    """The quantities by which ``policy`` orders ``job`` among the pool's ``jobs``, most important first.
+    """The quantities by which ``policy`` orders ``job``, most important first.
 
-    Times are s, service GPU-seconds. What every policy breaks ties by, the time of submission, comes last.
+    ``jobs``: the pool's others; of those only the running ones of its namespace are looked at. Times are s,
+    service GPU-seconds. What every policy breaks ties by, the time of submission, comes last.
     """
     if isinstance(policy, Ageing):
         policy = policy.base
