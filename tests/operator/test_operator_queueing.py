@@ -13,8 +13,20 @@ import pytest
 from fake_kubelet import FakeKubelet
 from operator_rig import Rig, eventually
 
+from controller.api.gpupool import GPUPool
 from controller.kube.resources import CONFIGMAPS
-from controller.policy.jobs import ScrapeOutcome, ScrapeView
+from controller.operator.brain import Thought
+from controller.operator.world import Loaded
+from controller.policy.jobs import (
+    AdmissionRecord,
+    Desired,
+    JobRecord,
+    Observed,
+    Plan,
+    ScrapeOutcome,
+    ScrapeView,
+)
+from controller.policy.types import JobState, Mode, PolicySpec
 from controller.web.app import ROOT
 
 # A run leaves the first queue after half a second on its four GPUs.
@@ -190,3 +202,32 @@ def test_srtf_refuses_a_job_whose_duration_nobody_states(rig: Rig, kubelet: Fake
                 await eventually(lambda: rig.is_true("job", "Running"))
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("cap", "mode", "ref", "may"),
+    [
+        (Mode.ENFORCE, Mode.ENFORCE, "", True),
+        (Mode.ENFORCE, Mode.OFF, "", True),  # its stops are not judged, its place in the queue is
+        (Mode.ENFORCE, Mode.ENFORCE, "batch/v1 Job x", True),
+        (Mode.ENFORCE, Mode.SHADOW, "batch/v1 Job x", False),  # somebody else made and started it
+        (Mode.SHADOW, Mode.SHADOW, "", False),
+        (Mode.OFF, Mode.OFF, "", False),
+    ],
+)
+def test_how_far_a_pool_may_go_is_heeded_by_preemption(cap: Mode, mode: Mode, ref: str, may: bool) -> None:
+    desired = Desired("ns/a", "u", 1, "gold", 1, 1, PolicySpec("kDeclines"), mode=mode, workload_ref=ref)
+    record = JobRecord(admission=AdmissionRecord(1, ("n",), 1.0))
+    spec = {
+        "nodeSelector": [{"key": "a"}],
+        "allowedNamespaces": [{"name": "*", "weight": 3}],
+        "modeCap": str(cap),
+    }
+    pool = GPUPool.model_validate(
+        {"apiVersion": "evalstop.dev/v1alpha1", "kind": "GPUPool", "metadata": {"name": "p"}, "spec": spec}
+    )
+    obj = {"metadata": {"name": "a", "namespace": "ns"}, "spec": {}}
+    loaded = Loaded("ns/a", obj, pool, desired, Observed(), record, None, ())
+    view = Thought(loaded, Plan(record, queue=JobState.ADMITTED), 5.0).view
+    assert view is not None
+    assert (view.preemptible, view.weight) == (may, 3.0)
