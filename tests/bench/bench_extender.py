@@ -180,7 +180,12 @@ def _throughput(folder: Path, say: Callable[[str], None]) -> Iterator[Row]:
     what = f"scheduler: {PODS} identical pods on {NODES} nodes, our extender"
     for name, beside in (("idle", "one that lets all pass"), ("none", "no extender")):
         yield Row(f"{what} (baseline: {beside})", rates["extender"], "pods/s", rates[name])
-        yield Row(f"{what}, CPU of scheduler and extender per pod", costs["extender"], "ms", costs[name])
+        yield Row(
+            f"{what}, CPU of scheduler and extender per pod (baseline: {beside})",
+            costs["extender"],
+            "ms",
+            costs[name],
+        )
 
 
 @dataclass(frozen=True)
