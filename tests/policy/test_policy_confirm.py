@@ -53,6 +53,8 @@ def pair(
         ((9, 8, 7, 6, 5, 4), {"evals": 2}, "ccaass"),
         # A new best while waiting.
         ((9, 8, 7, 10, 9, 8, 7), {}, "ccaccas"),
+        # The fresh evals are all above what was the best; that they fall again says nothing yet.
+        ((0, -0.5, -1, 2, 1, 0), {"evals": 3, "margin": 0.0}, "ccaaac"),
         # Confirmed once, the STOP stands; taken back, it must be confirmed again.
         ((9, 8, 7, 6, 6, 5, 4, 3), {}, "ccasccas"),
     ],

@@ -9,7 +9,7 @@ fresh ones. After ``evals`` of them the matter is decided once, and then begins 
   z = -sum(n_i mean_i) / sqrt(sum(n_i var_i)), must reach ``margin``. The best was scored anew, so that it was
   the best of many by luck plays no part;
 - else the rule must still say STOP, and the mean of the fresh scores must lie at least ``margin`` standard
-  errors below the best score so far: z = (best - mean) / sqrt(var(best) + var(mean)), from the trainer's
+  errors below the best score before them: z = (best - mean) / sqrt(var(best) + var(mean)), from the trainer's
   standard errors or else from the run's own noise. While no noise is known, below it at all is enough. The
   best score is the luckiest of many here, which makes this the weaker check of the two.
 
@@ -33,7 +33,8 @@ NEXT_EVAL, STOP = "NextEval", "Stop"
 _IDLE, _ASKING, _CONFIRMED = 0, 1, 2
 _HOW = ("ConfirmedByFreshEvals", "ConfirmedOnSamePrompts")
 
-# (evals, sum of scores, sum of squared standard errors or None, pairs or None); (): none yet
+# (evals, sum of scores, sum of squared standard errors or None, pairs or None, highest score, its standard
+# error or None); (): none yet
 Fresh = tuple[Any, ...]
 _NO_FRESH: Fresh = ()
 
@@ -84,10 +85,12 @@ class Confirm:
         inner, verdict = self._rule.observe(inner, point)
         spread = noise.observe(spread or noise.initial(), point) if point.stderr is None else ()
         stop = verdict.verb is Verb.STOP
+        news: Any = (point.score, point.stderr)  # to the best; fresh evals are compared with the best before
         if phase == _ASKING:
             fresh = _add(fresh, point)
+            news = fresh[4:] if fresh[0] >= self.params.evals else None
             verdict = verdict._replace(verb=Verb.CONFIRM, reason="AwaitingFreshEval")
-            if fresh[0] >= self.params.evals:
+            if news is not None:
                 phase, verdict = self._decide(verdict, stop, best, best_error, spread, fresh)
                 # What it was confirmed by is told as long as it stands.
                 done = phase == _CONFIRMED
@@ -100,8 +103,8 @@ class Confirm:
             verdict = verdict._replace(verb=Verb.CONFIRM)
         elif not stop:
             phase, fresh = _IDLE, _NO_FRESH
-        if best is None or point.score > best:
-            best, best_error = point.score, point.stderr
+        if news is not None and (best is None or news[0] > best):
+            best, best_error = news
         return (inner, best, best_error, spread, phase, fresh), verdict
 
     def _decide(
@@ -124,10 +127,12 @@ class Confirm:
 
 
 def _add(fresh: Fresh, point: EvalPoint) -> Fresh:
-    count, total, square, pairs = fresh or (0, 0.0, 0.0, None)
+    count, total, square, pairs, *highest = fresh or (0, 0.0, 0.0, None, -math.inf, None)
     square = None if square is None or point.stderr is None else square + point.stderr * point.stderr
     pairs = _add_pairs(pairs, point.paired) if point.paired is not None and (pairs or not count) else None
-    return (count + 1, total + point.score, square, pairs)
+    if point.score > highest[0]:
+        highest = [point.score, point.stderr]
+    return (count + 1, total + point.score, square, pairs, *highest)
 
 
 def _add_pairs(pairs: tuple[Any, ...] | None, new: Paired) -> tuple[Any, ...] | None:
@@ -147,7 +152,7 @@ def _paired_z(fresh: Fresh) -> float | None:
 
 
 def _unpaired_z(best: float, best_error: float | None, spread: noise.NoiseState, fresh: Fresh) -> float:
-    count, total, square, _ = fresh
+    count, total, square, *_ = fresh
     fall = best - total / count
     known = noise.estimate(spread, 0.0, 1.0) if spread else None
     usual = None if known is None else known.sigma * known.sigma
