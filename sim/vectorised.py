@@ -6,8 +6,10 @@ It is here for speed alone, and a property test holds it equal to the streaming 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from itertools import chain
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -46,8 +48,7 @@ def foresee(spec: RuleSpec, evals: Sequence[Evals | None]) -> list[Foreseen | No
     shortest = Verdict(Verb.STOP, "ConsecutiveDeclines", k, k)
     for rows in by_length.values():
         picked = [e.scores for row in rows if (e := evals[row]) is not None]
-        count = len(picked[0])
-        scores = np.fromiter(chain.from_iterable(picked), np.float64, len(rows) * count).reshape(-1, count)
+        scores = _matrix(picked)
         stops = first_stops(spec, scores)
         hit = np.flatnonzero(stops >= 0)
         bests = _bests(scores[hit], stops[hit])
@@ -62,6 +63,14 @@ def foresee(spec: RuleSpec, evals: Sequence[Evals | None]) -> list[Foreseen | No
             assert e is not None
             found[rows[at]] = first_stop(spec.make(), e, context=False)
     return found
+
+
+def _matrix(rows: Sequence[Sequence[float]]) -> Scores:
+    """Rows of equal length as a matrix; arrays of doubles are copied as they lie in memory."""
+    count = len(rows[0])
+    if all(type(row) is array and row.typecode == "d" for row in rows):
+        return np.frombuffer(b"".join(cast("list[array[float]]", rows))).reshape(-1, count)
+    return np.fromiter(chain.from_iterable(rows), np.float64, len(rows) * count).reshape(-1, count)
 
 
 def first_stops(spec: RuleSpec, scores: Scores) -> npt.NDArray[np.int64]:

@@ -6,7 +6,7 @@ event's time most is the calls it takes. A property test holds its results equal
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from heapq import heappop, heappush
 from math import inf
 from typing import Any
@@ -19,7 +19,6 @@ from sim.engine.ledger import Ledger
 from sim.engine.result import Result
 from sim.engine.training import Training
 from sim.engine.view import VirtualJob
-from sim.foresight import Foreseen
 from sim.workload import Workload
 
 _QUEUED, _ADMITTED = JobState.QUEUED, JobState.ADMITTED
@@ -46,7 +45,7 @@ def run_bare(
     ledger = Ledger(workload)
     started, ended, service, counted = ledger.started, ledger.ended, ledger.service, ledger.counted
     preempted, stopped = ledger.preempted, ledger.stopped
-    work, done, foreseen, to_be_told = workload.work, training.done, evals.foreseen, evals.to_be_told
+    work, done, to_be_told = workload.work, training.done, evals.to_be_told
     heap: list[tuple[float, int, int, Any]] = []  # (time, row, ticket, job)
     live = [0] * (len(workload) + 1)  # ticket of each row's next event; what has another one is void
     ticket = events = 0
@@ -78,7 +77,7 @@ def run_bare(
                     events += 1
                     news = True
                     live[row] = ticket = ticket + 1
-                    end_at = training.end_at(row)
+                    end_at = job.since + (work[row] - done[row])
                     heappush(heap, (end_at, row, ticket, job))
                     job.attained += (now - counted[row]) * job.gpus
                     job.remaining = end_at - now
@@ -125,11 +124,11 @@ def run_bare(
                 job.since = counted[row] = now
                 admitted(job, now)
                 live[row] = ticket = ticket + 1
-                if foreseen is None or foreseen[row] is None:
-                    heappush(heap, (now + (work[row] - done[row]), row, ticket, job))
+                if row in to_be_told:
+                    at = now + (to_be_told[row] * work[row] - done[row])
+                    heappush(heap, (at, row, ticket, job))
                 else:
-                    training.begin(row, now, False)
-                    heappush(heap, (evals.next_at(row), row, ticket, job))
+                    heappush(heap, (now + (work[row] - done[row]), row, ticket, job))
             if not preempt and not release:
                 break
             # Nobody needs time to leave: what they free is given out in another round of this instant.
@@ -137,7 +136,7 @@ def run_bare(
                 row = job.sequence
                 job.state = _PREEMPTING
                 leaving(job, now)
-                _pause(job, now, ledger, training, foreseen)
+                _pause(job, now, ledger, training)
                 live[row] = 0
                 preempted[row] = preempted.get(row, 0) + 1
                 job.state = _QUEUED
@@ -149,7 +148,12 @@ def run_bare(
                 row = job.sequence
                 job.state = _STOPPING
                 leaving(job, now)
-                _pause(job, now, ledger, training, foreseen)
+                if evals.stops[row].at < now:  # it went on, as long as nobody waited
+                    training.begin(row, job.since, False)
+                    training.next[row] = training.made(row, now)
+                else:
+                    training.next[row] = evals.stops[row].eval + 1
+                _pause(job, now, ledger, training)
                 live[row] = 0
                 gone(job, now)
                 give(job)
@@ -157,19 +161,10 @@ def run_bare(
                 stopped.add(row)
 
 
-def _pause(
-    job: VirtualJob,
-    now: float,
-    ledger: Ledger,
-    training: Training,
-    foreseen: Sequence[Foreseen | None] | None,
-) -> None:
+def _pause(job: VirtualJob, now: float, ledger: Ledger, training: Training) -> None:
     """A run stops where it stands, and loses nothing."""
     row = job.sequence
     job.attained += (now - ledger.counted[row]) * job.gpus
     ledger.service[row] = job.attained
-    if foreseen is None or foreseen[row] is None:
-        assert job.since is not None  # it runs
-        training.done[row] = min(training.done[row] + (now - job.since), training.work[row])
-    else:
-        training.pause(row, now, graceful=True)
+    assert job.since is not None  # it runs
+    training.done[row] = min(training.done[row] + (now - job.since), training.work[row])

@@ -82,7 +82,12 @@ class Evaluations:
                 evals = [e if self._judges(row) else None for row, e in enumerate(evals)]
             self.foreseen = foresee(rule, evals)
         self.any = self.streams or self.foreseen is not None
-        self.to_be_told = {row for row, f in enumerate(self.foreseen or ()) if f}  # its eval is not made yet
+        # Rows whose foreseen STOP's eval is not made yet -> the share of the training at which it is due.
+        self.to_be_told = {
+            row: evals.at[stop.eval]
+            for row, (stop, evals) in enumerate(zip(self.foreseen or (), workload.evals, strict=False))
+            if stop is not None and evals is not None
+        }
         self.stops: dict[int, Stop] = {}
         self.late: dict[int, list[int]] = {}  # scores that came while their job was not running
         self._upcoming = [0] * rows if self.streams else []  # the present run's next eval
@@ -102,11 +107,6 @@ class Evaluations:
         foreseen = self.foreseen[row] if self.foreseen is not None else None
         return None if foreseen is None or row not in self.to_be_told else foreseen.eval
 
-    def next_at(self, row: int) -> float:
-        """When that eval is made, or else the run's end comes."""
-        number = self.next(row)
-        return self._training.end_at(row) if number is None else self._training.eval_at(row, number)
-
     def made(self, row: int) -> int:
         """That eval is made; which it was."""
         number = self.next(row)
@@ -114,7 +114,7 @@ class Evaluations:
         if self.streams:
             self._upcoming[row] = number + 1
         else:
-            self.to_be_told.remove(row)
+            del self.to_be_told[row]
         return number
 
     def hear(self, job: JudgedJob, number: int, now: float, service: float) -> bool:

@@ -27,13 +27,15 @@ class Ledger:
         self.preempted: dict[int, int] = {}
         self.stopped: set[int] = set()
 
-    def result(self, training: Training, evals: Evaluations, events: int) -> Result:
+    def result(self, training: Training, judged: Evaluations, events: int) -> Result:
         """Once every job has ended."""
         workload, stopped = self._workload, self.stopped
         useful = list(workload.work)
         for row in stopped:
             useful[row] = training.done[row]
-        made = list(map(training.evals, range(len(workload)))) if workload.evals else [0] * len(workload)
+        made = [0] * len(workload)
+        if workload.evals:
+            made = [len(evals.at) if evals is not None else 0 for evals in workload.evals]
         for row in stopped:
             made[row] = training.next[row]
         return Result(
@@ -46,7 +48,7 @@ class Ledger:
             lost=self.lost,
             evals_made=made,
             preempted=self.preempted,
-            stops=evals.stops,
+            stops=judged.stops,
             stopped=stopped,
             events=events,
         )

@@ -78,7 +78,7 @@ class Training:
         ``graceful``: with one more checkpoint first. An eval that was not finished is made again, and so
         are those after the checkpoint that the job goes back to.
         """
-        made, interval = self._made(row, now), self.latencies.checkpoint_interval
+        made, interval = self.made(row, now), self.latencies.checkpoint_interval
         reached = self._position_at(row, now, made)
         self.next[row] = made
         kept = reached
@@ -89,7 +89,7 @@ class Training:
         self.done[row] = kept
         return reached - kept
 
-    def _made(self, row: int, now: float) -> int:
+    def made(self, row: int, now: float) -> int:
         """How many evals are made at ``now``."""
         made, count = self._first[row], self.evals(row)
         if made == count:
@@ -97,8 +97,12 @@ class Training:
         evals = self._evals[row]
         assert evals is not None  # it has some
         if not self._cost:  # near it at once; rounding may be off by one
-            share = (now - self._began[row] + self.done[row]) / self.work[row] if self.work[row] else 1.0
-            made = max(made, bisect_right(evals.at, share) - 1)
+            at, work, done, began = evals.at, self.work[row], self.done[row], self._began[row]
+            share = (now - began + done) / work if work else 1.0
+            made = max(made, bisect_right(at, share) - 1)
+            while made < count and began + (at[made] * work - done) <= now:
+                made += 1
+            return made
         while made < count and self.eval_at(row, made) <= now:
             made += 1
         return made

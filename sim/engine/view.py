@@ -53,7 +53,15 @@ class JudgedJob(VirtualJob):
     __slots__ = ("proposal",)
 
     def __init__(self, key: JobKey, submitted: float, sequence: int, gpus: int, remaining: float) -> None:
-        super().__init__(key, submitted, sequence, gpus, remaining)
+        # Not by the base's: with one for each job of a large workload a call counts.
+        self.key = key
+        self.submitted = submitted
+        self.sequence = sequence
+        self.gpus = gpus
+        self.remaining = remaining
+        self.attained = 0.0
+        self.state = _QUEUED
+        self.since = submitted
         self.proposal = None
 
 

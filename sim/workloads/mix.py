@@ -6,6 +6,7 @@ one setting changes nothing else: runs of the same seed under different settings
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp
@@ -93,8 +94,8 @@ def curves_for(kinds: Sequence[Kind], settings: CurveSettings, seed: int) -> tup
         evals.append(
             Evals(
                 at,
-                scores,
-                losses,
+                array("d", scores),
+                array("d", losses),
                 _proxies(at, settings, seed, row),
                 paired(row, means, scores),
                 stderrs=stderrs,

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -115,9 +116,9 @@ def _evalstop(say: Callable[[str], None]) -> Iterator[Row]:
     at = [number / 50 for number in range(1, 51)]
     peak = 0.6
     evals = [
-        Evals(at, [1 - abs(share - peak) + rng.gauss(0, 0.02) for share in at])
+        Evals(at, array("d", [1 - abs(share - peak) + rng.gauss(0, 0.02) for share in at]))
         if rng.random() < 0.5
-        else Evals(at, [share + rng.gauss(0, 0.02) for share in at])
+        else Evals(at, array("d", [share + rng.gauss(0, 0.02) for share in at]))
         for _ in jobs
     ]
     columns = list(zip(*jobs, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+from array import array
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,8 @@ def test_vectorised_equals_streaming(
     assert vectorised.covers(spec)
     streamed = [first_stop(spec.make(), e) for e in evals]
     assert vectorised.foresee(spec, [*evals, None]) == [*streamed, None]
+    packed = [Evals(e.at, array("d", e.scores)) for e in evals]
+    assert vectorised.foresee(spec, [None, *packed]) == [None, *streamed]
 
 
 def test_the_vectorised_form_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:

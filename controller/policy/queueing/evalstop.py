@@ -51,12 +51,16 @@ class EvalStop(PolicyBase):
         self._leaving.clear()
         self.base.rebuild(())
 
+    # Nearly always there is nothing to forget: the question is asked here, without a call.
+
     def submitted(self, job: QueueJob, now: float) -> None:
-        self._forget(job)
+        if self._leaving or self._proposed or self._patient:
+            self._forget(job)
         self.base.submitted(job, now)
 
     def admitted(self, job: QueueJob, now: float) -> None:
-        self._forget(job)
+        if self._leaving or self._proposed or self._patient:
+            self._forget(job)
         proposal = job.proposal
         if proposal is None or job.state is not JobState.ADMITTED:
             self.base.admitted(job, now)
@@ -85,7 +89,8 @@ class EvalStop(PolicyBase):
         self.base.leaving(job, now)
 
     def gone(self, job: QueueJob, now: float) -> None:
-        self._forget(job)
+        if self._leaving or self._proposed or self._patient:
+            self._forget(job)
         self.base.gone(job, now)
 
     def _forget(self, job: QueueJob) -> None:
