@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from policy_world import World
 
 from controller.policy import conditions as c
@@ -209,6 +211,32 @@ def test_a_gap_in_the_scrapes_keeps_the_request() -> None:
     look(world)
     assert record(world).confirming is not None
     assert written(world).request_id == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(deaths=st.lists(st.integers(0, 2), max_size=40), slow=st.integers(0, 3))
+def test_killed_at_any_point_it_asks_once_and_comes_to_the_same_end(deaths: list[int], slow: int) -> None:
+    """The operator dies after 0, 1 or 2 actions of a pass; the trainer serves what the file says."""
+    world = running()
+    scores, served, asked = list(FALL), 0, []
+    job = world.jobs["ns/a"]
+    evals(world, *scores, served=0, passes=0)
+    for n in range(80):
+        world.step("ns/a", acts=deaths[n] if n < len(deaths) else None, seconds=5.0)
+        world._cluster(job)
+        world.pool_pass()
+        run = written(world)
+        if run.evaluate and run.request_id > served and n % (slow + 1) == 0:
+            asked.append(run.request_id)
+            served = run.request_id
+            scores.append(scores[-1] - 0.1)
+            evals(world, *scores, served=served, passes=0)
+    assert asked == [1]
+    decision = record(world).decision
+    assert decision is not None
+    assert decision.proposal.reason == "ConfirmedByFreshEvals"
+    assert decision.pods_gone_at is not None
+    assert job.kept == {20}
 
 
 # --- the reference step, for rules that live on paired differences -----------------------------------------
