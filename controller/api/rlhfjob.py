@@ -34,9 +34,9 @@ DEFAULT_INTERVAL_SECONDS = 15
 
 
 class Role(StrEnum):
-    """What a metric is to the decision. Primary: the score that is judged, and by which the best checkpoint is
-    chosen. Guardrail: what must not get worse; judged too, and its fall stops the run as well. Proxy: what the
-    run optimises (the reward model); rules that look at it compare it with the Primary metric."""
+    """What a metric is to the decision. Primary: the score that is judged, and by which the best checkpoint
+    is chosen. Guardrail: what must not get worse; judged too, and its fall stops the run as well. Proxy: what
+    the run optimises (the reward model); rules that look at it compare it with the Primary metric."""
 
     PRIMARY = "Primary"
     GUARDRAIL = "Guardrail"
