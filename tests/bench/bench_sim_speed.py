@@ -42,6 +42,7 @@ def run(say: Callable[[str], None]) -> Iterator[Row]:
     yield from _a_million(say)
     yield from _cold_start()
     yield from _curve(say)
+    yield from _nodes(say)
 
 
 def _against_others(say: Callable[[str], None]) -> Iterator[Row]:
@@ -199,13 +200,25 @@ def _curve(say: Callable[[str], None]) -> Iterator[Row]:
             yield Row(f"sim: {spec.name}, twin of 10000 jobs, {gpus} GPUs", seconds / 1e4 * 1e6, "us/job")
 
 
+def _nodes(say: Callable[[str], None]) -> Iterator[Row]:
+    say("cost against nodes, where gangs are placed")
+    for nodes in (8, 100, 1_000):
+        jobs = _columns(twin(3_000, 8 * nodes))
+        cluster = Cluster.of_nodes([8] * nodes)
+        for spec in (_FIFO, _SRTF):
+            (seconds,) = _best(partial(_jct, jobs, cluster, spec), rounds=2)
+            name = f"sim: {spec.name}, twin of 3000 jobs, {nodes} nodes of 8"
+            yield Row(name, seconds / 3_000 * 1e6, "us/job")
+
+
 def _columns(jobs: Sequence[Job]) -> Workload:
     submitted, gpus, work = zip(*jobs, strict=True)
     return Workload(submitted, gpus, work)
 
 
-def _jct(jobs: Workload, gpus: int, spec: PolicySpec) -> float:
-    return simulate(jobs, Cluster.slots(gpus), make_policy(spec)).mean_jct
+def _jct(jobs: Workload, gpus: int | Cluster, spec: PolicySpec) -> float:
+    cluster = gpus if isinstance(gpus, Cluster) else Cluster.slots(gpus)
+    return simulate(jobs, cluster, make_policy(spec)).mean_jct
 
 
 def _best(*ways: Callable[[], float], rounds: int = _ROUNDS, agree: bool = True) -> list[float]:
