@@ -33,7 +33,7 @@ class Cooldown:
     """
 
     name: ClassVar[str] = "cooldown"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     def __init__(self, params: CooldownParams, rule: StopRule) -> None:
         check(params, self.name)

@@ -22,7 +22,7 @@ class WarmUp:
     """
 
     name: ClassVar[str] = "warmUp"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     def __init__(self, params: WarmUpParams, rule: StopRule) -> None:
         check(params, self.name)
