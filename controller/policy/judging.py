@@ -182,7 +182,9 @@ def _confirmed(draft: Draft, verdict: Verdict, numbers: str) -> Verdict:
         return verdict
     params = _confirm_params(draft.desired)
     newest, waiting = draft.record.evals[-1].step, draft.record.confirming
-    if waiting is None or waiting.step != newest:
+    lost = waiting is not None and waiting.request_id and not draft.record.run.evaluate
+    if waiting is None or waiting.step != newest or lost:
+        # A preemption in between takes the request back: the next attempt is asked anew.
         waiting = Confirming(newest, draft.now)
     askable = asking.can_be_asked(draft)
     if askable and not waiting.request_id and asking.best_to_compare(draft) is not None:

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from policy_world import World
 
 from controller.policy import conditions as c
+from controller.policy import lifecycle
 from controller.policy.jobs import Guardrail, JobRecord, RunFile, ScrapeOutcome, ScrapeView
-from controller.policy.types import Attempt, EvalPoint, Mode, Paired, PolicySpec
+from controller.policy.types import Attempt, EvalPoint, Mode, Paired, PolicySpec, Preemption
 
 K2 = PolicySpec("kDeclines", {"k": 2})
 FALL = (0.1, 0.9, 0.8, 0.7)  # asks at the fourth; best at step 20
@@ -153,6 +154,25 @@ def test_served_without_a_new_eval_does_not_stop_before_its_time() -> None:
     assert target(world) == "AwaitingFreshEval"
     evals(world, *FALL, 0.6, served=1)
     assert record(world).decision is not None
+
+
+def test_a_preemption_in_between_does_not_lose_the_question() -> None:
+    world = running(unanswered="Stop")
+    evals(world, *FALL)
+    job = world.jobs["ns/a"]
+    long_ago = replace(job.record.confirming, at=world.now - 10_000.0)  # longer than it waits for an answer
+    waited = replace(job.record, confirming=long_ago)
+    job.record = lifecycle.preempted(waited, Preemption("ns/a", "ByPriority"), world.now)
+    for _ in range(80):  # on to a checkpoint for as long as its pool allows, then back to its GPUs
+        world.step("ns/a", seconds=10.0)
+        world._cluster(job)
+        world.pool_pass()
+        if record(world).attempt == 2 and written(world).evaluate:
+            break
+    assert record(world).attempt == 2
+    assert record(world).decision is None
+    assert (written(world).evaluate, target(world)) == (True, "AwaitingFreshEval")
+    assert written(world).request_id == record(world).confirming.request_id
 
 
 def test_two_fresh_evals_are_two_requests() -> None:
