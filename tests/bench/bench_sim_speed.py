@@ -180,10 +180,22 @@ print(simulate(workload, Cluster.slots(4), policy, rule=RuleSpec(PolicySpec("kDe
 """
 
 
+_REPLAY = """
+import sys
+from controller.cli.main import app
+app(["sim", "replay", sys.argv[1]])
+"""
+
+
 def _cold_start() -> Iterator[Row]:
     ours = min(_wall(_TEN) for _ in range(_ROUNDS))
     bare = min(_wall("pass") for _ in range(_ROUNDS))
     yield Row("sim: ten jobs, cold, against an empty Python", ours, "s", bare)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ten.csv"
+        path.write_text("job,submitted,gpus,work\n" + "".join(f"run-{n},{n},1,600\n" for n in range(10)))
+        ours = min(_wall(_REPLAY, str(path)) for _ in range(_ROUNDS))
+    yield Row("sim: `evalstop sim replay` of ten jobs, cold", ours, "s", bare)
 
 
 def _curve(say: Callable[[str], None]) -> Iterator[Row]:
