@@ -5,12 +5,12 @@ every stop rule is right about what it sees. Only the pool sees that they fell t
 be stopped after a sudden fall is compared with the others: for the gap between two of its evals in which it
 fell,
 
-    u = (median of the three evals before - drift - mean of the one or two after) / scale
+    u = (median of the three evals before - drift - mean of the one to three after) / scale
 
 is formed for each run that has evals on both sides of the gap. The drift is by how much evals lay below the
 three before them already: the median of the last three such differences, if it is a fall. The scale is the
-standard deviation of the difference, as its sizes before the gap show it or as the run's noise makes it,
-whichever is larger. So a steady decline is no sudden fall, however steep, and over-optimising runs that
+standard deviation of the difference, as its sizes before the gap show it or as the noise makes it, whichever
+is larger. So a steady decline is no sudden fall, however steep, and over-optimising runs that
 decline side by side are stopped as they should be.
 
 The fall is shared when as large a share of the runs as the pool's limit says fell, `FEW` at least, each by so
@@ -18,9 +18,9 @@ much that as many others would do it by luck once in a thousand times (`_least`)
 five, by `SMALLEST` if ten of twenty. Nobody is stopped for it then; each run's memory begins anew behind it
 (`comparable`), and a run that declines by itself among them is found again by what comes after.
 
-While fewer than that share of the runs have had an eval since, the answer is not known yet, and the stop
-waits for them for a limited time: the first run that is evaluated under the new evaluator must not be its
-victim.
+While fewer than that share of the runs have had an eval since, or as many may have fallen (u of `LIKELY`) but
+have not had `AFTER` evals yet, the answer is not known, and the stop waits for a limited time: the first run
+that is evaluated under the new evaluator must not be its victim.
 
 What it cannot see: falls of less than two or three standard deviations of an eval (the more runs, the less);
 faults that creep in; guardrail metrics, of which no history is kept; pools with fewer than `FEW` runs that
@@ -39,20 +39,19 @@ from typing import NamedTuple
 
 from controller.policy.types import FleetNoise, JobView, MetricNoise, SharedFall
 
-SMALLEST = 1.6  # u below which nothing is sudden: what smooth curves come to that turn together
+SMALLEST = 1.8  # u below which nothing is sudden: what smooth curves come to that turn together
 LUCK = 1e-3  # chance that the others fall with the one that asks, without a cause
 GAPS = 4  # of the run that asks, the sharpest ones
 FEW = 3  # runs that must fall together, the one that asks among them
 BEFORE = 3  # evals that make the level before the gap
+AFTER = 3  # evals that make the level after it, at most
+LIKELY = 1.0  # u of a run that may have fallen; more evals will tell
 FALLS_KEPT = 8
 
 _FROM_MEAN = math.sqrt(math.pi / 2.0)  # standard deviation of Gaussian noise from its mean size
 _CAP = 4.0  # times the median size that one difference may count
 _DIFFERENCES = 4  # before the gap, from which their usual size can be told
-_NOISE = math.sqrt(
-    1.0 + 0.45
-)  # of the difference, in standard deviations of one eval: median of three has .45
-_TWO = math.sqrt((0.5 + 0.45) / (1.0 + 0.45))  # the same with two evals after the gap, relative to one
+_MEDIAN = 0.45  # variance of the median of three evals, in that of one
 
 
 class Asked(NamedTuple):
@@ -125,22 +124,23 @@ def _poll(
     answers = [answer for j in group if (answer := _answer(j, after, before, usual)) is not None]
     if len(answers) < FEW:
         return None
-    told = [u for u in answers if u == u]
+    told = [answer for answer in answers if answer.evals]
     needed = max(FEW, -(-percent * len(told) // 100))
     least = _least(len(told), needed)
-    low = sum(1 for u in told if u >= least)
+    low = sum(1 for answer in told if answer.u >= least)
     enough = len(told) >= FEW and 100 * len(told) >= percent * len(answers)
     if enough and fell >= least and low >= needed:
         return Asked(SharedFall(metric, after, before, low, len(told)))
-    # May it still be shared, by what the others have to say?
+    # May it still be shared, by what the others have yet to say?
     needed = max(FEW, -(-percent * len(answers) // 100))
-    least = _least(len(answers), needed)
-    low = sum(1 for u in told if u >= least)
-    if enough or fell < least or low + len(answers) - len(told) < needed:
+    open_ = [a for a in answers if not a.evals or (a.evals < AFTER and a.u >= LIKELY)]
+    sure = sum(1 for a in answers if a.evals == AFTER and a.u >= least)
+    likely = sum(1 for a in told if a.u >= LIKELY)
+    if (enough and likely < needed) or len(open_) + sure < needed:
         return NOBODY
     why = (
         f"it fell suddenly, and of {len(answers)} jobs that may share the cause only {len(told)} have had an "
-        f"eval since, {low} of which fell; the others are waited for"
+        f"eval since, {likely} of which fell; the others, and more evals, are waited for"
     )
     return Asked(None, before, why)
 
@@ -168,29 +168,49 @@ def _least(runs: int, needed: int) -> float:
 def _gaps(job: JobView, usual: Usual) -> list[tuple[float, float, float]]:
     """(u, last eval before, first eval after) of the falls that its newest evals show, sharpest first."""
     times = sorted({r.at for r in job.readings})
-    found = [(_answer(job, *gap, usual) or 0.0, *gap) for gap in pairwise(times)]
-    return sorted((gap for gap in found if gap[0] >= SMALLEST), reverse=True)[:GAPS]
+    answers = ((_answer(job, *gap, usual), gap) for gap in pairwise(times))
+    found = ((answer.u, *gap) for answer, gap in answers if answer is not None and answer.u >= LIKELY)
+    return sorted(found, reverse=True)[:GAPS]
 
 
-def _answer(job: JobView, after: float, before: float, usual: Usual) -> float | None:
-    """u of the job in the gap. NaN: it has had no eval since. None: too little is known of it before."""
+class _Answer(NamedTuple):
+    """u of a job in a gap, and from how many evals after it."""
+
+    u: float
+    evals: int
+
+
+def _answer(job: JobView, after: float, before: float, usual: Usual) -> _Answer | None:
+    """What the job says to the gap. None: too little is known of it before."""
     past = [r.score for r in job.readings if r.at <= after]
-    noise = job.noise or usual.get(job.metric)
-    falls = _differences(past)
-    if len(past) < BEFORE or (noise is None and len(falls) < _DIFFERENCES):
+    scale = _scale(past, job.noise or usual.get(job.metric)) if len(past) >= BEFORE else None
+    if scale is None:
         return None
-    low = [r.score for r in job.readings if r.at >= before][:2]
+    low = [r.score for r in job.readings if r.at >= before][:AFTER]
     if not low:
-        return math.nan
-    seen = _FROM_MEAN * _mean([abs(d) for d in falls]) if len(falls) >= _DIFFERENCES else 0.0
-    scale = max(seen, noise.sigma * _NOISE if noise is not None else 0.0)
-    # The mean of two evals after the gap lies one and a quarter times as far down a slope as one does.
-    lag, spread = (1.0, scale) if len(low) == 1 else (1.25, scale * _TWO)
-    drift = max(0.0, median(falls[-3:])) if falls else 0.0
-    down = _middle(*past[-BEFORE:]) - lag * drift - sum(low) / len(low)
+        return _Answer(0.0, 0)
+    # The mean of m evals after the gap lies (3 + m) / 4 times as far down a slope as the first one does.
+    count = len(low)
+    drift = max(0.0, median(_differences(past)[-3:] or [0.0]))
+    down = _middle(*past[-BEFORE:]) - drift * (3 + count) / 4.0 - sum(low) / count
+    spread = scale * math.sqrt(1.0 / count + _MEDIAN)
     if spread > 0.0:
-        return down / spread
-    return math.inf if down > 0.0 else 0.0
+        return _Answer(down / spread, count)
+    return _Answer(math.inf if down > 0.0 else 0.0, count)
+
+
+def _scale(past: Sequence[float], noise: FleetNoise | None) -> float | None:
+    """Standard deviation of one eval, by what came before the gap; None: too little is known.
+
+    What the run shows of its noise over all its evals counts only where there are too few before: the fall
+    itself is in it.
+    """
+    falls = _differences(past)
+    if len(falls) < _DIFFERENCES:
+        return noise.sigma if noise is not None else None
+    seen = _FROM_MEAN * _mean([abs(d) for d in falls]) / math.sqrt(1.0 + _MEDIAN)
+    second = [abs(a - 2.0 * b + c) for a, b, c in zip(past, past[1:], past[2:], strict=False)]
+    return max(seen, _FROM_MEAN * _mean(second) / math.sqrt(6.0))
 
 
 def _middle(a: float, b: float, c: float) -> float:

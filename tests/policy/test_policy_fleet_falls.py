@@ -82,14 +82,26 @@ def asked(jobs: list[JobView], percent: int = 50, now: float = T + 60.0, noise: 
     return ask(jobs[0], jobs, noise, percent, 1800.0, now)
 
 
-@pytest.mark.parametrize("jobs", [3, 5, 20])
-@pytest.mark.parametrize("fall", [0.1, 0.3])
+@pytest.mark.parametrize(("jobs", "fall"), [(3, 0.2), (5, 0.15), (20, 0.1), (20, 0.3)])
 def test_a_fall_that_all_share_is_known_at_the_first_eval(jobs: int, fall: float) -> None:
     views = [run(i, noisy(("all", i), 12, fall), asks=True) for i in range(jobs)]
     (found,) = sift(views, pool(), T + 60.0).falls
     assert (found.metric, found.after, found.before) == ("gold", T - 30.0, T + 30.0)
     assert found.fell >= 0.6 * jobs
     assert found.of == jobs
+
+
+def test_what_one_eval_leaves_open_three_decide() -> None:
+    """In a small pool: as many may have fallen, so the stop waits until it can be told."""
+    waited, found = 0, 0
+    for fleet in range(40):
+        first = [run(i, noisy(("open", fleet, i), 12, 0.07), asks=True) for i in range(4)]
+        third = [run(i, noisy(("open", fleet, i), 14, 0.07, after=3), asks=True) for i in range(4)]
+        seen = sift(first, pool(), T + 60.0)
+        waited += not seen.falls and len(seen.held) > 0
+        found += bool(seen.falls or sift(third, pool(), T + 200.0).falls)
+    assert waited > 10
+    assert found > 25
 
 
 def test_each_run_may_have_a_pace_of_its_own() -> None:
