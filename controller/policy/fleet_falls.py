@@ -41,6 +41,7 @@ from controller.policy.types import FleetNoise, JobView, MetricNoise, SharedFall
 
 SMALLEST = 1.8  # u below which nothing is sudden: what smooth curves come to that turn together
 LUCK = 1e-3  # chance that the others fall with the one that asks, without a cause
+MOST = 64  # runs that are asked
 GAPS = 4  # of the run that asks, the sharpest ones
 FEW = 3  # runs that must fall together, the one that asks among them
 BEFORE = 3  # evals that make the level before the gap
@@ -79,17 +80,23 @@ def ask(
     asked; where they are too few, all.
     """
     usual = {entry.metric: entry.noise for entry in noise}
-    like = [j for j in jobs if j.metric == job.metric]
+    like, all_ = _some([j for j in jobs if j.metric == job.metric]), _some(jobs)
     waits = NOBODY
     for fell, after, before in _gaps(job, usual):
         found = _poll(job.metric, like, fell, after, before, percent, usual)
         if found is None:
-            found = _poll("", jobs, fell, after, before, percent, usual) or NOBODY
+            found = _poll("", all_, fell, after, before, percent, usual) or NOBODY
         if found.fall is not None:
             return found
         if found.wait_until is not None and now < found.wait_until + wait:
             waits = found._replace(wait_until=found.wait_until + wait)
     return waits
+
+
+def _some(jobs: Sequence[JobView]) -> Sequence[JobView]:
+    """Those with evals; of very many, `MOST` spread over all of them, which tell as much."""
+    able = [j for j in jobs if len(j.readings) >= BEFORE]
+    return able[:: -(-len(able) // MOST)] if len(able) > MOST else able
 
 
 def mixes(job: JobView, falls: Sequence[SharedFall]) -> SharedFall | None:

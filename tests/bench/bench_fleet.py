@@ -47,6 +47,15 @@ def run(progress: Callable[[str], None]) -> Iterator[Row]:
             name = f"fleet: {rule.partition(':')[0]}, all fall {drop} sd: healthy runs stopped"
             yield Row(name, _share(guarded, 0), "share", _share(bare, 0))
             yield Row(f"{name[: name.index('healthy')]}decliners stopped", _share(guarded, 1), "share")
+    for jobs in (3, 5, 8):
+        for drop in (3, 5):
+            progress(f"{jobs} runs, a fall of {drop} standard deviations")
+            guarded, bare = (
+                [_stopped("scan", drop, seed, limits, jobs) for seed in range(3 * FLEETS)]
+                for limits in (StopLimits(), None)
+            )
+            name = f"fleet: scan, {jobs} runs fall {drop} sd: healthy runs stopped"
+            yield Row(name, _share(guarded, 0), "share", _share(bare, 0))
     progress("promised precision")
     promised = StopLimits(precision=0.9, precision_jobs=JOBS)
     (wrong, found), (bare_wrong, bare_found) = _precision(promised), _precision(None)
@@ -70,16 +79,19 @@ def _curve(rng: random.Random, drop: float, decline: bool) -> list[float]:
     return [level(n) + rng.gauss(0.0, SIGMA) for n in range(1, EVALS + 1)]
 
 
-def _stopped(rule: str, drop: float, seed: int, limits: StopLimits | None) -> tuple[float, float]:
-    """Share of the healthy runs, and of the two that decline later, that are stopped."""
+def _stopped(
+    rule: str, drop: float, seed: int, limits: StopLimits | None, jobs: int = JOBS
+) -> tuple[float, float]:
+    """Share of the healthy runs, and of the two that decline later in a full fleet, that are stopped."""
     rng = random.Random(f"fleet {seed}")
-    curves = [_curve(rng, drop, decline=i < 2) for i in range(JOBS)]
+    declining = {0, 1} if jobs == JOBS else set()
+    curves = [_curve(rng, drop, decline=i in declining) for i in range(jobs)]
     workload = Workload(
-        [60.0 * i for i in range(JOBS)], [1] * JOBS, [10 * HOUR] * JOBS, evals=[Evals(_AT, c) for c in curves]
+        [60.0 * i for i in range(jobs)], [1] * jobs, [10 * HOUR] * jobs, evals=[Evals(_AT, c) for c in curves]
     )
     policy = EvalStop(make_policy(PolicySpec("fifo")))
-    found = simulate(workload, Cluster(gpus=JOBS), policy, rule=specs.rule(rule), limits=limits).stopped
-    return len(found - {0, 1}) / (JOBS - 2), len(found & {0, 1}) / 2
+    found = simulate(workload, Cluster(gpus=jobs), policy, rule=specs.rule(rule), limits=limits).stopped
+    return len(found - declining) / (jobs - len(declining)), len(found & declining) / max(1, len(declining))
 
 
 def _precision(limits: StopLimits | None) -> tuple[float, float]:
