@@ -99,7 +99,7 @@ class Engine:
         writer = StatusWriter(self.api, self.cache, self.world, self.metrics)
         self.targets = Targets(self.world, self.metrics)
         self.foreign = ForeignPods(self.api)
-        self.taints = Taints(self.api, self.cache, self.world)
+        self.taints = Taints(self.api, self.cache)
         recorder = Recorder(
             self.api, settings.instance, clock, dropped=lambda reason: self.metrics.events_dropped.inc()
         )

@@ -39,14 +39,54 @@ def node_gpus(node: Object) -> int:
     return _quantity(((node.get("status") or {}).get("allocatable") or {}).get(names.GPU_RESOURCE))
 
 
-def usable(node: Object) -> bool:
-    """Whether new pods may go there: Ready, not cordoned, not on its way out."""
-    if (node.get("spec") or {}).get("unschedulable") or node["metadata"].get("deletionTimestamp"):
+def usable(node: Object, tolerations: Sequence[Object] = ()) -> bool:
+    """Whether new pods may go there: Ready, not cordoned, not on its way out, not tainted by others.
+
+    ``tolerations``: what pods of the pool's jobs tolerate. A taint that some of them tolerates leaves the
+    node in the pool; a gang that does not is sent elsewhere after its time-out (`gangs`).
+    """
+    spec = node.get("spec") or {}
+    if spec.get("unschedulable") or node["metadata"].get("deletionTimestamp"):
+        return False
+    if any(not _tolerated(taint, tolerations) for taint in closed_by(node)):
         return False
     return any(
         c.get("type") == "Ready" and c.get("status") == "True"
         for c in (node.get("status") or {}).get("conditions") or ()
     )
+
+
+def closed_by(node: Object) -> list[Object]:
+    """The taints that keep pods away which do not tolerate them.
+
+    Not ours, and not the one that is usual on GPU nodes: admission plugin ExtendedResourceToleration lets all
+    pods with GPUs tolerate a taint of that resource's name.
+    """
+    return [
+        taint
+        for taint in (node.get("spec") or {}).get("taints") or ()
+        if taint.get("effect") in ("NoSchedule", "NoExecute")
+        and taint.get("key") not in (names.POOL_TAINT, names.GPU_RESOURCE)
+    ]
+
+
+def _tolerated(taint: Object, tolerations: Iterable[Object]) -> bool:
+    """As kube-scheduler has it; what is tolerated for a while only (``tolerationSeconds``) is not."""
+    for one in tolerations:
+        if one.get("tolerationSeconds") is not None or one.get("effect") not in (None, "", taint["effect"]):
+            continue
+        if one.get("key") not in (None, "", taint.get("key")):
+            continue
+        if one.get("operator") == "Exists":
+            return True
+        if one.get("key") and (one.get("value") or "") == (taint.get("value") or ""):
+            return True
+    return False
+
+
+def selector_of(pool: Object) -> dict[str, str]:
+    """Label -> value of a GPUPool's ``spec.nodeSelector``, whatever is wrong with the rest of its spec."""
+    return {label["key"]: label["value"] for label in (pool.get("spec") or {}).get("nodeSelector") or ()}
 
 
 def selects(selector: Mapping[str, str], node: Object) -> bool:

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from controller.kube.cache import Cache
 from controller.kube.client import Api
 from controller.kube.errors import Conflict, NotFound, Refused
-from controller.kube.resources import NODES
+from controller.kube.resources import GPUPOOLS, NODES
 from controller.operator import log, nodes
-from controller.operator.world import World
 
 _logger = log.get("evalstop.taints")
 
@@ -17,8 +16,8 @@ _logger = log.get("evalstop.taints")
 class Taints:
     """Looks over all nodes, so that a pool deleted while the operator was away is noticed, too."""
 
-    def __init__(self, api: Api, cache: Cache, world: World) -> None:
-        self._api, self._cache, self._world = api, cache, world
+    def __init__(self, api: Api, cache: Cache) -> None:
+        self._api, self._cache = api, cache
         self._refused: set[str] = set()
 
     def owners(self) -> Mapping[str, str]:
@@ -35,10 +34,13 @@ class Taints:
         return nodes.assign(self._selectors(), [found]).get(node) if found is not None else None
 
     def _selectors(self) -> list[tuple[str, dict[str, str]]]:
-        return [
-            (pool.metadata.name, {label.key: label.value for label in pool.spec.node_selector})
-            for pool in self._world.pools()
-        ]
+        """Of every pool that there is, oldest first: one whose spec has become unusable admits nobody, but
+        its gangs run on, and its nodes stay closed to others."""
+        oldest = sorted(
+            self._cache.values(GPUPOOLS),
+            key=lambda o: (o["metadata"].get("creationTimestamp", ""), o["metadata"]["name"]),
+        )
+        return [(pool["metadata"]["name"], nodes.selector_of(pool)) for pool in oldest]
 
     def nodes_of(self, pool: str) -> frozenset[str]:
         return frozenset(node for node, owner in self.owners().items() if owner == pool)

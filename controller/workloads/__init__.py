@@ -23,6 +23,7 @@ from controller.workloads.running import (
     start_problem,
     strip_queue_patch,
     suspend_patch,
+    tolerations,
     view,
 )
 from controller.workloads.scheduling import Scheduling, priority_class_of
@@ -56,5 +57,6 @@ __all__ = [
     "supported",
     "suspend_patch",
     "template_problem",
+    "tolerations",
     "view",
 ]

@@ -134,6 +134,12 @@ def pool_toleration(pool: str | None = None) -> dict[str, str]:
     return {"key": names.POOL_TAINT, "operator": "Equal", "value": pool, "effect": "NoSchedule"}
 
 
+def tolerations(workload: Object) -> Sequence[Object]:
+    """What the pods of a workload tolerate, as its template says it."""
+    found: Sequence[Object] = get(workload, (*kind_of(workload).pod_template, "spec", "tolerations")) or ()
+    return found
+
+
 def queue_problem(workload: Object, template: Object) -> str | None:
     """Whether admission put a workload under a queue that its template does not name; what to do about it.
 
