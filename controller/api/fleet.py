@@ -5,15 +5,24 @@ Nothing is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from controller.api import values
 from controller.api.gpupool import GPUPool
 from controller.api.record import StatusError
+from controller.policy.fleet import STOPS_KEPT
 from controller.policy.fleet_precision import rules_with_e_values, without_e_value
 from controller.policy.jobs import Desired
-from controller.policy.types import FleetNoise, FleetView, MetricNoise, SharedFall, StopCount, StopLimits
+from controller.policy.types import (
+    FleetNoise,
+    FleetView,
+    MetricNoise,
+    PastStop,
+    SharedFall,
+    StopCount,
+    StopLimits,
+)
 
 Json = dict[str, Any]
 
@@ -89,6 +98,21 @@ def breaker_since(status: Mapping[str, Any] | None) -> float | None:
         raise StatusError(f"status.stops: {error}") from error
 
 
+def granted(status: Mapping[str, Any] | None) -> tuple[PastStop, ...]:
+    """The stops that a GPUPool's status remembers, oldest first, like `noise`."""
+    try:
+        return tuple(
+            PastStop(
+                values.seconds(s["time"]),
+                float(s["eValue"]) if "eValue" in s else None,
+                s["job"],
+            )
+            for s in ((status or {}).get("stops") or {}).get("granted") or ()
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StatusError(f"status.stops.granted: {error}") from error
+
+
 def told(status: Mapping[str, Any] | None, metric: str) -> FleetView:
     """What the pool tells a job of this metric. An unreadable status tells nothing."""
     try:
@@ -100,19 +124,32 @@ def told(status: Mapping[str, Any] | None, metric: str) -> FleetView:
     return FleetView(usual, newest)
 
 
-def stored(stops: StopCount, known: tuple[MetricNoise, ...], falls: tuple[SharedFall, ...]) -> Json:
+def stored(
+    stops: StopCount,
+    known: tuple[MetricNoise, ...],
+    falls: tuple[SharedFall, ...],
+    past: Sequence[PastStop] = (),
+) -> Json:
     """The fields of a GPUPool's status for these."""
     counts: Json = {}
     if stops.today or stops.last_hour:
         counts = {"lastHour": stops.last_hour, "today": stops.today}
     if stops.breaker_since is not None:
         counts["breakerSince"] = values.timestamp(stops.breaker_since)
+    if past:
+        counts["granted"] = [_granted(stop) for stop in past[-STOPS_KEPT:]]
     out: Json = {"stops": counts} if counts else {}
     if known:
         out["noise"] = [_noise(n) for n in known]
     if falls:
         out["sharedFalls"] = [_fall(f) for f in falls]
     return out
+
+
+def _granted(stop: PastStop) -> Json:
+    out: Json = {"job": stop.job, "time": values.timestamp(stop.at)}
+    e_value = None if stop.e_value is None else values.number(stop.e_value)
+    return out if e_value is None else out | {"eValue": e_value}
 
 
 def _noise(entry: MetricNoise) -> Json:

@@ -10,6 +10,7 @@ from controller import names
 from controller.api import markers, rules
 from controller.api.base import Count, DnsLabel, JobKeyText, NumberText, Spec, Status, Timestamp, Word
 from controller.api.status import CONDITIONS
+from controller.policy.fleet import STOPS_KEPT
 from controller.policy.handbacks import KEPT as HAND_BACKS_KEPT
 from controller.policy.holds import HOLDS_MAX
 from controller.policy.queueing import POLICIES
@@ -227,6 +228,16 @@ class HandBackStatus(Status):
     running_time: Timestamp | None = Field(default=None, description="When all pods of that job were ready.")
 
 
+class GrantedStopStatus(Status):
+    """A stop that counts against spec.stopLimits, whatever became of its RLHFJob since."""
+
+    job: JobKeyText = Field(description="Who was stopped (namespace/name).")
+    time: Timestamp = Field(description="When it was granted.")
+    e_value: NumberText | None = Field(
+        default=None, description="Its rule's e-value then; absent: the rule yields none."
+    )
+
+
 class StopsStatus(Status):
     """How the stops of its rules stand against spec.stopLimits."""
 
@@ -235,6 +246,9 @@ class StopsStatus(Status):
     breaker_since: Timestamp | None = Field(
         default=None, description="Since when the breaker has been open; absent: it is closed."
     )
+    granted: Annotated[
+        tuple[GrantedStopStatus, ...], Field(max_length=STOPS_KEPT, json_schema_extra=markers.ATOMIC)
+    ] = Field(default=(), description="Stops of the last hour and of this day (UTC), newest last.")
 
 
 class NoiseStatus(Status):

@@ -7,10 +7,10 @@ from typing import Any
 
 from controller.operator.brain import Thought
 from controller.policy.conditions import COMPLETED, FAILED
-from controller.policy.fleet import ASKS_OTHERS
+from controller.policy.fleet import ASKS_OTHERS, HOUR
 from controller.policy.fleet_precision import day_of
-from controller.policy.jobs import Event, JobRecord
-from controller.policy.types import Mode, PastStop, PoolPlan, PoolSnapshot, SharedFall
+from controller.policy.jobs import Decision, Event, JobRecord
+from controller.policy.types import JobKey, Mode, PastStop, PoolPlan, PoolSnapshot, SharedFall
 
 HELD_BACK = "StopsHeldBack"  # condition of a GPUPool: its limits hold stops back, or would
 
@@ -19,11 +19,20 @@ ASK_AGAIN = 5.0  # s
 Told = tuple[bool, str, str]  # status, reason, message of a condition
 
 
-def past_stops(thoughts: Iterable[Thought]) -> tuple[PastStop, ...]:
-    """Stops that a rule had asked for, oldest first; those of deleted RLHFJobs are forgotten."""
-    decisions = (t.plan.record.decision for t in thoughts)
-    found = (d for d in decisions if d and d.mode is Mode.ENFORCE and d.by != "User")
-    return tuple(sorted((PastStop(d.at, d.proposal.e_value) for d in found), key=lambda stop: stop.at))
+def past_stops(
+    decisions: Iterable[tuple[JobKey, Decision | None]], known: Iterable[PastStop], now: float
+) -> tuple[PastStop, ...]:
+    """Stops of the hour and of the day (UTC) before ``now`` (s) that a rule had asked for, oldest first.
+
+    ``decisions``: of the pool's RLHFJobs. ``known``: those that its status remembers, for a job that was
+    resumed or deleted since tells of its stop no more.
+    """
+    found = {(stop.job, stop.at): stop for stop in known}
+    for key, d in decisions:
+        if d is not None and d.mode is Mode.ENFORCE and d.by != "User":
+            found[key, d.at] = PastStop(d.at, d.proposal.e_value, key)
+    counted = (stop for stop in found.values() if stop.at > now - HOUR or stop.at >= day_of(now))
+    return tuple(sorted(counted, key=lambda stop: (stop.at, stop.job)))
 
 
 def ended_today(thoughts: Iterable[Thought], now: float) -> int:

@@ -171,7 +171,11 @@ class PoolPass:
             hold_seconds=float(pool.spec.hold_seconds),
             delegate=pool.spec.delegate,
             limits=convert.stop_limits(pool),
-            stopped=fleet.past_stops(thoughts.values()),
+            stopped=fleet.past_stops(
+                ((key, t.plan.record.decision) for key, t in thoughts.items()),
+                fleet_status.granted(obj.get("status")),
+                now,
+            ),
             ended=fleet.ended_today(thoughts.values(), now),
             breaker_since=fleet_status.breaker_since(obj.get("status")),
             noise=fleet_status.noise(obj.get("status")),

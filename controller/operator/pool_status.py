@@ -76,7 +76,7 @@ def planned(
         "queued": queued,
         "holds": convert.stored_holds(plan.holds),
         "lastHandBacks": convert.stored_hand_backs(stops),
-        **fleet_status.stored(plan.stops, plan.noise, plan.falls),
+        **fleet_status.stored(plan.stops, plan.noise, plan.falls, snapshot.stopped),
     }
     told = [
         _ready(snapshot),

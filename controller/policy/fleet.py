@@ -35,6 +35,7 @@ from controller.policy.types import (
 )
 
 HOUR = 3600.0  # s
+STOPS_KEPT = 512  # that a pool remembers by itself; of earlier ones counts what its jobs still tell
 FEW = 3  # proposals below which the breaker never opens: two runs may well decline together
 
 SHARED_FALL = "FellTogether"

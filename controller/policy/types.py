@@ -369,10 +369,12 @@ class StopLimits:
 
 
 class PastStop(NamedTuple):
-    """A stop that a rule had asked for: when it was granted (s), and its rule's e-value then, if any."""
+    """A stop that a rule had asked for: when it was granted (s), its rule's e-value then, if any, and whose
+    it was."""
 
     at: float
     e_value: float | None = None
+    job: JobKey = ""
 
 
 class StopCount(NamedTuple):

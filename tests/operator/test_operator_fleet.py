@@ -13,7 +13,7 @@ from operator_rig import Rig, eventually
 
 from controller.api import fleet as fleet_status
 from controller.kube.errors import ApiError
-from controller.kube.resources import EVENTS, GPUPOOLS
+from controller.kube.resources import EVENTS, GPUPOOLS, RLHFJOBS
 from controller.policy.jobs import ScrapeOutcome, ScrapeView
 from controller.policy.types import (
     Attempt,
@@ -237,6 +237,19 @@ def test_limits_hold_stops_back_say_so_and_let_them_go_when_they_are_raised(
                 status = await pool_status(rig)
                 await eventually(lambda: has_event(rig, "BreakerClosed"))
                 text = engine.metrics.text()
+                stopped = [name for name in jobs[:3] if await rig.is_true(name, "GPUsReleased")]
+                (asking,) = set(jobs[:3]) - set(stopped)
+                await rig.patch(stopped[0], {"spec": {"resume": {"id": "1", "from": "Best"}}})
+                uid = (await rig.job(stopped[1]))["metadata"]["uid"]
+                await rig.api.delete(RLHFJOBS, stopped[1], rig.namespace, uid)
+                await eventually(lambda: rig.is_true(stopped[0], "Running"), 40, what="the resumed run")
+                await limit(perHour=1)
+                await eventually(lambda: rig.has_reason(asking, "TerminationTarget", "StopBudgetSpent"))
+                after = await pool_status(rig)
+            granted = [entry["job"] for entry in after["stops"]["granted"]]
+            assert sorted(granted) == sorted(f"{rig.namespace}/{name}" for name in stopped), (
+                "both still count"
+            )
             assert (status["stops"]["lastHour"], "breakerSince" in status["stops"]) == (2, False)
             assert b'evalstop_stops_held_back_total{reason="ManyAtOnce"} 3.0' in text
 
