@@ -15,6 +15,7 @@ from typing import Any
 
 import structlog
 
+from controller import workloads
 from controller.api import convert
 from controller.api import fleet as fleet_status
 from controller.api.gpupool import GPUPool
@@ -156,15 +157,23 @@ class PoolPass:
         now: float,
     ) -> PoolSnapshot:
         mine = self._taints.nodes_of(pool.metadata.name)
-        usable = [node for node in self._cache.values(NODES) if node["metadata"]["name"] in mine]
-        usable = sorted((n for n in usable if nodes.usable(n)), key=lambda n: n["metadata"]["name"])
+        there = [node for node in self._cache.values(NODES) if node["metadata"]["name"] in mine]
+        tolerated = []
+        if any(nodes.closed_by(node) for node in there):
+            children = (thoughts[key].loaded.child for key in views)
+            tolerated = [t for child in children if child is not None for t in workloads.tolerations(child)]
+        usable = sorted(
+            (n for n in there if nodes.usable(n, tolerated)), key=lambda n: str(n["metadata"]["name"])
+        )
         used = nodes.gpus_by_node(around.guests)
+        leaving = nodes.gpus_by_node(pool_status.leaving(around.guests, now))
         return PoolSnapshot(
             pool=pool.metadata.name,
             policy=convert.policy(pool),
             nodes=tuple(
-                NodeView(n["metadata"]["name"], nodes.node_gpus(n), used.get(n["metadata"]["name"], 0))
+                NodeView(name, nodes.node_gpus(n), used.get(name, 0), leaving.get(name, 0))
                 for n in usable
+                for name in (str(n["metadata"]["name"]),)
             ),
             jobs=tuple(views.values()),
             holds=convert.holds(obj.get("status")),

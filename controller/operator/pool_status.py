@@ -100,6 +100,11 @@ def stuck_at(guests: Iterable[Object], now: float) -> float | None:
     return min((at + STUCK_AFTER for at in times if at + STUCK_AFTER > now), default=None)
 
 
+def leaving(guests: Iterable[Object], now: float) -> list[Object]:
+    """Those of these pods that are being deleted, and not for so long yet that they are stuck."""
+    return [g for g in guests if (at := _deleting(g)) is not None and now - at < STUCK_AFTER]
+
+
 def _ready(snapshot: PoolSnapshot) -> _Told:
     if snapshot.nodes:
         return _Told("Ready", True, "Planned", f"jobs are admitted to {len(snapshot.nodes)} nodes")

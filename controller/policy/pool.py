@@ -169,10 +169,10 @@ def _uncontended(jobs: tuple[JobView, ...], settled: set[JobKey]) -> tuple[HeldB
 
 
 def _unfit_jobs(snapshot: PoolSnapshot) -> dict[JobKey, Waiting]:
-    """Queued jobs that could not run even in an empty pool, and why. Many gangs have the same shape."""
-    known: dict[tuple[int, int], str | None] = {}
+    """Queued jobs that could not run though no other job were there, and why. They block nobody: no job that
+    ends can make room for them. Many gangs have the same shape."""
+    known: dict[tuple[int, int], tuple[str, str] | None] = {}
     unfit: dict[JobKey, Waiting] = {}
-    reason = "TooLarge" if snapshot.nodes else "NoUsableNodes"
     for job in sorted(snapshot.jobs, key=lambda j: j.key):
         if job.state is not JobState.QUEUED or not job.gpus:
             continue
@@ -180,26 +180,40 @@ def _unfit_jobs(snapshot: PoolSnapshot) -> dict[JobKey, Waiting]:
         if shape not in known:
             known[shape] = _unfit(job, snapshot.nodes, snapshot.pool)
         if why := known[shape]:
-            unfit[job.key] = Waiting(job.key, 0, reason, why)
+            unfit[job.key] = Waiting(job.key, 0, *why)
     return unfit
 
 
-def _unfit(job: JobView, nodes: tuple[NodeView, ...], pool: str) -> str | None:
-    """Why a gang of this job's shape could not run even in an empty pool; None if it could."""
+def _unfit(job: JobView, nodes: tuple[NodeView, ...], pool: str) -> tuple[str, str] | None:
+    """Why a gang of this job's shape could not run if no other job were there: reason and message."""
     if not nodes:
-        return f"GPUPool {pool!r} has no ready and schedulable node now; the job waits until it has"
+        return (
+            "NoUsableNodes",
+            f"GPUPool {pool!r} has no ready and schedulable node now; the job waits until it has",
+        )
     largest = max(n.gpus for n in nodes)
     if job.gpus_per_replica > largest:
         return (
+            "TooLarge",
             f"spec.gang.gpusPerReplica: {job.gpus_per_replica} is more than the {largest} GPUs of the "
-            f"largest node of pool {pool!r}; at most {largest} is right"
+            f"largest node of pool {pool!r}; at most {largest} is right",
         )
     members = sum(n.gpus // job.gpus_per_replica for n in nodes)
     if job.replicas > members:
         return (
+            "TooLarge",
             f"spec.gang.replicas: {job.replicas} replicas of {job.gpus_per_replica} GPUs are more than pool "
             f"{pool!r} can hold ({sum(n.gpus for n in nodes)} GPUs on {len(nodes)} nodes); "
-            f"at most {members} is right"
+            f"at most {members} is right",
+        )
+    stay = {n.name: n.foreign - n.leaving for n in nodes}
+    left = sum(max(0, n.gpus - stay[n.name]) // job.gpus_per_replica for n in nodes)
+    if job.replicas > left:
+        return (
+            "GPUsUsedByOthers",
+            f"needs {job.replicas} x {job.gpus_per_replica} GPUs; pods of no RLHFJob of pool {pool!r} use "
+            f"{sum(stay.values())} of its {sum(n.gpus for n in nodes)}, which leaves room for "
+            f"{left}; the job waits until they are gone, and others go first",
         )
     return None
 

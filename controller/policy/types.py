@@ -51,6 +51,14 @@ class Peers(NamedTuple):
     median: float
 
 
+class PeersAt(NamedTuple):
+    """`Peers` of one step, higher is better."""
+
+    step: int
+    runs: int
+    median: float
+
+
 class Paired(NamedTuple):
     """Per-prompt differences, score of this eval less score of a reference step, on the same fresh prompts.
 
@@ -107,10 +115,14 @@ class SharedFall(NamedTuple):
 
 
 class FleetView(NamedTuple):
-    """What its pool tells a job: the usual noise of its metric, and the newest fall that others share."""
+    """What its pool tells a job: the usual noise of its metric, and the newest fall that others share.
+
+    ``peers``: where its rule looks at them, how the others stood at the steps of evals that are new to it.
+    """
 
     noise: FleetNoise | None = None
     fall: SharedFall | None = None
+    peers: tuple[PeersAt, ...] = ()
 
 
 class EvalPoint(NamedTuple):
@@ -330,11 +342,13 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node of a pool: ``foreign`` GPUs are requested by non-terminal pods of no job in the snapshot."""
+    """A node of a pool: ``foreign`` GPUs are requested by non-terminal pods of no job in the snapshot,
+    ``leaving`` of them by pods that are being deleted and will soon be gone."""
 
     name: str
     gpus: int
     foreign: int = 0
+    leaving: int = 0
 
 
 @dataclass(frozen=True, slots=True)

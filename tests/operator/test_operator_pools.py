@@ -132,7 +132,7 @@ def test_a_foreign_pod_on_a_pool_node_is_named_and_its_gpus_are_not_given_out(
                 told = await condition(rig, rig.pool_name, "GPUsExclusive", "ForeignPods")
                 assert f"{rig.namespace}/guest on {rig.pool_name}-a (1)" in told
                 await rig.make_job("waits", replicas=2)
-                await eventually(lambda: rig.has_reason("waits", "Admitted", "WaitingForGPUs"))
+                await eventually(lambda: rig.has_reason("waits", "Admitted", "GPUsUsedByOthers"))
                 await rig.api.delete(PODS, "guest", rig.namespace, made["metadata"]["uid"])
                 await eventually(lambda: rig.is_true("waits", "Running"), 30, "the job to have its GPUs")
                 await eventually(lambda: condition(rig, rig.pool_name, "GPUsExclusive", "Exclusive"))

@@ -177,7 +177,7 @@ def test_gpus_of_others_are_not_given_out(rig: Rig, kubelet: FakeKubelet) -> Non
             await rig.make_pool()
             await rig.make_job("gang", replicas=2)
             async with rig.operator():
-                await eventually(lambda: rig.has_reason("gang", "Admitted", "WaitingForGPUs"))
+                await eventually(lambda: rig.has_reason("gang", "Admitted", "GPUsUsedByOthers"))
                 pool = await rig.api.get(GPUPOOLS, rig.pool_name)
                 assert (pool["status"]["capacity"], pool["status"]["free"]) == (4, 2)
                 assert await taint(rig, node) == rig.pool_name

@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from queueing_world import POLICIES
+from queueing_world import name as policy_name
 
 from controller.policy import pool
 from controller.policy.params import ParamError
@@ -199,3 +201,23 @@ def test_gpus_are_never_given_twice(gangs, sizes) -> None:
             free[n] -= views[admission.key].gpus_per_replica
         assert len(admission.nodes) == views[admission.key].replicas
     assert all(gpus >= 0 for gpus in free.values())
+
+
+@pytest.mark.parametrize("spec", POLICIES, ids=policy_name)
+@pytest.mark.parametrize("overdue", [False, True])
+def test_a_job_that_only_others_pods_keep_from_fitting_holds_nobody_up(
+    spec: PolicySpec, overdue: bool
+) -> None:
+    nodes = (NodeView("a", 8, foreign=1), NodeView("b", 8))
+    now = 1e9 if overdue else 10.0
+    wide = job("ns/wide", 2, 8, at=0.0, priority=5, remaining=1.0)
+    small = [job(f"ns/s{i}", at=5.0 + i, remaining=100.0) for i in range(5)]
+    plan = pool.plan(PoolSnapshot("p", spec, nodes, (wide, *small)), now)
+    assert sorted(names(plan.admissions)) == names(small)
+    told = next(w for w in plan.waiting if w.key == "ns/wide")
+    assert (told.reason, told.position) == ("GPUsUsedByOthers", 0)
+    assert "needs 2 x 8 GPUs; pods of no RLHFJob of pool 'p' use 1 of its 16" in told.message
+    # A pod that is on its way out keeps nobody's place in the queue from him.
+    nodes = (NodeView("a", 8, foreign=1, leaving=1), NodeView("b", 8))
+    plan = pool.plan(PoolSnapshot("p", spec, nodes, (wide, *small)), now)
+    assert next(w for w in plan.waiting if w.key == "ns/wide").reason == "WaitingForGPUs"
