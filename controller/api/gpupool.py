@@ -86,7 +86,8 @@ class StopLimits(Spec):
     ] = Field(
         default=SHARED_FALL_WAIT_SECONDS,
         alias="sharedFallWaitSeconds",
-        description="Seconds for which the stop of a run that fell suddenly waits for evals of the others.",
+        description="Seconds for which the stop of a run that fell suddenly waits for evals of the others, "
+        "at least: where they are rarer, it waits for as long as the missing ones usually take.",
     )
     precision: Annotated[str, Field(pattern=r"^0[.][5-9][0-9]{0,5}$", max_length=8)] | None = Field(
         default=None,

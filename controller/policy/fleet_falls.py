@@ -19,8 +19,9 @@ five, by `SMALLEST` if ten of twenty. Nobody is stopped for it then; each run's 
 (`comparable`), and a run that declines by itself among them is found again by what comes after.
 
 While fewer than that share of the runs have had an eval since, or as many may have fallen (u of `LIKELY`) but
-have not had `AFTER` evals yet, the answer is not known, and the stop waits for a limited time: the first run
-that is evaluated under the new evaluator must not be its victim.
+have not had `AFTER` evals yet, the answer is not known, and the stop waits: the first run that is evaluated
+under the new evaluator must not be its victim. It waits for the time that the pool's limit says, and where
+the others' evals are rarer than that, for as long as the ones that are missing usually take (`_patience`).
 
 What it cannot see: falls of less than two or three standard deviations of an eval (the more runs, the less);
 faults that creep in; guardrail metrics, of which no history is kept; pools with fewer than `FEW` runs that
@@ -58,12 +59,14 @@ _MEDIAN = 0.45  # variance of the median of three evals, in that of one
 class Asked(NamedTuple):
     """What the others say. ``fall``: it is shared. ``wait_until`` (s): too few have answered so far.
 
-    Neither: the run's fall, if there is one, is its own. ``message`` says what ``wait_until`` waits for.
+    Neither: the run's fall, if there is one, is its own. ``message`` says what ``wait_until`` waits for,
+    ``evals`` for how many of each of the others.
     """
 
     fall: SharedFall | None = None
     wait_until: float | None = None
     message: str = ""
+    evals: int = 0
 
 
 NOBODY = Asked()
@@ -76,21 +79,34 @@ def ask(
     """Whether the sudden fall of a run that asks to be stopped, if it had one, is shared by the others.
 
     ``jobs``: the pool's running jobs, that one among them. ``percent``: the share from which it is shared.
-    ``wait``: s that it waits for the others' evals, from its first low one. Those of the same metric are
-    asked; where they are too few, all.
+    ``wait``: s that it waits for the others' evals, at least, from its first low one. Those of the same
+    metric are asked; where they are too few, all.
     """
     usual = {entry.metric: entry.noise for entry in noise}
     like, all_ = _some([j for j in jobs if j.metric == job.metric]), _some(jobs)
     waits = NOBODY
     for fell, after, before in _gaps(job, usual):
-        found = _poll(job.metric, like, fell, after, before, percent, usual)
+        found, group = _poll(job.metric, like, fell, after, before, percent, usual), like
         if found is None:
-            found = _poll("", all_, fell, after, before, percent, usual) or NOBODY
+            found, group = _poll("", all_, fell, after, before, percent, usual) or NOBODY, all_
         if found.fall is not None:
             return found
-        if found.wait_until is not None and now < found.wait_until + wait:
-            waits = found._replace(wait_until=found.wait_until + wait)
+        if found.evals:
+            until = before + max(wait, _patience(job, group, found.evals))
+            if until > max(now, waits.wait_until or 0.0):
+                waits = found._replace(wait_until=until)
     return waits
+
+
+def _patience(job: JobView, group: Sequence[JobView], evals: int) -> float:
+    """How long (s) the others take for so many evals, by the median of their median intervals, and half an
+    interval more; 0: nobody knows."""
+    usual = []
+    for other in group:
+        times = sorted({r.at for r in other.readings})
+        if other.key != job.key and len(times) > 1:
+            usual.append(median(b - a for a, b in pairwise(times)))
+    return (evals + 0.5) * median(usual) if usual else 0.0
 
 
 def _some(jobs: Sequence[JobView]) -> Sequence[JobView]:
@@ -126,7 +142,7 @@ def _poll(
 ) -> Asked | None:
     """What a group says to a gap in which the asking run fell by ``fell``; None: too few of it can tell.
 
-    ``wait_until`` is here since when the others are waited for.
+    Until when the others are waited for, if they are, is not said yet.
     """
     answers = [answer for j in group if (answer := _answer(j, after, before, usual)) is not None]
     if len(answers) < FEW:
@@ -149,7 +165,7 @@ def _poll(
         f"it fell suddenly, and of {len(answers)} jobs that may share the cause only {len(told)} have had an "
         f"eval since, {likely} of which fell; the others, and more evals, are waited for"
     )
-    return Asked(None, before, why)
+    return Asked(None, None, why, AFTER if enough else 1)
 
 
 @cache

@@ -119,7 +119,7 @@ def test_each_run_may_have_a_pace_of_its_own() -> None:
 
 def test_a_decline_of_its_own_is_its_own() -> None:
     jobs = [run(0, noisy("own", 12, 0.3)), *(run(i, noisy(("still", i), 12)) for i in range(1, 20))]
-    assert asked(jobs) == (None, None, "")
+    assert asked(jobs) == (None, None, "", 0)
 
 
 def test_runs_that_decline_side_by_side_do_not_share_a_sudden_fall() -> None:
@@ -162,11 +162,34 @@ def test_the_first_run_to_be_evaluated_waits_for_the_others() -> None:
     assert waits.fall is None
     assert waits.wait_until == T + 30.0 + 1800.0
     assert "only 1 have had an eval since, 1 of which fell" in waits.message
-    assert asked(jobs, now=T + 30.0 + 1800.0) == (None, None, "")  # not for ever
+    assert asked(jobs, now=T + 30.0 + 1800.0) == (None, None, "", 0)  # not for ever
     low = [run(i, noisy(("late", i), 13, 0.3), every=600.0, last=T + 595.0 - i) for i in range(1, 5)]
     assert asked([jobs[0], *low, *late[4:]]).fall is not None  # half of them are enough
     high = [run(i, noisy(("late", i), 13), every=600.0, last=T + 595.0 - i) for i in range(1, 5)]
-    assert asked([jobs[0], *high, *late[4:]]) == (None, None, "")
+    assert asked([jobs[0], *high, *late[4:]]) == (None, None, "", 0)
+
+
+@pytest.mark.parametrize("every", [60.0, 600.0, 7200.0, 86400.0])
+def test_rare_evals_are_waited_for(every: float) -> None:
+    """Whoever is evaluated first must not be stopped because the others' next evals are hours away."""
+    late = [run(i, noisy(("rare", i), 12), every=every, last=T - 5.0 - i) for i in range(1, 10)]
+    until = T + 30.0 + max(1800.0, 1.5 * every)
+    waits = asked([run(0, noisy("first", 12, 0.3)), *late])
+    assert (waits.fall, waits.wait_until) == (None, until)
+    assert asked([run(0, noisy("first", 12, 0.3)), *late], now=until) == (None, None, "", 0)
+    last = T - 5.0 + every  # whenever the others have had theirs, it is in time
+    low = [run(i, noisy(("rare", i), 13, 0.3), every=every, last=last - i) for i in range(1, 10)]
+    assert last < until
+    assert asked([run(0, noisy("first", 12, 0.3)), *low], now=last).fall is not None
+
+
+def test_where_one_eval_leaves_it_open_three_are_waited_for() -> None:
+    every, waits = 7200.0, set[float | None]()
+    for fleet in range(40):
+        jobs = [run(i, noisy(("open", fleet, i), 12, 0.07), every=every) for i in range(4)]
+        waits.add(asked(jobs).wait_until)
+    assert T + 30.0 + 3.5 * every in waits
+    assert waits <= {None, T + 30.0 + 3.5 * every, T + 30.0 + 2.5 * every}  # of the gap one eval before it
 
 
 def test_short_runs_are_judged_by_the_noise_of_the_pool() -> None:
