@@ -63,17 +63,23 @@ class Srtf(PolicyBase):
         self._coming = 0
 
     def submitted(self, job: QueueJob, now: float) -> None:
-        self.gone(job, now)
-        left = math.inf if job.remaining is None else job.remaining
-        entry = (-job.priority, left, job.submitted, job.sequence, job.key, job.gpus, job)
-        self._waiting_entry[job.key] = entry
+        key, left = job.key, job.remaining
+        if key in self._waiting_entry or key in self._running_entry or key in self._leaving:
+            self.gone(job, now)
+        left = math.inf if left is None else left
+        entry = (-job.priority, left, job.submitted, job.sequence, key, job.gpus, job)
+        self._waiting_entry[key] = entry
         self._waiting.put(entry)
 
     def admitted(self, job: QueueJob, now: float) -> None:
-        self.gone(job, now)
-        left = math.inf if job.remaining is None else job.remaining
-        entry = (-job.priority, now + left, job.submitted, job.sequence, job.key, job.gpus, job)
-        self._running_entry[job.key] = entry
+        key, left = job.key, job.remaining
+        if key in self._waiting_entry:  # as nearly always
+            self._waiting.drop(self._waiting_entry.pop(key))
+        else:
+            self.gone(job, now)
+        ends = math.inf if left is None else now + left
+        entry = (-job.priority, ends, job.submitted, job.sequence, key, job.gpus, job)
+        self._running_entry[key] = entry
         insort(self._running, entry)
 
     def leaving(self, job: QueueJob, now: float) -> None:
