@@ -299,7 +299,8 @@ class Engine:
 
     async def _look_at_foreign_pods(self) -> None:
         while True:
-            await asyncio.sleep(self._settings.foreign_seconds if self.foreign.looked else 1.0)
+            settings = self._settings
+            await asyncio.sleep(self.foreign.pause(settings.foreign_seconds, settings.foreign_list_seconds))
             await self._look_at_foreign_pods_once()
 
     # -- who is to be looked at --------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from controller.kube.resources import PODS
 from controller.kube.trim import Object, trim
 
 FEW_NODES = 32  # up to here one indexed LIST per node, beyond it one LIST of all
+RETRY = 1.0  # s, until the first look has succeeded
 _LIVE = "status.phase!=Succeeded,status.phase!=Failed"
 
 
@@ -25,15 +26,25 @@ class ForeignPods:
         self._api = api
         self._pods: dict[str, Object] = {}
         self.looked = False
+        self.listed_all = False  # at the last look
+
+    def pause(self, seconds: float, list_seconds: float) -> float:
+        """How long (s) to leave it at the last look: a LIST of all pods of a large cluster is no small thing.
+
+        ``seconds``: between looks node by node. ``list_seconds``: between LISTs of all, at least.
+        """
+        if not self.looked:
+            return RETRY
+        return max(seconds, list_seconds) if self.listed_all else seconds
 
     def pods(self) -> Iterable[Mapping[str, Any]]:
         return self._pods.values()
 
     async def look(self, nodes: Iterable[str]) -> frozenset[str]:
         """List them anew. Returns the names of nodes on which such a pod came, goes, or is gone."""
-        wanted = sorted(nodes)
-        if len(wanted) <= FEW_NODES:
-            selectors = [f"spec.nodeName={node},{_LIVE}" for node in wanted]
+        wanted = frozenset(nodes)
+        if few := len(wanted) <= FEW_NODES:
+            selectors = [f"spec.nodeName={node},{_LIVE}" for node in sorted(wanted)]
         else:
             selectors = [f"spec.nodeName!=,{_LIVE}"]
         found: dict[str, Object] = {}
@@ -43,7 +54,7 @@ class ForeignPods:
                 if workloads.gpus(pod["spec"]) and pod["spec"]["nodeName"] in wanted:
                     found[pod["metadata"]["uid"]] = trim(PODS, pod)
         before, self._pods = self._pods, found
-        self.looked = True
+        self.looked, self.listed_all = True, not few
         return frozenset(
             pod["spec"]["nodeName"]
             for uid, pod in (*before.items(), *found.items())

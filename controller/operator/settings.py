@@ -90,6 +90,11 @@ class Settings:
     foreign_seconds: float = _setting(
         15.0, _number(0.1, 3600, "s"), "between looks at GPU pods that belong to no RLHFJob"
     )
+    foreign_list_seconds: float = _setting(
+        60.0,
+        _number(0.1, 3600, "s"),
+        "the same, at least, where a look takes a LIST of all the cluster's pods",
+    )
     pool_delay: float = _setting(
         0.05, _number(0, 60, "s"), "a pool pass waits this long, so that a burst of events makes one pass"
     )

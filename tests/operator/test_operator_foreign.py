@@ -1,0 +1,53 @@
+"""Looks at other people's GPU pods: what they cost the API server, and what they find."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from controller import names
+from controller.operator.foreign import FEW_NODES, RETRY, ForeignPods
+
+
+def guest(name: str, node: str, gpus: int = 1) -> dict[str, Any]:
+    resources = {"limits": {names.GPU_RESOURCE: str(gpus)}} if gpus else {}
+    metadata = {"name": name, "namespace": "other", "uid": name, "resourceVersion": "1"}
+    return {
+        "metadata": metadata,
+        "spec": {"nodeName": node, "containers": [{"name": "c", "resources": resources}]},
+        "status": {"phase": "Running"},
+    }
+
+
+class Pods:
+    """The LIST of an API that knows the two field selectors in use."""
+
+    def __init__(self, *pods: dict[str, Any]) -> None:
+        self.pods, self.asked = list(pods), list[str]()
+
+    async def list(self, _: object, *, labels: str, fields: str) -> tuple[list[dict[str, Any]], str]:
+        assert labels == f"!{names.LABEL_JOB}"
+        where = fields.split(",")[0]
+        self.asked.append(where)
+        node = where.removeprefix("spec.nodeName=")
+        return [p for p in self.pods if where == "spec.nodeName!=" or p["spec"]["nodeName"] == node], "1"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "lists", "pause"), [(FEW_NODES, FEW_NODES, 15.0), (FEW_NODES + 1, 1, 60.0)]
+)
+def test_of_many_nodes_all_pods_are_listed_and_less_often(nodes: int, lists: int, pause: float) -> None:
+    api = Pods(guest("a", "n0", 2), guest("b", "elsewhere"), guest("c", "n1", gpus=0))
+    foreign = ForeignPods(api)  # type: ignore[arg-type]
+    mine = [f"n{i}" for i in range(nodes)]
+    assert foreign.pause(15.0, 60.0) == RETRY, "nobody knows yet"
+    assert asyncio.run(foreign.look(mine)) == {"n0"}
+    assert len(api.asked) == lists
+    assert [pod["metadata"]["name"] for pod in foreign.pods()] == ["a"]
+    assert foreign.pause(15.0, 60.0) == pause
+    assert foreign.pause(300.0, 60.0) == 300.0, "never more often than asked for"
+    api.pods.clear()
+    assert asyncio.run(foreign.look(mine)) == {"n0"}, "it is gone"
+    assert asyncio.run(foreign.look(mine)) == frozenset()
