@@ -297,6 +297,9 @@ class RLHFJobStatus(Status):
         default=None, description="Since when the evals can be compared; absent: all of them can."
     )
     evals_seen: Count | None = Field(default=None, description="Evals the rule has seen.")
+    earlier_sum: NumberText | None = Field(
+        default=None, description="Sum of the scores of those of them that are no longer kept."
+    )
     evals_missed: Count | None = Field(
         default=None, description="Evals that were gone before they were read."
     )

@@ -26,8 +26,10 @@ from controller.operator.ownership import (
     is_ref,
     pool_of,
 )
-from controller.policy.jobs import AccessView, Desired, JobRecord, Observed, ScrapeView
-from controller.policy.types import JobKey
+from controller.operator.peer_curves import PeerCurves
+from controller.policy import peers
+from controller.policy.jobs import AccessView, Desired, Direction, JobRecord, Observed, ScrapeView
+from controller.policy.types import FleetView, JobKey
 
 Object = Mapping[str, Any]
 Problem = tuple[str, str]  # (reason, message)
@@ -81,6 +83,7 @@ class World:
         self._pools: dict[str, tuple[tuple[Any, ...], GPUPool | Problem]] = {}
         self._desired: dict[JobKey, tuple[tuple[Any, ...], Desired]] = {}
         self._members: dict[str, set[JobKey]] = {}  # pool name -> its jobs
+        self._curves = PeerCurves(cache)
         cache.subscribe(self._on_change)
         self.changed: Callable[[JobKey], None] = lambda key: None
         self.pool_changed: Callable[[str], None] = lambda name: None
@@ -190,6 +193,7 @@ class World:
         self._refusals.pop(key, None)
         self._revisions.pop(key, None)
         self._desired.pop(key, None)
+        self._curves.forget(key)
         self._unstarted.pop(key, None)
 
     # -- loading -----------------------------------------------------------------------------------------
@@ -240,7 +244,7 @@ class World:
             scrape=self._scrapes.get(key),
             access=(*access, *finished),
             run_written=runfile.read(self._run_configmap(obj)),
-            fleet=fleet.told(self._pool_status(pool_of(obj)), desired.metric),
+            fleet=self._fleet(key, obj, desired, record),
             finalizer=names.FINALIZER in (obj["metadata"].get("finalizers") or ()),
             announced=self._announced(key, pool_of(obj), record),
         )
@@ -271,6 +275,25 @@ class World:
 
     def _pool_status(self, name: str) -> Object | None:
         return (self.cache.get(GPUPOOLS, name) or {}).get("status")
+
+    def _fleet(self, key: JobKey, obj: Object, desired: Desired, record: JobRecord) -> FleetView:
+        """What its pool tells the job, and where its rule looks at peers, how they stood at its new evals."""
+        name = pool_of(obj)
+        told = fleet.told(self._pool_status(name), desired.metric)
+        steps = peers.unseen_steps(record, self._scrapes.get(key)) if peers.wanted(desired) else ()
+        if not steps:
+            return told
+        others = (other for other in self.members(name) if other != key)
+        same = [other for other in others if self._metric(other, name) == (desired.metric, desired.direction)]
+        curves = self._curves.of(same, record.evaluator)
+        return told._replace(peers=peers.standings(curves, steps, desired.direction))
+
+    def _metric(self, key: JobKey, pool: str) -> tuple[str, Direction] | None:
+        obj = self.cache.get(RLHFJOBS, key)
+        if obj is None:
+            return None
+        desired = self._read_desired(key, obj, self.pool(pool))
+        return desired.metric, desired.direction
 
     def _announced(self, key: JobKey, pool: str, record: JobRecord) -> bool:
         """Whether the pool's status has the job's stop, and with it the holds on its GPUs."""

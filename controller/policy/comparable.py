@@ -36,7 +36,7 @@ def seen_by_fleet(desired: Desired, record: JobRecord, *, judged: bool) -> dict[
 
     ``judged``: the run goes on and its rule looks at it; else the pool learns nothing of its scores.
     """
-    found = guarding.standing(record)
+    found = guarding.standing(record, desired)
     if not judged:
         return {"metric": desired.metric}
     usual, readings = _shown(record.evals, record.eval_times, desired.direction)
@@ -106,6 +106,7 @@ def _cut(
         evals=kept,
         eval_times=record.eval_times[len(record.eval_times) - len(kept) :],
         evals_seen=len(kept),
+        earlier_sum=None,
         rule=rule,
         best=best,
         secured=secured,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from controller.policy.history import RuleInUse
-from controller.policy.jobs import Guard, JobRecord, ScrapeView
+from controller.policy.jobs import Desired, Guard, JobRecord, ScrapeView
 from controller.policy.stopping.guardrails import together
 from controller.policy.types import EvalPoint, Verdict
 
@@ -40,12 +40,12 @@ def begun_anew(guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
     return tuple(_anew(guard) for guard in guards)
 
 
-def standing(record: JobRecord) -> tuple[str, Verdict] | None:
+def standing(record: JobRecord, desired: Desired) -> tuple[str, Verdict] | None:
     """What all judged metrics come to now: (guardrail's metric or "" for the Primary one, verdict)."""
     if record.rule is None or record.rule.verdict is None:
         return None
     guards = [(guard.metric, guard.verdict) for guard in record.guards if guard.verdict is not None]
-    return together([("", record.rule.verdict), *guards])
+    return together([("", record.rule.verdict), *guards], 1 + len(desired.guardrails))
 
 
 def _anew(guard: Guard) -> Guard:

@@ -25,7 +25,19 @@ from controller.policy.jobs import (
     ScrapeView,
 )
 from controller.policy.stopping import MODIFIERS, RULES, StopRule, make_rule, rule_fingerprint
-from controller.policy.types import Attempt, EvalInContext, EvalPoint, FleetNoise, PolicySpec, Verdict
+from controller.policy.types import (
+    Attempt,
+    EvalInContext,
+    EvalPoint,
+    FleetNoise,
+    FleetView,
+    Peers,
+    PeersAt,
+    PolicySpec,
+    Verdict,
+)
+
+NOTHING_TOLD = FleetView()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +49,18 @@ class RuleInUse:
     params_hash: str
     direction: Direction
     fleet_noise: FleetNoise | None = None
+    total_steps: int | None = None  # of the run, where the rule looks at progress
+    peers: tuple[PeersAt, ...] = ()  # at the steps of new evals
     needs: frozenset[str] = frozenset()  # fields of `EvalPoint` besides the score that rule and modifiers use
     guards: Mapping[str, RuleInUse] = field(default_factory=dict)  # by guardrail metric
     proxy: ProxyMetric | None = None
 
     @staticmethod
-    def of(desired: Desired, fleet_noise: FleetNoise | None = None) -> RuleInUse:
-        """The rules of a spec, shown the pool's usual noise with each eval of the Primary metric.
+    def of(desired: Desired, fleet: FleetView = NOTHING_TOLD, total_steps: int | None = None) -> RuleInUse:
+        """The rules of a spec, shown with each eval of the Primary metric what they look at besides.
 
-        Guardrails are judged under the same modifiers, but for those that look at more than scores.
+        That is the pool's usual noise, the share of ``total_steps`` that is done, peers and training loss.
+        Guardrails are judged by their evals alone, under the same modifiers, but for those that look at more.
 
         Raises:
             ParamError: the spec names a rule, modifier or parameter that does not exist or is out of bounds.
@@ -54,7 +69,9 @@ class RuleInUse:
         plain = tuple(m for m in desired.modifiers if not MODIFIERS[m.name].needs)
         return replace(
             primary,
-            fleet_noise=fleet_noise,
+            fleet_noise=fleet.noise,
+            total_steps=total_steps if "progress" in primary.needs else None,
+            peers=fleet.peers if "peers" in primary.needs else (),
             guards={g.metric: RuleInUse._make(g.rule, plain, g.direction) for g in desired.guardrails},
             proxy=desired.proxy,
         )
@@ -84,11 +101,25 @@ class RuleInUse:
             state, verdict = self.observe(state, point)
         return state, verdict
 
-    def observe(self, state: tuple[Any, ...], point: EvalPoint) -> tuple[tuple[Any, ...], Verdict]:
-        """Show the rule one eval, oriented and with what is known besides."""
+    def observe(
+        self, state: tuple[Any, ...], point: EvalPoint, *, new: bool = False, loss: float | None = None
+    ) -> tuple[tuple[Any, ...], Verdict]:
+        """Show the rule one eval, oriented and with what is known besides.
+
+        Progress and the fleet's noise are known at any time. Training loss (``loss``) and peers are so only
+        when the eval is first seen (``new``): folded again, after a rewind or under other parameters, it
+        comes without them. To the rules that look at them that is a gap, and a gap never stops a run.
+        """
         seen = self.orient(point)
-        if self.fleet_noise is not None:
-            seen = EvalInContext.of(seen, fleet_noise=self.fleet_noise)
+        progress = min(1.0, point.step / self.total_steps) if self.total_steps else None
+        peers = (
+            next((Peers(p.runs, p.median) for p in self.peers if p.step == point.step), None) if new else None
+        )
+        known = (progress, loss, peers, self.fleet_noise)
+        if any(value is not None for value in known):
+            seen = EvalInContext.of(
+                seen, progress=progress, loss=loss, peers=peers, fleet_noise=self.fleet_noise
+            )
         return self.rule.observe(state, seen)
 
     def best_of(self, points: Iterable[EvalPoint]) -> Best | None:
@@ -111,15 +142,17 @@ def absorb(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
         return record
     newest_attempt = max(p.attempt for p in scrape.points)
     record = _count_missed(record, scrape, newest_attempt)
-    for point in sorted(scrape.points, key=lambda p: (p.attempt, p.step)):
-        if not math.isfinite(point.score):
-            continue
+    finite = (p for p in scrape.points if math.isfinite(p.score))
+    points = sorted(finite, key=lambda p: (p.attempt, p.step))
+    for point in points:
         newest = record.evals[-1] if record.evals else None
         if newest is not None and point.attempt > newest.attempt:
             resumed = scrape.resumed_step if point.attempt == newest_attempt else None
             record = rewind(record, use, resumed if resumed is not None else point.step - 1)
         if _is_new(record, point):
-            record = _append(record, use, _with_proxy(point, use.proxy, scrape), scrape.at)
+            # The gauge says what the loss is now: of earlier evals it is not known.
+            loss = scrape.loss if point is points[-1] and "loss" in use.needs else None
+            record = _append(record, use, _with_proxy(point, use.proxy, scrape), scrape.at, loss)
     return record
 
 
@@ -189,6 +222,7 @@ def rewind(record: JobRecord, use: RuleInUse, step: int) -> JobRecord:
         evals=kept,
         eval_times=record.eval_times[: max(0, len(record.eval_times) - dropped)],
         evals_seen=record.evals_seen - dropped if kept or whole else 0,
+        earlier_sum=record.earlier_sum if kept else None,
         rule=use.remember(base, kept),
         best=_best_after_rewind(record, use, kept),
     )
@@ -199,7 +233,7 @@ def restart(record: JobRecord, use: RuleInUse) -> JobRecord:
     kept: tuple[EvalPoint, ...] = ()
     best = _best_after_rewind(record, use, kept)
     rule = use.remember(use.rule.initial(), kept)
-    return replace(record, evals=kept, eval_times=(), evals_seen=0, rule=rule, best=best)
+    return replace(record, evals=kept, eval_times=(), evals_seen=0, earlier_sum=None, rule=rule, best=best)
 
 
 def _same_rule(record: JobRecord, use: RuleInUse) -> JobRecord:
@@ -209,12 +243,15 @@ def _same_rule(record: JobRecord, use: RuleInUse) -> JobRecord:
     return replace(record, rule=use.remember(use.rule.initial(), record.evals))
 
 
-def _append(record: JobRecord, use: RuleInUse, point: EvalPoint, at: float) -> JobRecord:
+def _append(
+    record: JobRecord, use: RuleInUse, point: EvalPoint, at: float, loss: float | None = None
+) -> JobRecord:
     assert record.rule is not None  # _same_rule saw to it
-    state, verdict = use.observe(record.rule.state, point)
-    base, evals = record.rule.base, (*record.evals, point)
+    state, verdict = use.observe(record.rule.state, point, new=True, loss=loss)
+    base, evals, earlier = record.rule.base, (*record.evals, point), record.earlier_sum
     if len(evals) > EVALS_KEPT:
         base, _ = use.observe(base, evals[0])
+        earlier = _sum_with(record, evals[0].score)
         evals = evals[1:]
     best = record.best
     if best is None or use.better(point.score, best.score):
@@ -224,9 +261,18 @@ def _append(record: JobRecord, use: RuleInUse, point: EvalPoint, at: float) -> J
         evals=evals,
         eval_times=(*record.eval_times, int(at))[-READINGS_KEPT:],
         evals_seen=record.evals_seen + 1,
+        earlier_sum=earlier,
         rule=replace(record.rule, base=base, state=state, verdict=verdict),
         best=best,
     )
+
+
+def _sum_with(record: JobRecord, leaving: float) -> float | None:
+    """Sum of the scores that are no longer kept once this one, the oldest, has gone; None: nobody knows."""
+    if record.evals_seen == len(record.evals):
+        return leaving
+    total = None if record.earlier_sum is None else record.earlier_sum + leaving
+    return total if total is not None and math.isfinite(total) else None
 
 
 def _best_after_rewind(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...]) -> Best | None:

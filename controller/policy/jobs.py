@@ -391,6 +391,7 @@ class JobRecord:
     evaluator: str = ""  # version that scored the newest eval; "": the trainer names none
     scale: Scale | None = None  # None: all evals of the run so far can be compared
     evals_seen: int = 0
+    earlier_sum: float | None = None  # of the scores of those no longer kept; None: all are, or unknown
     evals_missed: int = 0  # evals that left the trainer's window before they were scraped
     evals_in_attempt: int = 0  # the trainer's own count in its newest life, when last scraped
     rule: RuleRecord | None = None

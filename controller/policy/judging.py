@@ -13,13 +13,16 @@ from controller.policy import asking, guarding
 from controller.policy import conditions as c
 from controller.policy.draft import Draft
 from controller.policy.history import RuleInUse
-from controller.policy.jobs import Confirming, Decision, Desired, JobRecord, PastGrades
+from controller.policy.jobs import Confirming, Decision, Desired, Guard, JobRecord, PastGrades
 from controller.policy.params import build
 from controller.policy.service import attained
 from controller.policy.stopping import MODIFIERS
 from controller.policy.stopping.confirm import STOP, Confirm, ConfirmParams
 from controller.policy.stopping.graded import Graded, share
 from controller.policy.types import Grade, Mode, Proposal, Verb, Verdict
+
+# Reasons of verdicts that say nothing, for want of what the rule looks at besides the score.
+_BLIND = frozenset({"NoPairedDifferences", "LossUnknown", "ProgressUnknown", "NoiseUnknown", "TooFewPeers"})
 
 
 def judge(draft: Draft, use: RuleInUse) -> Proposal | None:
@@ -29,7 +32,7 @@ def judge(draft: Draft, use: RuleInUse) -> Proposal | None:
     looks again. In Shadow the first verdict is recorded as a decision that nobody carries out.
     """
     record = draft.record
-    found = guarding.standing(record)
+    found = guarding.standing(record, draft.desired)
     _show_guardrails(draft, use)
     if found is None or record.best is None or not record.evals:
         if draft.conditions.is_true(c.DEMOTED):
@@ -69,7 +72,7 @@ def judge(draft: Draft, use: RuleInUse) -> Proposal | None:
 
 def is_demoted(desired: Desired, record: JobRecord) -> bool:
     """Whether the job gives way to everybody who waits."""
-    found = guarding.standing(record)
+    found = guarding.standing(record, desired)
     return desired.mode is Mode.ENFORCE and found is not None and found[1].grade is Grade.DEMOTED
 
 
@@ -78,7 +81,7 @@ def count_past(draft: Draft, before: JobRecord) -> None:
 
     ``before``: the record without the new eval.
     """
-    known, found = before.past_grades, guarding.standing(before)
+    known, found = before.past_grades, guarding.standing(before, draft.desired)
     grade = found[1].grade if found is not None else None
     would_stop = before.decision is not None and before.decision.mode is Mode.SHADOW
     served = attained(draft.desired, draft.record, draft.now)
@@ -97,7 +100,7 @@ def count_past(draft: Draft, before: JobRecord) -> None:
 
 def _asks_for_less(draft: Draft) -> bool:
     """Whether service from now on is to be counted: the run is graded, or in Shadow past its stop."""
-    found = guarding.standing(draft.record)
+    found = guarding.standing(draft.record, draft.desired)
     if found is None:
         return False
     shadow = draft.desired.mode is Mode.SHADOW
@@ -117,9 +120,17 @@ def _show_guardrails(draft: Draft, use: RuleInUse) -> None:
     elif missing:
         names = ", ".join(map(repr, missing))
         draft.conditions.set(c.GUARDRAILS, False, "NoEvalsYet", f"no eval of guardrail {names} is exported")
+    elif blind := [g for g in guards.values() if g.verdict is None or g.verdict.reason in _BLIND]:
+        told = "; ".join(_blind_text(g) for g in blind)
+        draft.conditions.set(c.GUARDRAILS, False, "NotJudged", told)
     else:
         names = ", ".join(map(repr, use.guards))
         draft.conditions.set(c.GUARDRAILS, True, "Holding", f"no rule says that {names} fell")
+
+
+def _blind_text(guard: Guard) -> str:
+    why = "its memory begins anew" if guard.verdict is None else guard.verdict.reason
+    return f"guardrail {guard.metric!r} is not judged by its eval at step {guard.step}: {why}"
 
 
 def _guard_text(use: RuleInUse, record: JobRecord, metric: str) -> str:

@@ -212,6 +212,7 @@ def job_view(
         waited=max(0.0, admission.at - _queued_at(record, submitted)) if admission is not None else 0.0,
         attempt=record.attempt,
         not_before=record.gang_backoff.until if record.gang_backoff is not None else None,
+        avoid=record.gang_backoff.avoid if record.gang_backoff is not None else (),
         **seen_by_fleet(desired, record, judged=state is JobState.ADMITTED and desired.mode is not Mode.OFF),
     )
 
@@ -247,7 +248,7 @@ def _accept(draft: Draft) -> RuleInUse | None:
     use = None
     if problem is None:
         try:
-            use = RuleInUse.of(draft.desired, draft.observed.fleet.noise)
+            use = RuleInUse.of(draft.desired, draft.observed.fleet, progress.total_steps(draft))
         except ParamError as error:
             problem = ("InvalidStopRule", f"spec.stopRule: {error}")
     if problem is None:
@@ -336,6 +337,7 @@ def _start(draft: Draft) -> None:
         draft.act(WriteRun(wanted))
         draft.wake_in(1.0)
     elif workload.settled and draft.pods_left == 0:
+        gangs.started(draft)
         draft.act(StartWorkload(wanted.attempt, record.admission.nodes))
 
 

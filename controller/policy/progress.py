@@ -16,6 +16,14 @@ from controller.policy.service import attained
 COARSE = 0.05  # share of the run
 
 
+def total_steps(draft: Draft) -> int | None:
+    """How many steps the whole run has, as its trainer says or last said; None: it never did."""
+    scrape, known = draft.observed.scrape, draft.record.progress
+    if scrape is not None and scrape.outcome is ScrapeOutcome.OK and scrape.total_steps:
+        return scrape.total_steps
+    return known.total_steps if known is not None else None
+
+
 def note(draft: Draft, *, news: bool) -> None:
     """Take progress and loss of the newest scrape into the record. ``news``: an eval came with it."""
     record, scrape = draft.record, draft.observed.scrape

@@ -105,6 +105,7 @@ def full_record(*, condition_count: int, retained: int, message: str) -> JobReco
             for i in range(32)
         ),
         evals_seen=1234,
+        earlier_sum=LONG * 1202,
         evals_missed=3,
         evals_in_attempt=1200,
         rule=RuleRecord(

@@ -34,6 +34,7 @@ from controller.policy.types import (
     FleetView,
     NodeView,
     PastStop,
+    PeersAt,
     PolicySpec,
     PoolSnapshot,
     StopLimits,
@@ -63,6 +64,7 @@ class World:
         self.holds: tuple = ()
         self.limits = StopLimits()
         self.evaluator: str | None = None  # version that all trainers export
+        self.peers: tuple[PeersAt, ...] = ()  # as every job is told
         self.told = pool.PoolPlan()  # the last plan: what of it the pool's status keeps
         self.now = 1000.0
         self.writes = 0
@@ -107,7 +109,7 @@ class World:
         self.now += seconds
         job = self.jobs[key]
         noise = next((n.noise for n in self.told.noise if n.metric == job.desired.metric), None)
-        fleet = FleetView(noise, self.told.falls[-1] if self.told.falls else None)
+        fleet = FleetView(noise, self.told.falls[-1] if self.told.falls else None, self.peers)
         job.observed = replace(job.observed, fleet=fleet)
         planned = lifecycle.plan(job.desired, job.observed, job.record, self.now)
         if planned.record != job.record:

@@ -20,10 +20,20 @@ from controller.policy.jobs import (
     ProxyMetric,
     ResumeFrom,
     ResumeRequest,
+    RuleRecord,
 )
 from controller.policy.stopping import RULES, make_rule
 from controller.policy.stopping.guardrails import Guarded, shared, together
-from controller.policy.types import Attempt, EvalInContext, EvalPoint, Grade, PolicySpec, Verb, Verdict
+from controller.policy.types import (
+    Attempt,
+    EvalInContext,
+    EvalPoint,
+    Grade,
+    Paired,
+    PolicySpec,
+    Verb,
+    Verdict,
+)
 
 K2 = PolicySpec("kDeclines", {"k": 2})
 K3 = PolicySpec("kDeclines", {"k": 3})
@@ -76,6 +86,29 @@ def test_the_gravest_grade_and_the_mean_of_the_evidence_are_the_run_s() -> None:
     _, whole = together([("", warned), ("a", demoted), ("b", stop)])
     assert (whole.verb, whole.grade, whole.e_value) == (Verb.STOP, Grade.DEMOTED, 16.0)
     assert together([("", warned), ("a", GO)])[1].e_value is None  # one of them yields none
+
+
+def test_a_metric_without_an_eval_counts_as_one_in_the_mean() -> None:
+    stop = verdict(Verb.STOP, e=30.0)
+    assert together([("", stop)], 3)[1].e_value == pytest.approx((30.0 + 1.0 + 1.0) / 3)
+    assert together([("", stop), ("a", verdict(Verb.CONTINUE, e=0.0))], 3)[1].e_value == pytest.approx(31 / 3)
+    assert together([("", GO)], 3)[1].e_value is None
+    made = Guarded(make_rule(PolicySpec("eProcess")), {"a": make_rule(PolicySpec("eProcess"))})
+    paired = Paired(0, 400, 0.5, 0.01)
+    seen = EvalPoint(1, 0.5, paired=paired)
+    _, found = made.observe(made.initial(), seen)
+    _, alone = make_rule(PolicySpec("eProcess")).observe(make_rule(PolicySpec("eProcess")).initial(), seen)
+    assert found.e_value == pytest.approx((alone.e_value + 1.0) / 2)
+
+
+def test_the_run_s_evidence_weighs_guardrails_that_were_not_seen_yet() -> None:
+    w = world(SAFETY, rule=PolicySpec("eProcess"))
+    record_before = replace(
+        record(w), rule=RuleRecord("eProcess", 1, "h", (), (), verdict(Verb.CONTINUE, e=21.0))
+    )
+    found = guarding.standing(record_before, w.jobs["ns/a"].desired)
+    assert found is not None
+    assert found[1].e_value == pytest.approx(11.0)
 
 
 @given(st.lists(st.floats(0, 1e3), min_size=1, max_size=5), st.floats(1e-3, 0.5))
@@ -133,7 +166,7 @@ TOXICITY = Guardrail("toxicity", K2, Direction.MINIMIZE)
 
 def world(*guardrails: Guardrail, **spec) -> World:
     found = World({"n1": 1})
-    found.submit("ns/a", rule=K3, guardrails=guardrails, **spec)
+    found.submit("ns/a", guardrails=guardrails, **{"rule": K3, **spec})
     found.settle()
     return found
 
@@ -197,6 +230,32 @@ def test_a_guardrail_that_is_not_exported_is_told_and_stops_nothing() -> None:
     assert "'safety'" in held.message
     w.settle()
     assert record(w).decision is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "reason"),
+    [
+        (PolicySpec("eProcess"), "NoPairedDifferences"),
+        (PolicySpec("lossPlateau"), "LossUnknown"),
+        (PolicySpec("fixedProgress"), "ProgressUnknown"),
+        (PolicySpec("medianOfPeers"), "TooFewPeers"),
+        (PolicySpec("scan"), "NoiseUnknown"),  # five evals that do not scatter show no noise
+    ],
+)
+def test_a_guardrail_whose_rule_sees_nothing_is_not_said_to_hold(rule: PolicySpec, reason: str) -> None:
+    w = world(Guardrail("safety", rule))
+    evals(w, [1.0, 2.0, 3.0, 4.0, 5.0], safety=[0.5] * 5)
+    held = record(w).condition(c.GUARDRAILS)
+    assert (held.status, held.reason) == (False, "NotJudged")
+    assert held.message == f"guardrail 'safety' is not judged by its eval at step 50: {reason}"
+    w.settle()
+    assert record(w).decision is None
+
+
+def test_a_guardrail_that_fails_is_told_before_one_that_sees_nothing() -> None:
+    w = world(Guardrail("blind", PolicySpec("eProcess")), TOXICITY)
+    evals(w, [1, 2, 3, 4], blind=[0.5] * 4, toxicity=[0.1, 0.2, 0.3, 0.4])
+    assert record(w).condition(c.GUARDRAILS).reason == "Failing"
 
 
 def test_a_new_life_from_an_earlier_step_begins_the_guardrail_anew() -> None:

@@ -7,8 +7,9 @@ another. Rules without an ``alpha`` promise no such chance, and theirs add up; w
 of tuning them.
 
 Where every rule yields an e-value, the run's own is their mean: if no metric falls, each has a mean of at
-most 1, hence so has theirs, whatever their dependence. A rule that stops at m / alpha makes it 1 / alpha at
-least, so that a stop always carries the evidence that its alpha promises.
+most 1, hence so has theirs, whatever their dependence. A metric without an eval yet is 1 in it: nothing is
+known against it. A rule that stops at m / alpha makes it 1 / alpha at least, so that a stop always carries
+the evidence that its alpha promises.
 """
 
 from __future__ import annotations
@@ -41,10 +42,11 @@ def shared(spec: PolicySpec, metrics: int, rules: Mapping[str, RuleType]) -> Pol
     return replace(spec, params={**spec.params, "alpha": whole / metrics})
 
 
-def together(verdicts: Sequence[tuple[str, Verdict]]) -> tuple[str, Verdict]:
+def together(verdicts: Sequence[tuple[str, Verdict]], metrics: int = 1) -> tuple[str, Verdict]:
     """What the metrics' verdicts come to: (metric, verdict) of the one that asks for most, the first of such.
 
-    It carries the run's e-value and the gravest grade.
+    It carries the run's e-value and the gravest grade. ``metrics``: how many are judged; those without
+    a verdict have had no eval yet.
 
     Raises:
         ValueError: there is no verdict.
@@ -52,7 +54,10 @@ def together(verdicts: Sequence[tuple[str, Verdict]]) -> tuple[str, Verdict]:
     metric, found = max(verdicts, key=lambda pair: (_URGENCY[pair[1].verb], _SEVERITY[pair[1].grade]))
     each = [verdict.e_value for _, verdict in verdicts]
     known = [e for e in each if e is not None]
-    mean = fsum(e / len(each) for e in known) if len(known) == len(each) else None
+    mean = None
+    if len(known) == len(each):
+        count = max(metrics, len(each))
+        mean = fsum((*(e / count for e in known), (count - len(each)) / count))
     grade = max((v.grade for _, v in verdicts), key=_SEVERITY.__getitem__)
     return metric, found._replace(e_value=mean, grade=grade)
 
@@ -65,7 +70,7 @@ class Guarded:
     """
 
     name: ClassVar[str] = "guarded"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     def __init__(self, rule: StopRule, guards: Mapping[str, StopRule]) -> None:
         self.params: Any = rule.params
@@ -86,7 +91,7 @@ class Guarded:
             after.append((inner, last))
             if last is not None:
                 verdicts.append((metric, last))
-        metric, verdict = together(verdicts)
+        metric, verdict = together(verdicts, 1 + len(self._guards))
         if metric:
             verdict = verdict._replace(reason=f"Guardrail{verdict.reason}")
         return (primary, tuple(after)), verdict
