@@ -182,6 +182,12 @@ class Decision(Status):
     handed_time: Timestamp | None = Field(default=None, description="When that job was admitted to them.")
 
 
+AVOID = Annotated[
+    tuple[Annotated[str, Field(max_length=253)], ...],
+    Field(max_length=64, json_schema_extra=markers.ATOMIC),
+]
+
+
 class Admission(Status):
     """GPUs were granted."""
 
@@ -200,6 +206,9 @@ class Admission(Status):
     )
     withdrawn: Timestamp | None = Field(
         default=None, description="When it was taken back because not every pod found a node in time."
+    )
+    avoid: AVOID = Field(
+        default=(), description="Then: planned nodes that no pod was bound to, newest first."
     )
 
 
@@ -234,6 +243,9 @@ class GangBackoff(Status):
 
     failures: Count = Field(description="How often in a row.")
     until: Timestamp = Field(description="When it may be admitted again.")
+    avoid: AVOID = Field(
+        default=(), description="Planned nodes that no pod was bound to, newest first: used last from now on."
+    )
 
 
 class Run(Status):

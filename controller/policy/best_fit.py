@@ -7,14 +7,22 @@ same answers to many questions while nodes change, without sorting all of them e
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
 
 
-def fit(free: Mapping[str, int], replicas: int, gpus_per_replica: int) -> tuple[str, ...] | None:
+def fit(
+    free: Mapping[str, int], replicas: int, gpus_per_replica: int, avoid: Collection[str] = ()
+) -> tuple[str, ...] | None:
     """The node of each member, or None if the gang does not fit whole.
 
-    A gang without GPUs fits anywhere and gets no nodes.
+    A gang without GPUs fits anywhere and gets no nodes. One that fits without the nodes to ``avoid`` gets
+    none of them, any other is placed as though there were none to avoid.
     """
+    if avoid:
+        others = {name: gpus for name, gpus in free.items() if name not in avoid}
+        found = fit(others, replicas, gpus_per_replica)
+        if found is not None:
+            return found
     if gpus_per_replica == 0:
         return ()
     nodes: list[str] = []
@@ -95,7 +103,9 @@ class FreeGpus(MutableMapping[str, int]):
         self._stale.add(node)
         return gpus
 
-    def fit(self, replicas: int, gpus_per_replica: int) -> tuple[str, ...] | None:
+    def fit(
+        self, replicas: int, gpus_per_replica: int, avoid: Collection[str] = ()
+    ) -> tuple[str, ...] | None:
         """As the function `fit` of this mapping."""
         if gpus_per_replica == 0:
             return ()
@@ -104,9 +114,19 @@ class FreeGpus(MutableMapping[str, int]):
         enough = self._amounts[bisect_left(self._amounts, gpus_per_replica) :]
         if sum([len(self._nodes[a]) * (a // gpus_per_replica) for a in enough]) < replicas:
             return None
+        if avoid and (found := self._fill(enough, replicas, gpus_per_replica, frozenset(avoid))) is not None:
+            return found
+        return self._fill(enough, replicas, gpus_per_replica)
+
+    def _fill(
+        self, amounts: Iterable[int], replicas: int, gpus_per_replica: int, without: Collection[str] = ()
+    ) -> tuple[str, ...] | None:
+        """Nodes with these amounts, in their order, until all members have one."""
         nodes: list[str] = []
-        for amount in enough:
+        for amount in amounts:
             for name in self._nodes[amount]:
+                if name in without:
+                    continue
                 nodes += [name] * min(amount // gpus_per_replica, replicas - len(nodes))
                 if len(nodes) == replicas:
                     return tuple(nodes)

@@ -8,6 +8,9 @@ had is counted as free once its pods are gone, and it stays out of the queue for
 each failure. While it is out, the others come first, with all that is free: so nobody waits for GPUs that a
 waiting gang sits on, and of the gangs that can run at all, each is tried again for as long as it takes.
 
+The cluster may rule out a node for one gang alone and for ever, so the planned nodes that none of its pods
+was bound to are remembered until it is bound whole, and are the last to be planned for it (`placement`).
+
 The back-off has no jitter, and needs none: the pool admits one gang after the other (and, where nobody
 queues, tries those that failed one by one: `pool`).
 """
@@ -35,6 +38,8 @@ from controller.policy.types import JobState, Mode
 REASON = "GangTimedOut"
 BACKOFF_FIRST = 10.0  # s
 BACKOFF_MOST = 600.0  # s
+AVOIDED_MAX = 64  # nodes
+START_SOON = 1.0  # s from admission to start that make no difference to the time-out
 
 
 def backoff_seconds(failures: int) -> float:
@@ -62,10 +67,13 @@ def unplaced(desired: Desired, observed: Observed, number: int) -> int:
 def watch_binding(draft: Draft) -> bool:
     """Note since when some member of an admitted gang has had no node; True: its time is over.
 
+    A gang whose start nothing but this operator holds up has lost no time yet (`started`).
     In Shadow and Off a gang that was bound whole once, or that ran before its RLHFJob, is left alone.
     """
-    admission = draft.record.admission
+    admission, workload = draft.record.admission, draft.observed.workload
     assert admission is not None
+    if workload is not None and workload.suspended and draft.pods_left == 0:
+        return False
     if not unplaced(draft.desired, draft.observed, admission.number):
         if admission.unbound_since is not None:
             draft.update(admission=replace(admission, unbound_since=None), gang_backoff=None)
@@ -81,6 +89,16 @@ def watch_binding(draft: Draft) -> bool:
         draft.wake_in(left)
         return False
     return True
+
+
+def started(draft: Draft) -> None:
+    """The workload of an admitted gang is being started: from now on its members can be bound."""
+    admission = draft.record.admission
+    assert admission is not None
+    since = admission.unbound_since
+    # Admission and start are mostly one pass apart: for that, the status is not changed.
+    if since is not None and draft.now - since > START_SOON:
+        draft.update(admission=replace(admission, unbound_since=draft.now))
 
 
 def withdraw(draft: Draft) -> Plan:
@@ -99,7 +117,8 @@ def withdraw(draft: Draft) -> Plan:
     if not workload.suspended:
         draft.act(SuspendWorkload(REASON))
     elif workload.settled and draft.pods_left == 0:
-        _back_in_line(draft, record.admission, GangBackoff(failures, draft.now + pause))
+        backoff = GangBackoff(failures, draft.now + pause, record.admission.avoid)
+        _back_in_line(draft, record.admission, backoff)
         return draft.plan(JobState.QUEUED)
     elif draft.pods_left:
         stuck.report(draft)
@@ -114,8 +133,18 @@ def _begin(draft: Draft, admission: AdmissionRecord, pause: float) -> None:
     )
     draft.conditions.set(c.ADMITTED, False, REASON, message, warning=True)
     draft.conditions.set(c.RUNNING, False, REASON, "not every pod found a node in time")
-    draft.update(admission=replace(admission, withdrawn=draft.now), preempting=Preempting(REASON, draft.now))
+    admission = replace(admission, withdrawn=draft.now, avoid=_avoided(draft, admission))
+    draft.update(admission=admission, preempting=Preempting(REASON, draft.now))
     settle_account(draft)
+
+
+def _avoided(draft: Draft, admission: AdmissionRecord) -> tuple[str, ...]:
+    """Planned nodes that no member was bound to, of this admission and the failed ones before it."""
+    ours = (p for p in draft.observed.pods if p.admission is None or p.admission == admission.number)
+    bound = {p.node for p in ours}
+    before = draft.record.gang_backoff.avoid if draft.record.gang_backoff is not None else ()
+    nodes = dict.fromkeys(node for node in (*admission.nodes, *before) if node not in bound)
+    return tuple(nodes)[:AVOIDED_MAX]
 
 
 def _back_in_line(draft: Draft, admission: AdmissionRecord, backoff: GangBackoff) -> None:

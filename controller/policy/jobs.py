@@ -326,14 +326,19 @@ class AdmissionRecord:
     running_since: float | None = None  # all members' pods running
     unbound_since: float | None = None  # s, since when some member has had no node; None: each has one
     withdrawn: float | None = None  # s, when it was taken back because the gang found no room (gangs.py)
+    avoid: tuple[str, ...] = ()  # then: as in `GangBackoff`
 
 
 @dataclass(frozen=True, slots=True)
 class GangBackoff:
-    """How often in a row a gang was not bound whole in time, and until when (s) it is not admitted again."""
+    """How often in a row a gang was not bound whole in time, and until when (s) it is not admitted again.
+
+    ``avoid``: nodes that these admissions had planned and on which none of its pods was bound, newest first.
+    """
 
     failures: int
     until: float
+    avoid: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Which nodes a gang gets: whole gangs or nothing, packed to leave the largest gaps.
 
 Members of a gang ask for the same number of GPUs each and never span nodes. Each goes where it fits best
-(`best_fit`), so that large gangs find whole nodes.
+(`best_fit`), so that large gangs find whole nodes. Nodes that would not have a gang (`QueueJob.avoid`) are
+the last it gets.
 
 Two rooms: `NodeRoom` over named nodes, and `SlotRoom`, where any GPUs will do and only their number counts.
 """
@@ -44,7 +45,7 @@ class NodeRoom:
         return None
 
     def take(self, job: QueueJob) -> bool:
-        nodes = self.free.fit(job.replicas, job.gpus_per_replica)
+        nodes = self.free.fit(job.replicas, job.gpus_per_replica, job.avoid)
         if nodes is None:
             return False
         self.place(job, nodes)
@@ -99,18 +100,18 @@ class NodeTrial:
         shape = (job.replicas, job.gpus_per_replica)
         if shape in self._too_large:
             return False
-        nodes = self._idle.fit(job.replicas, job.gpus_per_replica)
+        nodes = self._idle.fit(job.replicas, job.gpus_per_replica, job.avoid)
         if nodes is not None:
             self._starts.append((job, nodes))
             for node in nodes:
                 self._idle.add(node, -job.gpus_per_replica)
                 self._coming.add(node, -job.gpus_per_replica)
-        elif (nodes := self._coming.fit(job.replicas, job.gpus_per_replica)) is not None:
+        elif (nodes := self._coming.fit(job.replicas, job.gpus_per_replica, job.avoid)) is not None:
             # Nobody need be preempted for it.
             for node in nodes:
                 self._coming.add(node, -job.gpus_per_replica)
         else:
-            nodes = self._open.fit(job.replicas, job.gpus_per_replica)
+            nodes = self._open.fit(job.replicas, job.gpus_per_replica, job.avoid)
             if nodes is None:
                 self._too_large.add(shape)
                 return False

@@ -333,6 +333,7 @@ class JobView:
     preemptible: bool = True  # False: the operator may not touch its run for others' sake
     attempt: int = 0  # how often it was admitted
     not_before: float | None = None  # s, until when it is not admitted again: its gang found no room
+    avoid: tuple[str, ...] = ()  # nodes that would not have it (`GangBackoff`): the last to be planned
 
     @property
     def gpus(self) -> int:

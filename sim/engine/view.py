@@ -28,6 +28,7 @@ class VirtualJob:
     mark: tuple[int, ...] = ()
     waited: float = 0.0
     demoted: bool = False
+    avoid: tuple[str, ...] = ()
 
     def __init__(self, key: JobKey, submitted: float, sequence: int, gpus: int, remaining: float) -> None:
         self.key = key

@@ -29,6 +29,7 @@ from controller.policy.jobs import (
 from controller.policy.types import Delegate, Hold, JobView, NodeView, PolicySpec, PoolSnapshot
 
 TICK = 5.0  # s
+FIFO = PolicySpec("fifo")
 
 
 @dataclass
@@ -66,7 +67,9 @@ class GangWorld:
         spread: bool = True,
         seed: int = 0,
         timeout: float = 30.0,
+        policy: PolicySpec = FIFO,
     ) -> None:
+        self.policy = policy
         self.nodes, self.delegate, self.spread, self.timeout = nodes, delegate, spread, timeout
         self.random = random.Random(seed)
         self.hidden: dict[str, int] = {}  # GPUs taken by pods that the operator does not see
@@ -124,9 +127,7 @@ class GangWorld:
     def _pool_pass(self) -> None:
         views = [view for job in self.jobs.values() if (view := self._view(job)) is not None]
         nodes = tuple(NodeView(name, gpus) for name, gpus in self.nodes.items())
-        snapshot = PoolSnapshot(
-            "p", PolicySpec("fifo"), nodes, tuple(views), self.holds, delegate=self.delegate
-        )
+        snapshot = PoolSnapshot("p", self.policy, nodes, tuple(views), self.holds, delegate=self.delegate)
         planned = pool.plan(snapshot, self.now)
         for admission in planned.admissions:
             job = self.jobs[admission.key]

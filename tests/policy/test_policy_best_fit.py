@@ -18,8 +18,8 @@ from controller.policy.types import JobState, JobView
 class Sorted(dict[str, int]):
     """The plain form under the other's name: every question sorts all nodes."""
 
-    def fit(self, replicas: int, gpus_per_replica: int) -> tuple[str, ...] | None:
-        return fit(self, replicas, gpus_per_replica)
+    def fit(self, replicas: int, gpus_per_replica: int, avoid: Any = ()) -> tuple[str, ...] | None:
+        return fit(self, replicas, gpus_per_replica, avoid)
 
     def add(self, node: str, gpus: int) -> bool:
         if node in self:
@@ -69,8 +69,21 @@ def test_answers_are_those_of_the_plain_form(
             before["a"] = 100  # of no account to the copy
         elif verb == "fit":
             assert kept.fit(what, number) == fit(plain, what, number)
+            assert kept.fit(what, number, "aceg") == fit(plain, what, number, "aceg")
         assert kept == plain
         assert sorted(kept) == sorted(plain)
+
+
+@settings(max_examples=300, deadline=None)
+@given(nodes, st.integers(1, 6), st.integers(0, 4), st.sets(st.sampled_from("abcdefghij")))
+def test_nodes_to_avoid_are_the_last_to_be_taken(
+    free: dict[str, int], replicas: int, each: int, avoid: set[str]
+) -> None:
+    got, without = fit(free, replicas, each, avoid), {n: g for n, g in free.items() if n not in avoid}
+    if (clean := fit(without, replicas, each)) is not None:
+        assert got == clean
+    else:
+        assert got == fit(free, replicas, each), "it waits for nobody's sake"
 
 
 def test_a_node_that_is_not_there_is_not_made_up() -> None:

@@ -14,12 +14,15 @@ from controller.policy import gangs, lifecycle
 from controller.policy.jobs import (
     AdmissionRecord,
     Desired,
+    GangBackoff,
     JobRecord,
     Kept,
     Observed,
     PodView,
+    RunFile,
     ScrapeOutcome,
     ScrapeView,
+    StartWorkload,
     SuspendWorkload,
     WorkloadView,
 )
@@ -92,6 +95,60 @@ def test_a_gang_without_room_gives_back_what_it_has_and_backs_off() -> None:
     world.until_all_ended(60)
     assert gang.record.gang_backoff is None
     assert gang.record.attempt > 1
+
+
+@pytest.mark.parametrize("spec", [PolicySpec("fifo"), PolicySpec("srtf")])
+def test_a_gang_is_not_planned_for_ever_onto_a_node_that_never_has_it(spec: PolicySpec) -> None:
+    """n1 and n2 look free to the pool and are ruled out by the cluster; n3 and n4 would do."""
+    world = GangWorld({f"n{i}": 2 for i in range(1, 5)}, spread=False, timeout=10.0, policy=spec)
+    world.hidden = {"n1": 2, "n2": 2}
+    gang = world.submit("ns/a", 2, 2)
+    planned, avoided = [], []
+    while gang.ended is None:
+        world.tick()
+        if gang.record.admission is not None:
+            planned.append(gang.record.admission.nodes)
+        if gang.record.gang_backoff is not None:
+            avoided.append(gang.record.gang_backoff.avoid)
+        assert world.now < 200
+    assert list(dict.fromkeys(planned)) == [("n1", "n2"), ("n3", "n4")]
+    assert set(avoided) == {("n1", "n2")}
+    assert gang.record.gang_backoff is None, "bound whole, it holds nothing against any node"
+
+
+def test_what_is_held_against_nodes_adds_up_newest_first_and_is_bounded() -> None:
+    """A node that had one of its pods is cleared, one that was not tried again is not."""
+    many = tuple(f"old{i}" for i in range(gangs.AVOIDED_MAX))
+    for known, avoid in (
+        (("n2", "n9"), ("n1", "n9")),
+        (many, ("n1", *many[:-1])),
+    ):
+        admission = AdmissionRecord(3, ("n1", "n2", "n1"), 0.0, unbound_since=0.0)
+        record = JobRecord(attempt=3, admission=admission, gang_backoff=GangBackoff(2, 0.0, known))
+        pods = (pod("a", "n2", admission=3), pod("b", "n1", admission=2), pod("c", admission=3))
+        first = lifecycle.plan(desired(3), Observed(WorkloadView("w", suspended=False), pods), record, 300.0)
+        gone = Observed(WorkloadView("w", suspended=True, settled=True), ())
+        second = lifecycle.plan(desired(3), gone, first.record, 310.0)
+        assert second.record.gang_backoff == GangBackoff(3, 310.0 + 40.0, avoid)
+
+
+def test_the_time_a_gang_has_does_not_run_while_the_operator_is_away_before_the_start() -> None:
+    admission = AdmissionRecord(3, ("n1", "n2"), 0.0, unbound_since=0.0)
+    record = JobRecord(attempt=3, admission=admission, run=RunFile(attempt=3))
+    there = Observed(WorkloadView("w", suspended=True, settled=True), (), run_written=RunFile(attempt=3))
+    back = lifecycle.plan(desired(), there, record, 10_000.0)
+    assert [type(a) for a in back.actions if isinstance(a, (StartWorkload, SuspendWorkload))] == [
+        StartWorkload
+    ]
+    assert back.record.admission == replace(admission, unbound_since=10_000.0)
+    bound = Observed(WorkloadView("w", suspended=False), (pod("a", admission=3), pod("b", admission=3)))
+    assert lifecycle.plan(desired(), bound, back.record, 10_299.0).record.admission == back.record.admission
+    late = lifecycle.plan(desired(), bound, back.record, 10_300.0).record.admission
+    assert late is not None
+    assert late.withdrawn == 10_300.0
+    # Started in the next pass, as usual: the time is that of the admission, and the status does not change.
+    usual = lifecycle.plan(desired(), there, record, 0.5)
+    assert usual.record.admission == admission
 
 
 def test_each_failure_in_a_row_waits_twice_as_long() -> None:
