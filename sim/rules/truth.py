@@ -8,10 +8,10 @@ z >= 5: declining. z <= 3: healthy; the largest of many means lies above the tru
 a z of about 2 to 3. Between: ambiguous, counted for neither. Fewer than 8 evals, or no noise seen:
 ambiguous.
 
-The variance of one eval is that of the reported standard errors (their mean square). Without them it is that
-of the curve's second differences (`controller.policy.stopping.noise`), or, where it is larger and w is at
-least 4, that of the w evals at P (at L) about their own straight line: a curve that is noisier at its end
-than before, or whose last evals hold one deep dip, has not been shown to decline.
+The variance of one eval is that of the reported standard errors (their mean square), where every eval has
+one. Else it is that of the curve's second differences (`controller.policy.stopping.noise`), or, where it is
+larger and w is at least 4, that of the w evals at P (at L) about their own straight line: a curve that is
+noisier at its end than before, or whose last evals hold one deep dip, has not been shown to decline.
 
 The peak is the middle of the first window whose mean is within two standard errors (of P - L) of P: who
 stops on a top that is flat does not stop too early. It is a test of a lasting fall: a run that recovered is
@@ -70,7 +70,7 @@ def _test(series: Series) -> tuple[int, float]:
     top = int(means.argmax())
     usual = sigma(series) ** 2
     variances = usual, usual
-    if w >= LEAST_FOR_LINE and not any(series.stderrs):
+    if w >= LEAST_FOR_LINE and not all(series.stderrs):
         variances = max(usual, _about_line(scores[top : top + w])), max(usual, _about_line(scores[-w:]))
     unit = math.sqrt(sum(variances) / w)
     near = means >= means[top] - SAME * unit

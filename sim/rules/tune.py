@@ -65,8 +65,8 @@ def halves(judged: Sequence[Judged]) -> tuple[list[Judged], list[Judged]]:
 
 
 def fleet_noise(judged: Sequence[Judged]) -> float:
-    """Median noise of the runs' evals; 0 where the trainers report it themselves, or there is none."""
-    if any(e is not None for j in judged for e in j.series.stderrs):
+    """Median noise of the runs' evals; 0 where the trainers report it with every eval, or there is none."""
+    if all(all(j.series.stderrs) for j in judged):
         return 0.0
     found = [s for j in judged if (s := truths.sigma(j.series)) > 0.0]
     return float(f"{np.median(found):.3g}") if found else 0.0

@@ -53,9 +53,8 @@ def noise_levels(evals: Evals, usual: float, weight: float) -> NoiseLevels:
     runs, count = scores.shape
     mean = np.zeros(runs)
     sigma, freedom = np.full((runs, count), np.nan), np.full((runs, count), np.nan)
-    reported = np.where(stderrs > 0.0, stderrs, np.nan)
-    reports = np.cumsum(~np.isnan(reported), axis=1)
-    square = np.cumsum(np.where(np.isnan(reported), 0.0, reported) ** 2, axis=1) / np.maximum(reports, 1)
+    reported = np.logical_and.accumulate(stderrs > 0.0, axis=1)  # NaN is not
+    largest = np.fmax.accumulate(stderrs, axis=1)
     for t in range(count):
         differences = max(0, t - 1)
         if t >= 2:
@@ -70,8 +69,7 @@ def noise_levels(evals: Evals, usual: float, weight: float) -> NoiseLevels:
         if known >= noise.LEAST_FREEDOM:
             sigma[:, t] = np.where(variance > 0.0, np.sqrt(variance), np.nan)
             freedom[:, t] = known
-    seen = reports > 0
-    return NoiseLevels(np.where(seen, np.sqrt(square), sigma), np.where(seen, np.inf, freedom))
+    return NoiseLevels(np.where(reported, largest, sigma), np.where(reported, np.inf, freedom))
 
 
 def unwiden(z: Matrix, freedom: Matrix) -> Matrix:

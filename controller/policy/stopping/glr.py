@@ -8,9 +8,10 @@ t is at most alpha_t, and over the whole run, however long, at most the sum of a
 first ``horizon`` evals, the rest beyond: 6 / (pi^2 j^2) of it on the j-th eval after. References overlap
 by half, which keeps N_t small; evalstop.md, section 4.4, detector 5.
 
-The bound assumes independent Gaussian noise of known size: standard errors from the trainer. With noise
-estimated from the trajectory the threshold is raised after Student's t; what the rate is then is measured
-(docs/stop-rules.md).
+The bound assumes independent Gaussian noise of known size: standard errors from the trainer with every
+eval. They may differ: the largest so far stands for all, and each pair's z then exceeds c still less often
+(`noise`). With noise estimated from the trajectory the threshold is raised after Student's t; what the rate
+is then is measured (docs/stop-rules.md).
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class Glr:
     """
 
     name: ClassVar[str] = "glr"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     def __init__(self, params: GlrParams) -> None:
         check(params, self.name)

@@ -1,6 +1,9 @@
 """How noisy one eval is: the standard deviation that rules in units of noise divide by.
 
-Three sources, in this order. The trainer's own standard error, where it reports one. Else the trajectory:
+Three sources, in this order. The trainer's own standard errors, where it reports one with every eval: of them
+the largest so far. No eval that a rule compares is noisier than that, so a bound that holds for this noise
+holds for evals of any size, on more prompts or fewer; their mean square would be too small for those on the
+fewest. One eval without (or with none above 0) leaves the noise unknown. Then the trajectory:
 second differences d_i = x_i - 2 x_{i-1} + x_{i-2} cancel a level and a straight trend, and for independent
 noise E d^2 = 6 sigma^2 whatever its distribution, so their mean square over 6 estimates its variance. It is
 shrunk to the fleet's usual noise, as the user gives it or as the pool has learned it from its runs.
@@ -23,7 +26,7 @@ from typing import Any, NamedTuple
 from controller.policy.params import param
 from controller.policy.types import EvalPoint, FleetNoise
 
-# (x_{i-1}, x_{i-2}, second differences seen, their mean square, stderrs seen, mean square)
+# (x_{i-1}, x_{i-2}, second differences seen, their mean square, stderrs seen, the largest)
 NoiseState = tuple[Any, ...]
 
 PER_VARIANCE = 6.0  # E d^2 / sigma^2
@@ -70,16 +73,16 @@ def initial() -> NoiseState:
 
 def observe(state: NoiseState, point: EvalPoint) -> NoiseState:
     """Take in one eval."""
-    last, before, differences, mean, reports, square = state
+    last, before, differences, mean, reports, largest = state
     score = point.score
     if point.stderr is not None and point.stderr > 0.0:
         reports += 1
-        square += (point.stderr * point.stderr - square) / reports
+        largest = max(largest, point.stderr)
     if before is not None:
         size = min(abs(score - 2.0 * last + before), LARGEST)
         differences += 1
         mean += (size * size - mean) / differences
-    return (score, last, differences, mean, reports, square)
+    return (score, last, differences, mean, reports, largest)
 
 
 def estimate(
@@ -90,11 +93,12 @@ def estimate(
     ``usual``, ``weight``: the fleet's standard deviation (0: unknown) and its degrees of freedom, as the user
     gives them; where they are unknown, as the pool has ``learned`` them from its runs (`fleet_noise`).
     """
-    _, _, differences, mean, reports, square = state
+    last, before, differences, mean, reports, largest = state
     if usual <= 0.0 and learned is not None:
         usual, weight = learned
-    if reports:
-        return Noise(math.sqrt(square), math.inf)
+    seen = differences + (last is not None) + (before is not None)
+    if reports and reports == seen:
+        return Noise(largest, math.inf)
     freedom = differences * FREEDOM_PER_DIFFERENCE
     variance = mean / PER_VARIANCE
     if usual > 0.0:
@@ -106,12 +110,20 @@ def estimate(
 
 
 def own(points: Iterable[EvalPoint]) -> FleetNoise | None:
-    """What a run shows of its noise by itself: what its pool learns from. None: too few evals to say."""
-    state = initial()
-    for point in points:
+    """What a run shows of its noise by itself: what its pool learns from. None: too few evals to say.
+
+    Of standard errors their root mean square: what is usual, where `estimate` bounds every eval.
+    """
+    state, square = initial(), 0.0
+    for count, point in enumerate(points, 1):
         state = observe(state, point)
+        error = point.stderr if point.stderr is not None else 0.0
+        square += (error * error - square) / count
     found = estimate(state, 0.0, 1.0)
-    return None if found is None else FleetNoise(found.sigma, min(found.freedom, MOST_FREEDOM))
+    if found is None:
+        return None
+    sigma = math.sqrt(square) if math.isinf(found.freedom) else found.sigma
+    return FleetNoise(sigma, min(found.freedom, MOST_FREEDOM))
 
 
 def widen(threshold: float, freedom: float) -> float:

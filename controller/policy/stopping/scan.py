@@ -73,7 +73,7 @@ class Scan:
     """
 
     name: ClassVar[str] = "scan"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     def __init__(self, params: ScanParams) -> None:
         check(params, self.name)

@@ -1,0 +1,113 @@
+"""The trainer's standard errors as the noise of an eval: all of them or none, and the largest of those."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.policy.stopping import make_rule, noise
+from controller.policy.types import EvalPoint, PolicySpec, Verdict
+
+IN_NOISE = [
+    ("scan", {}),
+    ("glr", {"alpha": 0.3}),
+    ("cusum", {"window": 4}),
+    ("drawdown", {"max_drop": 0.0, "sigmas": 2.0}),
+    ("kDeclines", {"k": 1, "min_delta_sigmas": 1.0}),
+]
+SCORES = [0.5, 0.61, 0.42, 0.53, 0.38, 0.55, 0.47, 0.6, 0.44, 0.52]
+UNREPORTED = [None] * len(SCORES)
+
+
+def points(stderrs: Sequence[float | None], scores: Sequence[float] = SCORES) -> list[EvalPoint]:
+    return [EvalPoint(i, s, stderr=e) for i, (s, e) in enumerate(zip(scores, stderrs, strict=True))]
+
+
+def estimate(stderrs: Sequence[float | None]) -> noise.Noise | None:
+    state = noise.initial()
+    for point in points(stderrs, SCORES[: len(stderrs)]):
+        state = noise.observe(state, point)
+    return noise.estimate(state, 0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("stderrs", "sigma"),
+    [
+        ([0.02], 0.02),
+        ([0.02, 0.02], 0.02),
+        ([0.02, 0.1], 0.1),
+        ([0.02, 0.02, 0.1], 0.1),
+        ([0.1, *[0.02] * 9], 0.1),
+        ([*[0.02] * 9, 0.1], 0.1),
+    ],
+)
+def test_of_all_standard_errors_the_largest_counts(stderrs: list[float], sigma: float) -> None:
+    assert estimate(stderrs) == noise.Noise(sigma, math.inf)
+
+
+@pytest.mark.parametrize("gap", [None, 0.0])
+@pytest.mark.parametrize("at", [0, 1, 2, 9])
+def test_one_eval_without_a_standard_error_leaves_the_noise_to_the_trajectory(
+    gap: float | None, at: int
+) -> None:
+    stderrs: list[float | None] = [0.02] * len(SCORES)
+    stderrs[at] = gap
+    assert estimate(stderrs) == estimate(UNREPORTED)
+    assert noise.own(points(stderrs)) == noise.own(points(UNREPORTED))
+
+
+def test_a_young_run_with_a_gap_says_nothing_of_its_noise() -> None:
+    assert estimate([None]) is None
+    assert estimate([0.02, None]) is None
+    assert noise.own(points([0.02, None], SCORES[:2])) is None
+
+
+def test_the_pool_learns_what_is_usual_and_not_the_largest() -> None:
+    learned = noise.own(points([0.02] * 5 + [0.1] * 5))
+    assert learned is not None
+    assert learned.sigma == pytest.approx(math.sqrt((0.02**2 + 0.1**2) / 2.0))
+    assert learned.freedom == noise.MOST_FREEDOM
+
+
+def verdicts(name: str, params: dict, stderrs: Sequence[float | None], scores: list[float]) -> list[Verdict]:
+    rule = make_rule(PolicySpec(name, params))
+    state, found = rule.initial(), []
+    for point in points(stderrs, scores):
+        state, verdict = rule.observe(state, point)
+        found.append(verdict)
+    return found
+
+
+@pytest.mark.parametrize(("name", "params"), IN_NOISE, ids=[n for n, _ in IN_NOISE])
+@given(seed=st.integers(0, 2**32 - 1), at=st.integers(1, 29), error=st.floats(1e-6, 10.0))
+@settings(max_examples=20, deadline=None)
+def test_a_single_standard_error_among_evals_without_changes_no_verdict(
+    name: str, params: dict, seed: int, at: int, error: float
+) -> None:
+    draw = random.Random(seed)
+    scores = [draw.gauss(0.0, 0.05) - 0.03 * max(0, i - 15) for i in range(30)]
+    one: list[float | None] = [None] * 30
+    one[at] = error
+    assert verdicts(name, params, one, scores) == verdicts(name, params, [None] * 30, scores)
+
+
+@pytest.mark.parametrize(("name", "params"), IN_NOISE, ids=[n for n, _ in IN_NOISE])
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    errors=st.lists(st.floats(0.01, 0.2), min_size=30, max_size=30),
+)
+@settings(max_examples=20, deadline=None)
+def test_smaller_standard_errors_than_the_largest_change_no_verdict(
+    name: str, params: dict, seed: int, errors: list[float]
+) -> None:
+    """Once the largest was reported, the verdicts are those of a run as noisy throughout."""
+    draw = random.Random(seed)
+    scores = [draw.gauss(0.0, 0.05) - 0.03 * max(0, i - 15) for i in range(30)]
+    largest = max(errors)
+    mixed = verdicts(name, params, [largest, *errors[1:]], scores)
+    assert mixed == verdicts(name, params, [largest] * 30, scores)
