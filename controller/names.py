@@ -11,6 +11,8 @@ GPU_RESOURCE = "nvidia.com/gpu"
 
 # Taint on the nodes of a GPUPool; its value is the pool.
 POOL_TAINT = f"{GROUP}/pool"
+# Label of a node that names its rack.
+RACK_LABEL = "topology.kubernetes.io/rack"
 # `schedulerName` of RLHF pods: a kube-scheduler process of their own, the one that asks the extender.
 SCHEDULER_NAME = "evalstop-scheduler"
 # PriorityClass of the pods of RLHF runs (deploy/manifests/priorityclass.yaml): they evict nobody.

@@ -78,7 +78,7 @@ class Settings:
     scheduler_config: str = _setting(
         "", _file, "kube-scheduler's KubeSchedulerConfiguration, read for the metric on ignorable"
     )
-    rack_label: str = _setting("topology.kubernetes.io/rack", _text, "node label that names a node's rack")
+    rack_label: str = _setting(names.RACK_LABEL, _text, "node label that names a node's rack")
     relist_seconds: float = _setting(1800.0, _seconds, "between full LISTs that mend what the watch missed")
     look_seconds: float = _setting(
         15.0, _seconds, "between looks for parked pods that this process has not refused itself"

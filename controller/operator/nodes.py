@@ -39,6 +39,11 @@ def node_gpus(node: Object) -> int:
     return _quantity(((node.get("status") or {}).get("allocatable") or {}).get(names.GPU_RESOURCE))
 
 
+def rack(node: Object) -> str:
+    """The rack that the node's label names; "": none."""
+    return str((node["metadata"].get("labels") or {}).get(names.RACK_LABEL, ""))
+
+
 def usable(node: Object, tolerations: Sequence[Object] = ()) -> bool:
     """Whether new pods may go there: Ready, not cordoned, not on its way out, not tainted by others.
 

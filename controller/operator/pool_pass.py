@@ -171,7 +171,7 @@ class PoolPass:
             pool=pool.metadata.name,
             policy=convert.policy(pool),
             nodes=tuple(
-                NodeView(name, nodes.node_gpus(n), used.get(name, 0), leaving.get(name, 0))
+                NodeView(name, nodes.node_gpus(n), used.get(name, 0), leaving.get(name, 0), nodes.rack(n))
                 for n in usable
                 for name in (str(n["metadata"]["name"]),)
             ),

@@ -1,30 +1,48 @@
 """Best fit of a whole gang into nodes: each member on the node with the fewest free GPUs that still hold it.
 
-Ties go by name. `fit` is the rule in its plain form, for one question about a mapping; `FreeGpus` gives the
-same answers to many questions while nodes change, without sorting all of them each time.
+Where nodes name their racks, a gang of several members goes into one rack if one holds it whole: the one with
+room for the fewest such members. Ties go by name. `fit` is the rule in its plain form, for one question about
+a mapping; `FreeGpus` gives the same answers to many questions while nodes change, without sorting all of them
+each time.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
+
+NO_RACKS: Mapping[str, str] = {}
 
 
 def fit(
-    free: Mapping[str, int], replicas: int, gpus_per_replica: int, avoid: Collection[str] = ()
+    free: Mapping[str, int],
+    replicas: int,
+    gpus_per_replica: int,
+    avoid: Collection[str] = (),
+    racks: Mapping[str, str] = NO_RACKS,
 ) -> tuple[str, ...] | None:
-    """The node of each member, or None if the gang does not fit whole.
+    """The node of each member, or None if the gang does not fit whole. ``racks``: node -> its rack, if known.
 
     A gang without GPUs fits anywhere and gets no nodes. One that fits without the nodes to ``avoid`` gets
     none of them, any other is placed as though there were none to avoid.
     """
     if avoid:
         others = {name: gpus for name, gpus in free.items() if name not in avoid}
-        found = fit(others, replicas, gpus_per_replica)
+        found = fit(others, replicas, gpus_per_replica, racks=racks)
         if found is not None:
             return found
     if gpus_per_replica == 0:
         return ()
+    if racks and replicas > 1:
+        room: Counter[str] = Counter()
+        for name, gpus in free.items():
+            if name in racks:
+                room[racks[name]] += gpus // gpus_per_replica if gpus > 0 else 0
+        holding = [(members, rack) for rack, members in room.items() if members >= replicas]
+        if holding:
+            inside = {name: gpus for name, gpus in free.items() if racks.get(name) == min(holding)[1]}
+            return fit(inside, replicas, gpus_per_replica)
     nodes: list[str] = []
     for name in sorted(free, key=lambda n: (free[n], n)):
         members = free[name] // gpus_per_replica
@@ -41,17 +59,20 @@ class FreeGpus(MutableMapping[str, int]):
     answers with. What was changed since the last question is put in its place when the next one comes.
     """
 
-    __slots__ = ("_amounts", "_gpus", "_nodes", "_place", "_stale")
+    __slots__ = ("_amounts", "_gpus", "_nodes", "_place", "_racks", "_stale")
 
     _gpus: dict[str, int]
     _place: dict[str, int]  # node -> the amount under which it is in ``_nodes``
     _nodes: dict[int, list[str]]  # free GPUs -> names in order, never empty
     _amounts: list[int]  # the keys of ``_nodes`` in order
+    _racks: Mapping[str, str]  # node -> rack, of those that name one
     _stale: set[str]  # nodes that may have another amount than they are under
 
-    def __init__(self, free: Mapping[str, int]) -> None:
-        """A copy of ``free``, node -> GPUs."""
+    def __init__(self, free: Mapping[str, int], racks: Mapping[str, str] = NO_RACKS) -> None:
+        """A copy of ``free``, node -> GPUs, which may know racks itself; ``racks``: node -> rack."""
+        self._racks = racks
         if isinstance(free, FreeGpus):
+            self._racks = racks or free._racks
             free._tidy()
             self._gpus = free._gpus.copy()
             self._place = free._place.copy()
@@ -106,7 +127,7 @@ class FreeGpus(MutableMapping[str, int]):
     def fit(
         self, replicas: int, gpus_per_replica: int, avoid: Collection[str] = ()
     ) -> tuple[str, ...] | None:
-        """As the function `fit` of this mapping."""
+        """As the function `fit` of this mapping and its racks."""
         if gpus_per_replica == 0:
             return ()
         if self._stale:
@@ -119,18 +140,35 @@ class FreeGpus(MutableMapping[str, int]):
         return self._fill(enough, replicas, gpus_per_replica)
 
     def _fill(
-        self, amounts: Iterable[int], replicas: int, gpus_per_replica: int, without: Collection[str] = ()
+        self,
+        amounts: Sequence[int],
+        replicas: int,
+        gpus_per_replica: int,
+        without: Collection[str] = (),
     ) -> tuple[str, ...] | None:
-        """Nodes with these amounts, in their order, until all members have one."""
+        """Nodes with these amounts, in order, until all members have one; of one rack if it holds all."""
+        racks = self._racks
+        rack = self._rack(amounts, replicas, gpus_per_replica, without) if racks and replicas > 1 else None
         nodes: list[str] = []
         for amount in amounts:
             for name in self._nodes[amount]:
-                if name in without:
+                if name in without or (rack is not None and racks.get(name) != rack):
                     continue
                 nodes += [name] * min(amount // gpus_per_replica, replicas - len(nodes))
                 if len(nodes) == replicas:
                     return tuple(nodes)
         return None
+
+    def _rack(
+        self, amounts: Iterable[int], replicas: int, gpus_per_replica: int, without: Collection[str]
+    ) -> str | None:
+        """The rack with the least room of those that hold the gang whole."""
+        room: Counter[str] = Counter()
+        for amount in amounts:
+            for name in self._nodes[amount]:
+                if name in self._racks and name not in without:
+                    room[self._racks[name]] += amount // gpus_per_replica
+        return min(((n, rack) for rack, n in room.items() if n >= replicas), default=(0, None))[1]
 
     def _tidy(self) -> None:
         """Put the nodes that have changed where they belong."""

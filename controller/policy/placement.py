@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from controller.policy.best_fit import FreeGpus, fit
+from controller.policy.best_fit import NO_RACKS, FreeGpus, fit
 from controller.policy.queueing.base import QueueJob
 from controller.policy.types import JobKey, JobState
 
@@ -35,9 +35,9 @@ def held(job: QueueJob) -> list[tuple[str, int]]:
 class NodeRoom:
     """A `Room` over named nodes; remembers where each gang taken in this pass goes."""
 
-    def __init__(self, free: Mapping[str, int]) -> None:
-        """``free``: GPUs per node that nobody uses."""
-        self.free = FreeGpus(free)
+    def __init__(self, free: Mapping[str, int], racks: Mapping[str, str] = NO_RACKS) -> None:
+        """``free``: GPUs per node that nobody uses. ``racks``: node -> rack, of those that name one."""
+        self.free = FreeGpus(free, racks)
         self.placed: dict[JobKey, tuple[str, ...]] = {}
 
     @property

@@ -57,7 +57,8 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
     views = {j.key: j for j in snapshot.jobs}
     unfit = _unfit_jobs(snapshot)
     paused = _paused(snapshot, now)
-    room: NodeRoom | AnyRoom = NodeRoom(free_gpus(snapshot))
+    racks = {n.name: n.rack for n in snapshot.nodes if n.rack}
+    room: NodeRoom | AnyRoom = NodeRoom(free_gpus(snapshot), racks)
     policy = snapshot.policy
     if snapshot.delegate is Delegate.NONE:
         room, policy = AnyRoom(), PolicySpec("fifo")

@@ -344,12 +344,14 @@ class JobView:
 @dataclass(frozen=True, slots=True)
 class NodeView:
     """A node of a pool: ``foreign`` GPUs are requested by non-terminal pods of no job in the snapshot,
-    ``leaving`` of them by pods that are being deleted and will soon be gone."""
+    ``leaving`` of them by pods that are being deleted and will soon be gone.
+    """
 
     name: str
     gpus: int
     foreign: int = 0
     leaving: int = 0
+    rack: str = ""  # "": it names none
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,12 @@ def test_a_pool_whose_spec_becomes_unusable_keeps_its_nodes_closed(spec: dict[st
     assert not taints_of(cache)
 
 
+def test_the_rack_of_a_node() -> None:
+    labels = {"topology.kubernetes.io/rack": "r7"}
+    assert nodes.rack({"metadata": {"name": "n1", "labels": labels}}) == "r7"
+    assert nodes.rack({"metadata": {"name": "n1"}}) == ""
+
+
 def taint(key: str, value: str = "", effect: str = "NoSchedule") -> dict[str, str]:
     return {"key": key, "value": value, "effect": effect}
 

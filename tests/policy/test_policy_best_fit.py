@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.policy import placement
-from controller.policy.best_fit import FreeGpus, fit
+from controller.policy.best_fit import NO_RACKS, FreeGpus, fit
 from controller.policy.placement import NodeRoom
 from controller.policy.types import JobState, JobView
 
@@ -18,8 +18,12 @@ from controller.policy.types import JobState, JobView
 class Sorted(dict[str, int]):
     """The plain form under the other's name: every question sorts all nodes."""
 
+    def __init__(self, free: Any, racks: Any = NO_RACKS) -> None:
+        super().__init__(free)
+        self.racks = racks or getattr(free, "racks", NO_RACKS)
+
     def fit(self, replicas: int, gpus_per_replica: int, avoid: Any = ()) -> tuple[str, ...] | None:
-        return fit(self, replicas, gpus_per_replica, avoid)
+        return fit(self, replicas, gpus_per_replica, avoid, self.racks)
 
     def add(self, node: str, gpus: int) -> bool:
         if node in self:
@@ -32,6 +36,9 @@ class Sorted(dict[str, int]):
 
 
 nodes = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 8), max_size=8)
+racks_of = st.one_of(
+    st.just({}), st.dictionaries(st.sampled_from("abcdefghij"), st.sampled_from(["r1", "r2", "r3"]))
+)
 changes = st.lists(
     st.one_of(
         st.tuples(st.just("set"), st.sampled_from("abcdefghij"), st.integers(-2, 8)),
@@ -46,11 +53,11 @@ changes = st.lists(
 
 
 @settings(max_examples=400, deadline=None)
-@given(nodes, changes)
+@given(nodes, changes, racks_of)
 def test_answers_are_those_of_the_plain_form(
-    free: dict[str, int], history: list[tuple[str, Any, int]]
+    free: dict[str, int], history: list[tuple[str, Any, int]], racks: dict[str, str]
 ) -> None:
-    kept, plain = FreeGpus(free), dict(free)
+    kept, plain = FreeGpus(free, racks), dict(free)
     for verb, what, number in history:
         if verb == "set":
             kept[what] = plain[what] = number
@@ -68,8 +75,8 @@ def test_answers_are_those_of_the_plain_form(
             kept = FreeGpus(before)
             before["a"] = 100  # of no account to the copy
         elif verb == "fit":
-            assert kept.fit(what, number) == fit(plain, what, number)
-            assert kept.fit(what, number, "aceg") == fit(plain, what, number, "aceg")
+            assert kept.fit(what, number) == fit(plain, what, number, racks=racks)
+            assert kept.fit(what, number, "aceg") == fit(plain, what, number, "aceg", racks)
         assert kept == plain
         assert sorted(kept) == sorted(plain)
 
@@ -84,6 +91,37 @@ def test_nodes_to_avoid_are_the_last_to_be_taken(
         assert got == clean
     else:
         assert got == fit(free, replicas, each), "it waits for nobody's sake"
+
+
+@settings(max_examples=300, deadline=None)
+@given(nodes, st.integers(1, 6), st.integers(1, 4), racks_of)
+def test_a_gang_stays_in_one_rack_where_one_holds_it_whole(
+    free: dict[str, int], replicas: int, each: int, racks: dict[str, str]
+) -> None:
+    plain, got = fit(free, replicas, each), fit(free, replicas, each, racks=racks)
+    assert (got is None) == (plain is None), "racks never decide whether a gang fits"
+    if got is None:
+        return
+    assert all(got.count(node) * each <= free[node] for node in got)
+    held = {
+        rack
+        for rack in racks.values()
+        if sum(g // each for n, g in free.items() if racks.get(n) == rack) >= replicas
+    }
+    if replicas > 1 and held:
+        assert len({racks.get(node) for node in got} & held) == 1
+        assert len({racks.get(node) for node in got}) == 1
+    else:
+        assert got == plain
+
+
+def test_of_two_racks_the_one_with_less_room_is_taken() -> None:
+    free = {"a": 4, "b": 8, "c": 8, "d": 8, "e": 8, "f": 8}
+    racks = {"a": "r1", "b": "r1", "c": "r1", "d": "r2", "e": "r2"}
+    assert fit(free, 2, 8) == ("b", "c")
+    assert fit(free, 2, 8, racks={**racks, "f": "r1"}) == ("d", "e")
+    assert fit(free, 3, 8, racks=racks) == ("b", "c", "d"), "no rack holds it: as though none were named"
+    assert fit(free, 1, 4, racks=racks) == ("a",)
 
 
 def test_a_node_that_is_not_there_is_not_made_up() -> None:
@@ -103,12 +141,13 @@ steps = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 4), st.integers(0, 
 
 
 @settings(max_examples=300, deadline=None)
-@given(nodes, steps, steps, st.randoms(use_true_random=False))
+@given(nodes, steps, steps, st.randoms(use_true_random=False), racks_of)
 def test_rooms_and_trials_are_those_of_the_plain_form(
     free: dict[str, int],
     running: list[tuple[int, int, int]],
     waiting: list[tuple[int, int, int]],
     random: Any,
+    racks: dict[str, str],
 ) -> None:
     """Fill a room, then take some gangs out of it and try others in their place, in both forms."""
     said: list[list[Any]] = []
@@ -117,7 +156,7 @@ def test_rooms_and_trials_are_those_of_the_plain_form(
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(placement, "FreeGpus", form)
             random.seed(seed)
-            room, answers = NodeRoom(free), []
+            room, answers = NodeRoom(free, racks), []
             there = []
             for number, (replicas, each, _) in enumerate(running):
                 new = job(number, JobState.QUEUED, (), each, replicas)

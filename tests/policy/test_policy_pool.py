@@ -203,6 +203,16 @@ def test_gpus_are_never_given_twice(gangs, sizes) -> None:
     assert all(gpus >= 0 for gpus in free.values())
 
 
+def test_a_gang_and_the_promise_made_to_it_stay_in_one_rack() -> None:
+    nodes = tuple(NodeView(n, 2, rack=r) for n, r in (("n1", "a"), ("n2", "b"), ("n3", "a"), ("n4", "b")))
+    plan = pool.plan(PoolSnapshot("p", PolicySpec("fifo"), nodes, (job("ns/x", 2, 2),)), 10)
+    assert plan.admissions[0].nodes == ("n1", "n3")
+    there = running("ns/x", "n1", "n3", gpus=2, proposal=STOP)
+    more = (running("ns/y", "n2", gpus=2), there, job("ns/z", 2, 2, at=5.0))
+    plan = pool.plan(PoolSnapshot("p", PolicySpec("fifo"), nodes, more), 10)
+    assert [h.nodes for h in plan.holds] == [("n1", "n3")]
+
+
 @pytest.mark.parametrize("spec", POLICIES, ids=policy_name)
 @pytest.mark.parametrize("overdue", [False, True])
 def test_a_job_that_only_others_pods_keep_from_fitting_holds_nobody_up(
