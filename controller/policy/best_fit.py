@@ -59,21 +59,25 @@ class FreeGpus(MutableMapping[str, int]):
     answers with. What was changed since the last question is put in its place when the next one comes.
     """
 
-    __slots__ = ("_amounts", "_gpus", "_nodes", "_place", "_racks", "_stale")
+    __slots__ = ("_amounts", "_gpus", "_nodes", "_place", "_racked", "_racks", "_stale")
 
     _gpus: dict[str, int]
     _place: dict[str, int]  # node -> the amount under which it is in ``_nodes``
     _nodes: dict[int, list[str]]  # free GPUs -> names in order, never empty
     _amounts: list[int]  # the keys of ``_nodes`` in order
     _racks: Mapping[str, str]  # node -> rack, of those that name one
+    _racked: dict[int, dict[str, list[str]]]  # free GPUs -> rack -> names in order, never empty
     _stale: set[str]  # nodes that may have another amount than they are under
 
     def __init__(self, free: Mapping[str, int], racks: Mapping[str, str] = NO_RACKS) -> None:
         """A copy of ``free``, node -> GPUs, which may know racks itself; ``racks``: node -> rack."""
-        self._racks = racks
-        if isinstance(free, FreeGpus):
-            self._racks = racks or free._racks
+        if isinstance(free, FreeGpus) and not racks:
             free._tidy()
+            self._racks = free._racks
+            self._racked = {
+                gpus: {rack: nodes.copy() for rack, nodes in held.items()}
+                for gpus, held in free._racked.items()
+            }
             self._gpus = free._gpus.copy()
             self._place = free._place.copy()
             self._nodes = {gpus: nodes.copy() for gpus, nodes in free._nodes.items()}
@@ -81,6 +85,7 @@ class FreeGpus(MutableMapping[str, int]):
             self._stale = set()
         else:
             self._gpus = dict(free)
+            self._racks, self._racked = racks, {}
             self._place, self._nodes, self._amounts = {}, {}, []
             self._stale = set(self._gpus)
 
@@ -147,12 +152,14 @@ class FreeGpus(MutableMapping[str, int]):
         without: Collection[str] = (),
     ) -> tuple[str, ...] | None:
         """Nodes with these amounts, in order, until all members have one; of one rack if it holds all."""
-        racks = self._racks
-        rack = self._rack(amounts, replicas, gpus_per_replica, without) if racks and replicas > 1 else None
+        rack = None
+        if self._racks and replicas > 1:
+            rack = self._rack(amounts, replicas, gpus_per_replica, without)
         nodes: list[str] = []
         for amount in amounts:
-            for name in self._nodes[amount]:
-                if name in without or (rack is not None and racks.get(name) != rack):
+            names = self._nodes[amount] if rack is None else self._racked.get(amount, {}).get(rack, ())
+            for name in names:
+                if name in without:
                     continue
                 nodes += [name] * min(amount // gpus_per_replica, replicas - len(nodes))
                 if len(nodes) == replicas:
@@ -165,9 +172,12 @@ class FreeGpus(MutableMapping[str, int]):
         """The rack with the least room of those that hold the gang whole."""
         room: Counter[str] = Counter()
         for amount in amounts:
-            for name in self._nodes[amount]:
-                if name in self._racks and name not in without:
-                    room[self._racks[name]] += amount // gpus_per_replica
+            members = amount // gpus_per_replica
+            for rack, names in self._racked.get(amount, {}).items():
+                room[rack] += len(names) * members
+        for name in without:
+            if name in self._racks and (amount := self._place.get(name, 0)) >= gpus_per_replica:
+                room[self._racks[name]] -= amount // gpus_per_replica
         return min(((n, rack) for rack, n in room.items() if n >= replicas), default=(0, None))[1]
 
     def _tidy(self) -> None:
@@ -182,10 +192,25 @@ class FreeGpus(MutableMapping[str, int]):
                 del nodes[bisect_left(nodes, node)], self._place[node]
                 if not nodes:
                     del self._nodes[before], self._amounts[bisect_left(self._amounts, before)]
+                self._unrack(node, before)
             if now is not None:
                 if now not in self._nodes:
                     self._nodes[now] = []
                     insort(self._amounts, now)
                 insort(self._nodes[now], node)
                 self._place[node] = now
+                if node in self._racks:
+                    insort(self._racked.setdefault(now, {}).setdefault(self._racks[node], []), node)
         self._stale.clear()
+
+    def _unrack(self, node: str, gpus: int) -> None:
+        """A node is no longer among those with so many free GPUs."""
+        rack = self._racks.get(node)
+        if rack is None:
+            return
+        held = self._racked[gpus]
+        del held[rack][bisect_left(held[rack], node)]
+        if not held[rack]:
+            del held[rack]
+            if not held:
+                del self._racked[gpus]
