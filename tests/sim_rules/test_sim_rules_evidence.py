@@ -256,7 +256,7 @@ def test_tuned_rules_keep_to_the_rate_on_the_other_half(linear: list[evaluate.Ju
     chosen_on, judged_on = tune.halves(linear)
     assert not {j.series.run for j in chosen_on} & {j.series.run for j in judged_on}
     rows = {}
-    for name in ("scan", "drawdown", "kDeclines"):
+    for name in ("scan", "cusum", "drawdown", "kDeclines"):
         tuned = tune.tune(name, chosen_on, 0.025)
         assert tuned is not None
         assert tuned.false_stops <= 0.025
@@ -264,8 +264,22 @@ def test_tuned_rules_keep_to_the_rate_on_the_other_half(linear: list[evaluate.Ju
     assert rows["scan"].intervals["false_stops"][0] <= 0.025
     assert rows["scan"].caught >= 0.95
     assert rows["scan"].saved >= 0.55
+    assert rows["scan"].saved > rows["cusum"].saved
     assert rows["scan"].saved > rows["drawdown"].saved - 0.02
     assert rows["kDeclines"].caught < 0.3
+
+
+@pytest.mark.parametrize("family", ["gao_rl", "gao_bon"])
+def test_the_tuned_scan_finds_most_of_what_the_oracle_finds(family: str) -> None:
+    """On Gao's laws, chosen and judged on different runs, by bounds at 2.5 % false stops of rising runs."""
+    drawn = families.draw(family, evals=50, noise=0.05, runs=1000, seed=0)
+    chosen_on, judged_on = tune.halves(evaluate.judge(drawn.series))
+    found = tune.tune("scan", chosen_on, 0.025)
+    assert found is not None
+    assert not found.few
+    (row,) = evaluate.rows("scan", judged_on, evaluate.first_stops(found.spec, judged_on))
+    assert row.false_stops <= 0.025
+    assert row.caught >= 0.85 * families.oracle(drawn, 0.05)
 
 
 def test_with_too_few_healthy_runs_the_observed_rate_is_kept() -> None:
