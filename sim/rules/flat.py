@@ -4,6 +4,9 @@ For rules whose statistic compares later means with earlier ones by fixed weight
 sigmas, CUSUM) and independent noise of known size, no run whose true score never falls is stopped oftener
 than the flat one: at each eval the rise can only lower the statistic (`controller.policy.stopping.windows`).
 So what is measured on flat runs bounds all of them.
+
+Noise is reported with every eval, alike or not (``uneven``), or estimated. Uneven is the bad case of evals on
+fewer prompts from some eval on: a rule that took an average of the errors would take noise for a fall.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from sim.rules.evaluate import exact_interval, upper_bound
 
 LENGTHS = (10, 20, 50, 100, 200, 500)
 BATCH = 1000  # runs drawn at a time
+QUIET, LOUDER = 25, 5.0  # uneven noise: evals before it grows, and how many times
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,7 @@ class FlatRow:
     """``stopped``: share of the runs stopped within ``evals``; ``bound``: its one-sided 95 % upper bound."""
 
     rule: str
-    noise: str  # reported | estimated
+    noise: str  # reported | uneven | estimated
     evals: int
     runs: int
     stopped: float
@@ -50,12 +54,17 @@ def rates(
         raise ValueError(
             f"--rule: {name!r} has no vectorised form, expected one of {', '.join(vector.FORMS)}"
         )
-    for noise, error in (("reported", 1.0), ("estimated", np.nan)):
+    alike = np.ones(max(lengths))
+    uneven = np.where(np.arange(max(lengths)) < QUIET, 1.0, LOUDER)
+    for noise, errors in (("reported", alike), ("uneven", uneven), ("estimated", None)):
         random = np.random.default_rng(seed)
         stops = []
         for start in range(0, runs, BATCH):
             scores = random.standard_normal((min(BATCH, runs - start), max(lengths)))
-            stops.append(vector.first_stops(spec, vector.Evals(scores, np.full(scores.shape, error))))
+            stderrs = np.full(scores.shape, np.nan)
+            if errors is not None:
+                scores, stderrs = scores * errors, np.broadcast_to(errors, scores.shape)
+            stops.append(vector.first_stops(spec, vector.Evals(scores, stderrs)))
         first = np.concatenate(stops)
         for evals in lengths:
             hits = int(((first >= 0) & (first < evals)).sum())

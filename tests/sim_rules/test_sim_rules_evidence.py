@@ -328,6 +328,8 @@ def test_the_default_keeps_to_one_flat_run_in_ten_at_its_horizon() -> None:
     assert [(r.noise, r.evals) for r in rows] == [
         ("reported", 50),
         ("reported", 400),
+        ("uneven", 50),
+        ("uneven", 400),
         ("estimated", 50),
         ("estimated", 400),
     ]
