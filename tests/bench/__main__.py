@@ -28,6 +28,7 @@ BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Iterator[Row]]] = {
     "holds": bench_holds.run,
     "scale": bench_scale.run,
     "gangs": bench_gangs.run,
+    "gangs-extender": bench_gangs.run_with_extender,
     "extender": bench_extender.run,
     "fleet": bench_fleet.run,
 }

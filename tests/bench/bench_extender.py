@@ -4,8 +4,9 @@ Requests: sequential, over one keep-alive connection with mutual TLS, every node
 all but one is refused by a sentence. Baseline: an echo of the same request on the same HTTPS stack, asked in
 turn with it by the hundred, so that both see the same machine.
 
-Pods per second: identical pods that wait before their scheduler starts, on nodes without kubelets. Baseline:
-an extender that lets everything pass. And none at all, which is what the default scheduler has.
+Pods per second: pods that wait before their scheduler starts, on nodes without kubelets. Identical ones of
+nobody's, beside an extender that lets everything pass, and beside none at all, which is what the default
+scheduler has; and the members of admitted gangs, each of which may have its planned node only.
 """
 
 from __future__ import annotations
@@ -33,12 +34,13 @@ from deploy.local.components import Options
 from deploy.local.errors import PlaneError
 from deploy.local.plane import Plane
 from deploy.local.scheduler import Certificates, Scheduler
-from tests.bench.extender_server import HOST, job, node
+from tests.bench.extender_server import HOST, MEMBERS, job, node, planned
 from tests.bench.rows import Row
 
 REQUESTS, BLOCK = 2_000, 100
 SIZES = (100, 1_000, 5_000)
-NODES, PODS, QPS, ROUNDS = 500, 1_000, 5_000.0, 3
+NODES, GANGS, QPS, ROUNDS = 500, 200, 5_000.0, 3
+PODS = GANGS * MEMBERS
 _PATIENCE_S = 600.0
 
 
@@ -46,7 +48,7 @@ def run(say: Callable[[str], None]) -> Iterator[Row]:
     with tempfile.TemporaryDirectory(prefix="evalstop-bench-", dir="/var/tmp") as folder:
         for size in SIZES:
             say(f"{REQUESTS} requests with {size} node names")
-            with _servers(Path(folder) / f"pki-{size}", size, size) as served:
+            with _servers(Path(folder) / f"pki-{size}", size, size, 0) as served:
                 yield from _latency(served, size)
         yield from _throughput(Path(folder), say)
 
@@ -78,10 +80,10 @@ def _cpu(pid: int) -> float:
 
 
 @contextlib.contextmanager
-def _servers(folder: Path, nodes: int, kept: int) -> Iterator[Served]:
+def _servers(folder: Path, nodes: int, kept: int, gangs: int) -> Iterator[Served]:
     certificates = Certificates(folder)
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.bench.extender_server", str(folder), str(nodes), str(kept)],
+        [sys.executable, "-m", "tests.bench.extender_server", str(folder), str(nodes), str(kept), str(gangs)],
         cwd=REPOSITORY,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -168,8 +170,8 @@ def _quantile(values: list[float], share: float) -> float:
 
 def _throughput(folder: Path, say: Callable[[str], None]) -> Iterator[Row]:
     options = Options(node_grace_s=24 * 3600, flags={"kube-apiserver": ["--max-requests-inflight=2000"]})
-    runs: dict[str, list[Placed]] = {"none": [], "idle": [], "extender": []}
-    with Plane(folder / "plane", options) as plane, _servers(folder / "pki", NODES, 0) as served:
+    runs: dict[str, list[Placed]] = {"none": [], "idle": [], "extender": [], "gangs": []}
+    with Plane(folder / "plane", options) as plane, _servers(folder / "pki", NODES, 0, GANGS) as served:
         _make_nodes(plane)
         for turn in range(ROUNDS):
             for name, found in runs.items():
@@ -177,15 +179,16 @@ def _throughput(folder: Path, say: Callable[[str], None]) -> Iterator[Row]:
                 say(f"{name}: {found[-1].rate:.0f} pods/s, {found[-1].cpu * 1000:.1f} ms of CPU per pod")
     rates = {name: statistics.median(run.rate for run in found) for name, found in runs.items()}
     costs = {name: statistics.median(run.cpu for run in found) * 1000 for name, found in runs.items()}
-    what = f"scheduler: {PODS} identical pods on {NODES} nodes, our extender"
-    for name, beside in (("idle", "one that lets all pass"), ("none", "no extender")):
-        yield Row(f"{what} (baseline: {beside})", rates["extender"], "pods/s", rates[name])
-        yield Row(
-            f"{what}, CPU of scheduler and extender per pod (baseline: {beside})",
-            costs["extender"],
-            "ms",
-            costs[name],
-        )
+    identical = f"scheduler: {PODS} identical pods on {NODES} nodes, our extender"
+    members = f"scheduler: {PODS} pods of {GANGS} admitted gangs on {NODES} nodes, our extender"
+    for what, ours, name, beside in (
+        (identical, "extender", "idle", "one that lets all pass"),
+        (identical, "extender", "none", "no extender"),
+        (members, "gangs", "none", "no extender, identical pods"),
+    ):
+        yield Row(f"{what} (baseline: {beside})", rates[ours], "pods/s", rates[name])
+        cpu = f"{what}, CPU of scheduler and extender per pod (baseline: {beside})"
+        yield Row(cpu, costs[ours], "ms", costs[name])
 
 
 @dataclass(frozen=True)
@@ -199,8 +202,10 @@ class Placed:
 def _place(plane: Plane, served: Served, name: str, turn: int) -> Placed:
     """Let a scheduler of its own place the pods, which all wait for it."""
     scheduler_name = f"bench-{name}-{turn}"
-    namespace = scheduler_name
-    plane.kubectl("create", "namespace", namespace)
+    gangs = name == "gangs"
+    namespace = job(0).partition("/")[0] if gangs else scheduler_name
+    if not (gangs and turn):  # the ledger knows its gangs by one namespace
+        plane.kubectl("create", "namespace", namespace)
     account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
     _until(lambda: plane.client().succeeds(account), "the namespace's service account")
     pod = {
@@ -212,8 +217,8 @@ def _place(plane: Plane, served: Served, name: str, turn: int) -> Placed:
             "containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
         },
     }
-    items = [{**pod, "metadata": {"name": f"p-{i}", "namespace": namespace}} for i in range(PODS)]
-    _create(plane, items)
+    metadata = [_gang_member(i) if gangs else {"name": f"p-{i}"} for i in range(PODS)]
+    _create(plane, [{**pod, "metadata": {**one, "namespace": namespace}} for one in metadata])
     url = f"https://{HOST}:{served.ports.get(name, 0)}"
     config = scheduler_config.configuration(
         served.certificates.options(url, scheduler_name=scheduler_name, qps=QPS, timeout=30.0)
@@ -225,12 +230,31 @@ def _place(plane: Plane, served: Served, name: str, turn: int) -> Placed:
         (process,) = [p for p in plane.status().processes if p.name == scheduler_name]
         assert process.pid is not None
         pid = process.pid
-        return _measure(scheduler, lambda: served.cpu() + _cpu(pid))
+        found = _measure(scheduler, lambda: served.cpu() + _cpu(pid))
+        if gangs:
+            _check_places(plane, namespace)
+        return found
     finally:
         scheduler.stop()
         plane.kubectl(
             "delete", "pods", "--all", "-n", namespace, "--force", "--grace-period=0", timeout_s=_PATIENCE_S
         )
+
+
+def _gang_member(index: int) -> dict[str, Any]:
+    gang, member = divmod(index, MEMBERS)
+    labels = {"evalstop.dev/job": job(gang).partition("/")[2], COMPLETION_INDEX: str(member)}
+    annotations = {"evalstop.dev/admission": "1"}
+    return {"name": f"p-{index}", "labels": labels, "annotations": annotations}
+
+
+def _check_places(plane: Plane, namespace: str) -> None:
+    """Errors: PlaneError, for a member that is not on its planned node."""
+    for pod in plane.client().get(f"/api/v1/namespaces/{namespace}/pods", timeout_s=120.0)["items"]:
+        name, place = pod["metadata"]["name"], pod["spec"].get("nodeName")
+        wanted = planned(*divmod(int(name.partition("-")[2]), MEMBERS), NODES)
+        if place not in (None, wanted):
+            raise PlaneError(f"{name} is on {place}, not on {wanted}")
 
 
 def _measure(scheduler: Scheduler, cpu: Callable[[], float]) -> Placed:

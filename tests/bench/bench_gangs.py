@@ -2,7 +2,8 @@
 
 Each gang takes five whole nodes, so that together they fill the pool and a single misplaced member would
 keep a gang from ever being whole. Baseline: the same pods as 200 plain Jobs, which kube-scheduler places one
-by one without an operator, and without anybody holding a gang together.
+by one without an operator, and without anybody holding a gang together. `gangs` lets the default scheduler
+place the members, without the extender; `gangs-extender` the second one, which asks the extender.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from controller import names
 from deploy.local.errors import PlaneError
 from tests.bench.rows import Row
 from tests.bench.scale_stage import NAMESPACE, POOL, Json, Scale, rlhfjob, scale
@@ -22,10 +24,22 @@ _PATIENCE_S = 1_200.0
 
 
 def run(say: Callable[[str], None]) -> Iterator[Row]:
-    with scale(NODES, GPUS, say) as built:
+    """By the default scheduler."""
+    yield from _run(say, "gangs")
+
+
+def run_with_extender(say: Callable[[str], None]) -> Iterator[Row]:
+    """By the scheduler that asks the extender; the plain Jobs by the default one still."""
+    yield from _run(say, "gangs, with the extender", names.SCHEDULER_NAME)
+
+
+def _run(say: Callable[[str], None], what: str, scheduler_name: str = "") -> Iterator[Row]:
+    with scale(NODES, GPUS, say, scheduler_name) as built:
         plain = _timed(built, [_plain(f"plain-{i:03d}") for i in range(GANGS)], say)
         built.plane.kubectl("-n", NAMESPACE, "delete", "jobs", "--all", "--wait=false", timeout_s=300.0)
         built.wait("nodes are free again", lambda: NODES - len(_pods(built)), NODES, say, _PATIENCE_S)
+        if scheduler_name:
+            built.start_extender()
         built.start_operator()
         jobs = [
             rlhfjob(f"gang-{i:03d}", built.stub, members=MEMBERS, gpus=GPUS, mode="Shadow")
@@ -36,9 +50,9 @@ def run(say: Callable[[str], None]) -> Iterator[Row]:
         partial = [name for name, members in whole.items() if members != MEMBERS]
         say(f"{len(whole)} gangs have nodes, {len(partial)} of them not whole")
         again = sum(int((job.get("status") or {}).get("attempt") or 0) > 1 for job in built.jobs())
-        yield Row(f"gangs: {GANGS} x {MEMBERS} pods at once, all on {NODES} nodes after", ours, "s", plain)
-        yield Row("gangs: not whole in the end", len(partial), "gangs")
-        yield Row("gangs: admitted more than once", again, "gangs")
+        yield Row(f"{what}: {GANGS} x {MEMBERS} pods at once, all on {NODES} nodes after", ours, "s", plain)
+        yield Row(f"{what}: not whole in the end", len(partial), "gangs")
+        yield Row(f"{what}: admitted more than once", again, "gangs")
 
 
 def _timed(built: Scale, objects: list[Json], say: Callable[[str], None]) -> float:

@@ -1,7 +1,8 @@
-"""`python -m tests.bench.extender_server FOLDER NODES KEPT`: the extender beside two that do less.
+"""`python -m tests.bench.extender_server FOLDER NODES KEPT GANGS`: the extender beside two that do less.
 
-Three servers on the product's own HTTPS stack: the extender on a full ledger, one that lets every node pass
-without looking, and an echo. Prints their ports as JSON; ends when its standard input is closed.
+Four servers on the product's own HTTPS stack: the extender with so many nodes kept for gangs of whole nodes,
+the extender with so many admitted gangs of single GPUs, one that lets every node pass without looking, and an
+echo. Prints their ports as JSON; ends when its standard input is closed.
 """
 
 from __future__ import annotations
@@ -50,6 +51,22 @@ def filled(nodes: int, kept: int) -> Ledger:
     return ledger
 
 
+def planned(gang: int, member: int, nodes: int) -> str:
+    """The node of a member of a gang, as `admitted` plans it."""
+    return node((gang * MEMBERS + member) % nodes)
+
+
+def admitted(nodes: int, gangs: int) -> Ledger:
+    """So many nodes of 64 GPUs, and gangs of five members of one GPU each, spread over them."""
+    ledger = Ledger()
+    for index in range(nodes):
+        ledger.put_node(node(index), 64, f"rack-{index // 32}")
+    for number in range(gangs):
+        places = tuple(planned(number, member, nodes) for member in range(MEMBERS))
+        ledger.put_job(job(number), 1, Gang(job(number), 1, places, 1, 4e9))
+    return ledger
+
+
 def idle_app() -> FastAPI:
     """An extender with nothing to say: every node passes, all score the same."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
@@ -84,14 +101,23 @@ async def echo(
     await send({"type": "http.response.body", "body": body})
 
 
-async def main(folder: Path, nodes: int, kept: int) -> None:
+def _extender(ledger: Ledger) -> FastAPI:
+    metrics = Metrics()
+    service = Service(ledger, Parking(), metrics, lambda: 0.0)
+    service.ready = True
+    return verbs_app(service, metrics)
+
+
+async def main(folder: Path, nodes: int, kept: int, gangs: int) -> None:
     certificates = Certificates(folder)
     pair = certificates.server
     tls = Settings(certificate=str(pair.certificate), key=str(pair.key), client_ca=str(certificates.ca))
-    metrics = Metrics()
-    service = Service(filled(nodes, kept), Parking(), metrics, lambda: 0.0)
-    service.ready = True
-    apps: dict[str, Any] = {"extender": verbs_app(service, metrics), "idle": idle_app(), "echo": echo}
+    apps: dict[str, Any] = {
+        "extender": _extender(filled(nodes, kept)),
+        "gangs": _extender(admitted(nodes, gangs)),
+        "idle": idle_app(),
+        "echo": echo,
+    }
     servers = {name: server(app, HOST, 0, tls) for name, app in apps.items()}
     gc.collect()
     gc.freeze()
@@ -106,4 +132,4 @@ async def main(folder: Path, nodes: int, kept: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
+    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])))

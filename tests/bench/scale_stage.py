@@ -16,10 +16,12 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from controller.extender import scheduler_config
 from deploy.local.agent.images import REPOSITORY
 from deploy.local.errors import PlaneError
 from deploy.local.kwok.nodes import SimulatedNodes, quiet_options
 from deploy.local.plane import Plane
+from deploy.local.scheduler import Extender, Scheduler
 from tests.bench.scale_stub import METRIC
 
 POOL, NAMESPACE, LABEL = "scale", "scale", "evalstop.dev/gpu-pool"
@@ -66,6 +68,13 @@ class Scale:
         argv = [sys.executable, "-m", "controller.operator"]
         self.plane.start_process(OPERATOR, argv, environment, cwd=REPOSITORY)
 
+    def start_extender(self) -> None:
+        """The scheduler extender under its own roles, and the second scheduler that asks it."""
+        self.plane.kubectl("apply", "-f", str(REPOSITORY / "deploy" / "extender" / "rbac.yaml"))
+        extender = Extender(self.plane).start()
+        options = extender.certificates.options(extender.url)
+        Scheduler(self.plane, scheduler_config.configuration(options)).start()
+
     def usage(self, name: str) -> Usage:
         part = next(p for p in self.plane.status().processes if p.name == name)
         if part.pid is None:
@@ -108,8 +117,11 @@ class Scale:
 
 
 @contextlib.contextmanager
-def scale(nodes: int, gpus: int, say: Callable[[str], None]) -> Iterator[Scale]:
-    """A running plane with so many simulated nodes, one pool over all of them, and the trainer stub."""
+def scale(nodes: int, gpus: int, say: Callable[[str], None], scheduler_name: str = "") -> Iterator[Scale]:
+    """A running plane with so many simulated nodes, one pool over all of them, and the trainer stub.
+
+    ``scheduler_name``: whom the pool's pods ask for a node; empty: the default scheduler.
+    """
     with (
         tempfile.TemporaryDirectory(prefix="evalstop-scale-", dir="/var/tmp") as folder,
         Plane(Path(folder), quiet_options(), report=lambda line, progress=False: say(line)) as plane,
@@ -121,7 +133,9 @@ def scale(nodes: int, gpus: int, say: Callable[[str], None]) -> Iterator[Scale]:
         with SimulatedNodes(plane, nodes, gpus, labels={LABEL: POOL}):
             say(f"{nodes} simulated nodes are ready")
             built = Scale(plane, port)
-            built.create([_namespace(), _pool(), _claim("checkpoints"), _claim("retained")], say)
+            built.create(
+                [_namespace(), _pool(scheduler_name), _claim("checkpoints"), _claim("retained")], say
+            )
             yield built
 
 
@@ -185,12 +199,16 @@ def _namespace() -> Json:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
 
 
-def _pool() -> Json:
+def _pool(scheduler_name: str) -> Json:
     return {
         "apiVersion": "evalstop.dev/v1alpha1",
         "kind": "GPUPool",
         "metadata": {"name": POOL},
-        "spec": {"nodeSelector": [{"key": LABEL, "value": POOL}], "allowedNamespaces": [{"name": "*"}]},
+        "spec": {
+            "nodeSelector": [{"key": LABEL, "value": POOL}],
+            "allowedNamespaces": [{"name": "*"}],
+            "schedulerName": scheduler_name,
+        },
     }
 
 
