@@ -176,7 +176,7 @@ class Evaluations:
         peers = None
         if self._peers is not None:
             group = self._workload.group[row] if self._workload.group else ""
-            peers = self._peers.report(row, group, number, score)
+            peers = self._peers.report(row, group, evals.at[number], score)
         state = self._states.get(row)
         seen = point(evals, number, context=self._context or self.fleet is not None, peers=peers)
         if self.fleet is not None:

@@ -1,33 +1,78 @@
-"""What each eval's peers had: the running means of other runs of the same group at the same eval."""
+"""What each eval's peers had, by the operator's own `controller.policy.peers`, kept up as scores come in.
+
+A run's steps are its progress: runs of one group are taken to have equally many steps, and evals at the same
+share of the training to be at the same step, however many evals each run makes.
+"""
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, bisect_right, insort
 
+from controller.policy.jobs import Direction
+from controller.policy.peers import Curve, standings
 from controller.policy.types import Peers
+
+# Steps in a whole training. Shares that differ by rounding alone (3 * 0.1 and 0.3) are one step.
+STEPS = 2**40
 
 
 class PeerBoard:
-    """Running mean scores by group and eval number, as runs report them.
+    """The curves of all runs so far, by group, as runs report them.
 
-    A run's running mean is that of its scores up to that eval; each run counts once per eval number.
+    `standings` walks all runs of the group. A step that a second run asks about is kept from then on, with
+    the means of all that have reached it in order, so that on a common grid of evals a report costs no walk.
     """
 
-    __slots__ = ("_means", "_totals")
+    __slots__ = ("_groups",)
 
     def __init__(self) -> None:
-        self._means: dict[tuple[str, int], list[float]] = {}
-        self._totals: dict[int, tuple[float, int]] = {}
+        self._groups: dict[str, _Group] = {}
 
-    def report(self, row: int, group: str, number: int, score: float) -> Peers | None:
-        """Take in a score; return what the others had at this eval, None if nobody was here before."""
-        total, count = self._totals.get(row, (0.0, 0))
-        total, count = total + score, count + 1
-        self._totals[row] = (total, count)
-        others = self._means.setdefault((group, number), [])
-        peers = Peers(len(others), _median(others)) if others else None
-        insort(others, total / count)
-        return peers
+    def report(self, row: int, group: str, at: float, score: float) -> Peers | None:
+        """Take in a score; return what the others had at this step, None if nobody came so far before.
+
+        ``at``: share of the training done, above that of the row's last report. ``score``: higher is better.
+        """
+        step = round(at * STEPS)
+        runs = self._groups.setdefault(group, _Group())
+        found = runs.at(step)
+        runs.add(row, step, score)
+        return found
+
+
+class _Group:
+    __slots__ = ("_asked", "_curves", "_kept", "_means")
+
+    def __init__(self) -> None:
+        self._curves: dict[int, Curve] = {}
+        self._asked: set[int] = set()
+        self._kept: list[int] = []  # steps whose means are kept, in order
+        self._means: dict[int, list[float]] = {}  # of the runs that have reached them, in order
+
+    def at(self, step: int) -> Peers | None:
+        if step not in self._means:
+            if step not in self._asked:
+                self._asked.add(step)
+                found = standings(self._curves.values(), (step,), Direction.MAXIMIZE)
+                return Peers(found[0].runs, found[0].median) if found else None
+            means = (curve.mean_at(step) for curve in self._curves.values())
+            self._means[step] = sorted(mean for mean in means if mean is not None)
+            insort(self._kept, step)
+        reached = self._means[step]
+        return Peers(len(reached), _median(reached)) if reached else None
+
+    def add(self, row: int, step: int, score: float) -> None:
+        before = self._curves.get(row)
+        if before is None:
+            curve, passed = Curve((step,), (score,), 0), bisect_left(self._kept, step)
+        else:
+            curve = Curve((*before.steps, step), (*before.sums, before.sums[-1] + score), 0)
+            passed = bisect_right(self._kept, before.steps[-1])
+        self._curves[row] = curve
+        for reached in self._kept[passed : bisect_right(self._kept, step)]:
+            mean = curve.mean_at(reached)
+            assert mean is not None  # it lies between the run's first eval and this one
+            insort(self._means[reached], mean)
 
 
 def _median(ordered: list[float]) -> float:

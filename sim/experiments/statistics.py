@@ -5,7 +5,7 @@ A seed is the unit: jobs of one run share a cluster and are not independent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 
 import numpy as np
@@ -31,8 +31,8 @@ def ratio(above: Sequence[float], below: Sequence[float], *, gain: bool = False)
     value = _share(a.sum(), b.sum(), gain)
     if len(a) < 2:
         return Estimate(float(value), float("nan"), float("nan"))
-    picks = _picks(len(a))
-    sums_a, sums_b = picks @ a, picks @ b
+    # Only the sums of a resample are kept: with a unit for each job of a log its picks would fill the memory.
+    sums_a, sums_b = map(np.concatenate, zip(*((p @ a, p @ b) for p in _picks(len(a))), strict=True))
     usable = sums_b > 0.0
     resampled = _share(sums_a[usable], sums_b[usable], gain)
     tail = (1.0 - LEVEL) / 2.0
@@ -68,12 +68,22 @@ def _share(above: Sums, below: Sums, gain: bool) -> Sums:
     return 1.0 - above / below if gain else above / below
 
 
+_CELLS = 4_000_000  # of the picks that are there at once, 32 MB; 400 seeds and fewer are drawn in one go
 _PICKS: dict[int, Sums] = {}
 
 
-def _picks(seeds: int) -> Sums:
-    """How often each seed is in each resample, (RESAMPLES, seeds); the same for every figure."""
-    if seeds not in _PICKS:
-        generator = np.random.Generator(np.random.PCG64(20_25))
-        _PICKS[seeds] = generator.multinomial(seeds, [1.0 / seeds] * seeds, size=RESAMPLES).astype(np.float64)
-    return _PICKS[seeds]
+def _picks(units: int) -> Iterator[Sums]:
+    """How often each unit is in each resample, in blocks of (resamples, units); the same for every figure.
+
+    The blocks follow one stream of random numbers, so how large they are changes nothing.
+    """
+    if units in _PICKS:
+        yield _PICKS[units]
+        return
+    generator, rows = np.random.Generator(np.random.PCG64(20_25)), max(1, _CELLS // units)
+    for done in range(0, RESAMPLES, rows):
+        size = min(rows, RESAMPLES - done)
+        picks = generator.multinomial(units, [1.0 / units] * units, size=size).astype(np.float64)
+        if size == RESAMPLES:
+            _PICKS[units] = picks
+        yield picks

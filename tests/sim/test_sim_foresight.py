@@ -17,7 +17,6 @@ from controller.policy.types import PolicySpec
 from sim import foresight, vectorised
 from sim.cluster import Cluster
 from sim.engine import simulate
-from sim.engine.peers import PeerBoard
 from sim.foresight import RuleSpec, first_stop, foresee
 from sim.latencies import Latencies
 from sim.workload import Evals, Workload
@@ -63,16 +62,6 @@ def test_missing_evals_leave_the_streak_as_it_is() -> None:
     found = first_stop(RuleSpec(PolicySpec("kDeclines", {"k": 2})).make(), evals)
     assert found is not None
     assert (found.eval, found.best) == (3, 0)
-
-
-def test_peers_are_others_at_the_same_eval() -> None:
-    board = PeerBoard()
-    assert board.report(0, "rlhf", 0, 1.0) is None
-    assert board.report(1, "rlhf", 0, 5.0) == (1, 1.0)
-    assert board.report(2, "lora", 0, 5.0) is None
-    assert board.report(2, "rlhf", 0, 3.0) == (2, 3.0)  # median of 1 and 5
-    assert board.report(0, "rlhf", 1, 3.0) is None  # nobody else is that far
-    assert board.report(1, "rlhf", 1, 0.0) == (1, 2.0)  # job 0's mean of 1 and 3
 
 
 def test_median_of_peers_stops_the_one_that_is_behind() -> None:

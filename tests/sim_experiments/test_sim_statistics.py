@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.experiments import statistics
 from sim.experiments.statistics import holm, paired_p, ratio
 
 
@@ -27,6 +29,28 @@ def test_what_does_not_vary_has_no_width_and_what_is_not_defined_is_nan() -> Non
     one = ratio([1.0], [2.0])
     assert one.value == 0.5
     assert math.isnan(one.low)
+
+
+def test_drawn_in_blocks_the_interval_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = Random(3)
+    below = [draw.uniform(5.0, 15.0) for _ in range(50)]
+    above = [0.3 * b + draw.gauss(0.0, 1.0) for b in below]
+    whole = ratio(above, below)
+    monkeypatch.setattr(statistics, "_CELLS", 50 * 777)
+    monkeypatch.setattr(statistics, "_PICKS", {})
+    assert ratio(above, below) == pytest.approx(whole, rel=1e-12)
+
+
+def test_an_interval_over_many_jobs_needs_no_memory_of_jobs_times_resamples() -> None:
+    jobs = 2000  # all at once: 160 MB of picks, and as much again while they are drawn
+    tracemalloc.start()
+    try:
+        found = ratio([1.0 + n % 3 for n in range(jobs)], [4.0] * jobs)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found.low < found.value < found.high
+    assert peak < 100e6
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
