@@ -69,7 +69,9 @@ class Log:
 def number(text: str) -> float:
     """A finite number; whole ones stay ints, so that whole seconds stay exact."""
     try:
-        return int(text)
+        found = int(text)
+        float(found)  # a whole number beyond every float is refused, too
+        return found
     except ValueError:
         value = float(text)
         if not math.isfinite(value):
@@ -110,14 +112,17 @@ def text(name: str, *, optional: bool = False) -> Column:
     return Column((name,), str, "text", optional=optional)
 
 
-def read_csv(file: Path, lines: Iterable[str], log: Log, skipped: Skipped) -> Trace:
-    """Jobs of a CSV log.
+def read_csv(file: Path, lines: Iterable[str], log: Log, skipped: Skipped, before: int = 0) -> Trace:
+    """Jobs of a CSV log. ``before``: the number of the first row where the log gives its rows no ids.
 
     Raises:
         TraceError: a row is wrong and is not to be skipped, or there is no job at all.
     """
     reader = csv.reader(lines)
     header = [name.strip() for name in next(reader)]
+    for place, name in enumerate(header):
+        if name and name in header[:place]:
+            raise TraceError(file, reader.line_num, name, "is there twice, expected one column of that name")
     trace = Trace([file], log.name, [], skipped, notes=list(log.notes))
     checks = JobChecks(file, ordered=log.ordered)
     present = {
@@ -143,7 +148,7 @@ def read_csv(file: Path, lines: Iterable[str], log: Log, skipped: Skipped) -> Tr
             if reason := log.leave_out(cells):
                 trace.left_out[reason] += 1
                 continue
-            job = _job(cells, present, file, reader.line_num, len(trace.jobs))
+            job = _job(cells, present, file, reader.line_num, before + len(trace.jobs))
             checks.check(job, fields)
         except TraceError as error:
             skipped.add(error)

@@ -7,7 +7,6 @@ progress makes of that for the whole run; evals that were never made are not inv
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable
@@ -22,6 +21,7 @@ from controller.policy.types import Attempt, EvalPoint, JobState, JobView, Paire
 from sim.cluster import Cluster
 from sim.foresight import RuleSpec
 from sim.traces.errors import Skipped, TraceError
+from sim.traces.json_text import parse
 from sim.traces.trace import Trace, TraceJob
 from sim.workload import Evals
 
@@ -53,11 +53,7 @@ class _Log:
 
     def take(self, line: int, text: str) -> None:
         """Raises `TraceError` for a line that cannot be read."""
-        try:
-            entry = json.loads(text)
-        except json.JSONDecodeError as error:
-            problem = f"not JSON ({error.msg} at column {error.colno}); was it cut off?"
-            raise TraceError(self._file, line, "", problem) from None
+        entry = parse(self._file, line, text, "; was it cut off?")
         if not isinstance(entry, dict) or entry.get("v") != VERSION:
             version = entry.get("v") if isinstance(entry, dict) else None
             raise TraceError.value(self._file, line, "v", version, f"version {VERSION}")

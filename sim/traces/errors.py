@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+_SHOWN = 200  # characters of a value in a message
+
 
 class TraceError(ValueError):
     """A trace cannot be used as it is: damaged, empty, or a value that cannot be.
@@ -21,8 +23,11 @@ class TraceError(ValueError):
 
     @staticmethod
     def value(file: Path, line: int, field: str, value: object, expected: str) -> TraceError:
-        """A value that is not allowed."""
-        return TraceError(file, line, field, f"{value!r} is not allowed, expected {expected}")
+        """A value that is not allowed; of a long one its beginning is shown."""
+        shown = repr(value)
+        if len(shown) > _SHOWN:
+            shown = f"{shown[:_SHOWN]}… ({len(shown)} characters)"
+        return TraceError(file, line, field, f"{shown} is not allowed, expected {expected}")
 
 
 class Skipped:

@@ -16,12 +16,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from controller.policy.params import ParamError
+from controller.policy.params import ParamError, describe
 from controller.policy.queueing import make_policy
 from controller.policy.types import Paired, PolicySpec
 from sim.cluster import Cluster
 from sim.foresight import RuleSpec
+from sim.latencies import Latencies
 from sim.traces.errors import Skipped, TraceError
+from sim.traces.json_text import parse
 from sim.traces.trace import JobChecks, Trace, TraceJob
 from sim.workload import Evals
 
@@ -121,10 +123,7 @@ def _score(score: float) -> float | None:
 
 
 def _object(file: Path, line: int, text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise TraceError(file, line, "", f"not JSON ({error.msg} at column {error.colno})") from None
+    value = parse(file, line, text)
     if not isinstance(value, dict):
         raise TraceError.value(file, line, "", value, "a JSON object")
     return value
@@ -140,13 +139,19 @@ def _header(file: Path, line: int, entry: dict[str, Any], trace: Trace) -> None:
             trace.policy = _spec(file, line, "policy", entry["policy"])
             make_policy(trace.policy)
         if "rule" in entry:
-            modifiers = tuple(_spec(file, line, "modifiers", m) for m in entry.get("modifiers", ()))
             rule = _spec(file, line, "rule", entry["rule"])
-            trace.rule = RuleSpec(rule, modifiers, guardrails=_guardrails(file, line, entry))
+            modifiers, guardrails = _modifiers(file, line, entry), _guardrails(file, line, entry)
+            trace.rule = RuleSpec(rule, modifiers, guardrails=guardrails)
             trace.rule.make()
     except ParamError as error:
         raise TraceError(file, line, "policy" if trace.rule is None else "rule", str(error)) from None
-    trace.run = dict(entry.get("run") or {})
+    for name in ("modifiers", "guardrails"):
+        if entry.get(name) and "rule" not in entry:
+            raise TraceError(file, line, name, "there is no rule for them, expected rule beside them")
+    trace.run = entry.get("run") or {}
+    if not isinstance(trace.run, dict):
+        raise TraceError.value(file, line, "run", trace.run, "an object, as `evalstop sim record` writes it")
+    trace.latencies = _latencies(file, line, trace.run)
 
 
 def _cluster(file: Path, line: int, value: Any) -> Cluster | None:
@@ -167,6 +172,29 @@ def _spec(file: Path, line: int, field: str, value: Any) -> PolicySpec:
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         raise TraceError.value(file, line, field, value, '{"name": …} with its parameters')
     return PolicySpec(value["name"], {name: v for name, v in value.items() if name != "name"})
+
+
+def _modifiers(file: Path, line: int, entry: dict[str, Any]) -> tuple[PolicySpec, ...]:
+    value = entry.get("modifiers", [])
+    if not isinstance(value, list):
+        raise TraceError.value(file, line, "modifiers", value, 'a list of {"name": …} with their parameters')
+    return tuple(_spec(file, line, f"modifiers[{n}]", modifier) for n, modifier in enumerate(value))
+
+
+def _latencies(file: Path, line: int, run: dict[str, Any]) -> Latencies | None:
+    """The delays of a recorded run; None where there is none."""
+    field, value = "run.setting", run.get("setting")
+    if isinstance(value, dict):
+        field, value = "run.setting.latencies", value.get("latencies")
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise TraceError.value(file, line, field, value, "an object, as `evalstop sim record` writes it")
+    _known(file, line, value, [info.name for info in describe(Latencies)], f"{field}.")
+    try:
+        return Latencies(**value)
+    except ParamError as error:
+        raise TraceError(file, line, field, str(error)) from None
 
 
 def _guardrails(file: Path, line: int, entry: dict[str, Any]) -> tuple[tuple[str, PolicySpec], ...]:
@@ -190,10 +218,6 @@ def _job(file: Path, line: int, entry: dict[str, Any]) -> TraceJob:
             raise TraceError.value(file, line, name, entry[name], expected) from None
     if "/" not in values["key"]:
         values["key"] = f"trace/{values['key']}"
-    each = values.get("gpus_per_replica")
-    if each is not None and (each < 1 or values["gpus"] % each):
-        expected = f"a divisor of gpus, {values['gpus']}"
-        raise TraceError.value(file, line, "gpus_per_replica", each, expected)
     job = TraceJob(line=line, evals=_evals(file, line, entry.get("evals")), **values)
     job.truth, job.outcome = _truth(file, line, entry.get("truth")), entry.get("outcome")
     return job
@@ -293,12 +317,6 @@ def _text(value: Any) -> str:
     return value
 
 
-def _positive(value: Any) -> float:
-    if _number(value) <= 0.0:
-        raise ValueError(value)
-    return _number(value)
-
-
 # By name in the file: field of `TraceJob`, reader, what is expected, whether it must be there.
 _READERS: Mapping[str, tuple[str, Callable[[Any], Any], str, bool]] = {
     "job": ("key", _text, "text, namespace/name", True),
@@ -307,7 +325,7 @@ _READERS: Mapping[str, tuple[str, Callable[[Any], Any], str, bool]] = {
     "work": ("work", _number, "a finite number of seconds", True),
     "gpus_per_replica": ("gpus_per_replica", _whole, "a whole number of GPUs", False),
     "priority": ("priority", _whole, "a whole number", False),
-    "weight": ("weight", _positive, "a number above 0", False),
+    "weight": ("weight", _number, "a finite number above 0", False),
     "estimate": ("estimate", _number, "a finite number of seconds", False),
     "group": ("group", _text, "text", False),
 }

@@ -9,6 +9,7 @@ from typing import Any
 
 from sim.traces.columns import moment
 from sim.traces.errors import Skipped, TraceError
+from sim.traces.json_text import RepeatedName, decoder
 from sim.traces.trace import JobChecks, Trace, TraceJob
 
 NAME = "philly-json"
@@ -41,7 +42,7 @@ def read_philly(file: Path, content: str, skipped: Skipped) -> Trace:
 
 def entries(file: Path, content: str) -> Iterator[tuple[int, Any]]:
     """Elements of a JSON array, each with the line where it begins."""
-    decoder = json.JSONDecoder()
+    reader = decoder()
     at, line, counted = _space(content, 0), 1, 0
     if content[at : at + 1] != "[":
         raise TraceError(file, 1, "", "expected a JSON array of jobs")
@@ -49,10 +50,14 @@ def entries(file: Path, content: str) -> Iterator[tuple[int, Any]]:
     while content[at : at + 1] != "]":
         line, counted = line + content.count("\n", counted, at), at
         try:
-            entry, at = decoder.raw_decode(content, at)
+            entry, at = reader.raw_decode(content, at)
         except json.JSONDecodeError as error:
             problem = f"not JSON ({error.msg}); was the file cut off?"
             raise TraceError(file, error.lineno, "", problem) from None
+        except RepeatedName as error:
+            raise TraceError(file, line, "", str(error)) from None
+        except RecursionError:
+            raise TraceError(file, line, "", "nested too deeply to be read") from None
         yield line, entry
         at = _space(content, at)
         if content[at : at + 1] == ",":
@@ -115,5 +120,5 @@ def _time(file: Path, line: int, field: str, value: Any) -> float | None:
         return None
     try:
         return moment(str(value))
-    except ValueError:
+    except (ValueError, OverflowError):
         raise TraceError.value(file, line, field, value, "a time: YYYY-MM-DD HH:MM:SS") from None

@@ -5,14 +5,13 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from sim.traces import own, philly_json, trainer
 from sim.traces.columns import read_csv
 from sim.traces.errors import Skipped, TraceError
+from sim.traces.json_text import parse
 from sim.traces.logs import LOGS
 from sim.traces.trace import Trace
 
@@ -40,14 +39,16 @@ def read(files: Sequence[Path], *, format: str = "", skip_bad: bool = False) -> 
     for job in trace.jobs:
         job.file = keys[job.key] = files[0]
     for file in files[1:]:
-        more = _read_one(file, trace.format, skipped)
+        more = _read_one(file, trace.format, skipped, len(trace.jobs))
         for job in more.jobs:
             if job.key in keys:
                 problem = f"{job.key!r} is in {keys[job.key]} already"
-                raise TraceError(file, job.line, "job", problem)
+                skipped.add(TraceError(file, job.line, "job", problem))
+                continue
             job.file = keys[job.key] = file
+            trace.jobs.append(job)
+        _settle(trace, more)
         trace.files.append(file)
-        trace.jobs += more.jobs
         trace.left_out += more.left_out
         trace.notes += [note for note in more.notes if note not in trace.notes]
     if not trace.jobs:
@@ -58,7 +59,18 @@ def read(files: Sequence[Path], *, format: str = "", skip_bad: bool = False) -> 
     return trace
 
 
-def _read_one(file: Path, format: str, skipped: Skipped) -> Trace:
+def _settle(trace: Trace, more: Trace) -> None:
+    """What a further file says besides its jobs: it holds where no file before it said so."""
+    for name in ("cluster", "policy", "rule", "latencies"):
+        said, says = getattr(trace, name), getattr(more, name)
+        if said is None:
+            setattr(trace, name, says)
+        elif says is not None and says != said:
+            trace.notes.append(f"{more.files[0]} names another {name} than a file before it, whose holds.")
+
+
+def _read_one(file: Path, format: str, skipped: Skipped, before: int = 0) -> Trace:
+    """``before``: jobs of the files before it, from where rows without an id are numbered."""
     content = _content(file)
     if not content.strip():
         raise TraceError(file, 0, "", "is empty")
@@ -75,7 +87,7 @@ def _read_one(file: Path, format: str, skipped: Skipped) -> Trace:
             from sim.traces import decisions  # loads the whole brain, which other formats do without
 
             return decisions.read_decisions(file, lines, skipped)
-    return read_csv(file, lines, LOGS[name], skipped)
+    return read_csv(file, lines, LOGS[name], skipped, before)
 
 
 def tell(file: Path, content: str) -> str:
@@ -101,10 +113,7 @@ def tell(file: Path, content: str) -> str:
 
 
 def _tell_lines(file: Path, first: str) -> str:
-    try:
-        entry: Any = json.loads(first)
-    except json.JSONDecodeError as error:
-        raise TraceError(file, 1, "", f"not JSON ({error.msg} at column {error.colno})") from None
+    entry = parse(file, 1, first)
     if entry.get("format") == own.NAME:
         return own.NAME
     if "kind" in entry and "input" in entry:

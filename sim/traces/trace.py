@@ -11,6 +11,7 @@ from typing import Any
 from controller.policy.types import PolicySpec
 from sim.cluster import Cluster
 from sim.foresight import RuleSpec
+from sim.latencies import Latencies
 from sim.traces.errors import Skipped, TraceError
 from sim.workload import Evals, Workload
 
@@ -55,6 +56,7 @@ class Trace:
     policy: PolicySpec | None = None
     rule: RuleSpec | None = None
     run: dict[str, Any] = field(default_factory=dict)  # how a recorded run was made
+    latencies: Latencies | None = None  # of a recorded run
     notes: list[str] = field(default_factory=list)
 
     def fit(self, cluster: Cluster) -> None:
@@ -67,12 +69,15 @@ class Trace:
         """
         kept = []
         for job in self.jobs:
-            shape = cluster.gang(job.gpus)
-            if job.gpus_per_replica:
-                shape = job.gpus // job.gpus_per_replica, job.gpus_per_replica
-            if cluster.holds(*shape):
-                kept.append(job)
-                continue
+            if (
+                job.gpus <= cluster.gpus
+            ):  # first, since a damaged row may ask for more than can be counted out
+                shape = cluster.gang(job.gpus)
+                if job.gpus_per_replica:
+                    shape = job.gpus // job.gpus_per_replica, job.gpus_per_replica
+                if cluster.holds(*shape):
+                    kept.append(job)
+                    continue
             room = f"{cluster.gpus} GPUs" + (f" on {len(cluster.nodes)} nodes" if cluster.nodes else "")
             expected = f"a gang that fits into the empty cluster of {room} (job {job.key})"
             file = job.file or self.files[0]
@@ -104,6 +109,10 @@ class Trace:
         )
 
 
+# s; from here on a float no longer tells one second from the next.
+LONGEST = 2.0**53
+
+
 class JobChecks:
     """What must hold for every job of every log, whatever its format."""
 
@@ -119,12 +128,23 @@ class JobChecks:
         A job that is refused leaves no trace: the next one is compared with those that were taken.
         """
         file, line = self._file, job.line
-        if not -inf < job.submitted < inf:
-            raise TraceError.value(file, line, fields["submitted"], job.submitted, "a finite time")
-        if not 0.0 <= job.work < inf:
-            raise TraceError.value(file, line, fields["work"], job.work, "a duration of at least 0 s")
+        if not -LONGEST <= job.submitted <= LONGEST:
+            expected = "a finite time, of at most 2**53 s"
+            raise TraceError.value(file, line, fields["submitted"], job.submitted, expected)
+        if not 0.0 <= job.work <= LONGEST:
+            expected = "a duration of at least 0 s and at most 2**53 s"
+            raise TraceError.value(file, line, fields["work"], job.work, expected)
         if job.gpus < 1:
             raise TraceError.value(file, line, fields["gpus"], job.gpus, "at least 1 GPU")
+        each = job.gpus_per_replica
+        if each is not None and (each < 1 or job.gpus % each):
+            expected = f"a divisor of {fields['gpus']}, {job.gpus}"
+            raise TraceError.value(file, line, "gpus_per_replica", each, expected)
+        if not 0.0 < job.weight < inf:
+            raise TraceError.value(file, line, "weight", job.weight, "a finite number above 0")
+        if job.estimate is not None and not 0.0 <= job.estimate <= LONGEST:
+            expected = "a duration of at least 0 s and at most 2**53 s"
+            raise TraceError.value(file, line, "estimate", job.estimate, expected)
         if job.key in self._lines:
             already = f"an id of its own ({job.key} is that of line {self._lines[job.key]})"
             raise TraceError.value(file, line, fields["key"], job.key.partition("/")[2], already)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable
 from itertools import pairwise
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 
 from controller.policy.types import Paired
 from sim.traces.errors import Skipped, TraceError
+from sim.traces.json_text import parse
 from sim.traces.trace import Trace, TraceJob
 from sim.workload import Evals
 
@@ -102,11 +102,7 @@ def _pace(file: Path, evals: list[_Eval]) -> float:
 
 
 def _eval(file: Path, line: int, text: str) -> _Eval:
-    try:
-        entry: Any = json.loads(text)
-    except json.JSONDecodeError as error:
-        problem = f"not JSON ({error.msg} at column {error.colno}); was it cut off?"
-        raise TraceError(file, line, "", problem) from None
+    entry = parse(file, line, text, "; was it cut off?")
     if not isinstance(entry, dict):
         raise TraceError.value(file, line, "", entry, "a JSON object")
     for name in ("step", "gold", "time"):
@@ -148,7 +144,7 @@ def _paired(file: Path, line: int, value: Any) -> Paired | None:
         )
         if found.prompts < 2 or not math.isfinite(found.mean) or not 0.0 <= found.variance < math.inf:
             raise ValueError(value)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         expected = "reference, prompts (2 or more), mean and variance"
         raise TraceError.value(file, line, "differences", value, expected) from None
     return found
