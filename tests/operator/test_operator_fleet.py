@@ -19,6 +19,7 @@ from controller.policy.types import (
     Attempt,
     EvalPoint,
     FleetNoise,
+    FleetView,
     MetricNoise,
     Paired,
     SharedFall,
@@ -284,6 +285,6 @@ def test_what_the_fleet_remembers_survives_in_the_pools_status(rig: Rig, kubelet
         assert fleet_status.breaker_since(status) == 1234.5
         assert fleet_status.told(status, "gold").fall == falls[1]
         assert fleet_status.told(status, "other").fall == falls[0]
-        assert fleet_status.told({"noise": [{}]}, "gold") == (None, None)
+        assert fleet_status.told({"noise": [{}]}, "gold") == FleetView()
 
     asyncio.run(story())
