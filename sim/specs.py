@@ -43,6 +43,26 @@ def rule(text: str) -> RuleSpec:
     return found
 
 
+def text(spec: PolicySpec) -> str:
+    """A policy, rule or modifier as it would be written; what `policy` reads back."""
+    return spec.name + "".join(
+        f"{':' if place == 0 else ','}{name}={_written(value)}"
+        for place, (name, value) in enumerate(spec.params.items())
+    )
+
+
+def _written(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def rule_text(spec: RuleSpec) -> str:
+    """A stop rule with its modifiers and guardrails as it would be written; what `rule` reads back."""
+    judged = "+".join(map(text, (spec.rule, *spec.modifiers)))
+    return "|".join([judged, *(f"{metric}={text(rule)}" for metric, rule in spec.guardrails)])
+
+
 def _guardrail(text: str, rules: Mapping[str, tuple[type[Any], ...]]) -> tuple[str, PolicySpec]:
     metric, equals, rest = text.partition("=")
     if not equals or not metric.strip() or ":" in metric:

@@ -22,7 +22,7 @@ Workers = Annotated[int | None, typer.Option(help="Processes; default: one for e
 # Named here and not read from the registry, so that starting another command does not load the statistics.
 COMMANDS = {
     "headline": "Precision, recall, false alarms, JCT and waste, against the paper's.",
-    "bases": "EvalStop on every base policy.",
+    "bases": "EvalStop on every base policy, and on the one given if it has parameters.",
     "competitors": "Other stop rules on the same base.",
     "standard-errors": "Rules that ask for the noise of evals, with and without standard errors.",
     "noise": "Over the noise of evals.",

@@ -8,6 +8,7 @@ from dataclasses import replace
 from controller.policy.queueing import POLICIES
 from controller.policy.stopping import RULES as STOP_RULES
 from controller.policy.types import PolicySpec
+from sim import specs
 from sim.experiments.experiment import Experiment, by_label
 from sim.experiments.figures import figures
 from sim.experiments.findings import Column, Findings, Value
@@ -52,7 +53,14 @@ RULES = (
 
 
 def _plan_competitors(setting: Setting) -> list[Trial]:
-    return setting.trials((Arm(EVALSTOP, setting.rule), *RULES))
+    return setting.trials((Arm(evalstop_with(setting.rule), setting.rule), *RULES))
+
+
+def evalstop_with(rule: RuleSpec) -> str:
+    """What EvalStop is called beside other rules: the paper's rule goes unnamed, any other is named."""
+    if rule.rule.name == "kDeclines" and not rule.modifiers and not rule.guardrails:
+        return EVALSTOP
+    return f"{EVALSTOP}, {specs.rule_text(rule)}"
 
 
 def _conclude_competitors(setting: Setting, outcomes: Sequence[Outcome]) -> Findings:
@@ -75,9 +83,20 @@ def _conclude_competitors(setting: Setting, outcomes: Sequence[Outcome]) -> Find
 
 def _plan_bases(setting: Setting) -> list[Trial]:
     trials = []
-    for name in POLICIES:
-        trials += replace(setting, base=PolicySpec(name)).trials((Arm(EVALSTOP, setting.rule), ORACLE), name)
+    for base in every_base(setting.base):
+        name = specs.text(base)
+        trials += replace(setting, base=base).trials((Arm(EVALSTOP, setting.rule), ORACLE), name)
     return trials
+
+
+def every_base(given: PolicySpec) -> list[PolicySpec]:
+    """All queue policies with their defaults, FIFO with backfill, and the given one if it has parameters."""
+    bases = []
+    for name in POLICIES:
+        bases.append(PolicySpec(name))
+        if name == "fifo":
+            bases.append(PolicySpec(name, {"backfill": True}))
+    return bases if given in bases else [*bases, given]
 
 
 def _conclude_bases(setting: Setting, outcomes: Sequence[Outcome]) -> Findings:

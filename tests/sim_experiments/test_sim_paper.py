@@ -105,7 +105,8 @@ def test_precision_holds_over_hacking_shares() -> None:
 
 def test_every_base_policy_gains() -> None:
     rows = perform("bases", FEWER, Processes()).rows
-    assert {row["base"] for row in rows} == {"fifo", "srtf", "srtfEst", "las", "slaq", "fairShare"}
+    everyone = {"fifo", "fifo:backfill=true", "srtf", "srtfEst", "las", "slaq", "fairShare"}
+    assert {row["base"] for row in rows} == everyone
     for row in rows:
         assert of(row, "jct_gain").low > 0.0
         assert of(row, "jct_gain_kept").value > 0.0
