@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +27,9 @@ Curves = Annotated[
     str, typer.Option(help="Draw evals from this family; default: linear, if the log has none.")
 ]
 Seed = Annotated[int, typer.Option(help="For whatever is drawn.", min=0)]
+
+
+_LARGE = 2000  # jobs; fewer are simulated within about as long as it takes to load rich
 
 
 def register(app: typer.Typer) -> None:
@@ -57,7 +62,8 @@ def replay(
         options.check_outputs(table, html)
         trace = read(files, format=format, skip_bad=skip_bad)
         plan = _plan(trace, _cluster(gpus, nodes), policy, rule, curves, seed, sets)
-        findings = run(trace, plan)
+        with _progress("replay", plan) as tell:
+            findings = run(trace, plan, tell)
 
         def page() -> None:
             from sim.report.page import write_replay
@@ -94,7 +100,10 @@ def record(
             plan = _plan(trace, cluster, policy, rule, curves, seed, sets)
         else:
             plan = _generated(cluster, policy, rule, curves, seed, sets)
-        result, digest = run(plan, out, stops=evalstop)
+        for note in plan.notes:
+            typer.echo(note, err=True)
+        with _progress("record", plan) as tell:
+            result, digest = run(plan, out, stops=evalstop, progress=tell)
         typer.echo(
             f"{out}: {len(plan.workload)} jobs on {plan.cluster.gpus} GPUs, {len(result.stopped)} stopped,"
             f" decisions {digest[:12]}"
@@ -124,6 +133,18 @@ def formats() -> None:
     typer.echo(describe(), nl=False)
 
 
+@contextmanager
+def _progress(title: str, plan: Plan) -> Iterator[Callable[[int, int], None] | None]:
+    """As of the experiments, on stderr; none for a log so small that it is done before the bar is loaded."""
+    if len(plan.workload) < _LARGE:
+        yield None
+        return
+    from sim.report.terminal import progress
+
+    with progress(title, "run") as tell:
+        yield tell
+
+
 def _cluster(gpus: int | None, nodes: str) -> Cluster | None:
     from sim.cluster import Cluster
 
@@ -151,12 +172,11 @@ def _plan(
     sets: list[str] | None,
 ) -> Plan:
     from sim import specs
-    from sim.experiments.replay import plan
-    from sim.experiments.setting import Setting
+    from sim.experiments.replay import plan, setting_of
 
     return plan(
         trace,
-        Setting(first_seed=seed).changed(options.pairs(sets)),
+        setting_of(trace, seed).changed(options.pairs(sets)),
         cluster=cluster,
         policy=specs.policy(policy) if policy else None,
         rule=specs.rule(rule) if rule else None,

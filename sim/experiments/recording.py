@@ -9,7 +9,7 @@ from typing import Any
 from sim.engine import Journal, Result
 from sim.experiments.estimate import Estimate
 from sim.experiments.findings import Findings, Value
-from sim.experiments.replay import COLUMNS, Plan, quantile
+from sim.experiments.replay import COLUMNS, Plan, Progress, quantile
 from sim.traces.errors import TraceError
 from sim.traces.own import cluster_entry, guardrails_entry, spec_entry, write_own
 from sim.traces.trace import Trace, TraceJob
@@ -18,10 +18,13 @@ _OUTCOME = ("started", "ended", "service", "useful", "preempted", "stopped")
 _SHOWN = 10  # jobs that differ most
 
 
-def record(plan: Plan, file: Path, *, stops: bool) -> tuple[Result, str]:
+def record(plan: Plan, file: Path, *, stops: bool, progress: Progress | None = None) -> tuple[Result, str]:
     """Run and write it down; returns what came of it, and the digest of every decision."""
+    tell = progress or (lambda done, total: None)
     journal = Journal()
+    tell(0, 1)
     result = plan.run(stops=stops, journal=journal)
+    tell(1, 1)
     setting = plan.setting
     header = {
         "cluster": cluster_entry(plan.cluster),
@@ -29,7 +32,7 @@ def record(plan: Plan, file: Path, *, stops: bool) -> tuple[Result, str]:
         "rule": spec_entry(setting.rule.rule),
         "modifiers": [spec_entry(modifier) for modifier in setting.rule.modifiers],
         **guardrails_entry(setting.rule),
-        "run": {"evalstop": stops, "decisions": journal.digest(), "setting": setting.as_dict()},
+        "run": {"evalstop": stops, "decisions": journal.digest(), "setting": plan.as_dict()},
     }
     write_own(file, [_job(plan, result, row) for row in range(len(plan.workload))], header)
     return result, journal.digest()

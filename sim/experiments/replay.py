@@ -5,8 +5,9 @@ Nothing here imports numpy, so that the replay of a small log is there at once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import exp
+from math import exp, isfinite
 from typing import Any
 
 from controller.policy.queueing import EvalStop, make_policy
@@ -18,11 +19,14 @@ from sim.experiments.findings import Column, Findings, Value
 from sim.experiments.measures import compare
 from sim.experiments.setting import EVALSTOP, Setting
 from sim.foresight import RuleSpec
+from sim.traces.own import cluster_entry
 from sim.traces.trace import Trace
 from sim.workload import Workload
 from sim.workloads import Population, Truth, curves_for
 from sim.workloads.kinds import Kind
 from sim.workloads.mix import stream
+
+Progress = Callable[[int, int], None]  # runs done, runs in all
 
 DEFAULT_GPUS = 64  # the paper's cluster
 DEFAULT_POLICY = PolicySpec("fifo")
@@ -50,6 +54,13 @@ class Plan:
     setting: Setting
     notes: tuple[str, ...] = ()
 
+    def as_dict(self) -> dict[str, Any]:
+        """What is run, as JSON values: one run, with this many jobs on this cluster."""
+        found = self.setting.as_dict()
+        sizes = {"jobs": len(self.workload), "gpus": self.cluster.gpus}
+        changes = {"cluster": cluster_entry(self.cluster), "seeds": 1}
+        return {**found, **changes, "workload": {**found["workload"], **sizes}}
+
     def run(self, *, stops: bool, journal: Journal | None = None) -> Result:
         """The base policy, with or without EvalStop around it."""
         policy = make_policy(self.setting.base)
@@ -61,6 +72,12 @@ class Plan:
             latencies=self.setting.latencies,
             journal=journal,
         )
+
+
+def setting_of(trace: Trace, first_seed: int = 0) -> Setting:
+    """The setting that a replay starts from: a recording's own delays, else those of the experiments."""
+    setting = Setting(first_seed=first_seed)
+    return setting if trace.latencies is None else replace(setting, latencies=trace.latencies)
 
 
 def plan(
@@ -75,7 +92,7 @@ def plan(
     """What to run for a trace: what is asked for, else what the trace says, else the defaults.
 
     Args:
-        setting: curve settings, delays and the seed for whatever has to be drawn.
+        setting: curve settings, delays (`setting_of`) and the seed for whatever has to be drawn.
         curves: family to draw evals from; "": only if no job of the trace has any.
 
     Raises:
@@ -112,9 +129,14 @@ def plan(
     return Plan(workload, truth, cluster, setting, tuple(notes))
 
 
-def replay(trace: Trace, plan: Plan) -> Findings:
-    """The trace on its cluster, without and with EvalStop."""
-    base, arm = plan.run(stops=False), plan.run(stops=True)
+def replay(trace: Trace, plan: Plan, progress: Progress | None = None) -> Findings:
+    """The trace on its cluster, without and with EvalStop; ``progress``: called with runs done and in all."""
+    tell = progress or (lambda done, total: None)
+    tell(0, 2)
+    base = plan.run(stops=False)
+    tell(1, 2)
+    arm = plan.run(stops=True)
+    tell(2, 2)
     name = plan.setting.base.name
     rows = [summary(name, base), summary(f"{name} + {EVALSTOP}", arm)]
     headline: dict[str, Value] = {
@@ -139,13 +161,14 @@ def replay(trace: Trace, plan: Plan) -> Findings:
         tally = compare(Population(plan.workload, plan.truth), base, arm)
         found = {key: figure.once(tally) for key, figure in FIGURES.items()}
         headline.update(found)
+        precision = _percent(found["precision"]) if arm.stopped else "not known, since no job was stopped"
         notes.append(
-            f"By the truth about its runs: precision {_percent(found['precision'])}, recall"
+            f"By the truth about its runs: precision {precision}, recall"
             f" {_percent(found['recall'])}, {tally.false_alarms} of {tally.healthy} healthy jobs accused."
         )
     title = f"{name} with and without EvalStop"
-    findings = Findings("replay", title, plan.setting.as_dict(), COLUMNS, rows, headline, notes)
-    findings.extra["stops"] = stops(plan.workload, arm)
+    findings = Findings("replay", title, plan.as_dict(), COLUMNS, rows, headline, notes)
+    findings.extra["stopped_jobs"] = stops(plan.workload, arm)
     findings.extra["left_out"] = dict(trace.left_out)
     findings.extra["skipped_rows"] = [str(error) for error in trace.skipped.errors]
     return findings
@@ -196,7 +219,7 @@ def _gain(ours: float, theirs: float) -> float:
 
 
 def _percent(share: Value) -> str:
-    return f"{100.0 * share:.1f} %" if isinstance(share, float) else "-"
+    return f"{100.0 * share:.1f} %" if isinstance(share, float) and isfinite(share) else "not known"
 
 
 def _kinds(jobs: int, setting: Setting) -> list[Kind]:

@@ -39,7 +39,7 @@ def show(findings: Findings, console: Console | None = None) -> None:
 
 
 @contextmanager
-def progress(title: str) -> Iterator[Callable[[int, int], None]]:
+def progress(title: str, unit: str = "trial") -> Iterator[Callable[[int, int], None]]:
     """A bar on stderr, or a line where that is no terminal; call it with trials done and in all."""
     console = Console(stderr=True)
     if not console.is_terminal:
@@ -49,7 +49,8 @@ def progress(title: str) -> Iterator[Callable[[int, int], None]]:
             counts[0] = total
 
         yield count
-        print(f"{title}: {counts[0]} trials in {monotonic() - began:.1f} s", file=sys.stderr)
+        units = unit if counts[0] == 1 else f"{unit}s"
+        print(f"{title}: {counts[0]} {units} in {monotonic() - began:.1f} s", file=sys.stderr)
         return
     columns = (
         TextColumn("{task.description}"),

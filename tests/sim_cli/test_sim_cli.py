@@ -97,7 +97,10 @@ def test_replay_says_what_would_have_happened(ten: Path, tmp_path: Path) -> None
     document = json.loads(run("replay", ten, "--gpus", "6", "--json")[0])
     assert [row["run"] for row in document["rows"]] == ["fifo", "fifo + EvalStop"]
     assert document["rows"][0]["mean_jct"] > document["rows"][1]["mean_jct"]
-    assert len(document["stops"]) == document["rows"][1]["stops"] > 0
+    assert len(document["stopped_jobs"]) == document["stops"] == document["rows"][1]["stops"] > 0
+    setting = document["setting"]
+    assert (setting["seeds"], setting["cluster"]) == (1, {"gpus": 6})
+    assert (setting["workload"]["jobs"], setting["workload"]["gpus"]) == (10, 6)
 
 
 def test_replay_on_nodes_with_another_policy_rule_and_family(ten: Path) -> None:
@@ -146,6 +149,44 @@ def test_record_replay_and_compare(tmp_path: Path) -> None:
     again = tmp_path / "again.jsonl"
     run("record", again, a)
     assert again.read_text().splitlines()[1:] == a.read_text().splitlines()[1:]
+
+
+DELAYS = ("restart_cost", "suspend_delay", "eval_delay")
+
+
+def test_a_recording_goes_on_under_its_own_delays(tmp_path: Path) -> None:
+    a, b, c = (tmp_path / f"{name}.jsonl" for name in "abc")
+    sets = [word for name in DELAYS for word in ("--set", f"{name}=700")]
+    run("record", a, *sets, "--set", "jobs=40", "--policy", "las", "--seed", "2")
+    run("record", b, a)
+    assert json.loads(run("compare", a, b, "--json")[0])["same_decisions"] == 1
+    assert b.read_text().splitlines()[1:] == a.read_text().splitlines()[1:]
+    document = json.loads(run("replay", a, "--set", "restart_cost=1", "--json")[0])
+    used = document["setting"]["latencies"]
+    assert [used[name] for name in DELAYS] == [1.0, 700.0, 700.0]  # what is set goes before what is recorded
+    run("record", c, a, "--set", "restart_cost=1")
+    assert json.loads(run("compare", a, c, "--json")[0])["same_decisions"] == 0
+
+
+def test_a_replay_that_stops_nobody_claims_no_precision(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    run("record", file, "--set", "jobs=20", "--rule", "kDeclines:k=50")
+    out, _ = run("replay", file)
+    assert "precision not known, since no job was stopped, recall 0.0 %" in out
+    assert "nan" not in out
+    document = json.loads(run("replay", file, "--json")[0])
+    assert (document["stops"], document["stopped_jobs"], document["precision"]) == (0, [], None)
+
+
+def test_replay_and_record_of_a_large_log_say_how_they_get_on(tmp_path: Path) -> None:
+    rows = "".join(f"j{i},{60 * i},1,600\n" for i in range(2000))
+    file, out = tmp_path / "large.csv", tmp_path / "out.jsonl"
+    file.write_text("job,submitted,gpus,work\n" + rows)
+    document, err = run("replay", file, "--json")
+    assert re.search(r"^replay: 2 runs in \d+\.\d s$", err, re.MULTILINE)
+    assert json.loads(document)["rows"][0]["jobs"] == 2000
+    _, err = run("record", out, file)
+    assert re.search(r"^record: 1 run in \d+\.\d s$", err, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
