@@ -16,14 +16,24 @@ from pathlib import Path
 from controller.policy.codec import decode
 from controller.policy.declog import VERSION
 from controller.policy.jobs import Desired, Direction, JobRecord, Observed
-from controller.policy.stopping import make_rule
-from controller.policy.types import Attempt, EvalPoint, JobState, JobView, Paired, PoolSnapshot
+from controller.policy.types import (
+    Attempt,
+    EvalPoint,
+    JobState,
+    JobView,
+    Paired,
+    PolicySpec,
+    PoolSnapshot,
+    StopLimits,
+)
 from sim.cluster import Cluster
 from sim.foresight import RuleSpec
 from sim.traces.errors import Skipped, TraceError
 from sim.traces.json_text import parse
 from sim.traces.trace import Trace, TraceJob
 from sim.workload import Evals
+
+_Place = tuple[Attempt, int]  # of an eval: attempt and step
 
 
 @dataclass(slots=True)
@@ -37,6 +47,8 @@ class _Seen:
     held: float = 0.0  # GPU-seconds from plan to plan while it was admitted
     desired: Desired | None = None
     points: list[EvalPoint] = field(default_factory=list)
+    losses: dict[_Place, float] = field(default_factory=dict)  # training loss when the eval was first seen
+    others: dict[str, dict[_Place, float]] = field(default_factory=dict)  # by metric, as the trainer reports
     step: int = 0
     total_steps: int = 0
     finished: str | None = None
@@ -102,6 +114,8 @@ class _Log:
             return
         seen.step = max(seen.step, scrape.step or 0)
         seen.total_steps = max(seen.total_steps, scrape.total_steps or 0)
+        for metric, points in scrape.others:
+            seen.others.setdefault(metric, {}).update(((p.attempt, p.step), p.score) for p in points)
         known = {(p.attempt, p.step) for p in seen.points}
         for point in sorted(scrape.points, key=lambda p: (p.attempt, p.step)):
             newest = seen.points[-1].attempt if seen.points else Attempt(0, 0)
@@ -111,6 +125,12 @@ class _Log:
                 seen.points = [p for p in seen.points if p.step < point.step]
             if not seen.points or point.step > seen.points[-1].step:
                 seen.points.append(point)
+        # The gauge has the loss of this moment: that of the newest eval, and of none before it.
+        if seen.points and scrape.loss is not None and math.isfinite(scrape.loss):
+            newest_point = seen.points[-1]
+            place = newest_point.attempt, newest_point.step
+            if place not in known:
+                seen.losses[place] = scrape.loss
 
 
 def read_decisions(file: Path, lines: Iterable[str], skipped: Skipped) -> Trace:
@@ -132,19 +152,27 @@ def read_decisions(file: Path, lines: Iterable[str], skipped: Skipped) -> Trace:
     nodes = [node.gpus for node in log.snapshot.nodes if node.gpus > 0]
     trace.cluster = Cluster.of_nodes(nodes) if nodes else None
     trace.rule = _rule(log, trace.notes)
-    cut_short = 0
+    if log.snapshot.limits != StopLimits():
+        trace.notes.append("The pool's limits on stops are not replayed: every stop is let through at once.")
+    cut_short, lossless = 0, 0
     for key, seen in log.jobs.items():
         job = _job(key, seen)
         if isinstance(job, str):
             trace.left_out[job] += 1
             continue
         cut_short += seen.finished != "Complete"
+        lossless += bool(seen.losses) and job.evals is not None and not job.evals.losses
         trace.jobs.append(job)
     trace.jobs.sort(key=lambda job: job.submitted)
     if cut_short:
         trace.notes.append(
             f"{cut_short} of {len(trace.jobs)} jobs did not come to their end in the log; their whole length"
             " is taken from their progress, and evals that were never made are missing."
+        )
+    if lossless:
+        trace.notes.append(
+            f"{lossless} of {len(trace.jobs)} jobs had evals at which their training loss was not seen; they"
+            " are replayed without it."
         )
     return trace
 
@@ -192,26 +220,56 @@ def _evals(seen: _Seen) -> Evals | None:
             return None
         return found._replace(reference_step=number[found.reference_step], mean=sign * found.mean)
 
+    signs = _signs(seen.desired)
+    places = [(p.attempt, p.step) for p in points]
+    losses = [seen.losses[place] for place in places if place in seen.losses]
     proxies, pairs = [p.proxy for p in points], [paired(p) for p in points]
     stderrs = [p.stderr for p in points]
     return Evals(
         [p.step / steps for p in points],
         [sign * p.score for p in points],
+        losses=losses if len(losses) == len(points) else (),
         proxies=proxies if any(p is not None for p in proxies) else (),
         paired=pairs if any(p is not None for p in pairs) else (),
         stderrs=stderrs if any(e is not None for e in stderrs) else (),
+        others={
+            metric: [sign * scores[place] if place in scores else None for place in places]
+            for metric, sign in signs.items()
+            if (scores := seen.others.get(metric))
+        },
     )
+
+
+def _signs(desired: Desired | None) -> dict[str, float]:
+    """Of guardrail metrics, by name: -1 where lower is better."""
+    guardrails = desired.guardrails if desired is not None else ()
+    return {g.metric: -1.0 if g.direction is Direction.MINIMIZE else 1.0 for g in guardrails}
 
 
 def _rule(log: _Log, notes: list[str]) -> RuleSpec | None:
     """The rule that most jobs had."""
     wishes = [seen.desired for seen in log.jobs.values() if seen.desired is not None]
-    rules = [RuleSpec(desired.rule, desired.modifiers) for desired in wishes]
+    rules = [_spec(desired) for desired in wishes]
     if not rules:
         return None
     counts = Counter(repr(rule) for rule in rules)
     chosen = max(rules, key=lambda rule: counts[repr(rule)])
-    make_rule(chosen.rule, chosen.modifiers)
+    chosen.make()
     if len(counts) > 1:
         notes.append(f"{len(counts)} different stop rules; the commonest, {chosen.rule.name}, judges all.")
     return chosen
+
+
+def _spec(desired: Desired) -> RuleSpec:
+    """A job's rule and guardrails, each at the whole budget of false alarms: `RuleSpec.make` shares it."""
+    judged = 1 + len(desired.guardrails)
+    guardrails = tuple((g.metric, _whole(g.rule, judged)) for g in desired.guardrails)
+    return RuleSpec(_whole(desired.rule, judged), desired.modifiers, guardrails=guardrails)
+
+
+def _whole(rule: PolicySpec, judged: int) -> PolicySpec:
+    """What `controller.policy.stopping.guardrails.shared` made this share of the budget of."""
+    share = rule.params.get("alpha")
+    if judged == 1 or not isinstance(share, int | float):
+        return rule
+    return PolicySpec(rule.name, {**rule.params, "alpha": share * judged})

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,10 +16,12 @@ from hypothesis import strategies as st
 from policy_world import World
 
 from controller.policy import declog, lifecycle, pool
-from controller.policy.jobs import Desired, Direction
+from controller.policy.jobs import Desired, Direction, Guardrail, MetricPoints
+from controller.policy.stopping import RULES
+from controller.policy.stopping.guardrails import shared
 from controller.policy.types import EvalPoint, Paired, PolicySpec
 from sim.traces import TraceJob, decisions, read
-from sim.traces.own import write_own
+from sim.traces.own import guardrails_entry, spec_entry, write_own
 from sim.workload import Evals
 
 seconds = st.one_of(st.integers(0, 10**7), st.floats(0.0, 1e7))
@@ -129,8 +132,11 @@ def test_a_resumed_trainer_takes_back_what_it_does_again(tmp_path: Path) -> None
     assert job.work == 80.0  # 2 s a step; the pause between the attempts is no training
 
 
-def decision_log(monkeypatch: pytest.MonkeyPatch, *, total_steps: int = 0) -> list[str]:
-    """a falls and is stopped, b gets its GPUs and runs on, c waits to the end: as the operator logs it."""
+def decision_log(monkeypatch: pytest.MonkeyPatch, *, total_steps: int = 0, **changes: Any) -> list[str]:
+    """a falls and is stopped, b gets its GPUs and runs on, c waits to the end: as the operator logs it.
+
+    ``changes``: of every job's `Desired`.
+    """
     lines: list[str] = []
     plan_job, plan_pool = lifecycle.plan, pool.plan
 
@@ -151,14 +157,23 @@ def decision_log(monkeypatch: pytest.MonkeyPatch, *, total_steps: int = 0) -> li
         world.submit("ns/a", 2, 2)
         world.submit("ns/b", 2, 2)
         world.submit("ns/c", 1, 1)
+        for job in world.jobs.values():
+            job.desired = replace(job.desired, **changes)
         world.settle()
         for score in (0.1, 0.3, 0.5, math.nan, 0.45, 0.4, 0.35):
             world.now += 600
             world.scores("ns/a", score)
             view = world.jobs["ns/a"].observed.scrape
+            safety = [p._replace(score=-2.0 * p.score) for p in view.points]
             world.jobs["ns/a"].observed = replace(
                 world.jobs["ns/a"].observed,
-                scrape=replace(view, step=view.points[-1].step, total_steps=total_steps or None),
+                scrape=replace(
+                    view,
+                    step=view.points[-1].step,
+                    total_steps=total_steps or None,
+                    loss=1.0 / view.points[-1].step,
+                    others=(MetricPoints("safety", tuple(safety)), MetricPoints("unused", tuple(safety))),
+                ),
             )
             world.settle()
         world.now += 3600
@@ -213,3 +228,51 @@ def test_a_logs_differences_are_turned_as_its_scores_are() -> None:
     assert list(found.paired) == [None, Paired(1, 64, -1.0, 0.5), None]
     assert list(found.proxies) == [0.5, 0.75, None]
     assert list(found.stderrs) == [None, 0.25, None]
+
+
+def test_a_log_brings_guardrails_and_training_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules are logged at their share of the budget of false alarms, and shared again when they are made."""
+    primary = shared(PolicySpec("glr", {"alpha": 0.05}), 2, RULES)
+    guard = shared(PolicySpec("eProcess"), 2, RULES)
+    guardrails = (Guardrail("safety", guard, Direction.MINIMIZE),)
+    file = tmp_path / "decisions.jsonl"
+    lines = decision_log(monkeypatch, total_steps=140, rule=primary, guardrails=guardrails)
+    file.write_text("\n".join(lines) + "\n")
+    trace = read([file])
+    assert trace.rule is not None
+    assert trace.rule.rule.params["alpha"] == pytest.approx(0.05)
+    [(metric, rule)] = trace.rule.guardrails
+    assert (metric, rule.name) == ("safety", "eProcess")
+    assert shared(rule, 2, RULES).params == guard.params
+    evals = next(job.evals for job in trace.jobs if job.key == "ns/a")
+    assert evals is not None
+    assert list(evals.others) == ["safety"]  # nobody judges the other one
+    scores = [score for score in evals.scores if score == score]
+    others = [other for other in evals.others["safety"] if other is not None and other == other]
+    assert others == [2.0 * score for score in scores]  # lower is better there, higher here
+    assert list(evals.losses) == [pytest.approx(1.0 / (140 * share)) for share in evals.at]
+    run = tmp_path / "run.jsonl"
+    write_own(run, trace.jobs, {"rule": spec_entry(trace.rule.rule), **guardrails_entry(trace.rule)})
+    assert read([run]).rule == trace.rule
+
+
+def test_a_job_whose_losses_are_not_all_known_is_replayed_without_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [json.loads(line) for line in decision_log(monkeypatch, total_steps=140)]
+    scrapes = [
+        scrape
+        for line in lines
+        if line["kind"] == "job" and (scrape := (line["input"]["observed"] or {}).get("scrape"))
+    ]
+    newest = max(len(scrape["points"]) for scrape in scrapes)
+    for scrape in scrapes:
+        if len(scrape["points"]) == newest:
+            scrape["loss"] = None
+    file = tmp_path / "decisions.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    trace = read([file])
+    evals = next(job.evals for job in trace.jobs if job.key == "ns/a")
+    assert evals is not None
+    assert list(evals.losses) == []
+    assert any("1 of 2 jobs had evals at which their training loss was not seen" in n for n in trace.notes)
