@@ -325,7 +325,7 @@ class Rig:
 
 
 async def eventually(
-    check: Callable[[], Awaitable[Any]], seconds: float = 20.0, what: str = "it to come true"
+    check: Callable[[], Awaitable[Any]], seconds: float = 60.0, what: str = "it to come true"
 ) -> Any:
     """Ask every 50 ms until the answer is true."""
     deadline = time.monotonic() + seconds
