@@ -45,7 +45,7 @@ class Pods:
             raise
         return found
 
-    def wait(self, name: str, wanted: Callable[[Object], Any], seconds: float = 15.0) -> Object:
+    def wait(self, name: str, wanted: Callable[[Object], Any], seconds: float = 45.0) -> Object:
         """The pod as soon as `wanted` holds for it."""
         deadline = time.monotonic() + seconds
         while True:
@@ -57,10 +57,10 @@ class Pods:
             )
             time.sleep(0.05)
 
-    def wait_phase(self, name: str, *phases: str, seconds: float = 15.0) -> Object:
+    def wait_phase(self, name: str, *phases: str, seconds: float = 45.0) -> Object:
         return self.wait(name, lambda pod: pod["status"]["phase"] in phases, seconds)
 
-    def wait_gone(self, name: str, seconds: float = 15.0) -> None:
+    def wait_gone(self, name: str, seconds: float = 45.0) -> None:
         deadline = time.monotonic() + seconds
         while self.get(name) is not None:
             assert time.monotonic() < deadline, f"pod {name} still there after {seconds} s: {self.get(name)}"
@@ -73,7 +73,7 @@ class Pods:
     def logs(self, name: str, *arguments: str) -> str:
         return self.plane.kubectl("logs", "-n", self.namespace, name, *arguments)
 
-    def output(self, name: str, seconds: float = 15.0) -> str:
+    def output(self, name: str, seconds: float = 45.0) -> str:
         """What a pod that ends by itself has said."""
         pod = self.wait_phase(name, "Succeeded", "Failed", seconds=seconds)
         text = self.logs(name)
@@ -85,7 +85,7 @@ class Pods:
         listed = self.client.get(f"{self.root}/events?fieldSelector=involvedObject.name={name}")
         return [(event["reason"], event["message"]) for event in listed["items"]]
 
-    def wait_event(self, name: str, reason: str, seconds: float = 10.0) -> str:
+    def wait_event(self, name: str, reason: str, seconds: float = 30.0) -> str:
         """The message of the first event of that reason."""
         deadline = time.monotonic() + seconds
         while True:

@@ -15,7 +15,7 @@ def patch(pods: Pods, kind: str, name: str, body: str) -> None:
     pods.plane.kubectl("patch", "-n", pods.namespace, kind, name, "--type=merge", "-p", body)
 
 
-def wait_job(pods: Pods, path: str, wanted: str, seconds: float = 20) -> Object:
+def wait_job(pods: Pods, path: str, wanted: str, seconds: float = 60) -> Object:
     deadline = time.monotonic() + seconds
     while True:
         found: Object = pods.client.get(path)

@@ -100,7 +100,7 @@ def test_killed_at_a_later_write_of_one_life(rig: Rig, kubelet: FakeKubelet, at:
             await up_to_the_decision(rig)
             assert await rig.live_until_crash(at, True, lambda: handed_over(rig)) is not None
             async with rig.operator():
-                await eventually(lambda: handed_over(rig), 30)
+                await eventually(lambda: handed_over(rig), 60)
             await check_the_end(rig, kubelet)
 
     asyncio.run(story())
@@ -136,7 +136,7 @@ def test_killed_between_hold_and_suspend_and_between_suspend_and_admission(
             assert await rig.live_until_crash(None, True, lambda: handed_over(rig), on=admits) is not None
             assert (await rig.workload("next"))["spec"]["suspend"] is True, "admitted, not yet started"
             async with rig.operator():
-                await eventually(lambda: handed_over(rig), 30)
+                await eventually(lambda: handed_over(rig), 60)
             await check_the_end(rig, kubelet)
 
     asyncio.run(story())

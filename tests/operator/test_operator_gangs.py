@@ -113,11 +113,11 @@ def test_a_gang_that_is_not_bound_whole_in_time_makes_room_for_the_next(big: Rig
             async with big.operator() as engine:
                 await eventually(lambda: _count(bound(big, "picky"), 7), 40, "seven pods to have nodes")
                 await big.make_job("next", replicas=8, gpus=1)
-                await eventually(lambda: big.has_reason("picky", "Admitted", "GangTimedOut"), 30)
+                await eventually(lambda: big.has_reason("picky", "Admitted", "GangTimedOut"), 60)
                 told = await big.condition("picky", "Admitted")
                 assert told is not None
                 assert "1 of 8 pods had no node 3 s after the gang was admitted" in told[2]
-                await eventually(backed_off, 30, "its pods to be gone")
+                await eventually(backed_off, 60, "its pods to be gone")
                 await eventually(lambda: big.is_true("next", "Running"), 40, "the next gang to run")
                 assert await big.pods("picky") == [], "no partial placement is left"
                 assert (await big.workload("picky"))["spec"]["suspend"] is True
@@ -176,7 +176,7 @@ def test_holds_are_written_before_the_suspend_and_end_when_the_next_is_bound(
                 seen = Recorder(engine)
                 rig.scores["over"] = RISE_AND_FALL
                 await eventually(lambda: rig.is_true("next", "Running"), 40, "the next job to run")
-                await eventually(lambda: _handed_back(rig), 20, "the hand-back to be told whole")
+                await eventually(lambda: _handed_back(rig), 60, "the hand-back to be told whole")
                 metrics = engine.metrics.text().decode()
                 over = await rig.record("over")
                 status = (await rig.api.get(GPUPOOLS, rig.pool_name))["status"]

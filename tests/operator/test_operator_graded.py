@@ -46,7 +46,7 @@ def test_a_stop_waits_for_the_fresh_eval_that_it_asked_for(rig: Rig, kubelet: Fa
             await rig.make_job("run", modifiers=[{"confirm": {}}])
             async with rig.operator():
                 waits = lambda: rig.has_reason("run", "TerminationTarget", "AwaitingFreshEval")  # noqa: E731
-                await eventually(waits, 30, what="the stop to wait")
+                await eventually(waits, 60, what="the stop to wait")
 
                 async def asked() -> bool:
                     return bool((await run_file(rig, "run"))["request"]["evaluate"])
@@ -80,7 +80,7 @@ def test_a_demoted_run_gives_its_gpus_to_the_one_that_waits_and_is_not_stopped(
             rule = {"kDeclines": {"k": 4}}
             await rig.make_job("falls", replicas=2, stopRule=rule, modifiers=graded, priority=5)
             async with rig.operator() as engine:
-                await eventually(lambda: rig.is_true("falls", "Demoted"), 30, what="the demotion")
+                await eventually(lambda: rig.is_true("falls", "Demoted"), 60, what="the demotion")
                 assert await rig.has_reason("falls", "QualityDeclining", "Warned")
                 assert await rig.is_true("falls", "Running")
                 await rig.make_job("waits", replicas=2)
@@ -110,7 +110,7 @@ def test_a_failing_guardrail_stops_the_run_once_somebody_waits(rig: Rig, kubelet
             )
             async with rig.operator():
                 idle = lambda: rig.has_reason("run", "TerminationTarget", "NobodyWaits")  # noqa: E731
-                await eventually(idle, 30, what="the pool to hold the stop back")
+                await eventually(idle, 60, what="the pool to hold the stop back")
                 held = await rig.condition("run", "GuardrailsHolding")
                 assert held is not None
                 assert held[:2] == (False, "Failing")
@@ -136,7 +136,7 @@ def test_an_event_can_be_declared_while_the_run_goes_on(rig: Rig, kubelet: FakeK
             rig.outcome["run"] = shows(evals(1, 2, 3, 4, 5))
             await rig.make_job("run")
             async with rig.operator():
-                await eventually(lambda: rig.is_true("run", "BestCheckpointSecured"), 30)
+                await eventually(lambda: rig.is_true("run", "BestCheckpointSecured"), 60)
                 event = {"cooldown": {"atStep": 60, "evals": 2, "forget": "Enabled"}}
                 await rig.patch("run", {"spec": {"modifiers": [event]}})
                 rig.outcome["run"] = shows(evals(1, 2, 3, 4, 5, 2, 1.9, 1.8, 2.1))

@@ -35,7 +35,7 @@ def test_a_pool_that_selects_no_node_and_then_one_that_does(rig: Rig, kubelet: F
                 await eventually(lambda: rig.has_reason("waits", "Admitted", "NoUsableNodes"))
                 selector = [{"key": "pool", "value": rig.pool_name}]
                 await patch_pool(rig, rig.pool_name, {"nodeSelector": selector})
-                await eventually(lambda: rig.is_true("waits", "Running"), 30, "the job to run")
+                await eventually(lambda: rig.is_true("waits", "Running"), 60, "the job to run")
                 await eventually(lambda: condition(rig, rig.pool_name, "Ready", "Planned"))
 
     asyncio.run(story())
@@ -68,7 +68,7 @@ def test_a_pool_deleted_while_jobs_wait_loses_nothing_and_takes_them_back(
                 assert [e.step for e in record.evals] == [10, 20]
                 assert record.attempt == 1
                 kubelet.finish(rig.namespace, "runs")
-                await eventually(lambda: rig.is_true("waits", "Running"), 30, "the one that waited to run")
+                await eventually(lambda: rig.is_true("waits", "Running"), 60, "the one that waited to run")
                 assert (await rig.record("waits")).attempt == 1
 
     asyncio.run(story())
@@ -100,7 +100,7 @@ def test_two_pools_that_claim_the_same_nodes(rig: Rig, kubelet: FakeKubelet) -> 
                 taints = {t["key"]: t["value"] for t in node["spec"]["taints"]}
                 assert taints[names.POOL_TAINT] == rig.pool_name
                 await rig.delete_pool(rig.pool_name)
-                await eventually(lambda: rig.is_true("there", "Running"), 30, "the younger to have them")
+                await eventually(lambda: rig.is_true("there", "Running"), 60, "the younger to have them")
                 assert await condition(rig, younger, "NodesExclusive", "Exclusive")
             await rig.delete_pool(younger)
 
@@ -134,7 +134,7 @@ def test_a_foreign_pod_on_a_pool_node_is_named_and_its_gpus_are_not_given_out(
                 await rig.make_job("waits", replicas=2)
                 await eventually(lambda: rig.has_reason("waits", "Admitted", "GPUsUsedByOthers"))
                 await rig.api.delete(PODS, "guest", rig.namespace, made["metadata"]["uid"])
-                await eventually(lambda: rig.is_true("waits", "Running"), 30, "the job to have its GPUs")
+                await eventually(lambda: rig.is_true("waits", "Running"), 60, "the job to have its GPUs")
                 await eventually(lambda: condition(rig, rig.pool_name, "GPUsExclusive", "Exclusive"))
                 await eventually(lambda: accounts(4, 0, 0))
 
@@ -160,7 +160,7 @@ def test_a_pool_of_a_delegate_that_is_not_there_yet_says_so_on_itself_and_its_jo
                 assert found is not None
                 assert f"GPUPool {rig.pool_name!r} admits nobody: spec.delegate: Kueue" in found[2]
                 await patch_pool(rig, rig.pool_name, {"delegate": "Builtin"})
-                await eventually(lambda: rig.is_true("waits", "Running"), 30)
+                await eventually(lambda: rig.is_true("waits", "Running"), 60)
 
     asyncio.run(story())
 
@@ -206,7 +206,7 @@ def test_pods_get_the_pools_scheduler_and_a_class_that_is_not_there_is_told(
             await rig.make_job("extended", replicas=1)
             await rig.make_job("classless", pool=big)
             async with rig.operator():
-                pods = await eventually(pods_made, 30, "its pods")
+                pods = await eventually(pods_made, 60, "its pods")
                 assert {p["spec"]["schedulerName"] for p in pods} == {names.SCHEDULER_NAME}
                 await eventually(lambda: rig.has_reason("classless", "Accepted", "PriorityClassNotFound"))
                 told = await rig.condition("classless", "Accepted")

@@ -78,8 +78,8 @@ def test_it_gets_ready_works_logs_its_decisions_and_ends_on_sigterm(
 ) -> None:
     port, path = free_port(), tmp_path / "decisions.jsonl"
     process = start(EVALSTOP_PORT=str(port), EVALSTOP_DECISION_LOG=str(path), EVALSTOP_INSTANCE="test")
-    wait_until(lambda: ask(port, "/healthz")[0] == 200, 20, "health")
-    wait_until(lambda: ask(port, "/readyz")[0] == 200, 20, f"readiness: {ask(port, '/readyz')[1]}")
+    wait_until(lambda: ask(port, "/healthz")[0] == 200, 60, "health")
+    wait_until(lambda: ask(port, "/readyz")[0] == 200, 60, f"readiness: {ask(port, '/readyz')[1]}")
 
     async def story() -> None:
         async with rig:

@@ -138,7 +138,7 @@ def test_released_means_gone(rig: Rig, kubelet: FakeKubelet) -> None:
                 await eventually(lambda: rig.is_true("over", "BestCheckpointSecured"))
                 kubelet.holding.set()
                 await rig.make_job("next", replicas=2)
-                await eventually(lambda: rig.has_reason("over", "GPUsReleased", "PodsTerminating"), 30)
+                await eventually(lambda: rig.has_reason("over", "GPUsReleased", "PodsTerminating"), 60)
                 await asyncio.sleep(1.5)
                 assert (await rig.record("next")).admission is None
                 assert [p for p in await rig.pods("over") if p["metadata"].get("deletionTimestamp")]
