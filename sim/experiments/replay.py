@@ -53,13 +53,17 @@ class Plan:
     cluster: Cluster
     setting: Setting
     notes: tuple[str, ...] = ()
+    drawn: bool = True  # whether the setting's mix had a part in the workload
 
     def as_dict(self) -> dict[str, Any]:
-        """What is run, as JSON values: one run, with this many jobs on this cluster."""
+        """What is run, as JSON values: one run, with this many jobs on this cluster.
+
+        Of the mix, what the workload is drawn from, and nothing where it is the log's own.
+        """
         found = self.setting.as_dict()
         sizes = {"jobs": len(self.workload), "gpus": self.cluster.gpus}
         changes = {"cluster": cluster_entry(self.cluster), "seeds": 1}
-        return {**found, **changes, "workload": {**found["workload"], **sizes}}
+        return {**found, **changes, "workload": {**(found["workload"] if self.drawn else {}), **sizes}}
 
     def run(self, *, stops: bool, journal: Journal | None = None) -> Result:
         """The base policy, with or without EvalStop around it."""
@@ -109,7 +113,8 @@ def plan(
     notes = list(trace.notes)
     truth = _truth(trace)
     workload = trace.workload()
-    if curves or not workload.evals:
+    drawn = bool(curves) or not workload.evals
+    if drawn:
         if curves:
             setting = setting.but(family=curves)
         kinds = _kinds(len(workload), setting)
@@ -121,12 +126,13 @@ def plan(
             else f"Evals are drawn: family {setting.mix.family}, seed {setting.first_seed}."
         )
     if setting.base.name == "srtfEst" and not workload.estimate:
+        drawn = True
         draw, spread = stream(setting.first_seed, "estimates"), setting.mix.estimate_spread
         workload = replace(
             workload, estimate=[work * exp(draw.gauss(0.0, 1.0) * spread) for work in workload.work]
         )
         notes.append(f"Estimates of running times are drawn around the true ones, spread {spread:g}.")
-    return Plan(workload, truth, cluster, setting, tuple(notes))
+    return Plan(workload, truth, cluster, setting, tuple(notes), drawn)
 
 
 def replay(trace: Trace, plan: Plan, progress: Progress | None = None) -> Findings:

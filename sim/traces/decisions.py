@@ -30,9 +30,10 @@ from sim.cluster import Cluster
 from sim.foresight import RuleSpec
 from sim.traces.errors import Skipped, TraceError
 from sim.traces.json_text import parse
-from sim.traces.trace import Trace, TraceJob
+from sim.traces.trace import JobChecks, Trace, TraceJob
 from sim.workload import Evals
 
+_FIELDS = {"key": "key", "submitted": "submitted", "gpus": "gpus", "work": "attained"}
 _Place = tuple[Attempt, int]  # of an eval: attempt and step
 
 
@@ -154,11 +155,16 @@ def read_decisions(file: Path, lines: Iterable[str], skipped: Skipped) -> Trace:
     trace.rule = _rule(log, trace.notes)
     if log.snapshot.limits != StopLimits():
         trace.notes.append("The pool's limits on stops are not replayed: every stop is let through at once.")
-    cut_short, lossless = 0, 0
+    cut_short, lossless, checks = 0, 0, JobChecks(file, ordered=False)
     for key, seen in log.jobs.items():
         job = _job(key, seen)
         if isinstance(job, str):
             trace.left_out[job] += 1
+            continue
+        try:
+            checks.check(job, _FIELDS)
+        except TraceError as error:
+            skipped.add(error)
             continue
         cut_short += seen.finished != "Complete"
         lossless += bool(seen.losses) and job.evals is not None and not job.evals.losses

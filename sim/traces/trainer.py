@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 from controller.policy.types import Paired
 from sim.traces.errors import Skipped, TraceError
 from sim.traces.json_text import parse
-from sim.traces.trace import Trace, TraceJob
+from sim.traces.trace import JobChecks, Trace, TraceJob
 from sim.workload import Evals
 
 NAME = "trainer"
+_FIELDS = {"key": "job", "submitted": "time", "gpus": "gpus", "work": "time"}
 
 
 class _Eval(NamedTuple):
@@ -69,6 +70,7 @@ def read_trainer(file: Path, lines: Iterable[str], skipped: Skipped) -> Trace:
         group="RLHF",
         evals=_columns(trained),
     )
+    JobChecks(file, ordered=False).check(job, _FIELDS)
     notes = [f"{file.name}: {len(trained)} evals over {steps} steps, {pace:.3g} s a step."]
     return Trace([file], NAME, [job], skipped, notes=notes)
 

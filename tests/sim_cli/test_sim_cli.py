@@ -163,6 +163,7 @@ def test_a_recording_goes_on_under_its_own_delays(tmp_path: Path) -> None:
     assert b.read_text().splitlines()[1:] == a.read_text().splitlines()[1:]
     document = json.loads(run("replay", a, "--set", "restart_cost=1", "--json")[0])
     used = document["setting"]["latencies"]
+    assert document["setting"]["workload"] == {"jobs": 40, "gpus": 64}  # nothing else of it was drawn
     assert [used[name] for name in DELAYS] == [1.0, 700.0, 700.0]  # what is set goes before what is recorded
     run("record", c, a, "--set", "restart_cost=1")
     assert json.loads(run("compare", a, c, "--json")[0])["same_decisions"] == 0

@@ -20,7 +20,7 @@ from controller.policy.jobs import Desired, Direction, Guardrail, MetricPoints
 from controller.policy.stopping import RULES
 from controller.policy.stopping.guardrails import shared
 from controller.policy.types import EvalPoint, Paired, PolicySpec
-from sim.traces import TraceJob, decisions, read
+from sim.traces import TraceError, TraceJob, decisions, read
 from sim.traces.own import guardrails_entry, spec_entry, write_own
 from sim.workload import Evals
 
@@ -276,3 +276,14 @@ def test_a_job_whose_losses_are_not_all_known_is_replayed_without_and_that_is_sa
     assert evals is not None
     assert list(evals.losses) == []
     assert any("1 of 2 jobs had evals at which their training loss was not seen" in n for n in trace.notes)
+
+
+def test_a_weight_of_nothing_in_a_log_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "decisions.jsonl"
+    lines = [json.loads(line) for line in decision_log(monkeypatch)]
+    for line in lines:
+        for view in line["input"].get("jobs", ()):
+            view["weight"] = 0.0
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(TraceError, match=r"decisions.jsonl, line \d+, weight: 0.0 is not allowed"):
+        read([file])
