@@ -314,6 +314,7 @@ def _whole(value: Any) -> int:
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError(value)
+    value.encode()  # half a surrogate pair, which JSON can name, could not be written again
     return value
 
 

@@ -63,6 +63,7 @@ ROWS = {
         own(evals='{"at": [1], "at": [0.5], "scores": [1]}'),
         "the name 'at' is there twice in one object",
     ),
+    "half a character": (OWN, own(job='"\\ud800"'), r"job: '\\ud800' is not allowed, expected text"),
     "nested without end": (OWN, "[" * 100_000 + "\n", "nested too deeply|not JSON"),
 }
 
