@@ -31,7 +31,9 @@ from tests.bench.sim_workloads import Job, twin, workload
 
 _ROUNDS = 5
 _FIFO, _SRTF = PolicySpec("fifo"), PolicySpec("srtf")
-_LAS = PolicySpec("las", {"variant": "Tiresias"})
+_LAS, _DEFAULT_LAS = PolicySpec("las", {"variant": "Tiresias"}), PolicySpec("las")
+# As they are called in rows.
+_POLICIES = {"fifo": _FIFO, "srtf": _SRTF, "las (Tiresias)": _LAS, "las": _DEFAULT_LAS}
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -62,12 +64,15 @@ def _against_others(say: Callable[[str], None]) -> Iterator[Row]:
 
 
 def _preemptive(say: Callable[[str], None]) -> Iterator[Row]:
-    for spec, gpus in ((_SRTF, 64), (_LAS, 64), (_SRTF, 512), (_LAS, 512)):
+    for gpus in (64, 512):
         jobs, source = workload(10_000, gpus)
-        say(f"{spec.name}, 10000 jobs on {gpus} GPUs ({source})")
         columns = _columns(jobs)
-        (ours,) = _best(partial(_jct, columns, gpus, spec))
-        yield Row(f"sim: {spec.name}, {gpus} GPUs", len(jobs) / ours, "jobs/CPU-s")
+        for name, spec in _POLICIES.items():
+            if spec is _FIFO:
+                continue  # measured against others
+            say(f"{name}, 10000 jobs on {gpus} GPUs ({source})")
+            (ours,) = _best(partial(_jct, columns, gpus, spec))
+            yield Row(f"sim: {name}, {gpus} GPUs", len(jobs) / ours, "jobs/CPU-s")
 
 
 _SPEED = """
@@ -79,11 +84,14 @@ from sim.engine import simulate
 from sim.workload import Workload
 with open(sys.argv[1], newline="") as lines:
     workload = Workload(*(list(map(int, column)) for column in zip(*csv.reader(lines))))
-for name, params in (("fifo", {}), ("srtf", {}), ("las", {"variant": "Tiresias"})):
+tiresias = {"variant": "Tiresias"}
+for name, policy, params in (
+    ("fifo", "fifo", {}), ("srtf", "srtf", {}), ("las-Tiresias", "las", tiresias), ("las", "las", {})
+):
     best = float("inf")
     for _ in range(5):
         begin = time.process_time()
-        result = simulate(workload, Cluster.slots(64), make_policy(PolicySpec(name, params)))
+        result = simulate(workload, Cluster.slots(64), make_policy(PolicySpec(policy, params)))
         best = min(best, time.process_time() - begin)
     print(name, len(workload) / best, result.mean_jct, result.preemptions)
 """
@@ -206,17 +214,27 @@ def _cold_start() -> Iterator[Row]:
 
 
 def _curve(say: Callable[[str], None]) -> Iterator[Row]:
+    """What `tests.bench.cost_curve` draws."""
     say("cost against jobs and against GPUs (and with them running jobs)")
     for count in (1_000, 10_000, 100_000):
         jobs = _columns(twin(count, 64))
-        for spec in (_FIFO, _SRTF, _LAS):
+        for name, spec in _POLICIES.items():
             (seconds,) = _best(partial(_jct, jobs, 64, spec), rounds=2)
-            yield Row(f"sim: {spec.name}, twin of {count} jobs, 64 GPUs", seconds / count * 1e6, "us/job")
-    for gpus in (256, 1024, 4096):
+            yield Row(f"sim: {name}, twin of {count} jobs, 64 GPUs", seconds / count * 1e6, "us/job")
+    for gpus in (64, 256, 1024, 4096):
         jobs = _columns(twin(10_000, gpus))
-        for spec in (_FIFO, _SRTF, _LAS):
+        yield Row(f"sim: running at a time, twin of 10000 jobs, {gpus} GPUs", _running(jobs, gpus), "jobs")
+        for name, spec in _POLICIES.items() if gpus != 64 else ():
             (seconds,) = _best(partial(_jct, jobs, gpus, spec), rounds=2)
-            yield Row(f"sim: {spec.name}, twin of 10000 jobs, {gpus} GPUs", seconds / 1e4 * 1e6, "us/job")
+            yield Row(f"sim: {name}, twin of 10000 jobs, {gpus} GPUs", seconds / 1e4 * 1e6, "us/job")
+
+
+def _running(jobs: Workload, gpus: int) -> float:
+    """Jobs running at a time under FIFO, the mean from the first submission to the last."""
+    ended, last = simulate(jobs, Cluster.slots(gpus), make_policy(_FIFO)).ended, jobs.submitted[-1]
+    starts = [end - work for end, work in zip(ended, jobs.work, strict=True)]  # nobody is preempted
+    within = (max(0.0, min(end, last) - start) for start, end in zip(starts, ended, strict=True))
+    return sum(within) / (last - jobs.submitted[0])
 
 
 def _nodes(say: Callable[[str], None]) -> Iterator[Row]:
