@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from math import inf, isfinite
+from typing import TYPE_CHECKING
 
 from controller.policy.giving_way import LOWEST
 from controller.policy.queueing.slaq import add_loss
 from controller.policy.stopping.graded import Graded
 from controller.policy.types import EvalInContext, Grade, Proposal, SharedFall, StopLimits, Verb
 from sim.engine.fleet import Fleet
-from sim.engine.peers import PeerBoard
 from sim.engine.result import Stop
 from sim.engine.training import Training
 from sim.engine.view import DetailedJob, JudgedJob
 from sim.foresight import Foreseen, RuleSpec, foresee, point
 from sim.workload import Evals, Workload
+
+if TYPE_CHECKING:
+    from sim.engine.peers import PeerBoard
 
 
 class Evaluations:
@@ -69,7 +72,13 @@ class Evaluations:
         self._rule = rule.make() if rule is not None else None
         self._context = rule is not None and bool(rule.needs)
         peers = rule is not None and "peers" in rule.needs
-        self._peers = PeerBoard() if peers else None
+        self._peers: PeerBoard | None = None
+        if peers:
+            from sim.engine.peers import (
+                PeerBoard,
+            )  # few rules look at peers, and a small log is to start at once
+
+            self._peers = PeerBoard()
         self.fleet = Fleet(workload, limits, rule) if rule is not None and limits is not None else None
         self._standing = rule is not None and (rule.standing or self.fleet is not None)
         self.grades = rule is not None and any(m.name == Graded.name for m in rule.modifiers)
