@@ -1,5 +1,9 @@
 """The extender's tests: two kube-schedulers that ask one extender over a line which can be cut, one of them
-passing over it when it fails, and a cluster of plain objects per test."""
+passing over it when it fails, and a cluster of plain objects per test.
+
+The schedulers leave with their module: the plane is shared, and other tests rely on nobody answering to
+that name.
+"""
 
 from __future__ import annotations
 
@@ -34,31 +38,29 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("extender-pki"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def extender(extender_kubeconfig: Path, certificates: Certificates) -> Iterator[ExtenderThread]:
     with ExtenderThread(extender_kubeconfig, certificates) as running:
         yield running
 
 
-@pytest.fixture(scope="session")
-def session_line(extender: ExtenderThread) -> Iterator[Line]:
+@pytest.fixture(scope="module")
+def shared_line(extender: ExtenderThread) -> Iterator[Line]:
     line = Line(lambda: extender.port)
     yield line
     line.close()
 
 
 @pytest.fixture
-def line(session_line: Line) -> Iterator[Line]:
-    yield session_line
-    session_line.set("up")
+def line(shared_line: Line) -> Iterator[Line]:
+    yield shared_line
+    shared_line.set("up")
 
 
-@pytest.fixture(scope="session")
-def schedulers(
-    plane: Plane, session_line: Line, certificates: Certificates
-) -> Iterator[dict[str, Scheduler]]:
+@pytest.fixture(scope="module")
+def schedulers(plane: Plane, shared_line: Line, certificates: Certificates) -> Iterator[dict[str, Scheduler]]:
     """``closed`` and ``open``; the name of each process is its schedulerName."""
-    url = f"https://127.0.0.1:{session_line.port}"
+    url = f"https://127.0.0.1:{shared_line.port}"
     found = {"closed": names.SCHEDULER_NAME, "open": OPEN}
     started: dict[str, Scheduler] = {}
     for how, name in found.items():
