@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from controller import log
+from controller.environ import help_text
 from controller.extender.process import Extender
 from controller.extender.scheduler_config import ConfigError, ignorable
 from controller.extender.settings import Settings, SettingsError, describe
@@ -21,10 +22,7 @@ def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os
     """Run the extender. Exit code 0: asked to end; 1: a part ended; 2: settings or credentials wrong."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given:
-        table = "\n".join(
-            f"  {name}\n      {text} (default {default or 'empty'})" for name, default, text in describe()
-        )
-        print(USAGE + table)
+        print(USAGE + help_text(describe()))
         return 0 if given in (["-h"], ["--help"]) else 2
     try:
         settings = Settings.from_environ(environ)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 
+from controller import gauges
 from controller.policy.nodejudge import Refusal
 
 VERBS = ("filter", "prioritize", "preempt")
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0)
-# What is asked of a gauge when it is read: (label values, value) pairs.
-Read = Callable[[], Iterable[tuple[tuple[str, ...], float]]]
 
 
 class Metrics:
@@ -66,19 +61,8 @@ class Metrics:
     def call(self, verb: str, resource: str, outcome: str) -> None:
         self.calls.labels(verb, resource, outcome).inc()
 
-    def gauge(self, name: str, text: str, read: Read, *labels: str) -> None:
-        self.registry.register(_Read(name, text, read, labels))
+    def gauge(self, name: str, text: str, read: gauges.Read, *labels: str) -> None:
+        gauges.register(self.registry, name, text, read, *labels)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
-
-
-class _Read(Collector):
-    def __init__(self, name: str, text: str, read: Read, labels: tuple[str, ...]) -> None:
-        self._name, self._text, self._read, self._labels = name, text, read, labels
-
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        family = GaugeMetricFamily(self._name, self._text, labels=self._labels)
-        for values, value in self._read():
-            family.add_metric(values, value)
-        yield family

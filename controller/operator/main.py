@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 
+from controller.environ import help_text
 from controller.kube.connect import NoCredentials, connect
 from controller.operator import log
 from controller.operator.engine import Engine
@@ -20,10 +21,7 @@ def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os
     """Run the operator. Exit code 0: asked to end; 1: a part ended; 2: settings or credentials wrong."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given:
-        table = "\n".join(
-            f"  {name}\n      {text} (default {default or 'empty'})" for name, default, text in describe()
-        )
-        print(USAGE + table)
+        print(USAGE + help_text(describe()))
         return 0 if given in (["-h"], ["--help"]) else 2
     try:
         settings = Settings.from_environ(environ)

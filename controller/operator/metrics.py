@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 
+from controller import gauges
 from controller.policy.jobs import Decision, JobRecord, PastGrades, ScrapeOutcome
 from controller.policy.types import Mode
 
@@ -165,11 +162,9 @@ class Metrics:
         """The job that got a stopped job's GPUs is running."""
         self.stages.labels("running").observe(max(0.0, running_since - decided_at))
 
-    def gauge(
-        self, name: str, text: str, read: Callable[[], Iterable[tuple[tuple[str, ...], float]]], *labels: str
-    ) -> None:
+    def gauge(self, name: str, text: str, read: gauges.Read, *labels: str) -> None:
         """A gauge whose values are read when they are asked for."""
-        self.registry.register(_Read(name, text, read, labels))
+        gauges.register(self.registry, name, text, read, *labels)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
@@ -177,20 +172,3 @@ class Metrics:
 
 def _withdrawn(record: JobRecord) -> bool:
     return record.admission is not None and record.admission.withdrawn is not None
-
-
-class _Read(Collector):
-    def __init__(
-        self,
-        name: str,
-        text: str,
-        read: Callable[[], Iterable[tuple[tuple[str, ...], float]]],
-        labels: tuple[str, ...],
-    ) -> None:
-        self._name, self._text, self._read, self._labels = name, text, read, labels
-
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        family = GaugeMetricFamily(self._name, self._text, labels=self._labels)
-        for values, value in self._read():
-            family.add_metric(values, value)
-        yield family

@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass
 
 from controller.checkpoints.jobs import AccessSettings
+from controller.environ import SettingsError, choice, described, setting, text, values_of
 from controller.metrics.address import AddressPolicy
+
+__all__ = ["PREFIX", "Settings", "SettingsError", "describe"]
 
 PREFIX = "EVALSTOP_"
 _ACCESS = AccessSettings()
-
-
-class SettingsError(Exception):
-    """One or more variables are wrong; the message names each, its value and what would be right."""
 
 
 def _number(low: float, high: float, unit: str) -> Callable[[str], float]:
@@ -41,25 +39,10 @@ def _whole(low: int, high: int, unit: str) -> Callable[[str], int]:
     return parse
 
 
-def _choice(*words: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in words:
-            raise ValueError
-        return text
-
-    parse.__doc__ = f"one of {', '.join(words)}"
-    return parse
-
-
 def _text(text: str) -> str:
     """a text that is not empty"""
     if not text:
         raise ValueError
-    return text
-
-
-def _optional(text: str) -> str:
-    """any text"""
     return text
 
 
@@ -69,59 +52,51 @@ def _addresses(text: str) -> str:
     return text
 
 
-def _setting(default: Any, parse: Callable[[str], Any], doc: str) -> Any:
-    return field(default=default, metadata={"parse": parse, "doc": doc})
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Each field is read from ``EVALSTOP_<FIELD IN CAPITALS>``; see docs/operator.md for the table."""
 
-    host: str = _setting("0.0.0.0", _text, "address on which /healthz, /readyz and /metrics are served")
-    port: int = _setting(8080, _whole(0, 65535, "port; 0: any free one"), "their port")
-    queue_host: str = _setting(
+    host: str = setting("0.0.0.0", _text, "address on which /healthz, /readyz and /metrics are served")
+    port: int = setting(8080, _whole(0, 65535, "port; 0: any free one"), "their port")
+    queue_host: str = setting(
         "127.0.0.1", _text, "address of the queue API (docs/queueing.md); it asks nobody who they are"
     )
-    queue_port: int = _setting(8081, _whole(0, 65535, "port; 0: any free one"), "its port")
-    workers: int = _setting(8, _whole(1, 256, "workers"), "RLHFJobs worked on at the same time")
-    relist_seconds: float = _setting(
+    queue_port: int = setting(8081, _whole(0, 65535, "port; 0: any free one"), "its port")
+    workers: int = setting(8, _whole(1, 256, "workers"), "RLHFJobs worked on at the same time")
+    relist_seconds: float = setting(
         300.0, _number(1, 86400, "s"), "between full LISTs that mend what the watch missed"
     )
-    foreign_seconds: float = _setting(
+    foreign_seconds: float = setting(
         15.0, _number(0.1, 3600, "s"), "between looks at GPU pods that belong to no RLHFJob"
     )
-    foreign_list_seconds: float = _setting(
+    foreign_list_seconds: float = setting(
         60.0,
         _number(0.1, 3600, "s"),
         "the same, at least, where a look takes a LIST of all the cluster's pods",
     )
-    pool_delay: float = _setting(
+    pool_delay: float = setting(
         0.05, _number(0, 60, "s"), "a pool pass waits this long, so that a burst of events makes one pass"
     )
-    api_timeout: float = _setting(30.0, _number(1, 300, "s"), "for one API call")
-    drain_seconds: float = _setting(10.0, _number(0, 300, "s"), "for passes under way after SIGTERM")
-    stall_seconds: float = _setting(
-        60.0, _number(1, 3600, "s"), "without progress after which /healthz fails"
-    )
-    access_image: str = _setting(_ACCESS.image, _text, "image of the access Jobs")
-    access_deadline_seconds: int = _setting(
+    api_timeout: float = setting(30.0, _number(1, 300, "s"), "for one API call")
+    drain_seconds: float = setting(10.0, _number(0, 300, "s"), "for passes under way after SIGTERM")
+    stall_seconds: float = setting(60.0, _number(1, 3600, "s"), "without progress after which /healthz fails")
+    access_image: str = setting(_ACCESS.image, _text, "image of the access Jobs")
+    access_deadline_seconds: int = setting(
         _ACCESS.deadline_seconds, _whole(10, 604800, "s"), "activeDeadlineSeconds of an access Job"
     )
-    scrape_addresses: str = _setting("Public,Private", _addresses, "which pod addresses may be scraped")
-    scrape_timeout: float = _setting(5.0, _number(0.1, 60, "s"), "for one scrape, from first to last byte")
-    scrape_concurrency: int = _setting(64, _whole(1, 4096, "scrapes"), "scrapes at the same time")
-    decision_log: str = _setting("", _optional, "file for the decision log; empty: none")
-    decision_log_bytes: int = _setting(
+    scrape_addresses: str = setting("Public,Private", _addresses, "which pod addresses may be scraped")
+    scrape_timeout: float = setting(5.0, _number(0.1, 60, "s"), "for one scrape, from first to last byte")
+    scrape_concurrency: int = setting(64, _whole(1, 4096, "scrapes"), "scrapes at the same time")
+    decision_log: str = setting("", text, "file for the decision log; empty: none")
+    decision_log_bytes: int = setting(
         64 * 2**20, _whole(4096, 2**40, "bytes"), "size at which the decision log is rotated"
     )
-    decision_log_files: int = _setting(
+    decision_log_files: int = setting(
         4, _whole(1, 1000, "files"), "decision log files kept, the current one too"
     )
-    log_level: str = _setting("INFO", _choice("DEBUG", "INFO", "WARNING", "ERROR"), "level of the log")
-    log_format: str = _setting("json", _choice("json", "console"), "form of the log lines on stderr")
-    instance: str = _setting(
-        "", _optional, "name of this process in Events; empty: POD_NAME or the host's name"
-    )
+    log_level: str = setting("INFO", choice("DEBUG", "INFO", "WARNING", "ERROR"), "level of the log")
+    log_format: str = setting("json", choice("json", "console"), "form of the log lines on stderr")
+    instance: str = setting("", text, "name of this process in Events; empty: POD_NAME or the host's name")
 
     @staticmethod
     def from_environ(environ: Mapping[str, str] = os.environ) -> Settings:
@@ -130,21 +105,7 @@ class Settings:
         Raises:
             SettingsError: listing every variable that is wrong, unknown ``EVALSTOP_*`` names among them.
         """
-        known = {PREFIX + f.name.upper(): f for f in fields(Settings)}
-        values: dict[str, Any] = {}
-        problems: list[str] = []
-        for variable, text in sorted(environ.items()):
-            if not variable.startswith(PREFIX):
-                continue
-            if variable not in known:
-                if variable not in _FOREIGN:
-                    problems.append(f"{variable}: no such setting; there are {', '.join(sorted(known))}")
-                continue
-            parse = known[variable].metadata["parse"]
-            try:
-                values[known[variable].name] = parse(text)
-            except (ValueError, KeyError):
-                problems.append(f"{variable}={text!r}: expected {parse.__doc__}")
+        values, problems = values_of(Settings, PREFIX, environ, _FOREIGN)
         if problems:
             raise SettingsError("; ".join(problems))
         if not values.get("instance"):
@@ -158,8 +119,4 @@ _FOREIGN = frozenset({"EVALSTOP_RUN_DIR", "EVALSTOP_REQUEST"})
 
 def describe() -> list[tuple[str, str, str]]:
     """(variable, default, meaning) of each setting, for the docs and for ``--help``."""
-    rows = []
-    for f in fields(Settings):
-        default = str(f.default)
-        rows.append((PREFIX + f.name.upper(), default, f"{f.metadata['doc']}; {f.metadata['parse'].__doc__}"))
-    return rows
+    return described(Settings, PREFIX)

@@ -1,0 +1,68 @@
+"""A process's settings: fields of a dataclass, read from environment variables and checked all at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import field, fields
+from typing import Any
+
+
+class SettingsError(Exception):
+    """One or more variables are wrong; the message names each, its value and what would be right."""
+
+
+def setting(default: Any, parse: Callable[[str], Any], doc: str) -> Any:
+    """A field read from ``<prefix><FIELD IN CAPITALS>``; ``parse`` raises ValueError, KeyError or OSError
+    for a text that is not what its own docstring says."""
+    return field(default=default, metadata={"parse": parse, "doc": doc})
+
+
+def text(value: str) -> str:
+    """any text"""
+    return value
+
+
+def choice(*words: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value not in words:
+            raise ValueError
+        return value
+
+    parse.__doc__ = f"one of {', '.join(words)}"
+    return parse
+
+
+def values_of(
+    cls: Any, prefix: str, environ: Mapping[str, str] = os.environ, foreign: frozenset[str] = frozenset()
+) -> tuple[dict[str, Any], list[str]]:
+    """(field name -> value, what is wrong) of the variables that begin with ``prefix``; ``foreign`` ones are
+    somebody else's."""
+    known = {prefix + f.name.upper(): f for f in fields(cls)}
+    values: dict[str, Any] = {}
+    problems: list[str] = []
+    for variable, given in sorted(environ.items()):
+        if not variable.startswith(prefix) or variable in foreign:
+            continue
+        if variable not in known:
+            problems.append(f"{variable}: no such setting; there are {', '.join(sorted(known))}")
+            continue
+        parse = known[variable].metadata["parse"]
+        try:
+            values[known[variable].name] = parse(given)
+        except (ValueError, KeyError, OSError):
+            problems.append(f"{variable}={given!r}: expected {parse.__doc__}")
+    return values, problems
+
+
+def described(cls: Any, prefix: str) -> list[tuple[str, str, str]]:
+    """(variable, default, meaning) of each setting, for the docs and for ``--help``."""
+    return [
+        (prefix + f.name.upper(), str(f.default), f"{f.metadata['doc']}; {f.metadata['parse'].__doc__}")
+        for f in fields(cls)
+    ]
+
+
+def help_text(rows: list[tuple[str, str, str]]) -> str:
+    """`described` as lines of ``--help``."""
+    return "\n".join(f"  {name}\n      {doc} (default {default or 'empty'})" for name, default, doc in rows)
