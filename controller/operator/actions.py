@@ -10,14 +10,14 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from controller import names, workloads
+from controller import log, names, workloads
 from controller.checkpoints.jobs import AccessRefused, AccessSettings, access_job, is_released, release_patch
 from controller.checkpoints.jobs import request_id as request_id_of
 from controller.kube.cache import Cache
 from controller.kube.client import Api
 from controller.kube.errors import AlreadyExists, Conflict, NotFound, Refused, Unavailable
 from controller.kube.resources import CONFIGMAPS, JOBS, RLHFJOBS, Resource
-from controller.operator import log, runfile
+from controller.operator import runfile
 from controller.operator.checks import NO_LASTS, scheduling_of
 from controller.operator.claims import claims_of
 from controller.operator.ownership import controlled_by, leftover

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from controller import log
 from controller.api import convert
 from controller.kube.cache import key_of
 from controller.kube.resources import GPUPOOLS
-from controller.operator import log
 from controller.operator.declogfile import DecisionLog
 from controller.operator.metrics import Metrics
 from controller.operator.world import Loaded, World

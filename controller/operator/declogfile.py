@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from controller.operator import log
+from controller import log
 
 _logger = log.get("evalstop.declog")
 

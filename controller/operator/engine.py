@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from controller import log
 from controller.kube.cache import Cache
 from controller.kube.client import Api
 from controller.kube.connect import Connection
@@ -25,7 +26,6 @@ from controller.kube.trim import Object
 from controller.kube.watch import WatchShell
 from controller.metrics import AddressPolicy, ScrapeLoop, Scraper
 from controller.metrics.loop import Scrape
-from controller.operator import log
 from controller.operator.actions import Actions
 from controller.operator.brain import Brain
 from controller.operator.checks import Checks

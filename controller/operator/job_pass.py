@@ -8,9 +8,9 @@ from typing import Any
 
 import structlog
 
+from controller import log
 from controller.kube.errors import ApiError, Refused, Unavailable
 from controller.kube.events import Recorder
-from controller.operator import log
 from controller.operator.actions import Actions
 from controller.operator.brain import Brain, Thought
 from controller.operator.checks import Checks

@@ -8,9 +8,9 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 
+from controller import log
 from controller.environ import help_text
 from controller.kube.connect import NoCredentials, connect
-from controller.operator import log
 from controller.operator.engine import Engine
 from controller.operator.settings import Settings, SettingsError, describe
 

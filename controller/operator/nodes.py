@@ -100,15 +100,27 @@ def selects(selector: Mapping[str, str], node: Object) -> bool:
     return bool(selector) and all(labels.get(key) == value for key, value in selector.items())
 
 
-def assign(selectors: Sequence[tuple[str, Mapping[str, str]]], nodes: Iterable[Object]) -> dict[str, str]:
-    """Node name -> pool name. ``selectors`` are (pool, selector), oldest pool first: where two pools select
-    one node, the older one has it, for a node can carry only one pool's taint."""
-    owner: dict[str, str] = {}
+Selectors = Sequence[tuple[str, Mapping[str, str]]]  # (pool, selector), oldest pool first
+
+
+def claims(selectors: Selectors, nodes: Iterable[Object]) -> dict[str, tuple[str, ...]]:
+    """Node name -> the pools that select it, oldest first; nodes that none selects are left out."""
+    found: dict[str, tuple[str, ...]] = {}
     for node in nodes:
-        pool = next((name for name, selector in selectors if selects(selector, node)), None)
-        if pool is not None:
-            owner[node["metadata"]["name"]] = pool
-    return owner
+        if pools := tuple(name for name, selector in selectors if selects(selector, node)):
+            found[node["metadata"]["name"]] = pools
+    return found
+
+
+def assign(selectors: Selectors, nodes: Iterable[Object]) -> dict[str, str]:
+    """Node name -> pool name. Where two pools select one node, the older one has it, for a node can carry
+    only one pool's taint."""
+    return {node: pools[0] for node, pools in claims(selectors, nodes).items()}
+
+
+def contested(selectors: Selectors, nodes: Iterable[Object]) -> dict[str, tuple[str, ...]]:
+    """Node name -> the pools that select it, its owner first, where several do."""
+    return {node: pools for node, pools in claims(selectors, nodes).items() if len(pools) > 1}
 
 
 def wanted_taints(node: Object, pool: str | None) -> list[dict[str, Any]] | None:
@@ -126,18 +138,6 @@ def wanted_taints(node: Object, pool: str | None) -> list[dict[str, Any]] | None
 
 def _core(taint: Object) -> dict[str, Any]:
     return {key: taint.get(key) for key in ("key", "value", "effect")}
-
-
-def contested(
-    selectors: Sequence[tuple[str, Mapping[str, str]]], nodes: Iterable[Object]
-) -> dict[str, tuple[str, ...]]:
-    """Node name -> the pools that select it, its owner first, where several do; arguments as in `assign`."""
-    found: dict[str, tuple[str, ...]] = {}
-    for node in nodes:
-        pools = tuple(name for name, selector in selectors if selects(selector, node))
-        if len(pools) > 1:
-            found[node["metadata"]["name"]] = pools
-    return found
 
 
 def guests(pods: Iterable[Object], known: Container[str], nodes: Container[str]) -> list[Object]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from controller import workloads
+from controller import log, workloads
 from controller.api import convert
 from controller.api import fleet as fleet_status
 from controller.api.gpupool import GPUPool
@@ -23,7 +23,7 @@ from controller.kube.cache import Cache
 from controller.kube.errors import ApiError
 from controller.kube.events import Recorder
 from controller.kube.resources import GPUPOOLS, NODES, PODS, RLHFJOBS
-from controller.operator import fleet, histories, log, nodes, pool_status
+from controller.operator import fleet, histories, nodes, pool_status
 from controller.operator.brain import Brain, Thought
 from controller.operator.foreign import ForeignPods
 from controller.operator.metrics import Metrics

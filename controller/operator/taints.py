@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from controller import log
 from controller.kube.cache import Cache
 from controller.kube.client import Api
 from controller.kube.errors import Conflict, NotFound, Refused
 from controller.kube.resources import GPUPOOLS, NODES
-from controller.operator import log, nodes
+from controller.operator import nodes
 
 _logger = log.get("evalstop.taints")
 

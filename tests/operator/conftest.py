@@ -12,7 +12,7 @@ from fake_kubelet import FakeKubelet
 from kubernetes import client
 from operator_rig import Rig, install
 
-from controller.operator import log
+from controller import log
 from deploy.local.plane import Plane
 
 

@@ -17,12 +17,12 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller import names
+from controller import log, names
 from controller.kube.connect import NoCredentials, connect
 from controller.kube.errors import AlreadyExists, Conflict, NotFound, Refused, Unavailable, from_response
 from controller.kube.events import Recorder
 from controller.kube.watch import JitteredBackoffs
-from controller.operator import log, nodes, runfile
+from controller.operator import nodes, runfile
 from controller.operator.declogfile import DecisionLog
 from controller.operator.health import Health, HealthServer
 from controller.operator.metrics import Metrics
