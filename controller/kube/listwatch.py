@@ -34,17 +34,27 @@ class ListWatch:
     """Keeps one kind up to date for a taker. Level-triggered: after any gap it lists anew.
 
     ``heard`` grows by itself while all is well: the server sends a bookmark about once a minute.
+    ``problem`` is why the last LIST or watch failed; None: it did not.
 
     Args:
+        namespace: only this one; None: all.
         relist: seconds after which all is listed anew even though nothing seems wrong.
     """
 
     def __init__(
-        self, api: Api, resource: Resource, take: Take, replace: Replace, relist: float = 3600.0
+        self,
+        api: Api,
+        resource: Resource,
+        take: Take,
+        replace: Replace,
+        relist: float = 3600.0,
+        namespace: str | None = None,
     ) -> None:
         self._api, self._resource, self._take, self._replace = api, resource, take, replace
         self._relist = relist
+        self._namespace = namespace
         self.listed = False
+        self.problem: ApiError | None = None
         self.heard = time.monotonic()  # when the API server last told anything, be it that nothing happened
 
     def __str__(self) -> str:
@@ -60,19 +70,23 @@ class ListWatch:
                 await self._follow(version)
             except Gone:
                 continue  # what is between is lost: list anew
-            except NotFound:
+            except NotFound as error:
+                self.problem = error
                 _logger.error(
                     "the kind is not installed: kubectl apply -f crds/", resource=str(self._resource)
                 )
             except ApiError as error:
+                self.problem = error
                 _logger.warning("cannot list", resource=str(self._resource), error=str(error))
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, _MOST)
 
     async def _list(self) -> str:
-        objects, version = await self._api.list(self._resource, labels=self._resource.selector)
+        objects, version = await self._api.list(
+            self._resource, self._namespace, labels=self._resource.selector
+        )
         self._replace(self._resource, objects, version)
-        self.listed = True
+        self.listed, self.problem = True, None
         self.heard = time.monotonic()
         return version
 
@@ -85,10 +99,14 @@ class ListWatch:
             seconds = max(1, int(min(300.0, due - loop.time())))
             try:
                 events = self._api.watch(
-                    self._resource, version, labels=self._resource.selector, seconds=seconds
+                    self._resource,
+                    version,
+                    labels=self._resource.selector,
+                    seconds=seconds,
+                    namespace=self._namespace,
                 )
                 async for event in events:
-                    pause, self.heard = _FIRST, time.monotonic()
+                    pause, self.heard, self.problem = _FIRST, time.monotonic(), None
                     obj = event["object"]
                     version = obj["metadata"]["resourceVersion"]
                     if event["type"] != "BOOKMARK":
@@ -96,6 +114,7 @@ class ListWatch:
             except (Gone, NotFound):
                 raise
             except ApiError as error:
+                self.problem = error
                 _logger.info("the watch broke", resource=str(self._resource), error=str(error))
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(2 * pause, _MOST)
