@@ -200,7 +200,7 @@ class ScriptedApi:
         self.asked: list[str] = []
         self.over = asyncio.Event()
 
-    async def list(self, resource: Any, labels: str = "") -> Any:
+    async def list(self, resource: Any, namespace: str | None = None, *, labels: str = "") -> Any:
         self.asked.append("list")
         found = self._lists.pop(0)
         if isinstance(found, Exception):
