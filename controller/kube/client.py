@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlencode
 
 import aiohttp
@@ -16,11 +16,12 @@ from kubernetes.aio.client.rest import RESTResponse
 
 from controller import names
 from controller.kube.connect import Connection
-from controller.kube.errors import Unavailable, from_response
+from controller.kube.errors import NotLeading, Unavailable, from_response
 from controller.kube.resources import Resource
 
 Object = dict[str, Any]
 CallHook = Callable[[str, str, str], None]  # (verb, resource, outcome), after each call
+Permit = Callable[[], None]  # raises NotLeading where no write may be sent now
 
 MERGE_PATCH = "application/merge-patch+json"
 PAGE = 500  # objects a LIST asks for at a time
@@ -34,13 +35,27 @@ class Api:
     idempotent.
     """
 
-    def __init__(self, connection: Connection, timeout: float = 30.0, hook: CallHook | None = None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        timeout: float = 30.0,
+        hook: CallHook | None = None,
+        *,
+        permit: Permit | None = None,
+        user_agent: str = "evalstop-operator",
+        manager: str = names.FIELD_MANAGER,
+    ) -> None:
+        """``permit``: asked right before each write, dry runs among them. ``manager``: the field manager that
+        its writes are recorded under."""
         self._client = ApiClient(connection.configuration)
-        self._client.user_agent = "evalstop-operator"
+        self._client.user_agent = user_agent
+        self._manager = manager
         self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(5.0, timeout))
         self._hook = hook or (lambda verb, resource, outcome: None)
+        self._permit = permit or (lambda: None)
+        self.on_headers: Callable[[Mapping[str, str]], None] = lambda headers: None  # of each answer
 
-    async def __aenter__(self) -> Api:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -82,6 +97,7 @@ class Api:
         fields: str = "",
         seconds: int = 300,
         quiet: float = 120.0,
+        namespace: str | None = None,
     ) -> AsyncIterator[Object]:
         """Watch events ``{"type", "object"}`` after ``version``, bookmarks among them, until the server ends
         the stream, after ``seconds`` at the latest.
@@ -97,7 +113,7 @@ class Api:
             "labelSelector": labels,
             "fieldSelector": fields,
         }
-        path = resource.path()
+        path = resource.path(namespace)
         limits = aiohttp.ClientTimeout(total=None, sock_connect=self._timeout.sock_connect, sock_read=quiet)
         outcome = "cancelled"
         try:
@@ -123,7 +139,7 @@ class Api:
 
     async def create(self, resource: Resource, body: Object, *, dry_run: bool = False) -> Object:
         namespace = body["metadata"].get("namespace")
-        query = {"fieldManager": names.FIELD_MANAGER}
+        query = {"fieldManager": self._manager}
         if dry_run:
             query["dryRun"] = "All"
         verb = "dry-run" if dry_run else "create"
@@ -139,6 +155,7 @@ class Api:
         subresource: str = "",
         version: str | None = None,
         uid: str | None = None,
+        dry_run: bool = False,
     ) -> Object:
         """Patch an object. With ``version``: only if it is still at that resourceVersion, else ``Conflict``;
         with ``uid``: only if it is still that object and not a namesake."""
@@ -150,15 +167,21 @@ class Api:
             metadata["uid"] = uid
         if metadata:
             body["metadata"] = metadata
-        query = {"fieldManager": names.FIELD_MANAGER}
+        query = {"fieldManager": self._manager}
+        if dry_run:
+            query["dryRun"] = "All"
         path = resource.path(namespace, name, subresource)
         verb = f"patch-{subresource}" if subresource else "patch"
         return await self._call(verb, "PATCH", resource, path, query, body, MERGE_PATCH)
 
-    async def delete(self, resource: Resource, name: str, namespace: str | None, uid: str) -> None:
-        """Delete exactly the object of that uid, its dependents in the background."""
+    async def delete(
+        self, resource: Resource, name: str, namespace: str | None, uid: str, version: str | None = None
+    ) -> None:
+        """Delete exactly the object of that uid, its dependents in the background; with ``version``: only if it
+        is still at that resourceVersion, else ``Conflict``."""
         body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
-        options: Object = {**body, "preconditions": {"uid": uid}}
+        conditions = {"uid": uid} | ({"resourceVersion": version} if version is not None else {})
+        options: Object = {**body, "preconditions": conditions}
         await self._call("delete", "DELETE", resource, resource.path(namespace, name), None, options)
 
     # -- the one call ----------------------------------------------------------------------------------
@@ -175,12 +198,18 @@ class Api:
     ) -> Object:
         outcome = "cancelled"
         try:
+            if method != "GET":
+                self._permit()
             status, data, headers = await self._request(method, path, query, body, content_type)
             outcome = str(status)
+            self.on_headers(headers)
             if 200 <= status <= 299:
                 answer: Object = json.loads(data)
                 return answer
             raise from_response(status, data, headers)
+        except NotLeading:
+            outcome = "not-leading"
+            raise
         except TimeoutError as error:
             outcome = "timeout"
             raise Unavailable(

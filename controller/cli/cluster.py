@@ -1,0 +1,187 @@
+"""The cluster a command talks to, with the caller's own kubeconfig and rights."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import aiohttp
+
+from controller.cli.failure import Exit, Failure, of_api
+from controller.kube.client import Api, Object
+from controller.kube.connect import NoCredentials
+from controller.kube.errors import ApiError, NotFound, from_response
+from controller.kube.kubeconfig import BadKubeconfig, Caller, NoContext, as_caller
+from controller.kube.resources import GPUPOOLS, RLHFJOBS, SELF_ACCESS_REVIEWS, Resource
+
+TIMEOUT = 15.0  # s for one request
+MANAGER = "evalstop-cli"
+
+T = TypeVar("T")
+
+
+class Cluster(Api):
+    """An API client with the caller's rights; ``namespace`` is the one that was asked for."""
+
+    def __init__(self, caller: Caller, namespace: str = "", timeout: float = TIMEOUT) -> None:
+        super().__init__(caller.connection, timeout, user_agent="evalstop-cli", manager=MANAGER)
+        self.caller = caller
+        self.namespace = namespace or caller.namespace
+
+    async def raw(self, method: str, path: str, body: Object | None = None) -> bytes:
+        """Any request; the answer as it came.
+
+        Raises:
+            ApiError: it is no success.
+        """
+        try:
+            status, data, headers = await self._request(method, path, None, body, "application/json")
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise ApiError(0, "Unavailable", f"{method} {path}: {error or type(error).__name__}") from error
+        if 200 <= status <= 299:
+            return data
+        raise from_response(status, data, headers)
+
+    async def may(
+        self, verb: str, resource: Resource, namespace: str | None = None, subresource: str = ""
+    ) -> bool:
+        """Whether the caller has a right, by the API server's own word."""
+        asked = {"verb": verb, "group": resource.group, "resource": resource.plural}
+        if namespace:
+            asked["namespace"] = namespace
+        if subresource:
+            asked["subresource"] = subresource
+        answer = await self.create(
+            SELF_ACCESS_REVIEWS,
+            {
+                "apiVersion": SELF_ACCESS_REVIEWS.api_version,
+                "kind": SELF_ACCESS_REVIEWS.kind,
+                "metadata": {},
+                "spec": {"resourceAttributes": asked},
+            },
+        )
+        return bool((answer.get("status") or {}).get("allowed"))
+
+
+def run(
+    work: Callable[[Cluster], Awaitable[T]],
+    kubeconfig: str = "",
+    context: str = "",
+    namespace: str = "",
+    timeout: float = TIMEOUT,
+) -> T:
+    """Does some work with a cluster, in an event loop of its own.
+
+    Raises:
+        Failure: there is no way to the cluster, or the API server said no to something unforeseen.
+    """
+
+    async def whole() -> T:
+        try:
+            caller = await as_caller(kubeconfig, context)
+        except NoContext as error:
+            raise Failure(Exit.UNREACHABLE, str(error), _contexts(context, error.known)) from None
+        except (NoCredentials, BadKubeconfig) as error:
+            raise Failure(
+                Exit.UNREACHABLE,
+                str(error),
+                "set KUBECONFIG or give --kubeconfig FILE; kubectl config view shows what kubectl uses",
+            ) from None
+        async with Cluster(caller, namespace, timeout) as api:
+            try:
+                return await work(api)
+            except ApiError as error:
+                raise of_api(error, "do that") from error
+
+    return asyncio.run(whole())
+
+
+def _contexts(wanted: str, known: tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(wanted, known, 3)
+    there = ", ".join(close or known[:10]) or "none"
+    return f"choose one with --context; {'closest' if close else 'there are'}: {there}"
+
+
+async def listed(
+    api: Cluster, resource: Resource, namespace: str | None, labels: str = ""
+) -> tuple[list[Object], str]:
+    """All objects of a kind, by namespace and name, and the resourceVersion of that moment."""
+    try:
+        found, version = await api.list(resource, namespace, labels=labels)
+    except ApiError as error:
+        where = f" in namespace {namespace}" if namespace else ""
+        raise of_api(error, f"list {resource.kind}s{where}") from error
+    found.sort(key=lambda o: (o["metadata"].get("namespace", ""), o["metadata"]["name"]))
+    return found, version
+
+
+async def job(api: Cluster, name: str) -> Object:
+    """The RLHFJob of a name, in the namespace asked for or, as ``namespace/name``, in its own.
+
+    Raises:
+        Failure: there is none; the message names those whose names are close.
+    """
+    namespace, slash, plain = name.rpartition("/")
+    where = namespace if slash else api.namespace
+    return await _one(api, RLHFJOBS, plain, where)
+
+
+async def pool(api: Cluster, name: str) -> Object:
+    """The GPUPool of a name.
+
+    Raises:
+        Failure: there is none; the message names those there are.
+    """
+    return await _one(api, GPUPOOLS, name, None)
+
+
+async def _one(api: Cluster, resource: Resource, name: str, namespace: str | None) -> Object:
+    at = f" in namespace {namespace}" if namespace else ""
+    doing = f"read {resource.kind} {name!r}{at}"
+    if not name or "/" in name:
+        raise Failure(Exit.USAGE, f"{name!r} is no name", "give NAME, or NAMESPACE/NAME")
+    try:
+        return await api.get(resource, name, namespace)
+    except NotFound as error:
+        if "not found" not in error.message or resource.qualified not in error.message:
+            raise of_api(error, doing) from error
+        raise Failure(
+            Exit.NOT_FOUND,
+            f"there is no {resource.kind} {name!r}{at}",
+            await _near(api, resource, name, namespace),
+        ) from None
+    except ApiError as error:
+        raise of_api(error, doing) from error
+
+
+async def _near(api: Cluster, resource: Resource, name: str, namespace: str | None) -> str:
+    """What the user may have meant: the same name elsewhere, close names here, or a command that lists."""
+    command = "pools" if resource is GPUPOOLS else f"list -n {namespace}"
+    try:
+        here, _ = await api.list(resource, namespace)
+    except ApiError:
+        return f"evalstop {command}"
+    names = [item["metadata"]["name"] for item in here]
+    close = difflib.get_close_matches(name, names, 3)
+    if close:
+        return f"did you mean {', '.join(close)}?"
+    if namespace:
+        try:
+            everywhere, _ = await api.list(resource, None, fields=f"metadata.name={name}")
+        except ApiError:
+            everywhere = []
+        if everywhere:
+            others = ", ".join(sorted(item["metadata"]["namespace"] for item in everywhere)[:3])
+            return f"there is one in namespace {others}: give -n {others.partition(',')[0]}"
+    if len(names) <= 10 and names:
+        return f"there {'is' if len(names) == 1 else 'are'}: {', '.join(sorted(names))}"
+    return f"evalstop {command}" + ("" if names or not namespace else ", or -A for all namespaces")
+
+
+def called(obj: Object) -> str:
+    """``rlhfjob.evalstop.dev/run``, as kubectl says it."""
+    kind: Any = obj["kind"]
+    group = str(obj["apiVersion"]).partition("/")[0]
+    return f"{kind.lower()}.{group}/{obj['metadata']['name']}"

@@ -1,0 +1,70 @@
+"""What the shell offers after TAB: names from the cluster in use. It never fails and never asks for long."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from controller.cli.cluster import Cluster
+    from controller.kube.resources import Resource
+
+PATIENCE = 3.0  # s: a shell that hangs on TAB is worse than one that offers nothing
+
+
+def contexts(incomplete: str) -> list[str]:
+    """Contexts of the kubeconfig."""
+    try:
+        from controller.kube import kubeconfig
+
+        found, _ = kubeconfig.contexts(kubeconfig.files())
+        return [str(entry["name"]) for entry in found if str(entry["name"]).startswith(incomplete)]
+    except Exception:  # completion that fails offers nothing; the command itself will say what is wrong
+        return []
+
+
+def namespaces(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Namespaces of the cluster."""
+    from controller.kube.resources import NAMESPACES
+
+    return _names(ctx, incomplete, NAMESPACES)
+
+
+def jobs(ctx: typer.Context, incomplete: str) -> list[str]:
+    """RLHFJobs of the namespace given so far; with a namespace before a slash, those in it."""
+    from controller.kube.resources import RLHFJOBS
+
+    namespace, slash, start = incomplete.rpartition("/")
+    found = _names(ctx, start, RLHFJOBS, namespace)
+    return [f"{namespace}{slash}{name}" for name in found]
+
+
+def pools(ctx: typer.Context, incomplete: str) -> list[str]:
+    """GPUPools of the cluster."""
+    from controller.kube.resources import GPUPOOLS
+
+    return _names(ctx, incomplete, GPUPOOLS)
+
+
+def rules(incomplete: str) -> list[str]:
+    """Stop rules, by name."""
+    from controller.policy.stopping import RULES
+
+    return [name for name in sorted(RULES) if name.startswith(incomplete)]
+
+
+def _names(ctx: typer.Context, start: str, resource: Resource, namespace: str = "") -> list[str]:
+    try:
+        given = {name: str(ctx.params.get(name) or "") for name in ("kubeconfig", "context", "namespace")}
+        from controller.cli import cluster
+
+        async def ask(api: Cluster) -> list[str]:
+            where = (namespace or api.namespace) if resource.namespaced else None
+            found, _ = await api.list(resource, where)
+            return [item["metadata"]["name"] for item in found]
+
+        names = cluster.run(ask, given["kubeconfig"], given["context"], given["namespace"], PATIENCE)
+        return sorted(name for name in names if name.startswith(start))
+    except Exception:  # as above
+        return []

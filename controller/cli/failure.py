@@ -1,0 +1,113 @@
+"""How commands end: the exit codes, and errors that say what to do next.
+
+The codes are part of the interface (docs/cli.md): scripts tell by them what happened.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    from controller.kube.errors import ApiError
+
+
+class Exit(IntEnum):
+    """Exit codes of `evalstop`."""
+
+    DONE = 0
+    REFUSED = 1  # understood, but it cannot be; or a check (doctor, replay) found something wrong
+    USAGE = 2  # wrong flags or arguments, or a file that cannot be used
+    NOT_FOUND = 3  # no such job, pool, checkpoint or kind of resource
+    FORBIDDEN = 4  # not logged in, or without the right
+    UNREACHABLE = 5  # no kubeconfig, no API server, no answer
+    TIMEOUT = 6  # --wait: not within the time given
+    INTERRUPTED = 130
+
+
+class Failure(Exception):
+    """A command that cannot go on. ``next_step``: what the user does now, one line or several."""
+
+    def __init__(self, code: Exit, message: str, next_step: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.next_step = next_step
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def command(function: Command) -> Command:
+    """Wraps a command's function: failures become a message on stderr and an exit code."""
+
+    @functools.wraps(function)
+    def guarded(*arguments: Any, **options: Any) -> Any:
+        try:
+            return function(*arguments, **options)
+        except Failure as failure:
+            leave(failure)
+        except KeyboardInterrupt:
+            raise typer.Exit(Exit.INTERRUPTED) from None
+        except BrokenPipeError:
+            # The reader (head, less) has seen enough; what Python flushes at its end must not complain.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(Exit.DONE) from None
+
+    return guarded  # type: ignore[return-value]
+
+
+def leave(failure: Failure) -> NoReturn:
+    """Says what went wrong and what to do next, and ends the command."""
+    typer.echo(f"error: {failure.message}", err=True)
+    for line in failure.next_step.splitlines():
+        typer.echo(f"  next: {line}", err=True)
+    raise typer.Exit(failure.code)
+
+
+def of_api(error: ApiError, doing: str) -> Failure:
+    """What a refused or failed call to the API server means to the caller. ``doing``: "list RLHFJobs"."""
+    if error.status == 401:
+        return Failure(
+            Exit.FORBIDDEN,
+            f"cannot {doing}: the API server does not know who you are ({error.message})",
+            "log in to the cluster again; kubectl auth whoami tells who it takes you for",
+        )
+    if error.status == 403:
+        return Failure(
+            Exit.FORBIDDEN,
+            f"cannot {doing}: {error.message}",
+            "ask whoever runs the cluster for the role edit (or view, to look) in that namespace, as in\n"
+            "kubectl create rolebinding NAME -n NAMESPACE --clusterrole=edit --user=YOU\n"
+            "evalstop doctor lists what you may do",
+        )
+    if error.status == 404:
+        return Failure(
+            Exit.NOT_FOUND,
+            f"cannot {doing}: the cluster does not have this kind of resource ({error.message})",
+            "install EvalStop's CRDs: kubectl apply --server-side -f crds (or the Helm chart)\n"
+            "evalstop doctor tells which are there",
+        )
+    if error.status == 409:
+        return Failure(
+            Exit.REFUSED, f"cannot {doing}: somebody else changed it just now", "run the command again"
+        )
+    if error.status in (400, 422):
+        return Failure(
+            Exit.REFUSED, f"cannot {doing}: {error.message}", "mend the value that the message names"
+        )
+    if error.status == 0 or error.status >= 500 or error.status == 429:
+        return Failure(
+            Exit.UNREACHABLE,
+            f"cannot {doing}: no answer from the API server ({error.message})",
+            "see whether the cluster is up and the context is right: kubectl cluster-info",
+        )
+    return Failure(
+        Exit.REFUSED, f"cannot {doing}: {error}", "evalstop doctor looks at the whole installation"
+    )

@@ -1,0 +1,83 @@
+"""Flags that several commands share, as kubectl names them, and what the shell completes for them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from controller.cli import complete
+
+
+class Format(StrEnum):
+    """What ``-o`` takes."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    NAME = "name"
+    JSON = "json"
+    YAML = "yaml"
+
+
+class Document(StrEnum):
+    """What ``-o`` takes where the answer is one page."""
+
+    TEXT = "text"
+    JSON = "json"
+    YAML = "yaml"
+
+
+_WHERE = "Cluster"
+
+Kubeconfig = Annotated[
+    str,
+    typer.Option("--kubeconfig", help="Kubeconfig file. Default: $KUBECONFIG.", rich_help_panel=_WHERE),
+]
+Context = Annotated[
+    str,
+    typer.Option(
+        "--context",
+        help="Context of the kubeconfig.",
+        autocompletion=complete.contexts,
+        rich_help_panel=_WHERE,
+    ),
+]
+Namespace = Annotated[
+    str,
+    typer.Option(
+        "--namespace",
+        "-n",
+        help="Namespace. Default: the context's.",
+        autocompletion=complete.namespaces,
+        rich_help_panel=_WHERE,
+    ),
+]
+AllNamespaces = Annotated[
+    bool, typer.Option("--all-namespaces", "-A", help="All namespaces.", rich_help_panel=_WHERE)
+]
+Timeout = Annotated[
+    float,
+    typer.Option(
+        "--request-timeout", min=1.0, max=600.0, help="Seconds for one request.", rich_help_panel=_WHERE
+    ),
+]
+Output = Annotated[Format, typer.Option("--output", "-o", help="Form of the output.")]
+Page = Annotated[Document, typer.Option("--output", "-o", help="Form of the output.")]
+Selector = Annotated[str, typer.Option("--selector", "-l", help="Labels, as in team=x,stage!=test.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Go on, and print what changes.")]
+NoHeaders = Annotated[bool, typer.Option("--no-headers", help="No line of titles.")]
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Have the API server check it, and change nothing (kubectl's server)."),
+]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until the operator has carried it out.")]
+WaitSeconds = Annotated[
+    float, typer.Option("--timeout", min=1.0, max=86400.0, help="Seconds that --wait takes at most.")
+]
+Ascii = Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")]
+
+Job = Annotated[
+    str, typer.Argument(help="Name of the RLHFJob, or namespace/name.", autocompletion=complete.jobs)
+]
+Pool = Annotated[str, typer.Argument(help="Name of the GPUPool.", autocompletion=complete.pools)]

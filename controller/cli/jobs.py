@@ -1,0 +1,142 @@
+"""`evalstop list`: RLHFJobs in a table, or as they are; and what changes, as it changes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from controller.cli import flags, output, say
+from controller.cli.failure import command
+from controller.cli.flags import Format
+from controller.cli.table import Column, render
+from controller.cli.terminal import Terminal, terminal
+
+if TYPE_CHECKING:
+    from controller.cli.cluster import Cluster
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column, and what stands in it for an object at a moment (s)."""
+
+    column: Column
+    of: Callable[[Object, float], str]
+    wide: bool = False
+
+
+def at(obj: Object, *path: str) -> Any:
+    """What stands at a path of an object; None: nothing."""
+    for key in path:
+        if not isinstance(obj, dict):
+            return None
+        obj = obj.get(key)  # type: ignore[assignment]
+    return obj
+
+
+def shown(value: Any) -> str:
+    return say.NOTHING if value is None or value == "" else str(value)
+
+
+def state_style(state: str) -> str:
+    """The style of a state's word. It never stands alone: the word itself says what is meant."""
+    if state in ("Failed", "Refused", "Unfit"):
+        return "red"
+    if state in ("Declining", "Demoted", "Stopping", "Preempting"):
+        return "yellow"
+    return {"Running": "green", "Stopped": "cyan", "Completed": "dim"}.get(state, "")
+
+
+def _path(*path: str) -> Callable[[Object, float], str]:
+    return lambda obj, now: shown(at(obj, *path))
+
+
+def _retained(obj: Object, now: float) -> str:
+    kept = at(obj, "status", "retained") or [{}]
+    return shown(kept[-1].get("path"))
+
+
+def _created(obj: Object, now: float) -> str:
+    return say.age(at(obj, "metadata", "creationTimestamp"), now)
+
+
+NAMESPACE = Field(Column("NAMESPACE", gives_way=9), _path("metadata", "namespace"))
+FIELDS = (
+    Field(Column("NAME"), _path("metadata", "name")),
+    Field(Column("STATE", style=state_style), _path("status", "summary")),
+    Field(Column("STEP", right=True, gives_way=2), _path("status", "printed", "step")),
+    Field(Column("EVAL", right=True, gives_way=3), _path("status", "printed", "eval")),
+    Field(Column("BEST", right=True, gives_way=1), _path("status", "printed", "best")),
+    Field(Column("STREAK", right=True, gives_way=4), _path("status", "printed", "streak")),
+    Field(Column("GPUS", right=True, gives_way=5), _path("status", "printed", "gpus")),
+    Field(Column("AGE", right=True, gives_way=6), _created),
+    Field(Column("BESTSTEP", right=True, gives_way=10), _path("status", "best", "step"), wide=True),
+    Field(Column("ATTEMPT", right=True, gives_way=14), _path("status", "attempt"), wide=True),
+    Field(Column("MODE", gives_way=13), _path("spec", "mode"), wide=True),
+    Field(Column("RULE", gives_way=12), _path("status", "rule", "name"), wide=True),
+    Field(Column("POOL", gives_way=11), _path("spec", "pool"), wide=True),
+    Field(Column("STOPPED", gives_way=15), _path("status", "decision", "reason"), wide=True),
+    Field(Column("CHECKPOINT", text=True, gives_way=16), _retained, wide=True),
+)
+
+
+def fields(wide: bool, everywhere: bool) -> list[Field]:
+    chosen = [f for f in FIELDS if wide or not f.wide]
+    return [NAMESPACE, *chosen] if everywhere else chosen
+
+
+def table(
+    found: Iterable[Object], chosen: Sequence[Field], now: float, screen: Terminal, header: bool = True
+) -> list[str]:
+    """The lines of a table of objects."""
+    rows = [[field.of(obj, now) for field in chosen] for obj in found]
+    return render([field.column for field in chosen], rows, screen, header)
+
+
+@command
+def list_jobs(
+    namespace: flags.Namespace = "",
+    all_namespaces: flags.AllNamespaces = False,
+    selector: flags.Selector = "",
+    form: flags.Output = Format.TABLE,
+    watch: flags.Watch = False,
+    no_headers: flags.NoHeaders = False,
+    kubeconfig: flags.Kubeconfig = "",
+    context: flags.Context = "",
+    timeout: flags.Timeout = 15.0,
+) -> None:
+    """List RLHFJobs: how far each is, its newest and best score, how near its rule is to a stop."""
+    from controller.cli import cluster
+    from controller.cli.watching import follow
+    from controller.kube.resources import RLHFJOBS
+
+    async def work(api: Cluster) -> None:
+        where = None if all_namespaces else api.namespace
+        found, version = await cluster.listed(api, RLHFJOBS, where, selector)
+        chosen = fields(form is Format.WIDE, all_namespaces)
+        screen = terminal()
+        if not watch:
+            if output.objects(found, form):
+                return
+            if found:
+                output.lines(table(found, chosen, time.time(), screen, not no_headers))
+            else:
+                _nothing(where, selector)
+            return
+        if not output.objects(found, form):
+            output.lines(table(found, chosen, time.time(), screen, not no_headers))
+        async for _, obj in follow(api, RLHFJOBS, where, selector, version):
+            if not output.objects([obj], form, one=True):
+                output.lines(table([obj], chosen, time.time(), screen, header=False))
+
+    cluster.run(work, kubeconfig, context, namespace, timeout)
+
+
+def _nothing(where: str | None, selector: str) -> None:
+    import typer
+
+    at_ = f"in namespace {where}" if where else "in any namespace"
+    typer.echo(f"No RLHFJobs {at_}" + (f" with labels {selector}" if selector else "") + ".", err=True)

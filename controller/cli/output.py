@@ -1,0 +1,61 @@
+"""Objects as JSON, YAML or names, the way kubectl prints them; documents of our own as JSON or YAML."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import typer
+
+from controller.cli.flags import Document, Format
+
+Object = dict[str, Any]
+
+
+def lines(text: Iterable[str]) -> None:
+    """Prints lines, in one go."""
+    out = "\n".join(text)
+    if out:
+        typer.echo(out)
+
+
+def objects(found: Sequence[Object], form: Format, *, one: bool = False) -> bool:
+    """Prints API objects if the form asks for them as such; False: it asks for a table.
+
+    ``one``: exactly one was asked for by name, so it is printed alone and not in a List.
+    """
+    if form in (Format.TABLE, Format.WIDE):
+        return False
+    if form is Format.NAME:
+        lines(
+            f"{o['kind'].lower()}.{str(o['apiVersion']).partition('/')[0]}/{o['metadata']['name']}"
+            for o in found
+        )
+        return True
+    shown = [_without_managed_fields(o) for o in found]
+    whole = shown[0] if one else {"apiVersion": "v1", "kind": "List", "items": shown, "metadata": {}}
+    typer.echo(text(whole, Document(form.value)))
+    return True
+
+
+def document(value: Mapping[str, Any], form: Document) -> bool:
+    """Prints a document of ours if the form asks for it; False: it asks for text."""
+    if form is Document.TEXT:
+        return False
+    typer.echo(text(value, form))
+    return True
+
+
+def text(value: Any, form: Document) -> str:
+    if form is Document.JSON:
+        return json.dumps(value, indent=2, ensure_ascii=False)
+    import yaml
+
+    dumped: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=10**6)
+    return dumped.rstrip("\n")
+
+
+def _without_managed_fields(obj: Object) -> Object:
+    metadata = {k: v for k, v in obj["metadata"].items() if k != "managedFields"}
+    return {**obj, "metadata": metadata}

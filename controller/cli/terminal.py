@@ -1,0 +1,83 @@
+"""What the terminal can do: how wide it is, whether it has colours, which characters it can show."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TextIO
+
+NARROWEST = 40  # columns; what is narrower is written to as if it had so many
+
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
+_DRAWN = "⣿●◆▲✖─│└…"  # what pictures and cut texts are made of
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """Where output goes. ``width``: columns, None: nobody reads it on a screen, so nothing is cut."""
+
+    width: int | None = None
+    colour: bool = False
+    unicode: bool = True
+
+    def paint(self, text: str, style: str) -> str:
+        """The text in a style ("red", "bold", …); unchanged where there are no colours."""
+        code = _CODES.get(style)
+        return f"\x1b[{code}m{text}\x1b[0m" if self.colour and code and text else text
+
+    def cut(self, text: str, columns: int) -> str:
+        """The text in at most so many columns; what is cut ends in an ellipsis."""
+        if length(text) <= columns:
+            return text
+        mark = "…" if self.unicode else "~"
+        out, used = "", 0
+        for char in text:
+            used += length(char)
+            if used > columns - 1:
+                break
+            out += char
+        return out + mark
+
+
+def terminal(stream: TextIO | None = None, environ: Mapping[str, str] = os.environ) -> Terminal:
+    """The terminal behind a stream (stdout by default). ``NO_COLOR``, ``TERM=dumb`` and ``COLUMNS`` count."""
+    stream = sys.stdout if stream is None else stream
+    live = stream.isatty()
+    dumb = environ.get("TERM", "") == "dumb"
+    given = environ.get("COLUMNS", "")
+    width = None
+    if given.isdecimal() and int(given) > 0:
+        width = int(given)
+    elif live:
+        width = shutil.get_terminal_size().columns
+    return Terminal(
+        width=None if width is None else max(NARROWEST, width),
+        colour=live and not dumb and not environ.get("NO_COLOR"),
+        unicode=_shows(stream, _DRAWN) and not dumb and environ.get("TERM", "") != "linux",
+    )
+
+
+def _shows(stream: TextIO, text: str) -> bool:
+    try:
+        text.encode(getattr(stream, "encoding", None) or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def length(text: str) -> int:
+    """Columns that a text takes: wide characters take two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text
+    )
+
+
+def clean(text: str) -> str:
+    """The text on one line, without control characters: what comes from a cluster moves no cursor."""
+    return "".join(c if c.isprintable() else " " for c in text)
