@@ -6,6 +6,8 @@ from dataclasses import dataclass, fields
 
 from controller.policy.params import check, param
 
+PREEMPTION = 120.0  # s lost at each resume, where nothing else is known (the paper's)
+
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
@@ -28,7 +30,26 @@ class Latencies:
         ge=0.0,
     )
     retain_time: float = param(
-        0.0, unit="s", doc="copying the best checkpoint away before a stopped run is suspended", ge=0.0
+        0.0,
+        unit="s",
+        doc="copying the best checkpoint away before a stopped run is suspended; one whose training ends "
+        "meanwhile has ended by itself",
+        ge=0.0,
+    )
+    preempt_delay: float = param(
+        0.0,
+        unit="s",
+        doc="from the decision to preempt until the run hears of it; it trains on, and may end meanwhile",
+        ge=0.0,
+    )
+    end_delay: float = param(
+        0.0, unit="s", doc="from the end of training until the run is seen to be over; GPUs held", ge=0.0
+    )
+    handover_delay: float = param(
+        0.0, unit="s", doc="from GPUs that come free until they are given out; nobody has them", ge=0.0
+    )
+    queue_delay: float = param(
+        0.0, unit="s", doc="from submission until the queue policy hears of the job", ge=0.0
     )
     eval_cost: float = param(
         0.0, unit="s", doc="of each eval, while which training stands still; GPUs held", ge=0.0
@@ -61,10 +82,14 @@ class Latencies:
         """Whether nothing but training takes time."""
         return not any(
             (
+                self.queue_delay,
                 self.start_delay,
                 self.restart_cost,
                 self.suspend_delay,
                 self.retain_time,
+                self.preempt_delay,
+                self.end_delay,
+                self.handover_delay,
                 self.eval_cost,
                 self.eval_delay,
                 self.checkpoint_interval and not self.checkpoint_on_preempt,

@@ -126,6 +126,18 @@ class Evaluations:
             del self.to_be_told[row]
         return number
 
+    def overtaken(self, row: int) -> list[int]:
+        """Evals (from 0) that a run made after it was to leave: no events of their own any more."""
+        made = self._training.next[row]
+        if self.streams:
+            numbers = list(range(self._upcoming[row], made))
+            self._upcoming[row] = max(self._upcoming[row], made)
+            return numbers
+        number = self.next(row)
+        if number is None or number >= made:
+            return []
+        return [self.made(row)]
+
     def hear(self, job: JudgedJob, number: int, now: float, service: float) -> bool:
         """A running job's score is known: show it to the rule. Whether the policy must hear of the job.
 

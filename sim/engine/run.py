@@ -145,7 +145,10 @@ class _Engine:
     def run(self) -> Result:
         kernel = self._kernel
         settle = self._settle if self._crowd is None else self._settle_and_give_way
-        kernel.run(iter(self._workload.submitted), self._views, self._planner.submitted, settle)
+        arrivals: Iterator[float] = iter(self._workload.submitted)
+        if delay := self._latencies.queue_delay:
+            arrivals = (time + delay for time in arrivals)
+        kernel.run(arrivals, self._views, self._planner.submitted, settle)
         return self._ledger.result(self._training, self._evals, kernel.events)
 
     # -- decisions
@@ -229,7 +232,7 @@ class _Engine:
         self._schedule(job, row)
         quiet = True
         if evals.late:
-            for number in evals.late.pop(row, ()):
+            for number in sorted(evals.late.pop(row, ())):
                 quiet &= self._score((job, number))
         return not quiet
 
@@ -237,64 +240,41 @@ class _Engine:
         """The run's next event: an eval that somebody looks at, or its end."""
         number = self._evals.next(row)
         if number is None:
-            self._ticket[row] = self._at(self._training.end_at(row), row, self._end, job)
+            end = self._training.end_at(row)
+            if delay := self._latencies.end_delay:
+                end += delay
+            self._ticket[row] = self._at(end, row, self._end, job)
         else:
             self._ticket[row] = self._at(self._training.eval_at(row, number), row, self._eval, job)
 
-    def _end(self, job: VirtualJob) -> None:
+    def _end(self, job: VirtualJob) -> bool:
         now, row, ledger = self._kernel.now, job.sequence, self._ledger
-        self._planner.gone(job, now)
+        ledger.ended[row] = now
+        quiet = self._hand_over(job)
         if self._crowd is not None:
             del self._crowd.running[row]
         if self._fleet is not None and isinstance(job, JudgedJob):
             self._fleet.left(job, now, ended=True)
-            self._consult(now)
-        ledger.ended[row] = now
+            quiet = not self._consult(now) and quiet
         ledger.service[row] = job.attained + (now - ledger.counted[row]) * job.gpus
         if self._journal is not None:
             self._journal.write(now, "end", job.key)
+        return quiet
 
-    def _suspend(self, job: VirtualJob, now: float, state: JobState, why: str) -> bool:
-        """The run stops training now. Whether its GPUs are free at once."""
-        row, latencies = job.sequence, self._latencies
-        stopping = state is _STOPPING
-        self._kernel.cancel(self._ticket[row])
-        job.state = state
-        if self._crowd is not None:
-            self._crowd.leaving[row] = self._crowd.running.pop(row)
-        if self._fleet is not None and isinstance(job, JudgedJob):
-            self._fleet.left(job, now, stopped=stopping)
-        self._planner.leaving(job, now)
-        graceful = stopping or latencies.checkpoint_on_preempt
-        self._ledger.lost[row] += self._training.pause(row, now, graceful=graceful)
-        delay = latencies.suspend_delay
-        if stopping:
-            delay += latencies.retain_time
-        elif graceful:
-            delay += latencies.checkpoint_time
-        if self._journal is not None:
-            self._journal.write(now, "release" if stopping else "preempt", job.key, why)
-        if delay:
-            self._at(now + delay, row, self._free, job)
-            return False
-        self._free(job)
-        return True
+    def _hand_over(self, job: VirtualJob) -> bool:
+        """What a job held is free; True: the policy hears of it later."""
+        if delay := self._latencies.handover_delay:
+            self._at(self._kernel.now + delay, job.sequence, self._give_back, job)
+            return True
+        self._give_back(job)
+        return False
 
-    def _free(self, job: VirtualJob) -> None:
-        """The pods of a suspended run are gone."""
-        now, row, ledger = self._kernel.now, job.sequence, self._ledger
-        job.attained += (now - ledger.counted[row]) * job.gpus
-        ledger.service[row] = job.attained
-        if self._crowd is not None:
-            del self._crowd.leaving[row]
-        if self._journal is not None:
-            self._journal.write(now, "free", job.key)
-        if job.state is _STOPPING:
+    def _give_back(self, job: VirtualJob) -> None:
+        """The GPUs of a job that ended, was stopped or was preempted can be given out."""
+        now, row = self._kernel.now, job.sequence
+        if self._ledger.ended[row] >= 0:
             self._planner.gone(job, now)
-            ledger.ended[row] = now
-            ledger.stopped.add(row)
             return
-        ledger.preempted[row] = ledger.preempted.get(row, 0) + 1
         job.state = JobState.QUEUED
         job.since = now
         job.remaining = self._training.left(row, True)
@@ -304,6 +284,72 @@ class _Engine:
         self._planner.requeued(job, now)
         if isinstance(job, DetailedJob):
             job.nodes = ()
+
+    def _ends_first(self, row: int, now: float, stopping: bool) -> bool:
+        """Whether a run that is to leave ends by itself before it could: it is over, and not seen to be yet,
+        or trains on to its end while its checkpoint is copied away or it has not heard of its preemption."""
+        latencies = self._latencies
+        if self._ledger.ended[row] >= 0:
+            return True
+        left = latencies.retain_time if stopping else latencies.preempt_delay
+        return bool(left or latencies.end_delay) and self._training.end_at(row) <= now + left
+
+    def _suspend(self, job: VirtualJob, now: float, state: JobState, why: str) -> bool:
+        """The run stops training now. Whether its GPUs are free at once."""
+        row, latencies = job.sequence, self._latencies
+        stopping = state is _STOPPING
+        if self._ends_first(row, now, stopping):
+            job.state = state
+            self._planner.leaving(job, now)
+            self._let_end(job, now)
+            return False
+        self._kernel.cancel(self._ticket[row])
+        job.state = state
+        if self._crowd is not None:
+            self._crowd.leaving[row] = self._crowd.running.pop(row)
+        if self._fleet is not None and isinstance(job, JudgedJob):
+            self._fleet.left(job, now, stopped=stopping)
+        self._planner.leaving(job, now)
+        graceful = stopping or latencies.checkpoint_on_preempt
+        heard = now if stopping else now + latencies.preempt_delay
+        self._ledger.lost[row] += self._training.pause(row, heard, graceful=graceful)
+        if heard > now and self._evals.any and (late := self._evals.overtaken(row)):
+            self._evals.late.setdefault(row, []).extend(late)
+        delay = latencies.suspend_delay + (heard - now)
+        if stopping:
+            delay += latencies.retain_time
+        elif graceful:
+            delay += latencies.checkpoint_time
+        if self._journal is not None:
+            self._journal.write(now, "release" if stopping else "preempt", job.key, why)
+        if delay:
+            self._at(now + delay, row, self._free, job)
+            return False
+        return not self._free(job)
+
+    def _let_end(self, job: VirtualJob, now: float) -> None:
+        """A run that ends by itself, whatever was decided: its evals are no events any more, its end is."""
+        row = job.sequence
+        if self._ledger.ended[row] < 0 and self._evals.next(row) is not None:
+            self._kernel.cancel(self._ticket[row])
+            end = self._training.end_at(row) + self._latencies.end_delay
+            self._ticket[row] = self._at(max(end, now), row, self._end, job)
+
+    def _free(self, job: VirtualJob) -> bool:
+        """The pods of a suspended run are gone."""
+        now, row, ledger = self._kernel.now, job.sequence, self._ledger
+        job.attained += (now - ledger.counted[row]) * job.gpus
+        ledger.service[row] = job.attained
+        if self._crowd is not None:
+            del self._crowd.leaving[row]
+        if self._journal is not None:
+            self._journal.write(now, "free", job.key)
+        if job.state is _STOPPING:
+            ledger.ended[row] = now
+            ledger.stopped.add(row)
+        else:
+            ledger.preempted[row] = ledger.preempted.get(row, 0) + 1
+        return self._hand_over(job)
 
     # -- evals
 
@@ -330,6 +376,8 @@ class _Engine:
             return True
         if self._ledger.ended[row] >= 0:
             return True
+        if self._latencies.end_delay and self._training.end_at(row) <= now:
+            return True  # its trainer is gone, and nobody reads it any more
         assert isinstance(job, JudgedJob)  # views are, where there are evals
         proposed = job.proposal
         service = job.attained + (now - self._ledger.counted[row]) * job.gpus
