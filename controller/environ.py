@@ -33,6 +33,11 @@ def choice(*words: str) -> Callable[[str], str]:
     return parse
 
 
+def switch(value: str) -> bool:
+    """true or false"""
+    return {"true": True, "false": False}[value]
+
+
 def values_of(
     cls: Any, prefix: str, environ: Mapping[str, str] = os.environ, foreign: frozenset[str] = frozenset()
 ) -> tuple[dict[str, Any], list[str]]:
@@ -58,9 +63,13 @@ def values_of(
 def described(cls: Any, prefix: str) -> list[tuple[str, str, str]]:
     """(variable, default, meaning) of each setting, for the docs and for ``--help``."""
     return [
-        (prefix + f.name.upper(), str(f.default), f"{f.metadata['doc']}; {f.metadata['parse'].__doc__}")
+        (prefix + f.name.upper(), _written(f.default), f"{f.metadata['doc']}; {f.metadata['parse'].__doc__}")
         for f in fields(cls)
     ]
+
+
+def _written(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def help_text(rows: list[tuple[str, str, str]]) -> str:

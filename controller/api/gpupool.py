@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from controller import names
 from controller.api import markers, rules
 from controller.api.base import Count, DnsLabel, JobKeyText, NumberText, Spec, Status, Timestamp, Word
-from controller.api.status import CONDITIONS
+from controller.api.status import CONDITIONS, EPOCH
 from controller.policy.fleet import STOPS_KEPT
 from controller.policy.handbacks import KEPT as HAND_BACKS_KEPT
 from controller.policy.holds import HOLDS_MAX
@@ -280,6 +280,7 @@ class GPUPoolStatus(Status):
     observed_generation: Count | None = Field(
         default=None, description="Generation of the spec last looked at."
     )
+    epoch: Count | None = Field(default=None, description=EPOCH)
     node_sizes: Annotated[
         tuple[NodeSizeStatus, ...], Field(max_length=NODE_SIZES_MAX, json_schema_extra=markers.ATOMIC)
     ] = Field(default=(), description="GPUs per usable node as found, and on how many; the largest first.")
@@ -329,7 +330,8 @@ class GPUPool(BaseModel):
                 "self.metadata.name.size() <= 63 && !self.metadata.name.contains('.')",
                 "metadata.name: %s must be at most 63 characters without a dot: nodes are tainted with it",
                 "self.metadata.name",
-            )
+            ),
+            markers.EPOCHS_GROW,
         ),
     )
 

@@ -59,6 +59,16 @@ def list_map(*keys: str) -> Extra:
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
 
 
+EPOCH_REFUSED = "status.epoch: must be at least"
+# On the object as a whole: a rule on the status itself would not be asked about a write that takes it away.
+EPOCHS_GROW: Extra = rule(
+    "!has(oldSelf.status) || !has(oldSelf.status.epoch) || (has(self.status) && has(self.status.epoch)"
+    " && self.status.epoch >= oldSelf.status.epoch)",
+    f"{EPOCH_REFUSED} %d, the term of office of the operator that wrote it last; a leader of an "
+    "earlier term writes nothing any more",
+    "oldSelf.status.epoch",
+)
+
 ATOMIC: Extra = {"x-kubernetes-list-type": "atomic"}
 PRESERVE_UNKNOWN: Extra = {"x-kubernetes-preserve-unknown-fields": True}
 INT32: Extra = {"format": "int32"}

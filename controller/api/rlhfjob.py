@@ -349,7 +349,9 @@ ROOT_RULES = (
 class RLHFJob(BaseModel):
     """An RLHF training run that EvalStop watches, stops past its best, and whose best checkpoint it keeps."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True, json_schema_extra=markers.cel(*ROOT_RULES))
+    model_config = ConfigDict(
+        extra="ignore", frozen=True, json_schema_extra=markers.cel(*ROOT_RULES, markers.EPOCHS_GROW)
+    )
 
     apiVersion: Literal["evalstop.dev/v1alpha1"]
     kind: Literal["RLHFJob"]

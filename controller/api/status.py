@@ -20,6 +20,11 @@ GUARD_STATE_MAX = 600
 GUARDS_MAX = 3
 MESSAGE_MAX = 512
 
+EPOCH = (
+    "Term of office of the operator that wrote this last; it only grows. The API server refuses what a "
+    "leader of an earlier term still writes."
+)
+
 
 def _text(most: int, description: str) -> Any:
     return Field(default=None, max_length=most, description=description)
@@ -280,6 +285,7 @@ class RLHFJobStatus(Status):
     observed_generation: Count | None = Field(
         default=None, description="Generation of the spec last looked at."
     )
+    epoch: Count | None = Field(default=None, description=EPOCH)
     summary: Word | None = Field(
         default=None, description="The condition that matters most now, in one word."
     )

@@ -177,8 +177,8 @@ class Api:
     async def delete(
         self, resource: Resource, name: str, namespace: str | None, uid: str, version: str | None = None
     ) -> None:
-        """Delete exactly the object of that uid, its dependents in the background; with ``version``: only if it
-        is still at that resourceVersion, else ``Conflict``."""
+        """Delete exactly the object of that uid, its dependents in the background; with ``version``: only if
+        it is still at that resourceVersion, else ``Conflict``."""
         body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
         conditions = {"uid": uid} | ({"resourceVersion": version} if version is not None else {})
         options: Object = {**body, "preconditions": conditions}

@@ -42,6 +42,13 @@ class Gone(ApiError):
     """410: the resourceVersion or continue token asked for is too old."""
 
 
+class NotLeading(ApiError):
+    """The write was not sent: this process has no right to act now (`controller.kube.lease`)."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(0, "NotLeading", message)
+
+
 class Unavailable(ApiError):
     """No usable answer (429, 5xx, timeout, broken connection): whether the call took effect is unknown."""
 

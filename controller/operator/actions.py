@@ -1,7 +1,9 @@
 """What a plan asks to be done, done: each action idempotent, its answer put into the cache at once.
 
 Names are deterministic, so that a create whose answer was lost finds its own object the next time. Patches
-name the uid they mean. No action decides whether it should happen: that was the plan's part.
+and deletions name the uid and the version they mean: one that a leader sent before it lost its office, and
+that arrives late, finds the object changed. No action decides whether it should happen: that was the plan's
+part.
 """
 
 from __future__ import annotations
@@ -82,7 +84,8 @@ class Actions:
         if patch is None:
             return
         try:
-            await self._patch(JOBS, found, patch)
+            # At any version: a pass made again would not come here, and what this takes away nobody needs.
+            await self._patch(JOBS, found, patch, any_version=True)
         except Refused:
             problem = workloads.queue_problem(found, loaded.obj["spec"]["workload"]["template"]) or ""
             metadata = found["metadata"]
@@ -107,12 +110,12 @@ class Actions:
         labels = {names.LABEL_POOL: pool.metadata.name}
         patch = workloads.start_patch(child, attempt, selector, tolerations, labels)
         try:
-            await self._patch(JOBS, child, patch, exactly=True)
+            await self._patch(JOBS, child, patch)
         except Refused as error:
             restart = workloads.restart_patch(child)
             if error.status != 422 or restart is None:
                 raise
-            await self._patch(JOBS, child, restart, exactly=True, subresource="status")
+            await self._patch(JOBS, child, restart, subresource="status")
             raise Stale(
                 f"{loaded.key}: its workload's start time is taken away, to be started anew"
             ) from error
@@ -197,7 +200,8 @@ class Actions:
             return
         metadata = found["metadata"]
         try:
-            await self._api.delete(JOBS, metadata["name"], metadata["namespace"], metadata["uid"])
+            version = metadata["resourceVersion"]
+            await self._api.delete(JOBS, metadata["name"], metadata["namespace"], metadata["uid"], version)
         except NotFound:
             self._cache.drop(JOBS, found)
         except Conflict as error:  # a namesake is there by now, or the server was not sure
@@ -214,7 +218,7 @@ class Actions:
             return
         wanted = [*known, names.FINALIZER] if present else [f for f in known if f != names.FINALIZER]
         # A list is replaced whole: only over the very version that was read, or another's would be lost.
-        await self._patch(RLHFJOBS, obj, {"metadata": {"finalizers": wanted or None}}, exactly=True)
+        await self._patch(RLHFJOBS, obj, {"metadata": {"finalizers": wanted or None}})
 
     # -- the two kinds of write ------------------------------------------------------------------------------
 
@@ -237,10 +241,10 @@ class Actions:
         obj: Object,
         patch: Mapping[str, Any],
         *,
-        exactly: bool = False,
+        any_version: bool = False,
         subresource: str = "",
     ) -> None:
-        """Patch that very object; with ``exactly`` only in the version that was read."""
+        """Patch that very object, in the version that was read."""
         metadata = obj["metadata"]
         name, namespace = metadata["name"], metadata.get("namespace")
         try:
@@ -251,7 +255,7 @@ class Actions:
                 namespace,
                 subresource=subresource,
                 uid=metadata["uid"],
-                version=metadata["resourceVersion"] if exactly else None,
+                version=None if any_version else metadata["resourceVersion"],
             )
         except NotFound as error:
             self._cache.drop(resource, obj)

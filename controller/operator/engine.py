@@ -21,7 +21,7 @@ from controller.kube.client import Api
 from controller.kube.connect import Connection
 from controller.kube.errors import ApiError, NotFound
 from controller.kube.events import Recorder
-from controller.kube.resources import GPUPOOLS, NODES, PODS, Resource
+from controller.kube.resources import GPUPOOLS, NODES, PODS, RLHFJOBS, Resource
 from controller.kube.trim import Object
 from controller.kube.watch import WatchShell
 from controller.metrics import AddressPolicy, ScrapeLoop, Scraper
@@ -34,6 +34,7 @@ from controller.operator.fleet import breaker_open
 from controller.operator.foreign import ForeignPods
 from controller.operator.health import Health, HealthServer, measure_lag
 from controller.operator.job_pass import JobPass
+from controller.operator.leadership import Term, Unopposed, highest_epoch
 from controller.operator.metrics import Metrics
 from controller.operator.nodes import place
 from controller.operator.pool_pass import PoolPass
@@ -42,7 +43,7 @@ from controller.operator.settings import Settings
 from controller.operator.taints import Taints
 from controller.operator.targets import Targets
 from controller.operator.world import World
-from controller.operator.writer import StatusWriter
+from controller.operator.writer import Stale, StatusWriter
 from controller.policy.types import JobKey, JobView
 from controller.web import app as web
 from controller.web.server import WebServer
@@ -64,6 +65,7 @@ class Engine:
     Args:
         settings: see Settings. connection: to the API server.
         api, scrape: tests give ones of their own. clock: seconds since the epoch.
+        term: its right to act; None: nobody else is there. metrics: those it shares with its term.
     """
 
     def __init__(
@@ -73,11 +75,14 @@ class Engine:
         api: Api | None = None,
         scrape: Scrape | None = None,
         clock: Callable[[], float] = time.time,
+        term: Term | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         monotonic = time.monotonic
         self._settings, self._connection = settings, connection
-        self.metrics = Metrics()
-        self.api = api or Api(connection, settings.api_timeout, self.metrics.call)
+        self.metrics = metrics or Metrics()
+        self.term = term or Unopposed()
+        self.api = api or Api(connection, settings.api_timeout, self.metrics.call, permit=self.term.check)
         self.cache = Cache()
         self.world = World(self.cache, monotonic)
         self.health = Health(settings.stall_seconds, monotonic)
@@ -96,7 +101,7 @@ class Engine:
         self._shell: WatchShell | None = None
 
         locks = Locks()
-        writer = StatusWriter(self.api, self.cache, self.world, self.metrics)
+        self._writer = writer = StatusWriter(self.api, self.cache, self.world, self.metrics, self.term)
         self.targets = Targets(self.world, self.metrics)
         self.foreign = ForeignPods(self.api)
         self.taints = Taints(self.api, self.cache)
@@ -141,14 +146,15 @@ class Engine:
     async def run(self, stop: asyncio.Event) -> int:
         """Work until ``stop`` is set. Returns the exit code: 0 asked to end, 1 a part ended by itself."""
         await self.server.start()
-        await self._serve_queues()
-        _logger.info("started", api=self._connection.origin, port=self.server.port, queues=self.web.port)
+        _logger.info("started", api=self._connection.origin, port=self.server.port)
         code = 1
         tasks: list[asyncio.Task[Any]] = []
         try:
             async with contextlib.AsyncExitStack() as stack:
                 tasks = self._spawn(
-                    self._main(await self._scrape_loop(stack)), measure_lag(self.metrics, self.health)
+                    self._main(await self._scrape_loop(stack)),
+                    measure_lag(self.metrics, self.health),
+                    self.term.run(),
                 )
                 stopping = asyncio.create_task(stop.wait(), name="stop")
                 await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
@@ -158,6 +164,7 @@ class Engine:
                 await self._drain()
         finally:
             await _cancel(tasks)
+            await self.term.release()  # nothing of this process acts any more; kopf only ever read
             if self._shell is not None:
                 # A process that ends in failure leaves kopf's thread, a daemon, behind.
                 await self._shell.stop(8.0 if code == 0 else 0.0)
@@ -191,7 +198,10 @@ class Engine:
         return loop
 
     async def _main(self, loop: ScrapeLoop) -> None:
+        await self.term.begin()
+        await self._serve_queues()
         await self._first_lists()
+        await self._take_office()
         await self._look_at_foreign_pods_once()
         shell = self._shell = WatchShell(self._connection, self._event, asyncio.get_running_loop())
         self.health.watch("kopf", lambda: shell.heartbeat)
@@ -258,6 +268,21 @@ class Engine:
                     _logger.warning("cannot list", resource=str(resource), error=str(error))
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(pause * 2, 15.0)
+
+    async def _take_office(self) -> None:
+        """Before anything is decided: this term's number is above every other that was written, and every
+        pool carries it, so that no leader of an earlier term can promise GPUs any more."""
+        if self.term.epoch is None:
+            return
+        statuses = (*self.cache.values(RLHFJOBS), *self.cache.values(GPUPOOLS))
+        highest = highest_epoch(statuses)
+        if highest >= self.term.epoch:
+            await self.term.rise_above(highest)
+        for pool in list(self.cache.values(GPUPOOLS)):
+            try:
+                await self._writer.stamp(pool)
+            except (ApiError, Stale) as error:  # its next pass writes the number, or fails and tells
+                _logger.warning("a pool has no word of the new term yet", error=str(error))
 
     async def _list(self, resource: Resource) -> int:
         objects, version = await self.api.list(resource, labels=resource.selector)
@@ -351,12 +376,25 @@ class Engine:
         for name, queue in (("jobs", self.jobs), ("pools", self.pools)):
             health.watch(name, partial(self._beat, name, queue))
         health.beat("loop")
+        health.standby, health.standing = lambda: not self.term.leads, self.term.standing
+        health.require("leadership", self.term.problem, always=True)
         health.require("lists", lambda: None if self.cache.complete else "not every kind is listed yet")
         health.require("watch", lambda: None if self._watching() else "the watch has not started yet")
         health.require(
             "mending", lambda: None if self._mended_after_start else "the LIST after the watch's start is due"
         )
         health.require("foreign pods", lambda: None if self.foreign.looked else "not looked at yet")
+        metrics.gauge("evalstop_leader", "1: acts; 0: standby", lambda: [((), float(self.term.leads))])
+        metrics.gauge(
+            "evalstop_leader_epoch",
+            "Number of this process's term; nothing before it leads, or without an election",
+            lambda: [((), float(self.term.epoch))] if self.term.epoch else [],
+        )
+        metrics.gauge(
+            "evalstop_clock_skew_seconds",
+            "How far this process's clock is ahead of the API server's, to about a second",
+            lambda: [((), skew)] if (skew := self.term.skew) is not None else [],
+        )
         metrics.gauge(
             "evalstop_objects",
             "Objects in the cache",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from aiohttp import web
 
@@ -17,7 +17,8 @@ class Health:
     """Beats of the engine's parts, and the conditions for being ready.
 
     ``/healthz`` fails when a part has not beaten for ``stall`` seconds: the kubelet then restarts the pod.
-    ``/readyz`` fails until every check passes; it says which do not.
+    ``/readyz`` fails until every check passes; it says which do not. A standby is ready although it has read
+    nothing yet: what it needs to take over are its rights to the Lease, and that is checked ``always``.
     """
 
     def __init__(self, stall: float, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -25,7 +26,9 @@ class Health:
         self._now = monotonic
         self._beats: dict[str, Callable[[], float]] = {}
         self._marks: dict[str, float] = {}
-        self._ready: dict[str, Check] = {}
+        self._ready: dict[str, tuple[Check, bool]] = {}
+        self.standing: Callable[[], str] | None = None  # who leads, in words that /readyz adds
+        self.standby: Callable[[], bool] = lambda: False
 
     def beat(self, part: str) -> None:
         """``part`` made progress just now."""
@@ -35,8 +38,8 @@ class Health:
         """A part that keeps its own beat (monotonic s), read when asked."""
         self._beats[part] = beat
 
-    def require(self, name: str, check: Check) -> None:
-        self._ready[name] = check
+    def require(self, name: str, check: Check, *, always: bool = False) -> None:
+        self._ready[name] = (check, always)
 
     def stalled(self) -> list[str]:
         """Parts without progress, each as a sentence."""
@@ -49,7 +52,12 @@ class Health:
         ]
 
     def unready(self) -> list[str]:
-        told = [f"{name}: {why}" for name, check in self._ready.items() if (why := check()) is not None]
+        standby = self.standby()
+        told = [
+            f"{name}: {why}"
+            for name, (check, always) in self._ready.items()
+            if (always or not standby) and (why := check()) is not None
+        ]
         return told + self.stalled()
 
 
@@ -81,14 +89,16 @@ class HealthServer:
         return _answer(self._health.stalled())
 
     async def _readyz(self, request: web.Request) -> web.Response:
-        return _answer(self._health.unready())
+        standing = self._health.standing
+        return _answer(self._health.unready(), [standing()] if standing is not None else [])
 
     async def _metrics_text(self, request: web.Request) -> web.Response:
         return web.Response(body=self._metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4"})
 
 
-def _answer(problems: list[str]) -> web.Response:
-    return web.Response(status=503 if problems else 200, text="\n".join(problems or ["ok"]) + "\n")
+def _answer(problems: list[str], notes: Sequence[str] = ()) -> web.Response:
+    lines = [*(problems or ["ok"]), *notes]
+    return web.Response(status=503 if problems else 200, text="\n".join(lines) + "\n")
 
 
 async def measure_lag(metrics: Metrics, health: Health, period: float = 0.5) -> None:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import signal
 import sys
 from collections.abc import Mapping, Sequence
 
 from controller import log
 from controller.environ import help_text
-from controller.kube.connect import NoCredentials, connect
+from controller.kube.client import Api
+from controller.kube.connect import Connection, NoCredentials, connect
 from controller.operator.engine import Engine
+from controller.operator.leadership import Leadership, LeadershipLost, Term, Unopposed
+from controller.operator.metrics import Metrics
 from controller.operator.settings import Settings, SettingsError, describe
 
 USAGE = "usage: python -m controller.operator\n\nSettings are read from the environment:\n"
 
 
 def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> int:
-    """Run the operator. Exit code 0: asked to end; 1: a part ended; 2: settings or credentials wrong."""
+    """Run the operator. Exit code 0: asked to end; 1: a part ended, or the Lease was lost; 2: settings or
+    credentials wrong."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given:
         print(USAGE + help_text(describe()))
@@ -34,6 +39,11 @@ def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os
     except NoCredentials as error:
         print(f"evalstop operator: {error}", file=sys.stderr)
         return 2
+    except LeadershipLost as error:
+        log.get("evalstop.main").error(
+            "the operator ends: another life of it starts as a standby", why=str(error)
+        )
+        return 1
     except Exception:
         log.get("evalstop.main").exception("the operator ends")
         return 1
@@ -42,9 +52,30 @@ def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os
 async def run(settings: Settings, environ: Mapping[str, str]) -> int:
     """The operator's life in an event loop that already runs."""
     connection = await connect(environ)
-    engine = Engine(settings, connection)
+    metrics = Metrics()
+    term = candidate(settings, connection, metrics, environ)
+    engine = Engine(settings, connection, term=term, metrics=metrics)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     return await engine.run(stop)
+
+
+def candidate(
+    settings: Settings, connection: Connection, metrics: Metrics, environ: Mapping[str, str]
+) -> Term:
+    """This process as one that wants to lead, or that need not ask.
+
+    Its name in the Lease is nobody else's: the pod's, whose containers run one after another, so that the
+    next one goes on at once; outside a pod that of this very process.
+    """
+    if not settings.leader_elect:
+        return Unopposed()
+    timing = settings.timing()
+    # Calls of their own: no queue of status writes delays a renewal, and one that hangs leaves time for
+    # another.
+    api = Api(connection, max(0.5, timing.deadline / 2), metrics.call)
+    owner = environ.get("POD_UID") or secrets.token_hex(4)
+    identity = f"{settings.instance}_{owner}"
+    return Leadership(api, settings.lease_namespace, settings.lease_name, identity, timing)

@@ -8,13 +8,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from controller.checkpoints.jobs import AccessSettings
-from controller.environ import SettingsError, choice, described, setting, text, values_of
+from controller.environ import SettingsError, choice, described, setting, switch, text, values_of
+from controller.kube.lease import Timing
 from controller.metrics.address import AddressPolicy
 
 __all__ = ["PREFIX", "Settings", "SettingsError", "describe"]
 
 PREFIX = "EVALSTOP_"
+NAMESPACE = "evalstop-system"  # of the operator, where nobody tells
 _ACCESS = AccessSettings()
+_TIMING = Timing()
 
 
 def _number(low: float, high: float, unit: str) -> Callable[[str], float]:
@@ -96,6 +99,22 @@ class Settings:
     )
     log_level: str = setting("INFO", choice("DEBUG", "INFO", "WARNING", "ERROR"), "level of the log")
     log_format: str = setting("json", choice("json", "console"), "form of the log lines on stderr")
+    leader_elect: bool = setting(
+        True, switch, "whether a Lease decides which replica acts; false only where there is one replica"
+    )
+    lease_namespace: str = setting(
+        "", text, "namespace of the Lease; empty: POD_NAMESPACE or evalstop-system"
+    )
+    lease_name: str = setting("evalstop-operator", _text, "its name; replicas of one installation share it")
+    lease_seconds: int = setting(
+        _TIMING.duration, _whole(1, 3600, "s"), "without renewal after which another replica takes over"
+    )
+    lease_renew_seconds: float = setting(
+        _TIMING.deadline, _number(0.5, 3600, "s"), "without renewal after which a leader acts no more"
+    )
+    lease_retry_seconds: float = setting(
+        _TIMING.retry, _number(0.1, 600, "s"), "between renewals, and between a standby's looks"
+    )
     instance: str = setting("", text, "name of this process in Events; empty: POD_NAME or the host's name")
 
     @staticmethod
@@ -110,7 +129,23 @@ class Settings:
             raise SettingsError("; ".join(problems))
         if not values.get("instance"):
             values["instance"] = environ.get("POD_NAME") or socket.gethostname()
-        return Settings(**values)
+        if not values.get("lease_namespace"):
+            values["lease_namespace"] = environ.get("POD_NAMESPACE") or NAMESPACE
+        settings = Settings(**values)
+        settings.timing()
+        return settings
+
+    def timing(self) -> Timing:
+        """When the Lease is renewed and when it runs out.
+
+        Raises:
+            SettingsError: a leader would not have stopped when its Lease can be taken.
+        """
+        try:
+            return Timing(self.lease_seconds, self.lease_renew_seconds, self.lease_retry_seconds)
+        except ValueError as error:
+            names = ("LEASE_RETRY_SECONDS", "LEASE_RENEW_SECONDS", "LEASE_SECONDS")
+            raise SettingsError(f"{' < '.join(PREFIX + name for name in names)} is needed: {error}") from None
 
 
 # Variables of the trainer's and the access Job's contracts: not ours, and no mistake.

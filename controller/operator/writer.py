@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from controller.api import convert
+from controller.api.markers import EPOCH_REFUSED
 from controller.kube.cache import Cache
 from controller.kube.client import Api
-from controller.kube.errors import Conflict, NotFound
+from controller.kube.errors import Conflict, NotFound, Refused
 from controller.kube.merge import merge_diff
 from controller.kube.resources import GPUPOOLS, RLHFJOBS, Resource
+from controller.operator.leadership import Term
 from controller.operator.metrics import Metrics
 from controller.operator.ownership import pool_of
 from controller.operator.world import Loaded, World
@@ -24,10 +26,15 @@ class Stale(Exception):
 
 
 class StatusWriter:
-    """Writes statuses; answers go into the cache at once, so that the next pass counts them."""
+    """Writes statuses; answers go into the cache at once, so that the next pass counts them.
 
-    def __init__(self, api: Api, cache: Cache, world: World, metrics: Metrics) -> None:
+    Each carries the number of the term in which it is written. It is no reason to write: a status in which
+    nothing else changed keeps an older number.
+    """
+
+    def __init__(self, api: Api, cache: Cache, world: World, metrics: Metrics, term: Term) -> None:
         self._api, self._cache, self._world, self._metrics = api, cache, world, metrics
+        self._term = term
 
     async def record(self, loaded: Loaded, record: JobRecord, now: float) -> bool:
         """Make ``record`` the job's status. Returns whether there was anything to write.
@@ -46,10 +53,23 @@ class StatusWriter:
         """Make ``wanted`` a GPUPool's status, like `record`."""
         return await self._write(GPUPOOLS, obj, wanted)
 
+    async def stamp(self, obj: Object) -> None:
+        """Put the term's number into a GPUPool's status, and nothing else: what a leader of an earlier term
+        still wants to promise there is refused from then on. Raises like `record`."""
+        if self._term.epoch is not None and (obj.get("status") or {}).get("epoch") != self._term.epoch:
+            await self._patch(GPUPOOLS, obj, {})
+
     async def _write(self, resource: Resource, obj: Object, wanted: Mapping[str, Any]) -> bool:
-        patch = merge_diff(obj.get("status") or {}, wanted)
+        before = {key: value for key, value in (obj.get("status") or {}).items() if key != "epoch"}
+        patch = merge_diff(before, {key: value for key, value in wanted.items() if key != "epoch"})
         if not patch:
             return False
+        await self._patch(resource, obj, patch)
+        return True
+
+    async def _patch(self, resource: Resource, obj: Object, patch: dict[str, Any]) -> None:
+        if self._term.epoch is not None:
+            patch = {**patch, "epoch": self._term.epoch}
         metadata = obj["metadata"]
         name, namespace = metadata["name"], metadata.get("namespace")
         try:
@@ -68,8 +88,11 @@ class StatusWriter:
         except NotFound as error:
             self._cache.drop(resource, obj)
             raise Stale(f"{resource.kind} {name} is gone") from error
+        except Refused as error:
+            if EPOCH_REFUSED in error.message:
+                self._term.deposed(f"{resource.kind} {name}: {error.message}")
+            raise
         self._cache.put(resource, answer)
-        return True
 
     async def refresh(self, resource: Resource, obj: Object) -> None:
         """Read an object anew: the watch may be behind, or have missed something."""

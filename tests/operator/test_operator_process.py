@@ -20,6 +20,13 @@ from operator_rig import Rig, eventually
 from controller.policy import declog
 from deploy.local.plane import Plane
 
+# Tests kill operators, and the next one waits for as long as the Lease runs.
+LEASE = {
+    "EVALSTOP_LEASE_SECONDS": "3",
+    "EVALSTOP_LEASE_RENEW_SECONDS": "2",
+    "EVALSTOP_LEASE_RETRY_SECONDS": "0.5",
+}
+
 
 @pytest.fixture
 def start(
@@ -30,7 +37,7 @@ def start(
 
     def run(**settings: str) -> subprocess.Popen[str]:
         environ = {k: v for k, v in os.environ.items() if not k.startswith("EVALSTOP_")}
-        environ |= {"KUBECONFIG": str(installed), "EVALSTOP_HOST": "127.0.0.1", **settings}
+        environ |= {"KUBECONFIG": str(installed), "EVALSTOP_HOST": "127.0.0.1", **LEASE, **settings}
         process = subprocess.Popen(
             [sys.executable, "-m", "controller.operator"],
             cwd=repository,

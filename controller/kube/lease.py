@@ -1,0 +1,150 @@
+"""Who leads, by a Lease: the rules, without a clock or a call of their own.
+
+Several candidates share one Lease (coordination.k8s.io/v1). Its holder renews it; when it has not changed for
+its duration, another candidate may take it. The rules are those of client-go's leader election, stated so
+that they can be tested in virtual time:
+
+- No candidate compares its clock with another's. What is timed is how long *this* process has seen the Lease
+  unchanged, by its own monotonic clock; the times inside the Lease are for people.
+- A leader counts from the moment at which it *sent* its last successful renewal, a candidate from the moment
+  at which it had *read* that renewal, which is later. With ``deadline < duration`` the leader has stopped
+  acting before anybody may take the Lease, as long as the two clocks run at rates less than duration /
+  deadline apart.
+- Each taking begins a new term; its number, the epoch, is the Lease's ``leaseTransitions`` and only grows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds. ``duration``: without a change after which the Lease may be taken. ``deadline``: after its
+    last renewal until which a leader acts. ``retry``: between renewals, and between a candidate's looks.
+
+    Raises:
+        ValueError: not ``retry < deadline < duration``; the message says which.
+    """
+
+    duration: int = 15
+    deadline: float = 10.0
+    retry: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not self.deadline < self.duration:
+            raise ValueError(
+                f"renewal deadline {self.deadline:g} s: expected less than the lease's {self.duration:g} s, "
+                "or the leader would still act when another one may take its lease"
+            )
+        if not self.retry < self.deadline:
+            raise ValueError(
+                f"renewal period {self.retry:g} s: expected less than the deadline, {self.deadline:g} s"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseView:
+    """A Lease as it was read. ``holder`` empty: nobody's. ``duration``: seconds, as its holder wrote it."""
+
+    uid: str
+    version: str
+    holder: str
+    duration: float
+    epoch: int
+
+    @staticmethod
+    def of(obj: Mapping[str, Any]) -> LeaseView:
+        """Read an object of the API. Fields that are not there read as those of a Lease that nobody holds."""
+        metadata, spec = obj["metadata"], obj.get("spec") or {}
+        return LeaseView(
+            uid=str(metadata["uid"]),
+            version=str(metadata["resourceVersion"]),
+            holder=str(spec.get("holderIdentity") or ""),
+            duration=float(spec.get("leaseDurationSeconds") or 0),
+            epoch=int(spec.get("leaseTransitions") or 0),
+        )
+
+
+class Candidacy:
+    """One candidate's knowledge of the Lease. ``now`` is always this process's own monotonic time (s).
+
+    Args:
+        identity: nobody else's, at any time: of a process, or of a pod whose containers run one after
+        another. timing: see Timing.
+    """
+
+    def __init__(self, identity: str, timing: Timing) -> None:
+        self.identity, self.timing = identity, timing
+        self.seen: LeaseView | None = None
+        self._looked = False
+        self._since = -math.inf  # when ``seen`` was first read as it is
+        self._claim = 0.0  # s for which a Lease that is gone may still be somebody's
+        self._until = -math.inf  # the term ends here unless it is renewed
+        self._epoch = 0
+        self._over = False
+
+    # -- reading -------------------------------------------------------------------------------------------
+
+    def saw(self, lease: LeaseView | None, now: float) -> None:
+        """Note what was read (None: there is no Lease); ``now`` is when the answer was there."""
+        if not self._looked or _stamp(lease) != _stamp(self.seen):
+            self._since = now
+        if lease is not None:
+            others = lease.holder not in ("", self.identity)
+            self._claim = (lease.duration or self.timing.duration) if others else 0.0
+        self._looked, self.seen = True, lease
+
+    def free_at(self) -> float:
+        """From when on this candidate may take the Lease, if it stays as it is; infinity before the first
+        look."""
+        if not self._looked:
+            return math.inf
+        return self._since + self._claim
+
+    def may_take(self, now: float) -> bool:
+        return now >= self.free_at()
+
+    @property
+    def next_epoch(self) -> int:
+        return 1 + max(self._epoch, self.seen.epoch if self.seen is not None else 0)
+
+    # -- leading -------------------------------------------------------------------------------------------
+
+    def wrote(self, lease: LeaseView, sent: float) -> None:
+        """A write that takes or renews the Lease succeeded; it was sent at ``sent``. A candidate that has
+        stepped down stays down."""
+        self.seen, self._looked = lease, True
+        self._since, self._claim = sent, 0.0
+        self._epoch = lease.epoch
+        if not self._over:
+            self._until = max(self._until, sent + self.timing.deadline)
+
+    @property
+    def epoch(self) -> int:
+        """Number of this candidate's newest term; 0: it never led."""
+        return self._epoch
+
+    @property
+    def until(self) -> float:
+        """Until when it may act."""
+        return self._until
+
+    def leads(self, now: float) -> bool:
+        """Whether it may act now."""
+        return now < self._until
+
+    def still_mine(self, lease: LeaseView | None) -> bool:
+        """Whether a Lease that was read during a term is that of the very term: no one took it in between."""
+        return lease is not None and lease.holder == self.identity and lease.epoch == self._epoch
+
+    def step_down(self) -> None:
+        """Act no more, whatever is still renewed."""
+        self._over, self._until = True, -math.inf
+
+
+def _stamp(lease: LeaseView | None) -> tuple[str, str] | None:
+    return None if lease is None else (lease.uid, lease.version)
