@@ -15,13 +15,12 @@ from controller.policy.queueing import make_policy
 from controller.policy.types import PolicySpec
 from sim.experiments.trial import Arm, Trial
 from sim.foresight import RuleSpec
-from sim.latencies import Latencies
+from sim.latencies import PREEMPTION, Latencies
 from sim.specs import number
 from sim.traces.own import guardrails_entry
 from sim.workloads import MixSettings
 
 EVALSTOP = "EvalStop"
-PREEMPTION = 120.0  # s lost at each resume (paper)
 
 
 @dataclass(frozen=True, slots=True)

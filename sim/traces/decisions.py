@@ -1,281 +1,219 @@
-"""A decision log of the operator, read as a trace of the cluster that it ran.
+"""Decision logs of the operator, read as a trace of the cluster that it ran.
 
 Jobs, GPUs, priorities, the queue policy and the nodes are in the pool's lines; evals, steps and rules are in
-the jobs' lines. A job's training is the service it had, and where it did not come to its end, what its
-progress makes of that for the whole run; evals that were never made are not invented.
+the jobs' lines (`sim.traces.history`). A log in several files (rotated, or of several operators that led one
+after the other) is one log: lines are taken in the order of their time, and each once.
 """
 
 from __future__ import annotations
 
+import gzip
+import heapq
 import math
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from controller.policy.codec import decode
 from controller.policy.declog import VERSION
-from controller.policy.jobs import Desired, Direction, JobRecord, Observed
-from controller.policy.types import (
-    Attempt,
-    EvalPoint,
-    JobState,
-    JobView,
-    Paired,
-    PolicySpec,
-    PoolSnapshot,
-    StopLimits,
-)
-from sim.cluster import Cluster
-from sim.foresight import RuleSpec
+from controller.policy.jobs import Desired, JobRecord, ScrapeView
+from controller.policy.types import PoolSnapshot
 from sim.traces.errors import Skipped, TraceError
+from sim.traces.history import History
 from sim.traces.json_text import parse
-from sim.traces.trace import JobChecks, Trace, TraceJob
-from sim.workload import Evals
+from sim.traces.trace import Trace
 
-_FIELDS = {"key": "key", "submitted": "submitted", "gpus": "gpus", "work": "attained"}
-_Place = tuple[Attempt, int]  # of an eval: attempt and step
+OLDEST = (
+    2  # lines from this version on tell what happened in words of today, though not what would be decided
+)
+_GZIP = b"\x1f\x8b"
+# Why a line was left out.
+CUT = "cut off at the end of the file"
+DAMAGED = "damaged, or cut off in the middle"
+OLDER = "of an older version"
+NEWER = "of a newer version"
+REPEATED = "repeated"
+UNREADABLE = "with a field that cannot be read"
+
+
+class Line(NamedTuple):
+    """One line of a log; ``entry`` None: it could not be read, ``error`` says why."""
+
+    now: float
+    order: int
+    line: int
+    file: Path
+    text: str
+    entry: dict[str, Any] | None = None
+    error: TraceError | None = None
+    why: str = ""
 
 
 @dataclass(slots=True)
-class _Seen:
-    """What the log has said of one job so far."""
+class _Raw:
+    """A job's parts as they were last: what is the same again need not be read again."""
 
-    line: int
-    view: JobView | None = None
-    at: float = 0.0  # when the view was given
-    ended: float | None = None  # first plan of the pool without it
-    held: float = 0.0  # GPU-seconds from plan to plan while it was admitted
-    desired: Desired | None = None
-    points: list[EvalPoint] = field(default_factory=list)
-    losses: dict[_Place, float] = field(default_factory=dict)  # training loss when the eval was first seen
-    others: dict[str, dict[_Place, float]] = field(default_factory=dict)  # by metric, as the trainer reports
-    step: int = 0
-    total_steps: int = 0
-    finished: str | None = None
+    desired: Any = None
+    record: Any = None
+    read: tuple[Desired, JobRecord] | None = None
 
 
-class _Log:
-    """Takes in a decision log line by line."""
+class _Fold:
+    """Takes lines into a `History`."""
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self.jobs: dict[str, _Seen] = {}
-        self.pools: Counter[str] = Counter()
-        self.snapshot: PoolSnapshot | None = None
+    def __init__(self, pool: str = "") -> None:
+        self.history = History(pool)
+        self._raw: dict[str, _Raw] = {}
 
-    def take(self, line: int, text: str) -> None:
-        """Raises `TraceError` for a line that cannot be read."""
-        entry = parse(self._file, line, text, "; was it cut off?")
-        if not isinstance(entry, dict) or entry.get("v") != VERSION:
-            version = entry.get("v") if isinstance(entry, dict) else None
-            raise TraceError.value(self._file, line, "v", version, f"version {VERSION}")
-        kind, now, given = entry.get("kind"), entry.get("now"), entry.get("input")
-        if isinstance(now, bool) or not isinstance(now, (int, float)) or not math.isfinite(now):
-            raise TraceError.value(self._file, line, "now", now, "seconds since the epoch")
+    def take(self, file: Path, line: int, entry: dict[str, Any], now: float) -> None:
+        """Raises `TraceError` for a line whose input cannot be read."""
+        kind, given = entry.get("kind"), entry.get("input")
         try:
             if kind == "pool":
-                self._pool(line, now, decode(PoolSnapshot, given))
+                self.history.plan(file, line, now, decode(PoolSnapshot, given))
             elif kind == "job":
                 assert isinstance(given, dict) or given is None
-                parts = given or {}
-                record = decode(JobRecord, parts.get("record"))
-                desired = decode(Desired, parts.get("desired"))
-                self._job(line, desired, decode(Observed, parts.get("observed")), record)
+                self._job(file, line, now, given or {})
             else:
-                raise TraceError.value(self._file, line, "kind", kind, "job or pool")
+                raise TraceError.value(file, line, "kind", kind, "job or pool")
         except TraceError:
             raise
         except (ValueError, TypeError, AssertionError) as error:
-            raise TraceError(self._file, line, "input", str(error)) from None
+            raise TraceError(file, line, "input", str(error)) from None
 
-    def _pool(self, line: int, now: float, snapshot: PoolSnapshot) -> None:
-        self.pools[snapshot.pool] += 1
-        if len(self.pools) > 1:
-            pools = " and ".join(self.pools)
-            raise TraceError(self._file, line, "input.pool", f"of the pools {pools}, expected only one")
-        self.snapshot = snapshot
-        here = {view.key: view for view in snapshot.jobs}
-        for key in here:
-            self.jobs.setdefault(key, _Seen(line))
-        for key, seen in self.jobs.items():
-            if seen.view is not None and seen.ended is None and seen.view.state is not JobState.QUEUED:
-                seen.held += (now - seen.at) * seen.view.gpus
-            if key in here:
-                seen.view, seen.at, seen.ended = here[key], now, None
-            elif seen.view is not None and seen.ended is None:
-                seen.ended = now
-
-    def _job(self, line: int, desired: Desired, observed: Observed, record: JobRecord) -> None:
-        seen = self.jobs.setdefault(desired.key, _Seen(line))
-        seen.desired = desired
-        seen.finished = record.finished or (observed.workload.finished if observed.workload else None)
-        scrape = observed.scrape
-        if scrape is None:
-            return
-        seen.step = max(seen.step, scrape.step or 0)
-        seen.total_steps = max(seen.total_steps, scrape.total_steps or 0)
-        for metric, points in scrape.others:
-            seen.others.setdefault(metric, {}).update(((p.attempt, p.step), p.score) for p in points)
-        known = {(p.attempt, p.step) for p in seen.points}
-        for point in sorted(scrape.points, key=lambda p: (p.attempt, p.step)):
-            newest = seen.points[-1].attempt if seen.points else Attempt(0, 0)
-            if (point.attempt, point.step) in known or point.attempt < newest:
-                continue
-            if point.attempt > newest:  # a new attempt takes back what it does again
-                seen.points = [p for p in seen.points if p.step < point.step]
-            if not seen.points or point.step > seen.points[-1].step:
-                seen.points.append(point)
-        # The gauge has the loss of this moment: that of the newest eval, and of none before it.
-        if seen.points and scrape.loss is not None and math.isfinite(scrape.loss):
-            newest_point = seen.points[-1]
-            place = newest_point.attempt, newest_point.step
-            if place not in known:
-                seen.losses[place] = scrape.loss
+    def _job(self, file: Path, line: int, now: float, parts: dict[str, Any]) -> None:
+        wished, kept = parts.get("desired"), parts.get("record")
+        key = str(wished.get("key")) if isinstance(wished, dict) else ""
+        raw = self._raw.setdefault(key, _Raw())
+        if raw.read is None or raw.desired != wished or raw.record != kept:
+            raw.read = decode(Desired, wished), decode(JobRecord, kept)
+            raw.desired, raw.record = wished, kept
+        observed = parts.get("observed")
+        seen = observed.get("scrape") if isinstance(observed, dict) else None
+        scrape = None if seen is None else decode(ScrapeView, seen)
+        facts = self.history.job(file, line, now, *raw.read)
+        if scrape is not None:
+            self.history.scraped(facts, scrape)
 
 
-def read_decisions(file: Path, lines: Iterable[str], skipped: Skipped) -> Trace:
-    """Jobs that had GPUs; others are left out, since nobody knows how long they would have trained.
+def read_decisions(logs: Sequence[tuple[Path, Iterable[str]]], skipped: Skipped, pool: str = "") -> Trace:
+    """The trace of one log, whose files may be several.
 
     Raises:
         TraceError: a line is wrong and is not to be skipped, or no pool ever planned.
     """
-    log = _Log(file)
-    for line, text in enumerate(lines, start=1):
-        if text.strip():
+    fold = _Fold(pool)
+    for found in merged(logs):
+        error = found.error
+        if error is None and found.entry is not None:
             try:
-                log.take(line, text)
-            except TraceError as error:
-                skipped.add(error)
-    if log.snapshot is None:
-        raise TraceError(file, 0, "", "no plan of a pool in it, so no cluster and no jobs")
-    trace = Trace([file], "decision-log", [], skipped, policy=log.snapshot.policy)
-    nodes = [node.gpus for node in log.snapshot.nodes if node.gpus > 0]
-    trace.cluster = Cluster.of_nodes(nodes) if nodes else None
-    trace.rule = _rule(log, trace.notes)
-    if log.snapshot.limits != StopLimits():
-        trace.notes.append("The pool's limits on stops are not replayed: every stop is let through at once.")
-    cut_short, lossless, checks = 0, 0, JobChecks(file, ordered=False)
-    for key, seen in log.jobs.items():
-        job = _job(key, seen)
-        if isinstance(job, str):
-            trace.left_out[job] += 1
-            continue
-        try:
-            checks.check(job, _FIELDS)
-        except TraceError as error:
+                fold.take(found.file, found.line, found.entry, found.now)
+            except TraceError as wrong:
+                error = wrong
+        if error is not None and found.why != REPEATED:
             skipped.add(error)
+    return fold.history.trace([file for file, _ in logs], skipped)
+
+
+def merged(logs: Sequence[tuple[Path, Iterable[str]]]) -> Iterator[Line]:
+    """The lines of all files in the order of their time; repeated ones are marked as such."""
+    streams = [_lines(file, lines, order) for order, (file, lines) in enumerate(logs)]
+    now, seen = -math.inf, set[str]()
+    for found in heapq.merge(*streams, key=lambda line: (line.now, line.order)):
+        if found.now != now:
+            now, seen = found.now, set()
+        if found.entry is not None and found.text in seen:
+            yield found._replace(entry=None, error=_repeated(found), why=REPEATED)
             continue
-        cut_short += seen.finished != "Complete"
-        lossless += bool(seen.losses) and job.evals is not None and not job.evals.losses
-        trace.jobs.append(job)
-    trace.jobs.sort(key=lambda job: job.submitted)
-    if cut_short:
-        trace.notes.append(
-            f"{cut_short} of {len(trace.jobs)} jobs did not come to their end in the log; their whole length"
-            " is taken from their progress, and evals that were never made are missing."
-        )
-    if lossless:
-        trace.notes.append(
-            f"{lossless} of {len(trace.jobs)} jobs had evals at which their training loss was not seen; they"
-            " are replayed without it."
-        )
-    return trace
+        seen.add(found.text)
+        yield found
 
 
-def _job(key: str, seen: _Seen) -> TraceJob | str:
-    view = seen.view
-    if view is None:
-        return "in no plan of the pool"
-    service = seen.held
-    if view.attained > 0.0:  # the operator's own count, which leaves out the time until all pods were ready
-        running = view.state is not JobState.QUEUED and seen.ended is not None
-        service = view.attained + ((seen.ended or seen.at) - seen.at) * view.gpus * running
-    if service <= 0.0:
-        return "never had GPUs"
-    done = min(1.0, seen.step / seen.total_steps) if seen.total_steps else 1.0
-    if seen.finished == "Complete" or done <= 0.0:
-        done = 1.0
-    return TraceJob(
-        key,
-        view.submitted,
-        view.gpus,
-        service / view.gpus / done,
-        line=seen.line,
-        gpus_per_replica=view.gpus_per_replica,
-        priority=view.priority,
-        weight=view.weight,
-        estimate=view.estimate,
-        group="RLHF",
-        evals=_evals(seen),
+def _repeated(found: Line) -> TraceError:
+    return TraceError(found.file, found.line, "", "is there already")
+
+
+def _lines(file: Path, lines: Iterable[str], order: int) -> Iterator[Line]:
+    """``now`` never falls within a file: a line that cannot be read stands where it was written."""
+    now = -math.inf
+    for number, text in enumerate(lines, start=1):
+        if not text.strip():
+            continue
+        whole = text.endswith("\n")
+        try:
+            entry = _entry(file, number, text)
+        except TraceError as error:
+            why = _why(file, number, text, whole)
+            yield Line(now, order, number, file, text, None, error, why)
+            continue
+        now = max(now, float(entry["now"]))
+        yield Line(now, order, number, file, text.rstrip("\n"), entry)
+
+
+def _entry(file: Path, line: int, text: str) -> dict[str, Any]:
+    entry = parse(file, line, text, "; was it cut off?")
+    if not isinstance(entry, dict) or not _readable(entry.get("v")):
+        version = entry.get("v") if isinstance(entry, dict) else None
+        raise TraceError.value(file, line, "v", version, f"version {VERSION}{_cure(version)}")
+    now = entry.get("now")
+    if isinstance(now, bool) or not isinstance(now, (int, float)) or not math.isfinite(now):
+        raise TraceError.value(file, line, "now", now, "seconds since the epoch")
+    return entry
+
+
+def _readable(version: Any) -> bool:
+    return type(version) is int and OLDEST <= version <= VERSION
+
+
+def _cure(version: Any) -> str:
+    if type(version) is not int:
+        return ""
+    if version > VERSION:
+        return ": the log is of a newer evalstop; read it with that one (`pip install --upgrade evalstop`)"
+    return (
+        ": the log is of an older evalstop, whose lines say other things; export it with the evalstop that"
+        " wrote it, or take the RLHFJobs' own histories (`evalstop export --cluster`)"
     )
 
 
-def _evals(seen: _Seen) -> Evals | None:
-    steps = max(seen.total_steps, seen.step, seen.points[-1].step if seen.points else 0)
-    points = [p for p in seen.points if p.step > 0]
-    if not points:
-        return None
-    sign = -1.0 if seen.desired is not None and seen.desired.direction is Direction.MINIMIZE else 1.0
-    number = {p.step: n for n, p in enumerate(points, start=1)}
-
-    def paired(point: EvalPoint) -> Paired | None:
-        """Its differences, to the eval of the reference step; without, where the log lacks that eval."""
-        found = point.paired
-        if found is None or found.reference_step not in number:
-            return None
-        return found._replace(reference_step=number[found.reference_step], mean=sign * found.mean)
-
-    signs = _signs(seen.desired)
-    places = [(p.attempt, p.step) for p in points]
-    losses = [seen.losses[place] for place in places if place in seen.losses]
-    proxies, pairs = [p.proxy for p in points], [paired(p) for p in points]
-    stderrs = [p.stderr for p in points]
-    return Evals(
-        [p.step / steps for p in points],
-        [sign * p.score for p in points],
-        losses=losses if len(losses) == len(points) else (),
-        proxies=proxies if any(p is not None for p in proxies) else (),
-        paired=pairs if any(p is not None for p in pairs) else (),
-        stderrs=stderrs if any(e is not None for e in stderrs) else (),
-        others={
-            metric: [sign * scores[place] if place in scores else None for place in places]
-            for metric, sign in signs.items()
-            if (scores := seen.others.get(metric))
-        },
-    )
+def _why(file: Path, number: int, text: str, whole: bool) -> str:
+    try:
+        entry = parse(file, number, text)
+    except TraceError:
+        return DAMAGED if whole else CUT
+    version = entry.get("v") if isinstance(entry, dict) else None
+    if type(version) is int and not _readable(version):
+        return OLDER if version < OLDEST else NEWER
+    return UNREADABLE
 
 
-def _signs(desired: Desired | None) -> dict[str, float]:
-    """Of guardrail metrics, by name: -1 where lower is better."""
-    guardrails = desired.guardrails if desired is not None else ()
-    return {g.metric: -1.0 if g.direction is Direction.MINIMIZE else 1.0 for g in guardrails}
+def stream(file: Path) -> Iterator[str]:
+    """The lines of a file, plain or gzipped, as they come; bytes that are no UTF-8 make a line unreadable.
+
+    A gzipped file that was cut off gives what could be unpacked, the last line of it cut.
+    """
+    with file.open("rb") as raw:
+        zipped = raw.read(2) == _GZIP
+    rest = b""
+    with gzip.open(file, "rb") if zipped else file.open("rb") as data:
+        while True:
+            try:
+                chunk = data.read(1 << 20)
+            except (EOFError, OSError):
+                break
+            if not chunk:
+                break
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                yield line.decode("utf-8", "replace") + "\n" if _is_text(line) else "not UTF-8\n"
+    if rest:
+        yield rest.decode("utf-8", "replace")
 
 
-def _rule(log: _Log, notes: list[str]) -> RuleSpec | None:
-    """The rule that most jobs had."""
-    wishes = [seen.desired for seen in log.jobs.values() if seen.desired is not None]
-    rules = [_spec(desired) for desired in wishes]
-    if not rules:
-        return None
-    counts = Counter(repr(rule) for rule in rules)
-    chosen = max(rules, key=lambda rule: counts[repr(rule)])
-    chosen.make()
-    if len(counts) > 1:
-        notes.append(f"{len(counts)} different stop rules; the commonest, {chosen.rule.name}, judges all.")
-    return chosen
-
-
-def _spec(desired: Desired) -> RuleSpec:
-    """A job's rule and guardrails, each at the whole budget of false alarms: `RuleSpec.make` shares it."""
-    judged = 1 + len(desired.guardrails)
-    guardrails = tuple((g.metric, _whole(g.rule, judged)) for g in desired.guardrails)
-    return RuleSpec(_whole(desired.rule, judged), desired.modifiers, guardrails=guardrails)
-
-
-def _whole(rule: PolicySpec, judged: int) -> PolicySpec:
-    """What `controller.policy.stopping.guardrails.shared` made this share of the budget of."""
-    share = rule.params.get("alpha")
-    if judged == 1 or not isinstance(share, int | float):
-        return rule
-    return PolicySpec(rule.name, {**rule.params, "alpha": share * judged})
+def _is_text(line: bytes) -> bool:
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -5,7 +5,8 @@
      "evals": {"at": [0.5, 1.0], "scores": [0.61, 0.58]}}
 
 A recorded run is such a trace whose header says how it was made (``run``) and whose jobs carry their
-``outcome``.
+``outcome``. What `evalstop export` made of a cluster's past says so in its header (``history``), and its jobs
+say what became of them there (``past``, `sim.traces.past`).
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ from sim.foresight import RuleSpec
 from sim.latencies import Latencies
 from sim.traces.errors import Skipped, TraceError
 from sim.traces.json_text import parse
+from sim.traces.past import read_past
 from sim.traces.trace import JobChecks, Trace, TraceJob
 from sim.workload import Evals
 
 NAME = "evalstop-trace"
 VERSION = 1
-_HEADER = ("format", "version", "cluster", "policy", "rule", "modifiers", "guardrails", "run")
+_HEADER = ("format", "version", "cluster", "policy", "rule", "modifiers", "guardrails", "run", "history")
 _FIELDS = {"key": "job", "submitted": "submitted", "gpus": "gpus", "work": "work"}
 
 
@@ -114,6 +116,8 @@ def _entry(job: TraceJob) -> dict[str, Any]:
         entry["truth"] = {"hacks": job.truth[0], "peak": job.truth[1]}
     if job.outcome is not None:
         entry["outcome"] = job.outcome
+    if job.past is not None:
+        entry["past"] = job.past.entry()
     return {name: value for name, value in entry.items() if value is not None}
 
 
@@ -152,6 +156,9 @@ def _header(file: Path, line: int, entry: dict[str, Any], trace: Trace) -> None:
     if not isinstance(trace.run, dict):
         raise TraceError.value(file, line, "run", trace.run, "an object, as `evalstop sim record` writes it")
     trace.latencies = _latencies(file, line, trace.run)
+    trace.history = entry.get("history") or {}
+    if not isinstance(trace.history, dict):
+        raise TraceError.value(file, line, "history", trace.history, "an object, as `evalstop export` writes it")
 
 
 def _cluster(file: Path, line: int, value: Any) -> Cluster | None:
@@ -205,7 +212,7 @@ def _guardrails(file: Path, line: int, entry: dict[str, Any]) -> tuple[tuple[str
 
 
 def _job(file: Path, line: int, entry: dict[str, Any]) -> TraceJob:
-    _known(file, line, entry, (*_READERS, "evals", "truth", "outcome"))
+    _known(file, line, entry, (*_READERS, "evals", "truth", "outcome", "past"))
     values: dict[str, Any] = {}
     for name, (field, read, expected, needed) in _READERS.items():
         if name not in entry:
@@ -220,6 +227,11 @@ def _job(file: Path, line: int, entry: dict[str, Any]) -> TraceJob:
         values["key"] = f"trace/{values['key']}"
     job = TraceJob(line=line, evals=_evals(file, line, entry.get("evals")), **values)
     job.truth, job.outcome = _truth(file, line, entry.get("truth")), entry.get("outcome")
+    if "past" in entry:
+        try:
+            job.past = read_past(entry["past"])
+        except ValueError as error:
+            raise TraceError(file, line, "past", str(error)) from None
     return job
 
 

@@ -34,12 +34,15 @@ def read(files: Sequence[Path], *, format: str = "", skip_bad: bool = False) -> 
     if format and format not in FORMATS:
         raise TraceError.value(files[0], 0, "format", format, "one of " + ", ".join(FORMATS))
     skipped = Skipped(skip=skip_bad)
-    trace = _read_one(files[0], format, skipped)
+    first = _named(files[0], format)
+    if first[1] == DECISIONS:
+        return _with_jobs(_read_decisions([first, *(_named(file, DECISIONS) for file in files[1:])], skipped))
+    trace = _read_one(*first, skipped)
     keys = {}
     for job in trace.jobs:
         job.file = keys[job.key] = files[0]
     for file in files[1:]:
-        more = _read_one(file, trace.format, skipped, len(trace.jobs))
+        more = _read_one(*_named(file, trace.format), skipped, len(trace.jobs))
         for job in more.jobs:
             if job.key in keys:
                 problem = f"{job.key!r} is in {keys[job.key]} already"
@@ -51,11 +54,22 @@ def read(files: Sequence[Path], *, format: str = "", skip_bad: bool = False) -> 
         trace.files.append(file)
         trace.left_out += more.left_out
         trace.notes += [note for note in more.notes if note not in trace.notes]
+    return _with_jobs(trace)
+
+
+def _with_jobs(trace: Trace) -> Trace:
+    """The trace, if it has a job.
+
+    Raises:
+        TraceError: it has none.
+    """
     if not trace.jobs:
         reasons = [f"{count} {reason}" for reason, count in sorted(trace.left_out.items())]
-        if skipped:
-            reasons.append(f"{len(skipped)} wrong, the first: {skipped.errors[0]}")
-        raise TraceError(files[0], 0, "", "no job in it" + (f" ({'; '.join(reasons)})" if reasons else ""))
+        if trace.skipped:
+            reasons.append(f"{len(trace.skipped)} wrong, the first: {trace.skipped.errors[0]}")
+        raise TraceError(
+            trace.files[0], 0, "", "no job in it" + (f" ({'; '.join(reasons)})" if reasons else "")
+        )
     return trace
 
 
@@ -69,12 +83,25 @@ def _settle(trace: Trace, more: Trace) -> None:
             trace.notes.append(f"{more.files[0]} names another {name} than a file before it, whose holds.")
 
 
-def _read_one(file: Path, format: str, skipped: Skipped, before: int = 0) -> Trace:
-    """``before``: jobs of the files before it, from where rows without an id are numbered."""
+_Named = tuple[Path, str, str]  # file, format, content
+
+
+def _named(file: Path, format: str) -> _Named:
     content = _content(file)
     if not content.strip():
         raise TraceError(file, 0, "", "is empty")
-    name = format or tell(file, content)
+    return file, format or tell(file, content), content
+
+
+def _read_decisions(named: Sequence[_Named], skipped: Skipped) -> Trace:
+    """A log in several files is one log."""
+    from sim.traces.decisions import read_decisions  # loads the whole brain, which other formats do without
+
+    return read_decisions([(file, io.StringIO(content)) for file, _, content in named], skipped)
+
+
+def _read_one(file: Path, name: str, content: str, skipped: Skipped, before: int = 0) -> Trace:
+    """``before``: jobs of the files before it, from where rows without an id are numbered."""
     lines = io.StringIO(content, newline="")
     match name:
         case own.NAME:
@@ -83,10 +110,6 @@ def _read_one(file: Path, format: str, skipped: Skipped, before: int = 0) -> Tra
             return philly_json.read_philly(file, content, skipped)
         case trainer.NAME:
             return trainer.read_trainer(file, lines, skipped)
-        case "decision-log":
-            from sim.traces import decisions  # loads the whole brain, which other formats do without
-
-            return decisions.read_decisions(file, lines, skipped)
     return read_csv(file, lines, LOGS[name], skipped, before)
 
 

@@ -13,6 +13,7 @@ from sim.cluster import Cluster
 from sim.foresight import RuleSpec
 from sim.latencies import Latencies
 from sim.traces.errors import Skipped, TraceError
+from sim.traces.past import Past
 from sim.workload import Evals, Workload
 
 
@@ -21,7 +22,7 @@ class TraceJob:
     """One job. ``submitted``: s on the log's own clock; ``work``: s of training; ``line``: where it is from.
 
     ``truth``: (hacks, peak as share of training) where a generated workload was recorded. ``outcome``: what
-    became of it, in a recorded run.
+    became of it, in a recorded run; ``past``: on the cluster, in an exported history.
     """
 
     key: str
@@ -38,6 +39,7 @@ class TraceJob:
     truth: tuple[bool, float] | None = None
     file: Path | None = field(default=None, compare=False)
     outcome: dict[str, Any] | None = None
+    past: Past | None = None
 
 
 @dataclass(slots=True)
@@ -56,7 +58,8 @@ class Trace:
     policy: PolicySpec | None = None
     rule: RuleSpec | None = None
     run: dict[str, Any] = field(default_factory=dict)  # how a recorded run was made
-    latencies: Latencies | None = None  # of a recorded run
+    latencies: Latencies | None = None  # of a recorded run, or as a history shows them
+    history: dict[str, Any] = field(default_factory=dict)  # of what span and pool it is, nodes over time
     notes: list[str] = field(default_factory=list)
 
     def fit(self, cluster: Cluster) -> None:

@@ -20,7 +20,9 @@ from controller.policy.jobs import Desired, Direction, Guardrail, MetricPoints
 from controller.policy.stopping import RULES
 from controller.policy.stopping.guardrails import shared
 from controller.policy.types import EvalPoint, Paired, PolicySpec
-from sim.traces import TraceError, TraceJob, decisions, read
+from sim.traces import TraceError, TraceJob, read
+from sim.traces.facts import JobFacts
+from sim.traces.lifetimes import evals_of
 from sim.traces.own import guardrails_entry, spec_entry, write_own
 from sim.workload import Evals
 
@@ -222,7 +224,8 @@ def test_a_logs_differences_are_turned_as_its_scores_are() -> None:
         EvalPoint(20, 3.0, stderr=0.25, proxy=0.75, paired=Paired(10, 64, 1.0, 0.5)),
         EvalPoint(30, 4.0, paired=Paired(5, 64, 2.0, 0.5)),
     ]
-    found = decisions._evals(decisions._Seen(line=1, desired=desired, points=points, step=40))
+    facts = JobFacts(Path("log"), 1, desired=desired, points=points)
+    found, _ = evals_of(facts, 40)
     assert found is not None
     assert list(found.scores) == [-2.0, -3.0, -4.0]
     assert list(found.paired) == [None, Paired(1, 64, -1.0, 0.5), None]

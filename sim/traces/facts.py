@@ -1,0 +1,52 @@
+"""What is known of one job of a cluster's past, as its operator saw it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from controller.policy.jobs import Desired, JobRecord
+from controller.policy.types import Attempt, EvalPoint, JobView
+
+Place = tuple[Attempt, int]  # of an eval: attempt and step
+
+
+@dataclass(slots=True)
+class JobFacts:
+    """What is known of one job so far. ``line``, ``file``: where it was first named."""
+
+    file: Path
+    line: int
+    view: JobView | None = None
+    at: float = 0.0  # when the view was given
+    ended: float | None = None  # first plan of the pool without it
+    held: float = 0.0  # GPU-seconds from plan to plan while it was admitted
+    desired: Desired | None = None
+    record: JobRecord | None = None
+    told: float = 0.0  # when wish and record were as they are here
+    points: list[EvalPoint] = field(default_factory=list)
+    losses: dict[Place, float] = field(default_factory=dict)  # training loss when the eval was first seen
+    others: dict[str, dict[Place, float]] = field(default_factory=dict)  # by metric, as the trainer reports
+    step: int = 0
+    total_steps: int = 0
+    checkpoints: list[int] = field(default_factory=list)  # steps, in the order in which they were told of
+    admitted: dict[int, float] = field(default_factory=dict)  # number of the admission -> when
+    waits: dict[int, float] = field(default_factory=dict)  # number of the admission -> s waited for it
+    early: bool = False  # had GPUs when the history began
+
+    @property
+    def finished(self) -> str | None:
+        return self.record.finished if self.record is not None else None
+
+    def take(self, points: Iterable[EvalPoint]) -> None:
+        """Evals, some of which may be known: a new attempt takes back what it does again."""
+        known = {(p.attempt, p.step) for p in self.points}
+        for point in sorted(points, key=lambda p: (p.attempt, p.step)):
+            newest = self.points[-1].attempt if self.points else Attempt(0, 0)
+            if (point.attempt, point.step) in known or point.attempt < newest:
+                continue
+            if point.attempt > newest:
+                self.points = [p for p in self.points if p.step < point.step]
+            if not self.points or point.step > self.points[-1].step:
+                self.points.append(point)
