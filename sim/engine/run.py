@@ -376,7 +376,8 @@ class _Engine:
             return True
         if self._ledger.ended[row] >= 0:
             return True
-        if self._latencies.end_delay and self._training.end_at(row) <= now:
+        latencies = self._latencies
+        if (latencies.end_delay or latencies.eval_delay) and self._training.end_at(row) <= now:
             return True  # its trainer is gone, and nobody reads it any more
         assert isinstance(job, JudgedJob)  # views are, where there are evals
         proposed = job.proposal

@@ -33,7 +33,7 @@ def stopping(spec: PolicySpec) -> QueuePolicy:
 
 def _delays(bits: int) -> Latencies:
     """Each bit switches one of them on; half of all have none."""
-    on = [bits >> number & 1 for number in range(9)]
+    on = [bits >> number & 1 for number in range(13)]
     return Latencies(
         start_delay=2.5 * on[0],
         restart_cost=3.0 * on[1],
@@ -44,10 +44,14 @@ def _delays(bits: int) -> Latencies:
         checkpoint_interval=4.0 * on[6],
         checkpoint_on_preempt=not on[7],
         checkpoint_time=1.0 * on[8],
+        queue_delay=0.5 * on[9],
+        end_delay=1.25 * on[10],
+        handover_delay=0.25 * on[11],
+        preempt_delay=1.75 * on[12],
     )
 
 
-latencies = st.integers(0, 1023).map(lambda bits: _delays(bits if bits < 512 else 0))
+latencies = st.integers(0, 2**14 - 1).map(lambda bits: _delays(bits if bits < 2**13 else 0))
 
 
 def _workload(numbers: list[int]) -> Workload:
