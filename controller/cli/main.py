@@ -1,27 +1,64 @@
-"""The `evalstop` command: one file per subcommand, listed here."""
+"""The `evalstop` command, also `kubectl rlhf`: one file per subcommand, listed here.
+
+Nothing here or at the top of those files loads what takes long (API client, plotting): a command that needs
+it loads it when it runs (tests/cli/test_cli_start.py).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
 
 import typer
 
-from controller.cli import extender, queue, replay, rules, sim, version
+from controller.cli import (
+    change,
+    extender,
+    get,
+    history,
+    jobs,
+    pools,
+    queue,
+    replay,
+    rules,
+    sim,
+    simulate,
+    top,
+    version,
+    why,
+)
+
+LOOK, ACT, RUN, STUDY = "Look", "Act", "Run it", "Study"
 
 app = typer.Typer(
     name="evalstop",
     help="EvalStop on Kubernetes: stops RLHF runs that are past their best, and explains why.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("queue")(queue.queue)
-app.command("replay")(replay.replay)
-app.command("version")(version.version)
-app.add_typer(extender.app)
-app.add_typer(rules.app)
-app.add_typer(sim.app)
+app.command("list", rich_help_panel=LOOK)(jobs.list_jobs)
+app.command("get", rich_help_panel=LOOK)(get.get)
+app.command("why", rich_help_panel=LOOK)(why.why)
+app.command("history", rich_help_panel=LOOK)(history.history)
+app.command("pools", rich_help_panel=LOOK)(pools.pools)
+app.command("queue", rich_help_panel=LOOK)(queue.queue)
+app.command("top", rich_help_panel=LOOK)(top.top)
+app.command("mode", rich_help_panel=ACT)(change.mode)
+app.command("stop", rich_help_panel=ACT)(change.stop)
+app.command("resume", rich_help_panel=ACT)(change.resume)
+app.command("simulate", rich_help_panel=STUDY)(simulate.simulate)
+app.command("replay", rich_help_panel=STUDY)(replay.replay)
+app.add_typer(rules.app, rich_help_panel=STUDY)
+app.add_typer(sim.app, rich_help_panel=STUDY)
+app.add_typer(extender.app, rich_help_panel=RUN)
+app.command("version", rich_help_panel=RUN)(version.version)
 
 
 def main() -> None:
-    """Entry point of the console script."""
-    app()
+    """Entry point of the console scripts `evalstop` and `kubectl-rlhf`."""
+    plugin = Path(sys.argv[0]).name.startswith("kubectl")
+    app(prog_name="kubectl rlhf" if plugin else "evalstop")
 
 
 if __name__ == "__main__":

@@ -210,8 +210,8 @@ def test_the_command_prints_the_queue(base: str) -> None:
     result = command("p", "--url", base)
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
-    assert lines[0].split() == ["#", "job", "gpus", "waited", "reason", "ranked", "by"]
-    assert lines[1].split()[:4] == ["1", "a/1", "2", "15m00s"]
+    assert lines[0].split() == ["#", "JOB", "GPUS", "WAITED", "REASON", "RANKED", "BY"]
+    assert lines[1].split()[:4] == ["1", "a/1", "2", "15m"]
     assert "WaitingForGPUs, overdue" in lines[1]
     assert lines[-1] == "3 waiting in pool p (fifo)"
 
@@ -226,10 +226,10 @@ def test_one_job_and_json(base: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["none"], 1, "there is no GPUPool 'none'; there are: broken, fresh, p (PoolNotFound)"),
+        (["none"], 3, "there is no GPUPool 'none'; there are: broken, fresh, p (PoolNotFound)"),
         (["p", "--job", "a"], 1, "--job: 'a' is not allowed, expected namespace/name"),
-        (["p", "--job", "a/none"], 1, "(JobNotFound)"),
-        (["../p"], 1, "(NotFound)"),
+        (["p", "--job", "a/none"], 3, "(JobNotFound)"),
+        (["../p"], 3, "(NotFound)"),
         (["p", "--limit", "0"], 2, "--limit"),
     ],
 )
@@ -243,7 +243,7 @@ def test_nobody_there(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # not listening
         result = command("p", "--url", f"http://127.0.0.1:{taken.getsockname()[1]}")
-    assert (result.exit_code, "no queue API at" in result.stderr) == (2, True)
+    assert (result.exit_code, "no queue API at" in result.stderr) == (5, True)
     assert command("p", "--url", "file:///etc").exit_code == 1
 
 
@@ -258,7 +258,7 @@ def test_by_port_forward(base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     port = base.rpartition(":")[2]
     stub_kubectl(
-        tmp_path, f'echo "Forwarding from 127.0.0.1:{port} -> 8081"\necho $$ > {tmp_path}/pid\nexec sleep 600'
+        tmp_path, f'echo $$ > {tmp_path}/pid\necho "Forwarding from 127.0.0.1:{port} -> 8081"\nexec sleep 600'
     )
     result = command("p")
     assert result.exit_code == 0, result.stderr
@@ -272,8 +272,9 @@ def test_by_port_forward(base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_port_forward_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     stub_kubectl(tmp_path, 'echo "Error: deployments.apps not found" >&2; exit 1')
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))  # so the statuses cannot be asked either
     result = command("p")
-    assert result.exit_code == 2
+    assert result.exit_code == 5
     assert "deployments.apps not found" in " ".join(result.stderr.split())
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     assert "cannot run kubectl" in command("p").stderr

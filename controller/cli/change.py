@@ -1,0 +1,277 @@
+"""Commands that change an RLHFJob's spec: `mode`, `stop`, `resume`. The operator carries them out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from controller.cli import flags
+from controller.cli.failure import Exit, Failure, command, of_api
+
+if TYPE_CHECKING:
+    from controller.cli.cluster import Cluster
+    from controller.cli.reading import Reading
+
+POLL = 1.0  # s between looks of --wait
+
+
+class Mode(StrEnum):
+    ENFORCE = "Enforce"
+    SHADOW = "Shadow"
+    OFF = "Off"
+
+
+class Source(StrEnum):
+    """Which checkpoint a resumed run starts from."""
+
+    BEST = "best"
+    LATEST = "latest"
+    STEP = "step"
+
+
+ModeWord = Annotated[
+    Mode,
+    typer.Argument(
+        help="Enforce: stop the run. Shadow: only record. Off: do not judge.", case_sensitive=False
+    ),
+]
+From = Annotated[
+    Source | None,
+    typer.Option(
+        "--from", help="Checkpoint to go on from. Default: best; with --step: step.", case_sensitive=False
+    ),
+]
+Step = Annotated[int | None, typer.Option("--step", min=0, help="Step of the checkpoint to go on from.")]
+Id = Annotated[str, typer.Option("--id", help="Name of the request; one is made up if none is given.")]
+
+
+@command
+def mode(
+    job: flags.Job,
+    to: ModeWord,
+    namespace: flags.Namespace = "",
+    dry_run: flags.DryRun = False,
+    kubeconfig: flags.Kubeconfig = "",
+    context: flags.Context = "",
+    timeout: flags.Timeout = 15.0,
+) -> None:
+    """Set how far the operator may go with JOB: Enforce, Shadow or Off."""
+    from controller.cli import cluster
+
+    async def work(api: Cluster) -> None:
+        found = await _read(api, job)
+        if found.mode == to.value:
+            typer.echo(f"{cluster.called(found.obj)} is in mode {to.value} already")
+            return
+        await patch(api, found, {"mode": to.value}, dry_run)
+        _told(found, f"mode {to.value} (was {found.mode})", dry_run)
+        await _cap(api, found, to)
+
+    cluster.run(work, kubeconfig, context, namespace, timeout)
+
+
+@command
+def stop(
+    job: flags.Job,
+    namespace: flags.Namespace = "",
+    wait: flags.Wait = False,
+    wait_seconds: flags.WaitSeconds = 600.0,
+    dry_run: flags.DryRun = False,
+    kubeconfig: flags.Kubeconfig = "",
+    context: flags.Context = "",
+    timeout: flags.Timeout = 15.0,
+) -> None:
+    """Stop JOB now: its best checkpoint is retained and its GPUs are freed. `resume` undoes it."""
+    from controller.cli import cluster
+
+    async def work(api: Cluster) -> None:
+        found = await _read(api, job)
+        if found.record.finished is not None:
+            raise Failure(
+                Exit.REFUSED, f"{found.key} has ended ({found.record.finished})", "nothing is to be done"
+            )
+        if found.spec.get("runState") == "Stopped":
+            typer.echo(f"{cluster.called(found.obj)} is to be stopped already")
+        else:
+            await patch(api, found, {"runState": "Stopped"}, dry_run)
+            _told(found, "is to be stopped", dry_run)
+        if wait and not dry_run:
+            await until(api, found, _stopped, wait_seconds, "stopped, its pods gone")
+
+    cluster.run(work, kubeconfig, context, namespace, timeout)
+
+
+@command
+def resume(
+    job: flags.Job,
+    source: From = None,
+    step: Step = None,
+    request: Id = "",
+    namespace: flags.Namespace = "",
+    wait: flags.Wait = False,
+    wait_seconds: flags.WaitSeconds = 600.0,
+    dry_run: flags.DryRun = False,
+    kubeconfig: flags.Kubeconfig = "",
+    context: flags.Context = "",
+    timeout: flags.Timeout = 15.0,
+) -> None:
+    """Have a stopped JOB go on: from its best kept checkpoint, its latest, or that of a step."""
+    from controller.cli import cluster
+
+    chosen = source or (Source.BEST if step is None else Source.STEP)
+    if (chosen is Source.STEP) != (step is not None):
+        raise Failure(
+            Exit.USAGE,
+            "--step says which checkpoint with --from step, and only then",
+            "give --step N, or --from best or --from latest without --step",
+        )
+
+    async def work(api: Cluster) -> None:
+        found = await _read(api, job)
+        _check_resumable(found, chosen)
+        wish = {
+            "id": request or f"cli-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}",
+            "from": chosen.value.capitalize(),
+            "step": step,
+        }
+        await patch(api, found, {"runState": "Run", "resume": wish}, dry_run)
+        named = f"the checkpoint of step {step}" if step is not None else f"its {chosen.value} checkpoint"
+        _told(found, f"is to go on from {named} (request {wish['id']})", dry_run)
+        if wait and not dry_run:
+            await until(api, found, _resumed(str(wish["id"])), wait_seconds, "back in the queue")
+
+    cluster.run(work, kubeconfig, context, namespace, timeout)
+
+
+async def _read(api: Cluster, name: str) -> Reading:
+    from controller.cli import cluster, reading
+
+    return reading.read(await cluster.job(api, name))
+
+
+async def patch(
+    api: Cluster, job: Reading, spec: Mapping[str, Any], dry_run: bool, *, guard: bool = False
+) -> Any:
+    """Merges fields into the spec of exactly this object; with ``guard`` only if it is as it was read.
+
+    Raises:
+        Failure: the server refuses it.
+    """
+    from controller.kube.errors import ApiError
+    from controller.kube.resources import RLHFJOBS
+
+    metadata = job.obj["metadata"]
+    try:
+        return await api.merge_patch(
+            RLHFJOBS,
+            job.name,
+            {"spec": dict(spec)},
+            job.namespace,
+            uid=metadata["uid"],
+            version=metadata["resourceVersion"] if guard else None,
+            dry_run=dry_run,
+        )
+    except ApiError as error:
+        raise of_api(error, f"change {job.key}") from error
+
+
+def _told(job: Reading, what: str, dry_run: bool) -> None:
+    from controller.cli.cluster import called
+
+    typer.echo(f"{called(job.obj)} {what}" + (" (dry run: nothing was changed)" if dry_run else ""))
+
+
+async def _cap(api: Cluster, job: Reading, to: Mode) -> None:
+    """Says so if the pool allows less than what was asked for."""
+    from controller.kube.errors import ApiError
+    from controller.kube.resources import GPUPOOLS
+
+    reach = (Mode.OFF, Mode.SHADOW, Mode.ENFORCE)
+    try:
+        pool = await api.get(GPUPOOLS, str(job.spec.get("pool")))
+    except ApiError:
+        return  # not everybody may read pools; the operator applies the cap in any case
+    cap = Mode((pool.get("spec") or {}).get("modeCap") or Mode.ENFORCE)
+    if reach.index(cap) < reach.index(to):
+        typer.echo(
+            f"note: GPUPool {job.spec.get('pool')} allows {cap.value} at most, so that is what holds",
+            err=True,
+        )
+
+
+def _check_resumable(job: Reading, source: Source) -> None:
+    decision = job.record.decision
+    name = f"{job.name}{job.flags()}"
+    if job.record.finished is not None:
+        raise Failure(
+            Exit.REFUSED,
+            f"{job.key} has ended ({job.record.finished}): only a stopped run can go on",
+            "make a new RLHFJob whose trainer starts from the checkpoint that evalstop get shows",
+        )
+    if decision is None or decision.mode != "Enforce":
+        raise Failure(
+            Exit.REFUSED,
+            f"{job.key} is {job.state}, not stopped: there is nothing to resume",
+            f"evalstop why {name} says what it does; evalstop stop {name} stops it",
+        )
+    if source is Source.BEST and decision.pods_gone_at is not None and not job.record.retained:
+        raise Failure(
+            Exit.REFUSED,
+            f"no checkpoint of {job.key} was retained, so there is no best one to go on from",
+            f"evalstop resume {name} --from latest, or --step N for a step whose checkpoint is there",
+        )
+
+
+def _stopped(job: Reading) -> str | None:
+    decision = job.record.decision
+    return job.state if decision is not None and decision.pods_gone_at is not None else None
+
+
+def _resumed(request: str) -> Callable[[Reading], str | None]:
+    def done(job: Reading) -> str | None:
+        told = job.condition("Resumed")
+        failed = told is not None and not told.status and told.reason != "Restoring"
+        if told is not None and failed and told.generation >= job.obj["metadata"].get("generation", 0):
+            raise Failure(
+                Exit.REFUSED,
+                f"{job.key} does not go on: {told.reason}: {told.message}",
+                f"evalstop resume {job.name}{job.flags()} --from latest, or --step N of another one",
+            )
+        if job.record.resume_id != request:
+            return None
+        return told.message if told is not None else job.state
+
+    return done
+
+
+async def until(
+    api: Cluster,
+    job: Reading,
+    done: Callable[[Reading], str | None],
+    seconds: float,
+    what: str,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Waits until ``done`` says what became of the job, and prints it.
+
+    Raises:
+        Failure: it did not within ``seconds``; the job's state and most telling condition are named.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        found = await _read(api, job.key)
+        if (said := done(found)) is not None:
+            typer.echo(f"{found.key}: {said}")
+            return
+        if time.monotonic() >= deadline:
+            raise Failure(
+                Exit.TIMEOUT,
+                f"{found.key} is not {what} after {seconds:g} s; it is {found.state}",
+                f"evalstop why {found.name}{found.flags()}",
+            )
+        await sleep(min(POLL, max(0.0, deadline - time.monotonic())))

@@ -1,0 +1,48 @@
+"""What to do about a condition's reason. A reason without an entry needs nobody to do anything."""
+
+from __future__ import annotations
+
+from controller.cli.reading import Reading
+
+# {job} is `` NAME -n NAMESPACE``, {ns} `` -n NAMESPACE``.
+CURES = {
+    "PoolNotFound": "evalstop pools lists the pools there are; set spec.pool: kubectl edit rlhfjob{job}",
+    "PoolNotUsable": "whoever runs the pool: evalstop doctor names what is wrong with it",
+    "NamespaceNotAllowed": "ask for the namespace to be added to spec.allowedNamespaces of the GPUPool",
+    "PriorityTooHigh": "lower spec.priority, or ask for a higher maxPriority in the GPUPool",
+    "InvalidSpec": "mend the field that the message names: kubectl edit rlhfjob{job}",
+    "InvalidStopRule": "mend spec.stopRule or spec.modifiers: kubectl edit rlhfjob{job}",
+    "DurationMissing": "set spec.expectedDurationSeconds: kubectl edit rlhfjob{job}",
+    "WorkloadNotFound": "make the workload that spec.workload.ref names, or a new RLHFJob with a template",
+    "NoPods": "the trainer has no pod yet: kubectl get pods{ns} -l evalstop.dev/job={name}",
+    "Unreachable": "evalstop doctor{job} reads the trainer's metrics through the API server",
+    "Timeout": "evalstop doctor{job} reads the trainer's metrics through the API server",
+    "NotPrometheus": "evalstop doctor{job} shows what the trainer's page lacks (docs/trainer-contract.md)",
+    "RefusedAddress": "EVALSTOP_SCRAPE_ADDRESSES of the operator decides which pod addresses are read",
+    "MetricMissing": "correct spec.metrics, or have the trainer export it (docs/trainer-contract.md)",
+    "NoEvalsYet": "nothing to do until its first eval; evalstop doctor{job} shows what it exports",
+    "CheckpointMissing": "raise spec.checkpoints.maxStepLag, or save a checkpoint with each eval",
+    "CheckpointIncomplete": "evalstop doctor{job}; spec.checkpoints.layout must be the trainer's own",
+    "DigestMismatch": "the trainer wrote into a finished checkpoint: see docs/checkpoints.md",
+    "OutOfSpace": "make room on the volume that the message names, or enlarge its claim",
+    "StoreUnreachable": "evalstop doctor{job}; kubectl get pvc{ns}",
+    "ClaimForOnePod": "use a claim with access mode ReadWriteMany or ReadWriteOnce",
+    "NothingRetained": "evalstop resume{job} --from latest goes on without a retained checkpoint",
+    "TooLarge": "the gang is larger than the pool: evalstop pools {pool}",
+    "GPUsUsedByOthers": "pods of nobody's hold the pool's GPUs: evalstop pools {pool} names them",
+    "GangTimedOut": "evalstop doctor{job} shows why its pods found no node; it is tried again by itself",
+    "QueueTakesWorkload": "Kueue would take the workload: see docs/checkpoints.md, Kueue",
+    "NoVerifiableCheckpoint": "evalstop doctor{job} says why no checkpoint is in safety; the run goes on",
+    "PlaceMissing": "mount the claim in the trainer's template, or correct spec.checkpoints",
+    "ClaimMissing": "make the claim that the message names: kubectl get pvc{ns}",
+    "GangMismatch": "make the template's completions and parallelism equal spec.gang.replicas",
+    "TemplateRefused": "mend spec.workload.template as the API server says, in a new RLHFJob",
+    "UnsupportedKind": "use a workload kind that docs/api.md names",
+}
+
+
+def cure(job: Reading, reason: str) -> str:
+    """What to do about a condition's reason; "": nothing is known to do."""
+    text = CURES.get(reason, "")
+    name = f" {job.name}{job.flags()}"
+    return text.format(job=name, ns=job.flags(), name=job.name, pool=job.spec.get("pool", ""))

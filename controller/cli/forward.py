@@ -1,0 +1,59 @@
+"""The operator's queue API, reached through ``kubectl port-forward``: it listens on loopback only."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import threading
+from collections.abc import Iterator
+
+from controller.cli.failure import Exit, Failure
+
+PATIENCE = 20.0  # s for the port-forward to stand
+_FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ->")
+
+
+@contextlib.contextmanager
+def forwarded(
+    namespace: str, target: str, port: int, kubeconfig: str = "", context: str = ""
+) -> Iterator[str]:
+    """A port-forward to ``target`` ("deployment/x") for as long as the block lasts; gives its base address.
+
+    Raises:
+        Failure: kubectl is not there, or says no; its words are quoted.
+    """
+    command = ["kubectl", "port-forward", "-n", namespace, target, f":{port}"]
+    command += [f"--kubeconfig={kubeconfig}"] if kubeconfig else []
+    command += [f"--context={context}"] if context else []
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    except OSError as error:
+        raise Failure(
+            Exit.UNREACHABLE,
+            f"cannot run kubectl: {error.strerror}; or give --url",
+            "install kubectl, or give --url with the address of the operator's queue API",
+        ) from None
+    patience = threading.Timer(PATIENCE, process.terminate)
+    patience.start()
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        found = next((m for line in process.stdout if (m := _FORWARDING.search(line))), None)
+        if found is None:
+            process.terminate()
+            said = " ".join(process.stderr.read().split()) or f"it said nothing within {PATIENCE:.0f} s"
+            forbidden = "forbidden" in said.lower()
+            raise Failure(
+                Exit.FORBIDDEN if forbidden else Exit.UNREACHABLE,
+                f"{' '.join(command)}: {said}",
+                "ask for create on pods/portforward in the operator's namespace, or give --url"
+                if forbidden
+                else "evalstop doctor says whether the operator is there; --operator-namespace says where",
+            )
+        patience.cancel()
+        yield f"http://127.0.0.1:{found[1]}"
+    finally:
+        patience.cancel()
+        process.terminate()
+        process.communicate()

@@ -1,0 +1,134 @@
+"""`evalstop get`: one RLHFJob on one page, or any of them as the cluster has it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from controller.cli import complete, flags, output, say
+from controller.cli.failure import command
+from controller.cli.flags import Format
+from controller.cli.jobs import fields, state_style, table
+from controller.cli.table import Column, render
+from controller.cli.terminal import Terminal, terminal
+
+if TYPE_CHECKING:
+    from controller.cli.cluster import Cluster
+    from controller.cli.reading import Reading
+
+Names = Annotated[
+    list[str],
+    typer.Argument(help="Names of RLHFJobs, or namespace/name.", autocompletion=complete.jobs),
+]
+
+
+@command
+def get(
+    names: Names,
+    namespace: flags.Namespace = "",
+    form: flags.Output = Format.TABLE,
+    kubeconfig: flags.Kubeconfig = "",
+    context: flags.Context = "",
+    timeout: flags.Timeout = 15.0,
+) -> None:
+    """Show RLHFJobs by name, one page each: state, scores, checkpoints in safety, GPUs, conditions.
+
+    -o wide gives a row each, -o json and -o yaml the objects as the cluster has them.
+    """
+    from controller.cli import cluster, reading
+
+    async def work(api: Cluster) -> list[dict[str, Any]]:
+        return [await cluster.job(api, name) for name in names]
+
+    found = cluster.run(work, kubeconfig, context, namespace, timeout)
+    screen = terminal()
+    if output.objects(found, form, one=len(found) == 1):
+        return
+    now = time.time()
+    if form is Format.WIDE:
+        several = len({o["metadata"]["namespace"] for o in found}) > 1
+        output.lines(table(found, fields(wide=True, everywhere=several), now, screen))
+        return
+    for place, obj in enumerate(found):
+        output.lines(([""] if place else []) + page(reading.read(obj), now, screen))
+
+
+def page(job: Reading, now: float, screen: Terminal) -> list[str]:
+    """One job on one page."""
+    from controller.cli.why import facts
+
+    state = screen.paint(job.state, state_style(job.state))
+    lines = [f"{screen.paint(job.key, 'bold')}: {state}"]
+    lines += facts(tuple(_facts(job, now)), screen)
+    kept = list(_checkpoints(job))
+    if kept:
+        places = (
+            Column("CHECKPOINT"),
+            Column("STEP", right=True),
+            Column("SCORE", right=True, gives_way=3),
+            Column("SIZE", right=True, gives_way=2),
+            Column("DIGEST", gives_way=4),
+            Column("PATH", text=True),
+        )
+        lines += ["", *render(places, kept, screen)]
+    if job.record.conditions:
+        columns = (
+            Column("CONDITION"),
+            Column("STATUS", style=lambda s: "" if s == "True" else "dim"),
+            Column("REASON"),
+            Column("SINCE", right=True, gives_way=2),
+            Column("MESSAGE", text=True, gives_way=1),
+        )
+        rows = [
+            [c.type, str(c.status), c.reason, say.span(max(0.0, now - c.since)), c.message]
+            for c in job.record.conditions
+        ]
+        lines += ["", *render(columns, rows, screen)]
+    return lines
+
+
+def _facts(job: Reading, now: float) -> Iterator[tuple[str, str]]:
+    from controller.cli.reading import rule
+
+    record, spec = job.record, job.spec
+    if job.problem:
+        yield "trouble", f"this evalstop cannot read its status: {job.problem}"
+    gang = spec.get("gang") or {}
+    replicas, each = gang.get("replicas", 1), gang.get("gpusPerReplica", 0)
+    yield "pool", f"{spec.get('pool')}, priority {spec.get('priority', 0)}"
+    yield "gang", f"{replicas} x {each} GPUs"
+    yield "rule", rule(spec)
+    yield "metric", f"{job.metric.get('name')}, {job.metric.get('direction', 'Maximize')}"
+    yield "mode", job.mode + (", runState Stopped" if spec.get("runState") == "Stopped" else "")
+    yield "attempt", str(record.attempt)
+    if record.evals:
+        newest = record.evals[-1]
+        yield "newest", f"{say.number(newest.score)} at step {newest.step}"
+    if record.best is not None:
+        yield "best", f"{say.number(record.best.score)} at step {record.best.step}"
+    if record.progress is not None:
+        p = record.progress
+        yield "progress", f"step {p.step} of {p.total_steps} ({p.share:.0%})"
+    if record.admission is not None:
+        yield "nodes", ", ".join(record.admission.nodes) or "any"
+        if record.admission.running_since is not None:
+            yield "running", f"for {say.span(max(0.0, now - record.admission.running_since))}"
+    if record.attained:
+        yield "service", say.gpu_hours(record.attained)
+    if record.lost:
+        yield "lost", f"{say.gpu_hours(record.lost)} by {record.preemptions} preemptions"
+    if record.decision is not None:
+        yield "decision", f"{record.decision.by}: {record.decision.message}"
+
+
+def _checkpoints(job: Reading) -> Iterator[list[str]]:
+    record = job.record
+    found = [("secured", record.secured), *(("retained", k) for k in record.retained)]
+    found += [("resumes from", record.restored)]
+    for label, kept in found:
+        if kept is not None:
+            score = say.number(kept.score)
+            yield [label, str(kept.step), score, say.size(kept.bytes), kept.digest[:19] + "…", kept.path]

@@ -1,0 +1,176 @@
+"""`evalstop history`: what happened to a job in the order of time, and its evals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from controller.cli import flags, output, say
+from controller.cli.failure import command
+from controller.cli.flags import Document
+from controller.cli.table import Column, render
+from controller.cli.terminal import Terminal, terminal
+
+if TYPE_CHECKING:
+    from controller.cli.cluster import Cluster
+    from controller.cli.reading import Reading
+
+Evals = Annotated[bool, typer.Option("--evals/--no-evals", help="The table of evals as well.")]
+
+
+class Happened(NamedTuple):
+    """Something that happened at a time (s). ``times``: how often, up to then."""
+
+    at: float
+    reason: str
+    message: str
+    times: int = 1
+
+
+@command
+def history(
+    job: flags.Job,
+    namespace: flags.Namespace = "",
+    form: flags.Page = Document.TEXT,
+    evals: Evals = True,
+    kubeconfig: flags.Kubeconfig = "",
+    context: flags.Context = "",
+    timeout: flags.Timeout = 15.0,
+) -> None:
+    """What happened to JOB, in the order of time, and its evals.
+
+    From its status and from its Events, which the cluster keeps for about an hour.
+    """
+    from controller.cli import cluster, reading
+    from controller.cli.reading import point
+    from controller.kube.errors import ApiError
+    from controller.kube.resources import EVENTS
+
+    async def work(api: Cluster) -> tuple[Reading, list[dict[str, Any]], str]:
+        found = reading.read(await cluster.job(api, job))
+        about = f"involvedObject.kind=RLHFJob,involvedObject.name={found.name}"
+        try:
+            events, _ = await api.list(EVENTS, found.namespace, fields=about)
+        except ApiError as error:
+            return found, [], error.message
+        uid = found.obj["metadata"].get("uid")
+        return found, [e for e in events if (e.get("involvedObject") or {}).get("uid") in (uid, "", None)], ""
+
+    found, events, refused = cluster.run(work, kubeconfig, context, namespace, timeout)
+    entries = timeline(found, events)
+    whole = {
+        "job": found.key,
+        "happened": [
+            {"time": say.moment(e.at), "reason": e.reason, "message": e.message, "times": e.times}
+            for e in entries
+        ],
+        "evals": [point(p) for p in found.record.evals],
+    }
+    if output.document(whole, form):
+        return
+    screen = terminal()
+    output.lines(_page(found, entries, screen, evals))
+    if refused:
+        typer.echo(f"Events cannot be read, so only what the status says is shown: {refused}", err=True)
+
+
+def timeline(job: Reading, events: list[dict[str, Any]]) -> list[Happened]:
+    """What status and Events tell, oldest first. What an Event tells already is not told twice."""
+    told = [_event(event) for event in events]
+    reasons = {(entry.reason, entry.message) for entry in told}
+    for entry in _of_status(job):
+        if (entry.reason, entry.message) not in reasons:
+            told.append(entry)
+    return sorted(told, key=lambda entry: entry.at)
+
+
+def _event(event: dict[str, Any]) -> Happened:
+    series = event.get("series") or {}
+    when = (
+        series.get("lastObservedTime")
+        or event.get("lastTimestamp")
+        or event.get("eventTime")
+        or event["metadata"]["creationTimestamp"]
+    )
+    count = int(series.get("count") or event.get("count") or 1)
+    return Happened(say.seconds(when), str(event.get("reason", "")), str(event.get("message", "")), count)
+
+
+def _of_status(job: Reading) -> Iterator[Happened]:
+    from controller.cli.explaining import stages
+
+    created = job.obj["metadata"].get("creationTimestamp")
+    if created:
+        yield Happened(say.seconds(created), "Created", f"RLHFJob {job.key} for pool {job.spec.get('pool')}")
+    record = job.record
+    if record.queued_at is not None:
+        yield Happened(record.queued_at, "Queued", "back in the queue")
+    admission = record.admission
+    if admission is not None:
+        nodes = ", ".join(admission.nodes) or "any node"
+        yield Happened(admission.at, "Admitted", f"attempt {admission.number}: GPUs granted on {nodes}")
+        if admission.running_since is not None:
+            yield Happened(admission.running_since, "Running", "all pods are running")
+    for kept in (record.secured, *record.retained):
+        if kept is not None:
+            what = "Secured" if kept is record.secured else "Retained"
+            yield Happened(kept.at, what, f"checkpoint of step {kept.step} at {kept.path}")
+    for at, what in stages(record.decision):
+        yield Happened(at, "Stop", what)
+    for condition in record.conditions:
+        yield Happened(condition.since, condition.reason, condition.message)
+
+
+def _page(job: Reading, entries: list[Happened], screen: Terminal, evals: bool) -> list[str]:
+    columns = (
+        Column("TIME"),
+        Column("WHAT"),
+        Column("TIMES", right=True, gives_way=1),
+        Column("TOLD", text=True),
+    )
+    rows = [
+        [say.moment(e.at), e.reason, str(e.times) if e.times > 1 else "", e.message or "-"] for e in entries
+    ]
+    lines = render(columns, rows, screen)
+    if not evals:
+        return lines
+    record = job.record
+    if not record.evals:
+        return [*lines, "", "No evals yet."]
+    lines += ["", f"{len(record.evals)} of {record.evals_seen} evals of {job.metric.get('name')}"]
+    return lines + eval_table(job, screen)
+
+
+def eval_table(job: Reading, screen: Terminal) -> list[str]:
+    """The evals kept, oldest first; the best one is marked."""
+    record = job.record
+    columns = (
+        Column("STEP", right=True),
+        Column("SCORE", right=True),
+        Column("STDERR", right=True, gives_way=2),
+        Column("SAMPLES", right=True, gives_way=3),
+        Column("PROXY", right=True, gives_way=1),
+        Column("ATTEMPT", gives_way=4),
+        Column("READ", gives_way=5),
+        Column(""),
+    )
+    times = (None,) * (len(record.evals) - len(record.eval_times)) + record.eval_times
+    rows = []
+    for p, read in zip(record.evals, times, strict=True):
+        best = record.best is not None and p.step == record.best.step
+        stopped = record.decision is not None and record.decision.proposal.step == p.step
+        rows.append(
+            [
+                str(p.step),
+                say.number(p.score),
+                say.number(p.stderr),
+                say.NOTHING if p.samples is None else str(p.samples),
+                say.number(p.proxy),
+                str(p.attempt),
+                say.NOTHING if read is None else say.moment(read),
+                " ".join(word for word, holds in (("best", best), ("stop", stopped)) if holds),
+            ]
+        )
+    return render(columns, rows, screen)

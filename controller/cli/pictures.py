@@ -1,0 +1,43 @@
+"""A job's own curve, with what was decided on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from controller.cli.curve import Curve, Mark, draw
+from controller.cli.reading import Reading
+from controller.cli.terminal import Terminal
+from controller.policy.jobs import JobRecord
+
+HEIGHT, PROXY_HEIGHT = 10, 4
+WIDTH = 78  # where nobody knows how wide the screen is
+
+
+def curves(job: Reading, screen: Terminal, more: Sequence[Mark] = ()) -> list[str]:
+    """The eval scores, and beneath them the proxy reward where the trainer tells it; [] without evals."""
+    record = job.record
+    if not record.evals:
+        return []
+    width = min(screen.width or WIDTH, 100)
+    points = [(float(p.step), p.score) for p in record.evals]
+    title = f"{job.metric.get('name', 'score')} by step"
+    if record.evals_seen > len(record.evals):
+        title += f", the last {len(record.evals)} of {record.evals_seen} evals"
+    lines = draw(Curve(title, points, (*_marks(record), *more)), width, HEIGHT, screen)
+    proxies = [(float(p.step), p.proxy) for p in record.evals if p.proxy is not None]
+    if len(proxies) > 1:
+        lines += ["", *draw(Curve("proxy reward by step", proxies), width, PROXY_HEIGHT, screen)]
+    return lines
+
+
+def _marks(record: JobRecord) -> list[Mark]:
+    scores = {p.step: p.score for p in record.evals}
+    marks = []
+    best, decision = record.best, record.decision
+    if best is not None and best.step in scores:
+        marks.append(Mark(best.step, best.score, "◆", "B", "green", f"best, step {best.step}"))
+    if decision is not None and decision.proposal.step in scores:
+        step = decision.proposal.step
+        what = "stop" if decision.mode == "Enforce" else "stop (Shadow)"
+        marks.append(Mark(step, scores[step], "✖", "X", "red", f"{what} decided, step {step}"))
+    return marks

@@ -1,0 +1,188 @@
+"""`evalstop pools`: GPUPools in a table; one of them with its hand-backs, holds and limits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from controller.cli import complete, flags, output, say
+from controller.cli.failure import command
+from controller.cli.flags import Format
+from controller.cli.jobs import Field, at, shown, table
+from controller.cli.reading import union
+from controller.cli.table import Column, render
+from controller.cli.terminal import Terminal, terminal
+
+if TYPE_CHECKING:
+    from controller.cli.cluster import Cluster
+
+Object = dict[str, Any]
+Name = Annotated[str, typer.Argument(help="Name of a GPUPool; none: all.", autocompletion=complete.pools)]
+
+
+def ready(pool: Object) -> str:
+    """``Yes``, or the reason of the first condition that does not hold."""
+    conditions = at(pool, "status", "conditions") or []
+    if not conditions:
+        return "Unknown"
+    wrong = sorted(
+        (c for c in conditions if c["status"] != "True"), key=lambda c: (c["type"] != "Ready", c["type"])
+    )
+    return str(wrong[0]["reason"]) if wrong else "Yes"
+
+
+def _count(*path: str) -> Field:
+    title = path[-1].upper()
+    return Field(Column(title, right=True, gives_way=3), lambda o, now: shown(at(o, "status", *path)))
+
+
+FIELDS = (
+    Field(Column("NAME"), lambda o, now: str(o["metadata"]["name"])),
+    Field(Column("READY", style=lambda s: "green" if s == "Yes" else "red"), lambda o, now: ready(o)),
+    Field(
+        Column("POLICY", gives_way=2),
+        lambda o, now: next(iter(at(o, "spec", "queuePolicy") or {"fifo": {}})),
+    ),
+    Field(Column("GPUS", right=True), lambda o, now: shown(at(o, "status", "capacity"))),
+    Field(Column("FREE", right=True), lambda o, now: shown(at(o, "status", "free"))),
+    _count("held"),
+    _count("foreign"),
+    Field(Column("RUNNING", right=True, gives_way=1), lambda o, now: shown(at(o, "status", "running"))),
+    Field(Column("QUEUED", right=True, gives_way=1), lambda o, now: shown(at(o, "status", "queued"))),
+    Field(
+        Column("AGE", right=True, gives_way=4),
+        lambda o, now: say.age(at(o, "metadata", "creationTimestamp"), now),
+    ),
+    Field(Column("DELEGATE", gives_way=5), lambda o, now: shown(at(o, "spec", "delegate")), wide=True),
+    Field(Column("MODECAP", gives_way=5), lambda o, now: shown(at(o, "spec", "modeCap")), wide=True),
+    Field(
+        Column("STOPS/H", right=True, gives_way=5),
+        lambda o, now: shown(at(o, "status", "stops", "lastHour") or 0),
+        wide=True,
+    ),
+    Field(Column("SCHEDULER", gives_way=6), lambda o, now: shown(at(o, "spec", "schedulerName")), wide=True),
+)
+
+
+@command
+def pools(
+    name: Name = "",
+    form: flags.Output = Format.TABLE,
+    no_headers: flags.NoHeaders = False,
+    kubeconfig: flags.Kubeconfig = "",
+    context: flags.Context = "",
+    timeout: flags.Timeout = 15.0,
+) -> None:
+    """List GPUPools: GPUs, who runs, who waits; with a NAME, its hand-backs, holds and what is wrong too."""
+    from controller.cli import cluster
+    from controller.kube.resources import GPUPOOLS
+
+    async def work(api: Cluster) -> list[Object]:
+        if name:
+            return [await cluster.pool(api, name)]
+        found, _ = await cluster.listed(api, GPUPOOLS, None)
+        return found
+
+    found = cluster.run(work, kubeconfig, context, "", timeout)
+    if output.objects(found, form, one=bool(name)):
+        return
+    screen, now = terminal(), time.time()
+    chosen = [f for f in FIELDS if form is Format.WIDE or not f.wide]
+    if not found:
+        typer.echo("No GPUPools.", err=True)
+        return
+    lines = table(found, chosen, now, screen, not no_headers)
+    if name and form is not Format.WIDE:
+        lines += page(found[0], now, screen)
+    output.lines(lines)
+
+
+def page(pool: Object, now: float, screen: Terminal) -> list[str]:
+    """What there is to say about one pool besides its row."""
+    from controller.cli.why import facts
+
+    spec, status = pool.get("spec") or {}, pool.get("status") or {}
+    lines = ["", *facts(tuple(_facts(spec, status)), screen)]
+    wrong = [c for c in status.get("conditions") or [] if c["status"] != "True"]
+    if wrong:
+        rows = [[c["type"], c["reason"], c["message"]] for c in wrong]
+        lines += ["", *render((Column("NOT SO"), Column("REASON"), Column("WHY", text=True)), rows, screen)]
+    if holds := status.get("holds"):
+        lines += ["", *_holds(holds, now, screen)]
+    if handed := status.get("lastHandBacks"):
+        lines += ["", *_hand_backs(handed, screen)]
+    return lines
+
+
+def _facts(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    labels = ", ".join(f"{label['key']}={label.get('value', '')}" for label in spec.get("nodeSelector") or [])
+    yield "nodes", labels
+    sizes = [f"{size['nodes']} x {size['gpus']} GPUs" for size in status.get("nodeSizes") or []]
+    if sizes:
+        yield "sizes", ", ".join(sizes)
+    yield "policy", union(spec.get("queuePolicy"))
+    yield "for", ", ".join(str(entry["name"]) for entry in spec.get("allowedNamespaces") or [])
+    yield "mode cap", str(spec.get("modeCap") or "Enforce")
+    stops = status.get("stops") or {}
+    limits = spec.get("stopLimits") or {}
+    most = limits.get("perHour")
+    yield (
+        "stops",
+        (
+            f"{stops.get('lastHour', 0)} in the last hour"
+            + (f" of at most {most}" if most is not None else "")
+            + f", {stops.get('today', 0)} today"
+        ),
+    )
+    if since := stops.get("breakerSince"):
+        yield "breaker", f"open since {since}: no rule stops anybody"
+    for noise in status.get("noise") or []:
+        yield "noise", f"{noise['metric']}: {say.number(noise['sigma'])} per eval, from {noise['jobs']} runs"
+    for fall in status.get("sharedFalls") or []:
+        of = fall.get("metric") or "all metrics"
+        yield "shared fall", f"{of}: {fall['fell']} of {fall['of']} jobs at {fall['before']}"
+
+
+def _holds(holds: list[Mapping[str, Any]], now: float, screen: Terminal) -> list[str]:
+    rows = [
+        [h["source"], h["target"], str(len(h["nodes"])), say.span(max(0.0, say.seconds(h["expires"]) - now))]
+        for h in holds
+    ]
+    columns = (Column("GPUS OF"), Column("KEPT FOR"), Column("NODES", right=True), Column("FOR", right=True))
+    return render(columns, rows, screen)
+
+
+def _hand_backs(handed: list[Mapping[str, Any]], screen: Terminal) -> list[str]:
+    def after(entry: Mapping[str, Any], field: str) -> str:
+        when = entry.get(field)
+        if not when:
+            return say.NOTHING
+        return say.since(say.seconds(entry["decidedTime"]), say.seconds(when))
+
+    rows = [
+        [
+            say.moment(say.seconds(h["decidedTime"])),
+            h["source"],
+            h["by"],
+            str(h["gpus"]),
+            after(h, "suspendedTime"),
+            after(h, "podsGoneTime"),
+            h.get("target") or say.NOTHING,
+            after(h, "runningTime"),
+        ]
+        for h in reversed(handed)
+    ]
+    columns = (
+        Column("STOPPED", gives_way=3),
+        Column("JOB"),
+        Column("BY", gives_way=2),
+        Column("GPUS", right=True),
+        Column("SUSPENDED", right=True, gives_way=4),
+        Column("FREE", right=True, gives_way=1),
+        Column("HANDED TO"),
+        Column("RUNNING", right=True, gives_way=1),
+    )
+    return render(columns, rows, screen)

@@ -1,0 +1,178 @@
+"""`evalstop simulate`: this job's own evals under another rule."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from controller.cli import complete, flags, output, say
+from controller.cli.failure import Exit, Failure, command
+from controller.cli.flags import Document
+from controller.cli.table import Column, render
+from controller.cli.terminal import Terminal, terminal
+
+if TYPE_CHECKING:
+    from controller.cli.cluster import Cluster
+    from controller.cli.reading import Reading
+    from sim.what_if import CurveOutcome
+
+Rules = Annotated[
+    list[str],
+    typer.Option(
+        "--rule",
+        help="NAME or NAME:param=value,…; modifiers follow after a +. May be repeated.",
+        autocompletion=complete.rules,
+    ),
+]
+
+
+@command
+def simulate(
+    job: flags.Job,
+    rule: Rules,
+    namespace: flags.Namespace = "",
+    form: flags.Page = Document.TEXT,
+    ascii_only: flags.Ascii = False,
+    kubeconfig: flags.Kubeconfig = "",
+    context: flags.Context = "",
+    timeout: flags.Timeout = 15.0,
+) -> None:
+    """What another --rule would have done to JOB, by the evals in its status (the last 32).
+
+    The job's own rule stands beside it. What a stopped run would have done after its stop was never seen.
+    """
+    from controller.cli import cluster, reading
+
+    async def work(api: Cluster) -> Reading:
+        return reading.read(await cluster.job(api, job))
+
+    found = cluster.run(work, kubeconfig, context, namespace, timeout)
+    if not found.record.evals:
+        raise Failure(
+            Exit.REFUSED,
+            f"{found.key} has no evals to show to a rule",
+            f"evalstop doctor {found.name}{found.flags()} says what its trainer exports",
+        )
+    outcomes = judged(found, rule)
+    seen, kept = found.record.evals_seen, len(found.record.evals)
+    note = ""
+    if seen > kept:
+        note = (
+            f"only the last {kept} of {seen} evals are in the status, and each rule begins with the first of "
+            "them; evalstop what-if on the operator's decision log has them all"
+        )
+    whole: dict[str, Any] = {
+        "job": found.key,
+        "evals": kept,
+        "evalsSeen": seen,
+        "note": note or None,
+        "outcomes": [outcome.as_dict() for outcome in outcomes],
+    }
+    if output.document(whole, form):
+        return
+    screen = terminal()
+    if ascii_only:
+        screen = Terminal(screen.width, screen.colour, unicode=False)
+    output.lines(_page(found, outcomes, screen))
+    if note:
+        typer.echo(f"note: {note}", err=True)
+
+
+def judged(job: Reading, texts: list[str]) -> list[CurveOutcome]:
+    """The job's own rule first, then the others, on its evals.
+
+    Raises:
+        Failure: a rule cannot be used.
+    """
+    from controller.policy.jobs import Direction
+    from controller.policy.params import ParamError
+    from sim import specs
+    from sim.what_if import curve
+
+    record = job.record
+    progress = record.progress
+    total = progress.total_steps if progress is not None else None
+    pace = progress.worked / progress.step if progress is not None and progress.step else None
+    outcomes = []
+    try:
+        chosen = [own_rule(job), *(specs.rule(text) for text in texts)]
+    except (ParamError, ValueError) as error:
+        raise Failure(
+            Exit.USAGE, f"--rule: {error}", "evalstop simulate --help; the rules: docs/stop-rules.md"
+        ) from None
+    for one in chosen:
+        outcomes.append(
+            curve(
+                record.evals,
+                one,
+                direction=Direction.MAXIMIZE if job.maximize else Direction.MINIMIZE,
+                total_steps=total,
+                end_step=total,
+                gpu_seconds_per_step=pace,
+            )
+        )
+    return outcomes
+
+
+def own_rule(job: Reading) -> Any:
+    """The rule of the job's spec, in the simulator's form."""
+    from controller.api.convert import desired
+    from sim.foresight import RuleSpec
+
+    wanted = desired(job.obj, None)
+    return RuleSpec(wanted.rule, wanted.modifiers)
+
+
+def _page(job: Reading, outcomes: list[CurveOutcome], screen: Terminal) -> list[str]:
+    from controller.cli.curve import Mark
+    from controller.cli.pictures import curves
+
+    columns = (
+        Column("RULE", text=True),
+        Column("WARNED", right=True, gives_way=3),
+        Column("STOPPED", right=True),
+        Column("WHY", gives_way=5),
+        Column("KEPT STEP", right=True, gives_way=2),
+        Column("KEPT SCORE", right=True, gives_way=1),
+        Column("LOST", right=True, gives_way=4),
+        Column("GPU-HOURS SAVED", right=True, gives_way=4),
+    )
+    rows = []
+    for place, one in enumerate(outcomes):
+        rows.append(
+            [
+                f"{one.rule} (its own)" if place == 0 else one.rule,
+                _step(one.warned_step),
+                _step(one.stopped_step),
+                one.reason or say.NOTHING,
+                _step(one.best_step),
+                say.number(one.best_score),
+                "unknown" if one.stopped_step is not None and one.score_lost is None else _lost(one),
+                say.NOTHING if one.gpu_hours_saved is None else f"{one.gpu_hours_saved:.2f}",
+            ]
+        )
+    scores = {p.step: p.score for p in job.record.evals}
+    digits = "123456789"
+    marks = [
+        Mark(one.stopped_step, scores[one.stopped_step], digits[n % 9], digits[n % 9], "yellow",
+             f"{one.rule} stops, step {one.stopped_step}")
+        for n, one in enumerate(outcomes[1:])
+        if one.stopped_step in scores and one.stopped_step is not None
+    ]  # fmt: skip
+    lines = [*curves(job, screen, marks), "", *render(columns, rows, screen)]
+    for one in outcomes:
+        if one.missing:
+            lines.append(f"{one.rule}: looks at {', '.join(one.missing)}, which its evals do not have")
+    return lines
+
+
+def _step(step: int | None) -> str:
+    return say.NOTHING if step is None else str(step)
+
+
+def _lost(one: CurveOutcome) -> str:
+    if one.score_lost is None:
+        return say.NOTHING
+    beyond = {True: "", False: " (noise)", None: ""}[one.lost_quality] if one.score_lost else ""
+    return say.number(one.score_lost) + beyond

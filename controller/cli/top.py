@@ -1,0 +1,187 @@
+"""`evalstop top`: all jobs and pools on one screen, live."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from controller.cli import flags, output, say
+from controller.cli.failure import command
+from controller.cli.jobs import at, fields, table
+from controller.cli.terminal import Terminal, terminal
+
+if TYPE_CHECKING:
+    from controller.cli.cluster import Cluster
+    from controller.kube.resources import Resource
+
+Object = dict[str, Any]
+
+# Who is looked at first: what goes wrong or ends, then what runs, then what waits, then what is over.
+ORDER = (
+    "Refused", "Failed", "Stopping", "Preempting", "Demoted", "Declining", "Starting", "Running", "Unfit",
+    "Queued", "New", "Stopped", "Completed",
+)  # fmt: skip
+
+Interval = Annotated[float, typer.Option("--interval", min=0.2, max=60.0, help="Seconds between pictures.")]
+Once = Annotated[
+    bool, typer.Option("--once", help="One picture, then end; so where no screen is written to.")
+]
+
+
+@command
+def top(
+    namespace: flags.Namespace = "",
+    all_namespaces: flags.AllNamespaces = False,
+    selector: flags.Selector = "",
+    interval: Interval = 1.0,
+    once: Once = False,
+    kubeconfig: flags.Kubeconfig = "",
+    context: flags.Context = "",
+    timeout: flags.Timeout = 15.0,
+) -> None:
+    """Watch jobs and pools live: first what goes wrong or ends, then what runs, then what waits."""
+    from controller.cli import cluster
+
+    async def work(api: Cluster) -> None:
+        where = None if all_namespaces else api.namespace
+        view = View(api, where, selector)
+        await view.fill()
+        if once or not sys.stdout.isatty():
+            output.lines(view.picture(time.time(), terminal(), None))
+            return
+        await _live(view, interval)
+
+    cluster.run(work, kubeconfig, context, namespace, timeout)
+
+
+class View:
+    """Jobs, and pools where the caller may read them, as they are now."""
+
+    def __init__(self, api: Cluster, namespace: str | None, labels: str) -> None:
+        self._api, self._namespace, self._labels = api, namespace, labels
+        self.jobs: dict[str, Object] = {}
+        self.pools: dict[str, Object] = {}
+        self._versions: dict[Resource, str] = {}
+
+    async def fill(self) -> None:
+        from controller.cli.cluster import listed
+        from controller.cli.failure import Exit, Failure
+        from controller.kube.resources import GPUPOOLS, RLHFJOBS
+
+        found, self._versions[RLHFJOBS] = await listed(self._api, RLHFJOBS, self._namespace, self._labels)
+        self.jobs = {_key(obj): obj for obj in found}
+        try:
+            found, self._versions[GPUPOOLS] = await listed(self._api, GPUPOOLS, None)
+            self.pools = {_key(obj): obj for obj in found}
+        except Failure as failure:
+            if failure.code is not Exit.FORBIDDEN:
+                raise
+
+    async def follow(self) -> None:
+        """Keeps both up to date, for ever.
+
+        Raises:
+            Failure: the API server refuses, or is gone.
+        """
+        async with asyncio.TaskGroup() as group:
+            for resource in self._versions:
+                group.create_task(self._one(resource))
+
+    async def _one(self, resource: Resource) -> None:
+        from controller.cli.watching import follow
+        from controller.kube.resources import RLHFJOBS
+
+        ours = resource is RLHFJOBS
+        kept = self.jobs if ours else self.pools
+        namespace, labels = (self._namespace, self._labels) if ours else (None, "")
+        async for kind, obj in follow(self._api, resource, namespace, labels, self._versions[resource]):
+            if kind == "DELETED":
+                kept.pop(_key(obj), None)
+            else:
+                kept[_key(obj)] = obj
+
+    def picture(self, now: float, screen: Terminal, height: int | None) -> list[str]:
+        """The screen as lines, at most ``height`` of them; None: all."""
+        lines = [*heading(self.jobs.values(), self.pools.values(), now, screen), ""]
+        found = sorted(self.jobs.values(), key=_rank)
+        rows = table(found, fields(wide=False, everywhere=self._namespace is None), now, screen)
+        room = None if height is None else max(2, height - len(lines) - 1)
+        if room is not None and len(rows) > room:
+            hidden = len(rows) - room
+            rows = [*rows[:room], screen.paint(f"and {hidden} more", "dim")]
+        return [*lines, *(rows if found else ["No RLHFJobs."])]
+
+
+def heading(jobs: Any, pools: Any, now: float, screen: Terminal) -> list[str]:
+    """Counts of jobs by state, and one line per pool."""
+    counts: dict[str, int] = {}
+    for job in jobs:
+        state = _state(job)
+        counts[state] = counts.get(state, 0) + 1
+    said = ", ".join(f"{counts[state]} {state}" for state in ORDER if state in counts) or "no jobs"
+    lines = [f"evalstop  {say.moment(now)}  {said}"]
+    for pool in sorted(pools, key=_key):
+        lines.append(_pool_line(pool, screen))
+    return [screen.cut(line, screen.width) if screen.width else line for line in lines]
+
+
+def _pool_line(pool: Mapping[str, Any], screen: Terminal) -> str:
+    status = pool.get("status") or {}
+    capacity, free = status.get("capacity") or 0, status.get("free") or 0
+    bar = ""
+    if capacity:
+        full = round(20 * (capacity - free) / capacity)
+        on, off = ("█", "░") if screen.unicode else ("#", ".")
+        bar = f"[{on * full}{off * (20 - full)}] "
+    last = (status.get("lastHandBacks") or [{}])[-1]
+    handed = f", last hand-back {last['source']} to {last.get('target') or 'nobody'}" if last else ""
+    return (
+        f"{pool['metadata']['name']}  {bar}{capacity - free} of {capacity} GPUs used, "
+        f"{status.get('running', 0)} running, {status.get('queued', 0)} waiting{handed}"
+    )
+
+
+async def _live(view: View, interval: float) -> None:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console()
+    following = asyncio.create_task(view.follow())
+    try:
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+            while not following.done():
+                screen = terminal()
+                lines: Sequence[str] = view.picture(time.time(), screen, console.size.height)
+                live.update(Text.from_ansi("\n".join(lines), no_wrap=True), refresh=True)
+                await asyncio.wait([following], timeout=interval)
+        await _first_failure(following)
+    finally:
+        following.cancel()
+
+
+async def _first_failure(following: asyncio.Task[None]) -> None:
+    """Raises what the watches ended with, alone and not as a group."""
+    try:
+        await following
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None
+
+
+def _key(obj: Mapping[str, Any]) -> str:
+    metadata = obj["metadata"]
+    return f"{metadata.get('namespace', '')}/{metadata['name']}"
+
+
+def _state(job: Object) -> str:
+    return str(at(job, "status", "summary") or "New")
+
+
+def _rank(job: Object) -> tuple[int, str]:
+    state = _state(job)
+    return (ORDER.index(state) if state in ORDER else len(ORDER), _key(job))

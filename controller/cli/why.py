@@ -1,0 +1,85 @@
+"""`evalstop why`: the decision with its numbers, the curve, and what to do next."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from controller.cli import flags, output, say
+from controller.cli.failure import command
+from controller.cli.flags import Document
+from controller.cli.terminal import Terminal, clean, terminal
+
+if TYPE_CHECKING:
+    from controller.cli.cluster import Cluster
+    from controller.cli.explaining import Explanation
+    from controller.cli.reading import Reading
+
+
+@command
+def why(
+    job: flags.Job,
+    namespace: flags.Namespace = "",
+    form: flags.Page = Document.TEXT,
+    ascii_only: flags.Ascii = False,
+    kubeconfig: flags.Kubeconfig = "",
+    context: flags.Context = "",
+    timeout: flags.Timeout = 15.0,
+) -> None:
+    """Why JOB was stopped, waits, runs on or is refused: the decision, its numbers, the curve."""
+    from controller.cli import cluster, explaining, reading
+
+    async def work(api: Cluster) -> Reading:
+        return reading.read(await cluster.job(api, job))
+
+    found = cluster.run(work, kubeconfig, context, namespace, timeout)
+    told = explaining.explain(found, time.time())
+    if output.document(explaining.document(found, told), form):
+        return
+    screen = terminal()
+    if ascii_only:
+        screen = Terminal(screen.width, screen.colour, unicode=False)
+    output.lines(page(found, told, screen))
+
+
+def page(job: Reading, told: Explanation, screen: Terminal) -> list[str]:
+    """The whole answer as lines."""
+    from controller.cli.pictures import curves
+
+    lines = [*wrapped(told.headline, screen, style="bold"), ""]
+    lines += facts(told.facts, screen)
+    if drawn := curves(job, screen):
+        lines += ["", *drawn]
+    if told.stages:
+        start = told.stages[0][0]
+        lines += ["", screen.paint("What was done", "bold")]
+        for at, what in told.stages:
+            when = say.moment(at) if at == start else say.since(start, at)
+            lines.append(f"  {when:>20}  {clean(what)}")
+    if told.next_steps:
+        lines += ["", screen.paint("What you can do", "bold")]
+        lines += [f"  {clean(do)}" + (f"    # {what}" if what else "") for do, what in told.next_steps]
+    return lines
+
+
+def facts(found: tuple[tuple[str, str], ...], screen: Terminal) -> list[str]:
+    """Labels and texts in two columns; long texts go on below themselves."""
+    margin = max((len(label) for label, _ in found), default=0) + 4
+    lines = []
+    for label, text in found:
+        first, *rest = wrapped(text, screen, margin) or [""]
+        style = "red" if label == "trouble" else ""
+        lines.append(f"  {screen.paint(f'{label:<{margin - 2}}', style)}{first}")
+        lines += [" " * margin + line for line in rest]
+    return lines
+
+
+def wrapped(text: str, screen: Terminal, margin: int = 0, style: str = "") -> list[str]:
+    """The text in lines that fit beside a margin; one line where nobody knows how wide the screen is."""
+    import textwrap
+
+    text = clean(text)
+    if screen.width is None:
+        return [screen.paint(text, style)]
+    room = max(20, screen.width - margin)
+    return [screen.paint(line, style) for line in textwrap.wrap(text, room, break_on_hyphens=False)]
