@@ -79,17 +79,21 @@ class Stage:
 
 
 @contextlib.contextmanager
-def stage(work: Path, node_labels: Mapping[str, str], report: Report) -> Iterator[Stage]:
+def stage(
+    work: Path, node_labels: Mapping[str, str], report: Report, gpus: Sequence[int] = (GPUS,) * NODES
+) -> Iterator[Stage]:
     """Bring everything up in ``work``, afresh; on the way out, end every process of it.
 
-    ``plane.detach()`` in the body lets the plane live on. Errors: PlaneError.
+    ``gpus``: of each node. ``plane.detach()`` in the body lets the plane live on. Errors: PlaneError.
     """
     plane = Plane(work, report=report)
     plane.up(fresh=True)
     try:
-        report(f"starting {NODES} nodes with {GPUS} GPUs each …", progress=True)
-        nodes = Nodes(plane, NODES, GPUS, labels=node_labels).start()
-        report(f"{NODES} nodes with {GPUS} GPUs each are ready (pods there are local processes)")
+        what = f"{len(gpus)} nodes with {gpus[0] if len(set(gpus)) == 1 else sum(gpus)} GPUs"
+        what += " each" if len(set(gpus)) == 1 else " in all"
+        report(f"starting {what} …", progress=True)
+        nodes = Nodes(plane, len(gpus), gpus, labels=node_labels).start()
+        report(f"{what} are ready (pods there are local processes)")
         built = Stage(plane, nodes)
         _install(built, report)
         yield built
