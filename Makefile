@@ -31,9 +31,11 @@ check: $(STAMP)  ## format, lint, types, layers, generated files
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m controller.api.generate --check
+	$(BIN)/python -m deploy.helm.generate --check
 
 generate: $(STAMP)  ## rewrite the generated files
 	$(BIN)/python -m controller.api.generate
+	$(BIN)/python -m deploy.helm.generate
 
 bench: $(STAMP)  ## benchmarks: a table, and build/bench.json
 	$(BIN)/python -m tests.bench

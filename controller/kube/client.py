@@ -24,6 +24,7 @@ CallHook = Callable[[str, str, str], None]  # (verb, resource, outcome), after e
 Permit = Callable[[], None]  # raises NotLeading where no write may be sent now
 
 MERGE_PATCH = "application/merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
 PAGE = 500  # objects a LIST asks for at a time
 
 
@@ -173,6 +174,13 @@ class Api:
         path = resource.path(namespace, name, subresource)
         verb = f"patch-{subresource}" if subresource else "patch"
         return await self._call(verb, "PATCH", resource, path, query, body, MERGE_PATCH)
+
+    async def apply(self, resource: Resource, body: Object) -> Object:
+        """Server-side apply: make the object, or take the fields that ``body`` names from whoever set them."""
+        metadata = body["metadata"]
+        path = resource.path(metadata.get("namespace"), metadata["name"])
+        query = {"fieldManager": self._manager, "force": "true"}
+        return await self._call("apply", "PATCH", resource, path, query, body, APPLY_PATCH)
 
     async def delete(
         self, resource: Resource, name: str, namespace: str | None, uid: str, version: str | None = None

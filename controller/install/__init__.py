@@ -1,0 +1,1 @@
+"""What the chart's hooks run in the operator's image: pools from values, and a look at what was installed."""

@@ -1,0 +1,1 @@
+"""Helm, built from its Go module like the control plane: `recipe.HELM`, and `client.Helm` that runs it."""

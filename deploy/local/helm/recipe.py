@@ -1,0 +1,42 @@
+"""Which Helm, and how it is built; `gobuild/go.mod` says the same to Go (a test holds the two together)."""
+
+from pathlib import Path
+
+from deploy.local.recipe import STRIPPED, Recipe, built_version
+
+VERSION = "3.22.0"
+MODULE = "helm.sh/helm/v3"
+PROGRAM = "helm"
+# The Kubernetes that a chart's `kubeVersion` is held against where no cluster is asked (`helm template`, `helm
+# lint`): that of Helm's own client library, as its releases have it. Without these it would be 1.20.
+_KUBERNETES = ("1", "37")
+_SET = {
+    "internal/version.version": f"v{VERSION}",
+    "pkg/lint/rules.k8sVersionMajor": _KUBERNETES[0],
+    "pkg/lint/rules.k8sVersionMinor": _KUBERNETES[1],
+    "pkg/chartutil.k8sVersionMajor": _KUBERNETES[0],
+    "pkg/chartutil.k8sVersionMinor": _KUBERNETES[1],
+}
+
+
+def _ask(_: str, path: Path) -> str | None:
+    return built_version(path, MODULE)
+
+
+HELM = Recipe(
+    name="helm",
+    title=f"Helm {VERSION}",
+    pins=(VERSION,),
+    folder=Path(__file__).parent / "gobuild",
+    output=PROGRAM,
+    programs={PROGRAM: VERSION},
+    ask=_ask,
+    package=f"{MODULE}/cmd/helm",
+    flags=(
+        "-trimpath",
+        "-buildvcs=false",
+        "-ldflags",
+        " ".join([STRIPPED, *(f"-X {MODULE}/{name}={value}" for name, value in _SET.items())]),
+    ),
+    takes="about three minutes",
+)
