@@ -176,7 +176,7 @@ class Api:
         return await self._call(verb, "PATCH", resource, path, query, body, MERGE_PATCH)
 
     async def apply(self, resource: Resource, body: Object) -> Object:
-        """Server-side apply: make the object, or take the fields that ``body`` names from whoever set them."""
+        """Apply on the server: make the object, or take over the fields that ``body`` names."""
         metadata = body["metadata"]
         path = resource.path(metadata.get("namespace"), metadata["name"])
         query = {"fieldManager": self._manager, "force": "true"}

@@ -1,7 +1,7 @@
-"""values.schema.json: what each value of the chart may be. Closed: a name that is not here is refused by its path.
+"""values.schema.json: what each value of the chart may be. Closed: any other name is refused by its path.
 
-Settings of operator and extender are read from the code that reads them, pools from the CRD's own schema; so a new
-setting or field is a value of the chart without a line here.
+Settings of operator and extender are read from the code that reads them, pools from the CRD's own schema: a
+new setting or field is a value of the chart without a line here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The part of requirements.lock that an image needs: `python sublock.py PROJECT LOCK NAME… > subset.lock`.
+"""The part of requirements.lock that an image needs: `python sublock.py PYPROJECT LOCK NAME… > subset.lock`.
 
-The lock pins everything, the tools of developers too. NAME is `project` (the dependencies of pyproject.toml), an
-extra of it in brackets (`[objectstore]`), or a package. pip resolves them under the lock's own pins; each pin that
-it takes is printed with its hashes, so that the image's installation is checked against the lock and nothing else.
+The lock pins everything, the tools of developers too. NAME is `project` (the dependencies of pyproject.toml),
+an extra of it in brackets (`[objectstore]`), or a package. pip resolves them under the lock's own pins; each
+pin that it takes is printed with its hashes, so that what is installed is checked against the lock.
 
 Standard library and pip only: it runs in the build stage, before anything is installed.
 """
@@ -75,7 +75,7 @@ def wanted(project: dict[str, Any], names: Iterable[str]) -> list[str]:
 
 
 def resolve(requirements: Sequence[str], constraints: str, python: str = sys.executable) -> set[str]:
-    """Every package that installing these would install. Errors: CalledProcessError, after pip's own words."""
+    """Every package that installing these would install. Errors: CalledProcessError, after pip's words."""
     with tempfile.TemporaryDirectory() as folder:
         limits, report = Path(folder, "constraints.txt"), Path(folder, "report.json")
         limits.write_text(constraints)

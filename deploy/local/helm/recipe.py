@@ -7,8 +7,8 @@ from deploy.local.recipe import STRIPPED, Recipe, built_version
 VERSION = "3.22.0"
 MODULE = "helm.sh/helm/v3"
 PROGRAM = "helm"
-# The Kubernetes that a chart's `kubeVersion` is held against where no cluster is asked (`helm template`, `helm
-# lint`): that of Helm's own client library, as its releases have it. Without these it would be 1.20.
+# The Kubernetes that a chart's `kubeVersion` is held against where no cluster is asked (`helm template` and
+# `helm lint`): that of Helm's own client library, as its releases have it. Without these it would be 1.20.
 _KUBERNETES = ("1", "37")
 _SET = {
     "internal/version.version": f"v{VERSION}",
