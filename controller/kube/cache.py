@@ -8,26 +8,21 @@ arrive in any order; resourceVersions, which Kubernetes lets clients compare as 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
-from controller import names
-from controller.kube.resources import WATCHED, Resource
-from controller.kube.trim import Object, same, trim
+from controller.kube.packed import Key, Packer, Plain, Stored, job_key, key_of, version_of
+from controller.kube.resources import GPUPOOLS, NODES, WATCHED, Resource
+from controller.kube.trim import Object, picked, trim
 
-Key = str  # "namespace/name", or "name" for a cluster-scoped kind
+__all__ = ["Cache", "Key", "Listener", "Store", "WentBack", "job_key", "key_of", "version_of"]
+
 Listener = Callable[[Resource, Object | None, Object | None], None]  # (resource, old, new)
 
+# Few beside the jobs, and all of them looked at in each pool pass: kept as they are.
+_PLAIN = frozenset({NODES, GPUPOOLS})
 
-def key_of(obj: Mapping[str, Any]) -> Key:
-    metadata = obj["metadata"]
-    namespace = metadata.get("namespace")
-    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
-
-
-def version_of(obj: Mapping[str, Any]) -> int:
-    return int(obj["metadata"]["resourceVersion"])
+_Change = tuple[Stored | None, Stored | None]  # (old, new)
 
 
 class WentBack(Exception):
@@ -44,40 +39,39 @@ class Store:
     def __init__(self, resource: Resource) -> None:
         self.resource = resource
         self.listed = False
-        self._objects: dict[Key, Object] = {}
+        self._objects: dict[Key, Stored] = {}
         self._gone: dict[Key, int] = {}  # deleted at this version; forgotten once a LIST is newer
         self._floor = 0  # a LIST at this version has been seen: whatever it lacked was not there
 
     def __len__(self) -> int:
         return len(self._objects)
 
-    def get(self, key: Key) -> Object | None:
+    def get(self, key: Key) -> Stored | None:
         return self._objects.get(key)
 
-    def values(self) -> Iterator[Object]:
+    def values(self) -> Iterator[Stored]:
         return iter(self._objects.values())
 
-    def put(self, obj: Object) -> tuple[bool, Object | None]:
+    def put(self, new: Stored) -> tuple[bool, Stored | None]:
         """Take in a state of an object. Returns (taken, what it replaced)."""
-        key, version = key_of(obj), version_of(obj)
+        key = new.key
         old = self._objects.get(key)
-        known = version_of(old) if old is not None else max(self._gone.get(key, 0), self._floor)
-        if version <= known:
+        known = old.version if old is not None else max(self._gone.get(key, 0), self._floor)
+        if new.version <= known:
             return False, old
-        self._objects[key] = obj
+        self._objects[key] = new
         self._gone.pop(key, None)
         return True, old
 
-    def drop(self, obj: Object) -> tuple[bool, Object | None]:
-        """Take in a deletion; ``obj`` is the last state, at the version of the deletion."""
-        key, version = key_of(obj), version_of(obj)
+    def drop(self, key: Key, version: int) -> tuple[bool, Stored | None]:
+        """Take in a deletion at this version."""
         old = self._objects.get(key)
-        if old is not None and version_of(old) > version:
+        if old is not None and old.version > version:
             return False, old  # already created anew
         self._gone[key] = max(version, self._gone.get(key, 0))
         return self._objects.pop(key, None) is not None, old
 
-    def replace(self, objects: Iterable[Object], version: int) -> list[tuple[Object | None, Object | None]]:
+    def replace(self, objects: Iterable[Stored], version: int) -> list[_Change]:
         """Take in a LIST that was true at ``version``. Returns what changed, as (old, new).
 
         Raises:
@@ -88,14 +82,14 @@ class Store:
                 f"{self.resource}: a LIST at resourceVersion {version} after one at {self._floor}; the "
                 "cluster was restored from a backup, and what is cached is not to be compared with it"
             )
-        changes: list[tuple[Object | None, Object | None]] = []
+        changes: list[_Change] = []
         seen: set[Key] = set()
-        for obj in objects:
-            seen.add(key_of(obj))
-            taken, old = self.put(obj)  # before the floor is raised: it must not reject this very LIST
+        for new in objects:
+            seen.add(new.key)
+            taken, old = self.put(new)  # before the floor is raised: it must not reject this very LIST
             if taken:
-                changes.append((old, obj))
-        for key in [k for k, o in self._objects.items() if k not in seen and version_of(o) <= version]:
+                changes.append((old, new))
+        for key in [k for k, o in self._objects.items() if k not in seen and o.version <= version]:
             changes.append((self._objects.pop(key), None))
         self._floor = max(self._floor, version)
         self._gone = {key: at for key, at in self._gone.items() if at > self._floor}
@@ -112,71 +106,82 @@ class Cache:
 
     def __init__(self, resources: Iterable[Resource] = WATCHED) -> None:
         self.stores = {resource: Store(resource) for resource in resources}
-        self._by_job: dict[Resource, dict[Key, dict[Key, Object]]] = {
-            resource: defaultdict(dict) for resource in resources
-        }
+        self._packers = {resource: Packer() for resource in self.stores if resource not in _PLAIN}
+        # Keys of the objects that name a job. Nearly always one: a tuple is the smallest that holds it.
+        self._by_job: dict[Resource, dict[Key, tuple[Key, ...]]] = {resource: {} for resource in self.stores}
         self._listeners: list[Listener] = []
 
     def subscribe(self, listener: Listener) -> None:
         self._listeners.append(listener)
 
     def get(self, resource: Resource, key: Key) -> Object | None:
+        """An object; not to be changed, others have the same."""
+        found = self.stores[resource].get(key)
+        return found.open() if found is not None else None
+
+    def find(self, resource: Resource, key: Key) -> Stored | None:
+        """An object as it is held, for those who keep it."""
         return self.stores[resource].get(key)
 
-    def values(self, resource: Resource) -> Iterator[Object]:
-        return self.stores[resource].values()
+    def values(self, resource: Resource, besides: Container[Key] = ()) -> Iterator[Object]:
+        """All objects of a kind but those of these keys."""
+        return (stored.open() for stored in self.stores[resource].values() if stored.key not in besides)
 
-    def of_job(self, resource: Resource, job: Key) -> list[Object]:
+    def of_job(self, resource: Resource, job: Key) -> list[Stored]:
         """Objects of a kind that carry the job's label in its namespace, oldest name first."""
-        found = self._by_job[resource].get(job, {})
-        return [found[key] for key in sorted(found)]
+        found = (self.find(resource, key) for key in sorted(self._by_job[resource].get(job, ())))
+        return [stored for stored in found if stored is not None]
 
     @property
     def complete(self) -> bool:
         """Whether every kind has been listed at least once."""
         return all(store.listed for store in self.stores.values())
 
+    def stored(self, resource: Resource, obj: Mapping[str, Any]) -> Stored:
+        """What is kept of an object; nothing of ``obj`` itself is."""
+        packer = self._packers.get(resource)
+        return packer(picked(resource, obj)) if packer is not None else Plain(trim(resource, obj))
+
     def put(self, resource: Resource, obj: Mapping[str, Any]) -> bool:
         """A state of an object, from the watch or from the answer to a write."""
-        trimmed = trim(resource, obj)
-        taken, old = self.stores[resource].put(trimmed)
+        new = self.stored(resource, obj)
+        taken, old = self.stores[resource].put(new)
         if taken:
-            self._changed(resource, old, trimmed)
+            self._changed(resource, old, new)
         return taken
 
     def drop(self, resource: Resource, obj: Mapping[str, Any]) -> bool:
-        taken, old = self.stores[resource].drop(trim(resource, obj))
+        """An object's deletion: its last state, at the version of the deletion."""
+        taken, old = self.stores[resource].drop(key_of(obj), version_of(obj))
         if taken:
             self._changed(resource, old, None)
         return taken
 
-    def replace(self, resource: Resource, objects: Iterable[Mapping[str, Any]], version: str) -> int:
+    def replace(self, resource: Resource, objects: Iterable[Stored | Mapping[str, Any]], version: str) -> int:
         """A full LIST. Returns how many objects it changed: what the watch had not told."""
-        changes = self.stores[resource].replace((trim(resource, o) for o in objects), int(version))
+        given = (self.stored(resource, o) if isinstance(o, Mapping) else o for o in objects)
+        changes = self.stores[resource].replace(given, int(version))
         for old, new in changes:
             self._changed(resource, old, new)
         return len(changes)
 
-    def _changed(self, resource: Resource, old: Object | None, new: Object | None) -> None:
-        for obj, present in ((old, False), (new, True)):
-            job = job_key(obj) if obj is not None else None
-            if obj is None or job is None:
-                continue
-            if present:
-                self._by_job[resource][job][key_of(obj)] = obj
-            else:
-                members = self._by_job[resource][job]
-                members.pop(key_of(obj), None)
-                if not members:
-                    del self._by_job[resource][job]
-        if old is not None and new is not None and same(old, new):
+    def _changed(self, resource: Resource, old: Stored | None, new: Stored | None) -> None:
+        self._index(self._by_job[resource], old, new)
+        if not self._listeners or (old is not None and new is not None and new.same(old)):
             return
+        was, now = (stored.open() if stored is not None else None for stored in (old, new))
         for listener in self._listeners:
-            listener(resource, old, new)
+            listener(resource, was, now)
 
-
-def job_key(obj: Mapping[str, Any]) -> Key | None:
-    """The RLHFJob an object claims by its label; whether the claim holds is for others to check."""
-    metadata = obj["metadata"]
-    name = (metadata.get("labels") or {}).get(names.LABEL_JOB)
-    return f"{metadata.get('namespace')}/{name}" if name else None
+    def _index(self, by_job: dict[Key, tuple[Key, ...]], old: Stored | None, new: Stored | None) -> None:
+        before, after = (stored.job if stored is not None else None for stored in (old, new))
+        if before == after:
+            return
+        if old is not None and before is not None:
+            rest = tuple(key for key in by_job[before] if key != old.key)
+            if rest:
+                by_job[before] = rest
+            else:
+                del by_job[before]
+        if new is not None and after is not None:
+            by_job[after] = (*by_job.get(after, ()), new.key)

@@ -30,15 +30,21 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 def trim(resource: Resource, obj: Mapping[str, Any]) -> Object:
     """A copy that holds what the operator reads of this kind; ``obj`` is neither changed nor shared."""
+    copied: Object = _compact(picked(resource, obj))
+    return copied
+
+
+def picked(resource: Resource, obj: Mapping[str, Any]) -> Object:
+    """What the operator reads of this kind, in parts that are ``obj``'s own."""
     metadata = obj.get("metadata") or {}
     kept = {key: metadata[key] for key in _METADATA if key in metadata}
-    annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != _LAST_APPLIED}
-    if annotations:
-        kept["annotations"] = annotations
+    if resource != NODES:  # annotated by half of what runs in a cluster, for nobody here
+        annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != _LAST_APPLIED}
+        if annotations:
+            kept["annotations"] = annotations
     result: Object = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": kept}
     result.update(_BODIES.get(resource, _spec_and_status)(obj))
-    copied: Object = _compact(result)
-    return copied
+    return result
 
 
 def _compact(value: Any) -> Any:
@@ -98,13 +104,3 @@ _BODIES: Mapping[Resource, Callable[[Mapping[str, Any]], Object]] = {
     CONFIGMAPS: _configmap,
     JOBS: _spec_and_status,
 }
-
-
-def same(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether two trimmed objects differ in nothing but their resourceVersion (a heartbeat, say)."""
-    if {k: v for k, v in old.items() if k != "metadata"} != {k: v for k, v in new.items() if k != "metadata"}:
-        return False
-    a, b = old.get("metadata") or {}, new.get("metadata") or {}
-    return {k: v for k, v in a.items() if k != "resourceVersion"} == {
-        k: v for k, v in b.items() if k != "resourceVersion"
-    }

@@ -140,15 +140,12 @@ def _core(taint: Object) -> dict[str, Any]:
     return {key: taint.get(key) for key in ("key", "value", "effect")}
 
 
-def guests(pods: Iterable[Object], known: Container[str], nodes: Container[str]) -> list[Object]:
-    """Non-terminal pods with GPUs on these nodes whose uid is not in ``known``."""
+def guests(pods: Iterable[Object], nodes: Container[str]) -> list[Object]:
+    """Those of these pods that hold GPUs on these nodes: not terminal, with GPUs."""
     return [
         pod
         for pod in pods
-        if node_of(pod) in nodes
-        and not is_terminal(pod)
-        and pod["metadata"]["uid"] not in known
-        and workloads.gpus(pod.get("spec") or {})
+        if node_of(pod) in nodes and not is_terminal(pod) and workloads.gpus(pod.get("spec") or {})
     ]
 
 

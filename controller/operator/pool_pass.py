@@ -19,7 +19,7 @@ from controller import log, workloads
 from controller.api import convert
 from controller.api import fleet as fleet_status
 from controller.api.gpupool import GPUPool
-from controller.kube.cache import Cache
+from controller.kube.cache import Cache, key_of
 from controller.kube.errors import ApiError
 from controller.kube.events import Recorder
 from controller.kube.resources import GPUPOOLS, NODES, PODS, RLHFJOBS
@@ -139,13 +139,13 @@ class PoolPass:
     def _surroundings(
         self, name: str, thoughts: Mapping[JobKey, Thought], views: Iterable[JobKey]
     ) -> pool_status.Surroundings:
-        known = {pod["metadata"]["uid"] for key in views for pod in thoughts[key].loaded.pods}
+        known = {pod.key for key in views for pod in thoughts[key].loaded.stored_pods}
         # Our own labelled pods are watched, all others looked at now and then; a uid counts once.
-        pods = {p["metadata"]["uid"]: p for p in self._foreign.pods()}
-        pods.update((p["metadata"]["uid"], p) for p in self._cache.values(PODS))
+        pods = {p["metadata"]["uid"]: p for p in self._foreign.pods() if key_of(p) not in known}
+        pods.update((p["metadata"]["uid"], p) for p in self._cache.values(PODS, besides=known))
         mine = self._taints.nodes_of(name)
         contested = {n: pools for n, pools in self._taints.contested().items() if name in pools}
-        return pool_status.Surroundings(contested, nodes.guests(pods.values(), known, mine))
+        return pool_status.Surroundings(contested, nodes.guests(pods.values(), mine))
 
     def _snapshot(
         self,

@@ -16,6 +16,7 @@ from controller.api.gpupool import GPUPool
 from controller.checkpoints.jobs import COMPONENT, is_released, parse_result
 from controller.checkpoints.jobs import request_id as access_request_id
 from controller.kube.cache import Cache, job_key, key_of
+from controller.kube.packed import Stored
 from controller.kube.resources import CONFIGMAPS, GPUPOOLS, JOBS, PODS, RLHFJOBS, Resource
 from controller.operator import runfile
 from controller.operator.ownership import (
@@ -37,25 +38,43 @@ Problem = tuple[str, str]  # (reason, message)
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """One job as a pass sees it: the brain's three values, and the objects they were made of."""
+    """One job as a pass sees it: the brain's three values, and the objects they were made of.
+
+    The objects as the cache holds them, so that to remember a job as it was loaded costs next to nothing.
+    """
 
     key: JobKey
-    obj: Object
+    stored: Stored
     pool: GPUPool | None
     desired: Desired
     observed: Observed
     record: JobRecord
-    child: Object | None
-    pods: tuple[Object, ...]
+    stored_child: Stored | None
+    stored_pods: tuple[Stored, ...]
+
+    @property
+    def obj(self) -> Object:
+        """The RLHFJob."""
+        return self.stored.open()
+
+    @property
+    def child(self) -> Object | None:
+        """Its workload."""
+        return self.stored_child.open() if self.stored_child is not None else None
+
+    @property
+    def pods(self) -> tuple[Object, ...]:
+        """The pods that hold GPUs in its name."""
+        return tuple(pod.open() for pod in self.stored_pods)
 
     @property
     def uid(self) -> str:
-        return str(self.obj["metadata"]["uid"])
+        return self.desired.uid
 
     @property
     def version(self) -> str:
         """The resourceVersion that was loaded."""
-        return str(self.obj["metadata"]["resourceVersion"])
+        return str(self.stored.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,19 +247,20 @@ class World:
         Raises:
             StatusError: its status does not read as a record. Nothing may then be done with the job.
         """
-        obj = self.cache.get(RLHFJOBS, key)
-        if obj is None:
+        stored = self.cache.find(RLHFJOBS, key)
+        if stored is None:
             return None
+        obj = stored.open()
         found = self.pool(pool_of(obj))
         pool = found if isinstance(found, GPUPool) else None
         desired = self._read_desired(key, obj, found)
         record = convert.record(obj.get("status"))
-        child = self.child(obj)
+        child = self._child(obj)
         pods = self._pods(obj)
         access, finished = self._access(obj)
         observed = Observed(
-            workload=workloads.view(child) if child is not None else None,
-            pods=tuple(workloads.pod_view(pod) for pod in pods),
+            workload=workloads.view(child.open()) if child is not None else None,
+            pods=tuple(workloads.pod_view(pod.open()) for pod in pods),
             scrape=self._scrapes.get(key),
             access=(*access, *finished),
             run_written=runfile.read(self._run_configmap(obj)),
@@ -249,7 +269,7 @@ class World:
             announced=self._announced(key, pool_of(obj), record),
         )
         desired = replace(desired, problem=self._problem(desired, obj))
-        return Loaded(key, obj, pool, desired, observed, record, child, pods)
+        return Loaded(key, stored, pool, desired, observed, record, child, pods)
 
     def load_quietly(self, key: JobKey) -> Loaded | None:
         """Like `load`, but None also for a job whose status is unreadable."""
@@ -258,10 +278,10 @@ class World:
         except convert.StatusError:
             return None
 
-    def child(self, obj: Object) -> Object | None:
+    def _child(self, obj: Object) -> Stored | None:
         """The job's workload, if it is really its own (template) or the one it names (ref)."""
-        found = self.cache.get(JOBS, child_key(obj))
-        if found is None or is_ref(obj) or controlled_by(found, obj["metadata"]["uid"]):
+        found = self.cache.find(JOBS, child_key(obj))
+        if found is None or is_ref(obj) or controlled_by(found.open(), obj["metadata"]["uid"]):
             return found
         return None
 
@@ -326,16 +346,16 @@ class World:
         same = (found.uid, found.generation) == (obj["metadata"]["uid"], generation(obj))
         return found.problem if same else None
 
-    def _pods(self, obj: Object) -> tuple[Object, ...]:
+    def _pods(self, obj: Object) -> tuple[Stored, ...]:
         """Pods that hold GPUs in the job's name: of its workload, and of an earlier one of that name."""
-        child = child_key(obj).partition("/")[2]
-        return tuple(
-            pod for pod in self.cache.of_job(PODS, key_of(obj)) if controller_name(pod) == ("Job", child)
-        )
+        owner = ("Job", child_key(obj).partition("/")[2])
+        pods = self.cache.of_job(PODS, key_of(obj))
+        return tuple(pod for pod in pods if controller_name(pod.open()) == owner)
 
     def _access_jobs(self, obj: Object) -> Iterable[Object]:
         uid = obj["metadata"]["uid"]
-        for job in self.cache.of_job(JOBS, key_of(obj)):
+        for stored in self.cache.of_job(JOBS, key_of(obj)):
+            job = stored.open()
             metadata = job["metadata"]
             if (
                 (metadata.get("labels") or {}).get(names.LABEL_COMPONENT) == COMPONENT
@@ -347,7 +367,7 @@ class World:
 
     def _access(self, obj: Object) -> tuple[list[AccessView], list[AccessView]]:
         uid = obj["metadata"]["uid"]
-        pods = self.cache.of_job(PODS, key_of(obj))
+        pods = [pod.open() for pod in self.cache.of_job(PODS, key_of(obj))]
         views = []
         for job in self._access_jobs(obj):
             if not is_released(job):

@@ -21,6 +21,7 @@ from controller import log, names
 from controller.kube.connect import NoCredentials, connect
 from controller.kube.errors import AlreadyExists, Conflict, NotFound, Refused, Unavailable, from_response
 from controller.kube.events import Recorder
+from controller.kube.packed import Plain
 from controller.kube.watch import JitteredBackoffs
 from controller.operator import nodes, runfile
 from controller.operator.declogfile import DecisionLog
@@ -145,7 +146,7 @@ def test_a_node_of_two_pools_belongs_to_the_first_and_an_empty_selector_takes_no
     assert nodes.contested(pools, found) == {"a": ("older", "newer")}
 
 
-def test_foreign_gpus_are_those_of_live_pods_nobody_knows() -> None:
+def test_foreign_gpus_are_those_of_live_pods_on_the_pools_nodes() -> None:
     def pod(uid: str, where: str | None, phase: str = "Running", gpus: int = 2) -> dict[str, Any]:
         limits = {"limits": {names.GPU_RESOURCE: str(gpus)}}
         spec: dict[str, Any] = {"containers": [{"name": "c", "resources": limits}]}
@@ -157,14 +158,13 @@ def test_foreign_gpus_are_those_of_live_pods_nobody_knows() -> None:
 
     pods = [
         pod("1", "a"),
-        pod("2", "a"),
         pod("3", "b", "Succeeded"),
         pod("4", None, "Pending"),
         pod("5", "b", gpus=0),
     ]
-    found = nodes.guests(pods, frozenset({"2"}), frozenset({"a", "b"}))
+    found = nodes.guests(pods, frozenset({"a", "b"}))
     assert nodes.gpus_by_node(found) == {"a": 2}
-    assert nodes.guests(pods, frozenset({"2"}), frozenset({"b"})) == []
+    assert nodes.guests(pods, frozenset({"b"})) == []
 
 
 # -- the run file -------------------------------------------------------------------------------------------
@@ -472,5 +472,6 @@ def test_gpu_hours_saved_follow_the_runs_own_pace(
         decision=Decision("kDeclines", Mode.ENFORCE, proposal, "", 1090.0, suspended_at=1100.0),
     )
     desired = Desired("ns/run", "u", 1, "gold", 2, 4, PolicySpec("kDeclines"))
-    loaded = Loaded("ns/run", {}, None, desired, Observed(scrape=scrape), record, None, ())
+    stored = Plain({"metadata": {"name": "run", "namespace": "ns", "resourceVersion": "1"}})
+    loaded = Loaded("ns/run", stored, None, desired, Observed(scrape=scrape), record, None, ())
     assert saved_gpu_hours(loaded) == pytest.approx(hours)

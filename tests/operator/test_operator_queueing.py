@@ -14,6 +14,7 @@ from fake_kubelet import FakeKubelet
 from operator_rig import Rig, eventually
 
 from controller.api.gpupool import GPUPool
+from controller.kube.packed import Plain
 from controller.kube.resources import CONFIGMAPS
 from controller.operator.brain import Thought
 from controller.operator.world import Loaded
@@ -226,8 +227,8 @@ def test_how_far_a_pool_may_go_is_heeded_by_preemption(cap: Mode, mode: Mode, re
     pool = GPUPool.model_validate(
         {"apiVersion": "evalstop.dev/v1alpha1", "kind": "GPUPool", "metadata": {"name": "p"}, "spec": spec}
     )
-    obj = {"metadata": {"name": "a", "namespace": "ns"}, "spec": {}}
-    loaded = Loaded("ns/a", obj, pool, desired, Observed(), record, None, ())
+    stored = Plain({"metadata": {"name": "a", "namespace": "ns", "resourceVersion": "1"}, "spec": {}})
+    loaded = Loaded("ns/a", stored, pool, desired, Observed(), record, None, ())
     view = Thought(loaded, Plan(record, queue=JobState.ADMITTED), 5.0).view
     assert view is not None
     assert (view.preemptible, view.weight) == (may, 3.0)

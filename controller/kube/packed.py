@@ -1,0 +1,139 @@
+"""Objects at rest: what the cache keeps of each, small until somebody looks at it.
+
+Parsed into dicts, the four objects of one job take 20 kB; as compressed JSON that is told by what it has in
+common with another object of its kind, 0.6 kB. Most are not looked at for hours: only what changed is.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Protocol
+
+from controller import names
+
+Object = dict[str, Any]
+Key = str  # "namespace/name", or "name" for a cluster-scoped kind
+
+_OPENED = 256  # objects kept open: those of the passes under way, several times over
+_LEVEL, _WINDOW, _MEMORY = 6, -14, 7  # of zlib: raw deflate, 16 kB, by measurement (docs/operator.md)
+
+
+def key_of(obj: Mapping[str, Any]) -> Key:
+    metadata = obj["metadata"]
+    namespace = metadata.get("namespace")
+    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
+
+
+def version_of(obj: Mapping[str, Any]) -> int:
+    return int(obj["metadata"]["resourceVersion"])
+
+
+def job_key(obj: Mapping[str, Any]) -> Key | None:
+    """The RLHFJob an object claims by its label; whether the claim holds is for others to check."""
+    metadata = obj["metadata"]
+    name = (metadata.get("labels") or {}).get(names.LABEL_JOB)
+    return f"{metadata.get('namespace')}/{name}" if name else None
+
+
+class Stored(Protocol):
+    """A state of an object as the cache holds it: immutable, and shared by all who refer to it."""
+
+    @property
+    def key(self) -> Key: ...
+
+    @property
+    def version(self) -> int:
+        """Its resourceVersion."""
+        ...
+
+    @property
+    def job(self) -> Key | None:
+        """The RLHFJob that its label names."""
+        ...
+
+    def open(self) -> Object:
+        """The object; not to be changed, others have the same."""
+        ...
+
+    def same(self, other: Stored) -> bool:
+        """Whether both differ in nothing but their resourceVersion (a heartbeat, say)."""
+        ...
+
+
+class Plain:
+    """An object as it is."""
+
+    __slots__ = ("_object", "job", "key", "version")
+
+    def __init__(self, obj: Object) -> None:
+        self.key, self.version, self.job, self._object = key_of(obj), version_of(obj), job_key(obj), obj
+
+    def open(self) -> Object:
+        return self._object
+
+    def same(self, other: Stored) -> bool:
+        return _without_version(self._object) == _without_version(other.open())
+
+
+class Packed:
+    """An object as compressed JSON; ``like`` is the text it was told by."""
+
+    __slots__ = ("_bytes", "_like", "job", "key", "version")
+
+    def __init__(self, key: Key, version: int, job: Key | None, packed: bytes, like: bytes) -> None:
+        self.key, self.version, self.job, self._bytes, self._like = key, version, job, packed, like
+
+    def open(self) -> Object:
+        return _opened(self)
+
+    def same(self, other: Stored) -> bool:
+        if isinstance(other, Packed) and other._like is self._like:
+            return self._bytes == other._bytes
+        return _without_version(self.open()) == _without_version(other.open())
+
+    def unpack(self) -> Object:
+        """A copy of its own for the caller."""
+        inflate = zlib.decompressobj(_WINDOW, zdict=self._like)
+        obj: Object = json.loads(inflate.decompress(self._bytes))
+        obj["metadata"]["resourceVersion"] = str(self.version)
+        return obj
+
+
+class Packer:
+    """Packs objects of one kind by what they have in common with one of them.
+
+    That one is the first; a longer one that it does not help to tell, for instance the first that has a
+    status, takes its place for those that come later.
+    """
+
+    def __init__(self) -> None:
+        self._like = b""
+
+    def __call__(self, obj: Object) -> Packed:
+        """``obj`` is left as it is, and nothing of it is kept."""
+        metadata = {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}
+        text = json.dumps({**obj, "metadata": metadata}, separators=(",", ":"))
+        told = text.encode("ascii")
+        like = self._like
+        packed = _deflated(told, like)
+        if len(told) > 1.1 * len(like) and 4 * len(packed) > len(told):
+            self._like = told
+        return Packed(key_of(obj), version_of(obj), job_key(obj), packed, like)
+
+
+def _deflated(text: bytes, like: bytes) -> bytes:
+    deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW, _MEMORY, zdict=like)
+    return deflate.compress(text) + deflate.flush()
+
+
+@lru_cache(maxsize=_OPENED)
+def _opened(packed: Packed) -> Object:
+    return packed.unpack()
+
+
+def _without_version(obj: Mapping[str, Any]) -> Object:
+    metadata = {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}
+    return {**obj, "metadata": metadata}
