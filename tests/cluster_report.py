@@ -14,6 +14,7 @@ import pytest
 
 from deploy.local.acquire import Found, obtain
 from deploy.local.errors import ToolsMissing
+from deploy.local.helm.recipe import HELM
 from deploy.local.kueue.recipe import KUEUE
 from deploy.local.kwok.recipe import KWOK
 from deploy.local.recipe import Recipe
@@ -21,7 +22,7 @@ from deploy.local.report import Report
 from deploy.local.versions import CONTROL_PLANE
 
 FIXTURES = {"plane", "tools"}
-TOOLS = {"kueue_tools": KUEUE, "kwok_tools": KWOK}  # fixture -> the recipe of what it gives
+TOOLS = {"helm_tools": HELM, "kueue_tools": KUEUE, "kwok_tools": KWOK}  # fixture -> the recipe of what it gives
 
 
 def under_ci() -> bool:

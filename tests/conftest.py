@@ -16,7 +16,7 @@ from deploy.local.plane import Plane
 settings.register_profile("evalstop", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("evalstop")
 
-pytest_plugins = ["cluster_report", "agent_fixture", "kueue_fixture"]
+pytest_plugins = ["cluster_report", "agent_fixture", "kueue_fixture", "helm_fixture"]
 
 
 @pytest.fixture(scope="session")
