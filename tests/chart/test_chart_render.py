@@ -1,0 +1,263 @@
+"""What the chart renders: snapshots, and properties that no values may break."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rendering import MONITORING, NAMESPACE, SCHEDULER, Object, kinds, named, render, rules, values
+
+from controller.extender import scheduler_config
+from controller.workloads.kinds import KINDS
+from deploy.local.helm.client import Helm
+
+POOL = {
+    "name": "research",
+    "spec": {
+        "nodeSelector": [{"key": "evalstop.dev/gpu-pool", "value": "research"}],
+        "queuePolicy": {"fifo": {}},
+        "allowedNamespaces": [{"name": "*", "maxPriority": 0}],
+    },
+}
+# Everything on, and everything off.
+FULL: Object = {
+    "pools": [POOL],
+    "scheduler": SCHEDULER | {"replicas": 2},
+    "operator": {"settings": {"workers": 16}},
+    "networkPolicy": {"metricsFrom": [{"namespaceSelector": {}}], "extenderFrom": [{"podSelector": {}}]},
+}
+LEAST: Object = {
+    "crds": {"install": False},
+    "workloads": {"job": False},
+    "operator": {"replicas": 1, "decisionLog": {"enabled": False}},
+    "extender": {"enabled": False},
+    "rbac": {"aggregate": False},
+    "networkPolicy": {"enabled": False},
+    "monitoring": {
+        name: {"enabled": False} for name in ("serviceMonitor", "podMonitor", "prometheusRule", "dashboards")
+    },
+}
+CERT_MANAGER: Object = {
+    "extender": {
+        "url": "https://10.96.0.20:8443",
+        "certificates": {"mode": "certManager", "issuerRef": {"name": "ours"}, "hosts": ["10.96.0.20"]},
+    }
+}
+CASES = {
+    "default": ({}, []),
+    "full": (FULL, MONITORING),
+    "least": (LEAST, []),
+    "cert-manager": (CERT_MANAGER, []),
+}
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+# Long, and generated: their own tests look at them.
+_NOT_KEPT = {"CustomResourceDefinition", "ValidatingAdmissionPolicy", "PrometheusRule"}
+
+
+def masked(objects: list[Object]) -> str:
+    """The objects as a snapshot holds them: keys and times that differ each time made equal."""
+    kept = []
+    for given in objects:
+        if given["kind"] in _NOT_KEPT or given["metadata"]["name"].startswith("evalstop-dashboard"):
+            given = {key: given[key] for key in ("apiVersion", "kind", "metadata")}
+        if given["kind"] == "Secret":
+            given["data"] = dict.fromkeys(given["data"], "…")
+            given["metadata"].get("annotations", {}).pop("evalstop.dev/not-after", None)
+        kept.append(given)
+    kept.sort(key=lambda o: (o["kind"], o["metadata"]["name"]))
+    return yaml.safe_dump_all(kept, sort_keys=True, width=110, allow_unicode=True)
+
+
+@pytest.fixture(scope="module", params=list(CASES))
+def case(request: pytest.FixtureRequest, helm: Helm, chart: Path) -> tuple[str, list[Object]]:
+    given, apis = CASES[request.param]
+    return request.param, render(helm, chart, given, apis)
+
+
+def test_snapshot(case: tuple[str, list[Object]]) -> None:
+    """EVALSTOP_SNAPSHOTS=write rewrites them: read the diff."""
+    name, objects = case
+    path, now = SNAPSHOTS / f"{name}.yaml", masked(objects)
+    if os.environ.get("EVALSTOP_SNAPSHOTS") == "write":
+        path.write_text(now)
+    assert now == path.read_text(), f"the chart renders something else than {path.name}"
+
+
+def templates(objects: list[Object]) -> list[tuple[str, Object]]:
+    """(name, pod spec) of everything that makes pods."""
+    found = [
+        (o["metadata"]["name"], o["spec"]["template"]["spec"])
+        for o in objects
+        if o["kind"] in ("Deployment", "Job")
+    ]
+    return found + [(o["metadata"]["name"], o["spec"]) for o in kinds(objects, "Pod")]
+
+
+def test_every_pod_keeps_to_restricted_pod_security_and_writes_nowhere_else(
+    case: tuple[str, list[Object]],
+) -> None:
+    found = templates(case[1])
+    assert found
+    for name, spec in found:
+        pod = spec["securityContext"]
+        assert pod["runAsNonRoot"], name
+        assert pod["runAsUser"] > 0, name
+        assert pod["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        for container in spec["containers"]:
+            mine = container["securityContext"]
+            assert not mine["allowPrivilegeEscalation"], name
+            assert mine["readOnlyRootFilesystem"], name
+            assert mine["capabilities"] == {"drop": ["ALL"]}, name
+            assert "memory" in container["resources"]["limits"], name
+        allowed = {"emptyDir", "configMap", "secret", "persistentVolumeClaim", "projected"}
+        assert {key for v in spec["volumes"] for key in v if key != "name"} <= allowed, name
+
+
+def test_no_wildcard_no_secret_no_right_over_rights(case: tuple[str, list[Object]]) -> None:
+    for role in kinds(case[1], "ClusterRole") + kinds(case[1], "Role"):
+        for group, resource, name, verb in rules(role):
+            told = f"{role['metadata']['name']}: {verb} {resource}.{group} {name}"
+            assert "*" not in (group, resource, verb), told
+            assert resource.partition("/")[0] not in ("secrets", "serviceaccounts"), told
+            assert group != "rbac.authorization.k8s.io", told
+            assert resource not in ("pods/exec", "pods/attach", "pods/portforward", "nodes/proxy"), told
+            assert verb not in ("escalate", "bind", "impersonate"), told
+
+
+def test_definitions_stay_and_carry_the_version(helm: Helm, chart: Path, repository: Path) -> None:
+    found = kinds(render(helm, chart), "CustomResourceDefinition")
+    written = [yaml.safe_load(path.read_text()) for path in sorted((repository / "crds").glob("*.yaml"))]
+    assert [crd["spec"] for crd in found] == [crd["spec"] for crd in written]
+    for crd in found:
+        assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+        assert crd["metadata"]["labels"]["app.kubernetes.io/version"] == "0.1.0"
+
+
+def test_monitoring_only_where_its_kinds_are_served(helm: Helm, chart: Path) -> None:
+    monitors = {"ServiceMonitor", "PodMonitor", "PrometheusRule"}
+    assert not monitors & {o["kind"] for o in render(helm, chart)}
+    one = render(helm, chart, apis=["monitoring.coreos.com/v1/PodMonitor"])
+    assert monitors & {o["kind"] for o in one} == {"PodMonitor"}
+    every = render(helm, chart, apis=MONITORING)
+    with_rules = monitors if (chart / "files" / "alerts.yaml").exists() else monitors - {"PrometheusRule"}
+    assert monitors & {o["kind"] for o in every} == with_rules
+
+
+def test_dashboards_bear_the_label_that_grafana_looks_for(helm: Helm, chart: Path) -> None:
+    found = [o for o in kinds(render(helm, chart), "ConfigMap") if "dashboard" in o["metadata"]["name"]]
+    assert len(found) == len(list((chart / "files" / "dashboards").glob("*.json")))
+    assert all(o["metadata"]["labels"]["grafana_dashboard"] == "1" for o in found)
+
+
+def test_disruption_budgets_above_one_replica_only(helm: Helm, chart: Path) -> None:
+    names = {o["metadata"]["name"] for o in kinds(render(helm, chart, FULL), "PodDisruptionBudget")}
+    assert names == {"evalstop-operator", "evalstop-extender", "evalstop-scheduler"}
+    single = {"operator": {"replicas": 1}, "extender": {"replicas": 1}, "scheduler": SCHEDULER}
+    assert kinds(render(helm, chart, single), "PodDisruptionBudget") == []
+
+
+def test_the_schedulers_configuration_is_what_the_cli_writes(helm: Helm, chart: Path) -> None:
+    given = {
+        "scheduler": SCHEDULER | {"qps": 250},
+        "extender": {"ignorable": True, "weight": 3, "timeoutMilliseconds": 400},
+    }
+    found = yaml.safe_load(
+        named(render(helm, chart, given), "ConfigMap", "evalstop-scheduler")["data"]["config.yaml"]
+    )
+    options = scheduler_config.Options(
+        f"https://evalstop-extender.{NAMESPACE}.svc:8443",
+        *("/tls/ca.crt", "/tls/tls.crt", "/tls/tls.key"),
+        files=True,
+        ignorable=True,
+        weight=3,
+        timeout=0.4,
+        qps=250,
+    )
+    assert found == scheduler_config.configuration(options)
+
+
+def test_rights_follow_the_workload_kinds(helm: Helm, chart: Path) -> None:
+    known = set(yaml.safe_load((chart / "values.yaml").read_text())["workloads"])
+    assert known == {kind.kind[0].lower() + kind.kind[1:] for kind in KINDS}
+    on = rules(named(render(helm, chart), "ClusterRole", "evalstop-operator"))
+    off = rules(named(render(helm, chart, {"workloads": {"job": False}}), "ClusterRole", "evalstop-operator"))
+    assert on - off == {("batch", "jobs", "", "patch")}
+    assert off < on
+
+
+OLDER = {("batch", "jobs/status", "", "patch")}
+
+
+def test_a_right_for_older_servers_is_given_there_only(helm: Helm, chart: Path) -> None:
+    def found(version: str) -> set[Any]:
+        text = helm("template", "e", str(chart), "-n", NAMESPACE, f"--kube-version={version}")
+        return rules(named([o for o in yaml.safe_load_all(text) if o], "ClusterRole", "evalstop-operator"))
+
+    assert found("1.35.4") - found("1.36.0") == OLDER
+
+
+def test_the_plain_manifests_say_the_same_as_the_chart(helm: Helm, chart: Path, repository: Path) -> None:
+    """`kubectl apply -k` of deploy/manifests and deploy/extender installs what the chart would, less labels."""
+    objects = render(helm, chart, {"scheduler": SCHEDULER})
+    plain = []
+    for folder in ("manifests", "extender"):
+        for path in sorted((repository / "deploy" / folder).glob("*.yaml")):
+            plain += [o for o in yaml.safe_load_all(path.read_text()) if o]
+    assert plain
+    for theirs in plain:
+        if theirs["kind"] == "Namespace":
+            continue  # Helm makes it: --create-namespace
+        ours = named(objects, theirs["kind"], theirs["metadata"]["name"])
+        if theirs["kind"] in ("ClusterRole", "Role"):
+            assert rules(theirs) - OLDER == rules(ours) - OLDER, theirs["metadata"]["name"]
+        elif theirs["kind"] == "Deployment":
+            assert container_of(theirs) == container_of(ours), theirs["metadata"]["name"]
+        elif theirs["kind"] in ("ClusterRoleBinding", "RoleBinding"):
+            assert (theirs["roleRef"], theirs["subjects"]) == (ours["roleRef"], ours["subjects"])
+        elif theirs["kind"] in (
+            "PriorityClass",
+            "ValidatingAdmissionPolicy",
+            "ValidatingAdmissionPolicyBinding",
+        ):
+            drop = ("metadata",)
+            assert {k: v for k, v in theirs.items() if k not in drop} == {
+                k: v for k, v in ours.items() if k not in drop
+            }
+
+
+def container_of(deployment: Object) -> Object:
+    """A Deployment's container, less what installations choose: image, resources, order of variables."""
+    spec = deployment["spec"]["template"]["spec"]
+    container = {
+        k: v for k, v in spec["containers"][0].items() if k not in ("image", "imagePullPolicy", "resources")
+    }
+    container["env"] = sorted(container.get("env", ()), key=lambda e: e["name"])
+    return container | {"pod security": spec["securityContext"], "account": spec["serviceAccountName"]}
+
+
+def test_lint_is_strict_about_every_case(helm: Helm, chart: Path) -> None:
+    for given, _ in CASES.values():
+        said = helm("lint", "--strict", str(chart), "--namespace", NAMESPACE, "-f", "-", stdin=values(given))
+        assert "0 chart(s) failed" in said
+
+
+def test_certificates_of_an_issuer_bring_no_secret(helm: Helm, chart: Path) -> None:
+    objects = render(helm, chart, CERT_MANAGER)
+    assert kinds(objects, "Secret") == []
+    server, client = (named(objects, "Certificate", f"evalstop-{name}") for name in ("extender", "scheduler"))
+    assert server["spec"]["ipAddresses"] == ["10.96.0.20"]
+    assert "evalstop-extender.evalstop-system.svc" in server["spec"]["dnsNames"]
+    assert server["spec"]["usages"] == ["digital signature", "server auth"]
+    assert client["spec"]["usages"] == ["digital signature", "client auth"]
+    assert server["spec"]["issuerRef"]["name"] == "ours"
+
+
+def test_no_name_of_a_registry_or_host_is_in_the_chart(chart: Path) -> None:
+    for path in chart.rglob("*"):
+        if path.is_file() and "crds" not in path.parts:
+            found = re.findall(r"\b(?:docker|gcr|ghcr|quay|registry\.k8s)\.io\b", path.read_text())
+            assert not found, f"{path}: {found}"
