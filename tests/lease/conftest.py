@@ -1,7 +1,42 @@
-"""The election's tests use the virtual clock of the scrape loop's tests and the operator's rig."""
+"""The election's tests: the virtual clock of the scrape loop's tests, the rig and nodes of the operator's."""
 
+from __future__ import annotations
+
+import contextlib
+import secrets
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-for neighbour in ("metrics", "operator"):
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / neighbour))
+import pytest
+
+sys.path += [str(Path(__file__).resolve().parents[1] / neighbour) for neighbour in ("metrics", "operator")]
+
+from fake_kubelet import FakeKubelet
+from kubernetes import client
+from operator_rig import Rig, install
+
+from deploy.local.plane import Plane
+
+
+@pytest.fixture(scope="session")
+def identity(plane: Plane) -> Path:
+    """CRDs and RBAC are applied: the kubeconfig of the operator's own identity."""
+    return install(plane)
+
+
+@pytest.fixture
+def kubelet(api: client.ApiClient) -> Iterator[FakeKubelet]:
+    """Two nodes of two GPUs, labelled for a pool of their own: `kubelet.pool`."""
+    pool = f"p-{secrets.token_hex(3)}"
+    with FakeKubelet(api, [f"{pool}-a", f"{pool}-b"], {"pool": pool}) as running:
+        yield running
+        with contextlib.suppress(client.ApiException):
+            client.CustomObjectsApi(api).delete_cluster_custom_object(
+                "evalstop.dev", "v1alpha1", "gpupools", pool
+            )
+
+
+@pytest.fixture
+def rig(plane: Plane, identity: Path, namespace: str, kubelet: FakeKubelet) -> Rig:
+    return Rig(plane.kubeconfig, identity, namespace, kubelet.pool)
