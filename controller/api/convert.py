@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
+from controller import names
 from controller.api import values
 from controller.api.fleet import precision_problem, stop_limits
 from controller.api.gpupool import GANG_TIMEOUT_SECONDS, PREEMPT_GRACE_SECONDS, GPUPool
@@ -25,7 +26,7 @@ from controller.policy.params import ParamError
 from controller.policy.queueing import MAX_WAIT, Srtf, make_policy
 from controller.policy.stopping import MODIFIERS, RULES, make_rule
 from controller.policy.stopping.guardrails import shared
-from controller.policy.types import Delegate, Hold, Mode, PolicySpec, cap_mode
+from controller.policy.types import Hold, Mode, PolicySpec, cap_mode
 
 __all__ = [
     "StatusError",
@@ -35,6 +36,7 @@ __all__ = [
     "parse_job",
     "parse_pool",
     "policy",
+    "queue_of",
     "record",
     "size",
     "status",
@@ -67,11 +69,6 @@ def parse_pool(obj: Mapping[str, Any]) -> GPUPool | Problem:
         owner, _, name = error.field.partition(".")
         what = f"{error.value!r} is not allowed, expected {error.expected}"
         return ("InvalidSpec", f"spec.queuePolicy.{owner}.{to_camel(name)}: {what}")
-    if pool.spec.delegate is Delegate.KUEUE:
-        return (
-            "DelegateNotAvailable",
-            "spec.delegate: Kueue is not available in this version, expected Builtin or None",
-        )
     return pool
 
 
@@ -130,6 +127,7 @@ def desired(obj: Mapping[str, Any], found: GPUPool | Problem | None) -> Desired:
         proxy=next((ProxyMetric(m.name, m.direction) for m in spec.metrics if m.role is Role.PROXY), None),
         mode=spec.mode if pool is None else cap_mode(spec.mode, pool.spec.mode_cap),
         max_step_lag=spec.checkpoints.max_step_lag,
+        pins=spec.checkpoints.pins,
         run_state=RunState(spec.run_state),
         resume=None
         if spec.resume is None
@@ -141,10 +139,20 @@ def desired(obj: Mapping[str, Any], found: GPUPool | Problem | None) -> Desired:
         else float(spec.expected_duration_seconds),
         problem=problem,
         gang_timeout=float(GANG_TIMEOUT_SECONDS if pool is None else pool.spec.gang_timeout_seconds),
+        queue=queue_of(obj, pool),
     )
     if problem is None and pool is not None and wanted.mode is not Mode.OFF:
         wanted = replace(wanted, problem=precision_problem(wanted, pool))
     return wanted
+
+
+def queue_of(obj: Mapping[str, Any], pool: GPUPool | None) -> str:
+    """The queue outside in which an RLHFJob's workload is to wait; "": it waits in its pool's own."""
+    if pool is None or pool.spec.kueue is None:
+        return ""
+    template = ((obj.get("spec") or {}).get("workload") or {}).get("template") or {}
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    return str(labels.get(names.QUEUE_LABEL) or pool.spec.kueue.local_queue)
 
 
 def _share_budget(spec: RLHFJobSpec, rule: PolicySpec) -> tuple[PolicySpec, tuple[Guardrail, ...]]:

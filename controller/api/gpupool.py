@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from controller import names
 from controller.api import markers, rules
-from controller.api.base import Count, DnsLabel, JobKeyText, NumberText, Spec, Status, Timestamp, Word
+from controller.api.base import (
+    Count,
+    DnsLabel,
+    JobKeyText,
+    NumberText,
+    Spec,
+    Status,
+    Timestamp,
+    Word,
+    extra,
+)
 from controller.api.status import CONDITIONS, EPOCH
 from controller.policy.fleet import STOPS_KEPT
 from controller.policy.handbacks import KEPT as HAND_BACKS_KEPT
@@ -117,8 +127,32 @@ class Preemption(Spec):
     )
 
 
+class Kueue(Spec):
+    """How jobs wait in Kueue."""
+
+    local_queue: str = Field(
+        min_length=1,
+        max_length=63,
+        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        alias="localQueue",
+        description="LocalQueue of that name in the namespace of each RLHFJob. A template that carries the "
+        f"label {names.QUEUE_LABEL} waits in the one it names.",
+    )
+
+
 class GPUPoolSpec(Spec):
     """Which nodes, which policy, for whom."""
+
+    model_config = extra(
+        markers.cel(
+            markers.rule(
+                "(self.delegate == 'Kueue') == has(self.kueue)",
+                "spec.delegate is %s: spec.kueue.localQueue, the LocalQueue that jobs wait in, is needed "
+                "with delegate Kueue and allowed with no other",
+                "self.delegate",
+            )
+        )
+    )
 
     node_selector: Annotated[
         tuple[NodeLabel, ...], Field(min_length=1, max_length=16, json_schema_extra=markers.list_map("key"))
@@ -156,9 +190,10 @@ class GPUPoolSpec(Spec):
     delegate: Delegate = Field(
         default=Delegate.BUILTIN,
         description="Who queues the jobs. Builtin: the queue policy; a gang starts when its GPUs are free. "
-        "None: nobody; every job starts at once, and kube-scheduler places its pods. Kueue: not available "
-        "yet; such a pool is not Ready and admits nobody.",
+        "None: nobody; every job starts at once, and kube-scheduler places its pods. Kueue: its quotas; a "
+        "gang starts when Kueue has quota for it and its GPUs are free (docs/kueue.md).",
     )
+    kueue: Kueue | None = Field(default=None, description="With delegate Kueue, and only with it: its queue.")
     scheduler_name: str = Field(
         default="",
         max_length=253,
@@ -189,6 +224,16 @@ class GPUPoolSpec(Spec):
         alias="holdSeconds",
         description="Seconds for which freed GPUs are kept for the job they were promised to.",
     )
+
+    @model_validator(mode="after")
+    def _queue_fits(self) -> GPUPoolSpec:
+        if (self.delegate is Delegate.KUEUE) != (self.kueue is not None):
+            found = "missing" if self.kueue is None else "set"
+            raise ValueError(
+                f"kueue: {found} with delegate {self.delegate}; kueue.localQueue is needed with delegate "
+                "Kueue and allowed with no other"
+            )
+        return self
 
 
 class HoldStatus(Status):

@@ -12,12 +12,14 @@ from pydantic import Field
 
 from controller.api import markers
 from controller.api.base import Count, JobKeyText, NumberText, Status, Step, Timestamp, Word
+from controller.api.storage import PINS_MAX
 from controller.names import EVALS_KEPT
 from controller.policy.jobs import READINGS_KEPT
 
 RULE_STATE_MAX = 1200  # characters of JSON: a rule's memory twice, under all modifiers that there are
 GUARD_STATE_MAX = 600
 GUARDS_MAX = 3
+UNPINNED_MAX = 64  # what is beyond stays on the trainer's volume
 MESSAGE_MAX = 512
 
 EPOCH = (
@@ -155,6 +157,9 @@ class Access(Status):
     serial: Count | None = Field(default=None, description="Number of the access Job.")
     tries: Count | None = Field(default=None, description="How often it was tried and failed.")
     not_before: Timestamp | None = Field(default=None, description="When it is tried next.")
+    release: Annotated[tuple[Step, ...], Field(max_length=UNPINNED_MAX, json_schema_extra=markers.ATOMIC)] = (
+        Field(default=(), description="Pins that are no longer wanted and go once it has succeeded.")
+    )
 
 
 class Decision(Status):
@@ -215,6 +220,17 @@ class Admission(Status):
     avoid: AVOID = Field(
         default=(), description="Then: planned nodes that no pod was bound to, newest first."
     )
+    offer: str | None = _text(128, "The quota of a queue outside that it rests on.")
+
+
+class Refusal(Status):
+    """Quota that a queue outside offered and that its pool has no nodes for."""
+
+    offer: Annotated[str, Field(max_length=128)] = Field(description="Identifies that quota.")
+    reason: Word = Field(description="Why, as a CamelCase code.")
+    message: Annotated[str, Field(max_length=MESSAGE_MAX)] = Field(description="Why, for people.")
+    time: Timestamp = Field(description="When that was decided.")
+    final: bool | None = Field(default=None, description="Not before the pool changes.")
 
 
 class Preempting(Status):
@@ -230,6 +246,9 @@ class Preempting(Status):
         default=None,
         alias="lostGPUSeconds",
         description="GPU-seconds of work since the last checkpoint; absent: not suspended yet.",
+    )
+    evicted: Word | None = Field(
+        default=None, description="Why a queue outside put it out, in its own code; absent: its pool did."
     )
 
 
@@ -344,13 +363,23 @@ class RLHFJobStatus(Status):
     retained: Annotated[tuple[Checkpoint, ...], Field(max_length=4, json_schema_extra=markers.ATOMIC)] = (
         Field(default=(), description="Copied out of the trainer's reach and verified, newest last.")
     )
+    pinned: Annotated[
+        tuple[Checkpoint, ...], Field(max_length=PINS_MAX, json_schema_extra=markers.ATOMIC)
+    ] = Field(default=(), description="Kept from rotation because spec.checkpoints.pins names their steps.")
+    unpinned: Annotated[
+        tuple[Step, ...], Field(max_length=UNPINNED_MAX, json_schema_extra=markers.ATOMIC)
+    ] = Field(default=(), description="Steps of pins that were taken back and go with the next one secured.")
     restored: Checkpoint | None = Field(default=None, description="What the next start resumes from.")
     decision: Decision | None = Field(default=None, description="The newest decision to stop.")
     admission: Admission | None = Field(default=None, description="GPUs as granted.")
     preempting: Preempting | None = Field(
         default=None, description="Why it is on its way back into the queue, and how far that is."
     )
-    preemptions: Count | None = Field(default=None, description="How often it was preempted.")
+    preemptions: Count | None = Field(default=None, description="How often its pool preempted it.")
+    evictions: Count | None = Field(default=None, description="How often a queue outside put it out.")
+    refusal: Refusal | None = Field(
+        default=None, description="Quota that was offered and not taken; absent: none is outstanding."
+    )
     queued_time: Timestamp | None = Field(
         default=None, description="When it last came back into the queue; absent: when it was created."
     )

@@ -23,6 +23,8 @@ def adopt(draft: Draft) -> bool:
     if not (watch_only or before_us):
         return False
     nodes = tuple(p.node for p in draft.observed.pods if p.node is not None and not p.terminal)
-    draft.update(admission=AdmissionRecord(record.attempt, nodes, draft.now))
+    queue = draft.observed.queue
+    offer = queue.offer if queue is not None else ""
+    draft.update(admission=AdmissionRecord(record.attempt, nodes, draft.now, offer=offer))
     draft.event("Adopted", "the workload runs already; it is watched, and its GPUs are counted")
     return True

@@ -1,9 +1,11 @@
 """The decision log: every plan's input and output, one canonical JSON line each, replayable byte for byte.
 
-    {"decision":{…output…},"input":{…},"kind":"job"|"pool","now":1732186000.25,"v":1}
+    {"decision":{…output…},"input":{…},"kind":"job"|"pool","now":1732186000.25,"v":3}
 
-The version is raised whenever the same input would be written differently; a line of another version is
-refused by name, not misread.
+The version is raised whenever the same input would be written differently. A line of an earlier one in
+`READS` is compared in what that version could say; of any other it is refused by name, not misread.
+
+Version 3 has more fields than 2, all of them of queues outside (`controller.policy.outside`).
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from controller.policy.codec import decode, dumps, encode
 from controller.policy.jobs import Desired, JobRecord, Observed, Plan
 from controller.policy.types import PoolPlan, PoolSnapshot
 
-VERSION = 2
+VERSION = 3
+READS = frozenset({2, VERSION})
 
 
 class LogError(ValueError):
@@ -74,16 +77,27 @@ def _replay_line(number: int, text: str) -> Replayed:
         raise LogError(
             f"line {number}: not JSON ({error.msg} at column {error.colno}); was it cut off?"
         ) from None
-    if not isinstance(entry, dict) or entry.get("v") != VERSION:
+    if not isinstance(entry, dict) or entry.get("v") not in READS:
         version = entry.get("v") if isinstance(entry, dict) else None
         raise LogError(f"line {number}: version {version!r}, this evalstop reads version {VERSION}")
     try:
         decide = _KINDS[entry["kind"]]
         subject, planned = decide(entry["input"], entry["now"])
-        recorded = dumps(entry["decision"])
+        recorded, replayed = entry["decision"], encode(planned)
+        if entry["v"] != VERSION:
+            replayed = _in_words_of(recorded, replayed)
     except (KeyError, TypeError, ValueError) as error:
         raise LogError(f"line {number}: {type(error).__name__}: {error}") from error
-    return Replayed(number, entry["kind"], subject, entry["now"], recorded, dumps(encode(planned)))
+    return Replayed(number, entry["kind"], subject, entry["now"], dumps(recorded), dumps(replayed))
+
+
+def _in_words_of(recorded: Any, replayed: Any) -> Any:
+    """A decision without the fields that the one recorded does not know."""
+    if isinstance(recorded, dict) and isinstance(replayed, dict):
+        return {k: _in_words_of(recorded[k], v) for k, v in replayed.items() if k in recorded}
+    if isinstance(recorded, list) and isinstance(replayed, list) and len(recorded) == len(replayed):
+        return [_in_words_of(*pair) for pair in zip(recorded, replayed, strict=True)]
+    return replayed
 
 
 def _decide_job(given: Any, now: float) -> tuple[str, Plan]:

@@ -48,6 +48,16 @@ class Operation(StrEnum):
     SECURE = "secure"  # hard-link (object store: copy) the best checkpoint out of rotation's reach
     RETAIN = "retain"  # copy the secured one to where trainers cannot reach, verify its digest
     RESTORE = "restore"  # copy a retained one back to the workload's volume, verify it
+    PIN = "pin"  # secure a step that the user named
+
+
+class Answer(StrEnum):
+    """What was said to a queue outside that asked whether a workload may start on the quota it has for it."""
+
+    PENDING = "Pending"  # nothing yet
+    READY = "Ready"  # it may
+    RETRY = "Retry"  # not now: put it out and line it up again
+    REJECTED = "Rejected"  # never
 
 
 class ScrapeOutcome(StrEnum):
@@ -111,6 +121,8 @@ class Desired:
     guardrails: tuple[Guardrail, ...] = ()
     proxy: ProxyMetric | None = None
     expected_seconds: float | None = None  # s of running time that the user expects of the whole run
+    pins: tuple[int, ...] = ()  # steps whose checkpoints the user wants kept
+    queue: str = ""  # the queue outside that its workload is to wait in; "": its pool's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +146,25 @@ class WorkloadView:
     settled: bool = False
     finished: str | None = None  # None | "Complete" | "Failed"
     message: str = ""
+    queue: str = ""  # the queue outside that it was put into; "": none
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """What a queue outside (Kueue) has on record of a workload.
+
+    ``offer`` identifies the quota it has reserved now: quota that was lost and reserved again is another offer,
+    and so is that of a namesake. "" while it has none, is put out or switched off.
+    """
+
+    name: str  # of its record there
+    active: bool = True  # False: switched off; it gets no quota, and is stopped if it runs
+    ours: bool = False  # switched off by this operator
+    offer: str = ""
+    offered_at: float | None = None  # s
+    answer: Answer | None = None  # to that offer; None: the queue does not ask us
+    evicted: str = ""  # why it was put out, in the queue's own code, until it has quota again
+    message: str = ""  # the queue's own words about why it waits or was put out
 
 
 class MetricPoints(NamedTuple):
@@ -190,6 +221,9 @@ class Observed:
     access: tuple[AccessView, ...] = ()
     run_written: RunFile | None = None  # what ConfigMap `<name>-run` says now
     fleet: FleetView = field(default_factory=FleetView)  # what the pool tells of the others
+    queue: QueueView | None = None  # None: no queue outside knows the workload, or it is not known yet
+    # (reason, message): why that queue cannot give it quota, whatever else happens.
+    queue_problem: tuple[str, str] | None = None
     finalizer: bool = False  # ours is on the RLHFJob
     announced: bool = (
         True  # its pool has said in its status that it is being stopped, and to whom its GPUs go
@@ -234,6 +268,7 @@ class InFlight:
     serial: int = 0  # numbers all access Jobs of this RLHFJob, so that no old answer is taken for a new one
     tries: int = 0
     not_before: float = 0.0
+    release: tuple[int, ...] = ()  # pins that are no longer wanted, let go once this one is verified
 
     @property
     def request_id(self) -> str:
@@ -327,6 +362,18 @@ class AdmissionRecord:
     unbound_since: float | None = None  # s, since when some member has had no node; None: each has one
     withdrawn: float | None = None  # s, when it was taken back because the gang found no room (gangs.py)
     avoid: tuple[str, ...] = ()  # then: as in `GangBackoff`
+    offer: str = ""  # of the queue outside that it rests on (`QueueView.offer`); "": on none
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalRecord:
+    """An offer of a queue outside that its pool did not take (`types.Refusal`), to be told to that queue."""
+
+    offer: str
+    reason: str
+    message: str
+    at: float  # s
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,6 +403,7 @@ class Preempting:
     checkpoint_step: int | None = None
     request: int = 0
     lost: float | None = None
+    evicted: str = ""  # a queue outside put it out, by this code of its own; "": its pool did
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,6 +456,8 @@ class JobRecord:
     access_serial: int = 0
     secured: Kept | None = None
     retained: tuple[Kept, ...] = ()
+    pinned: tuple[Kept, ...] = ()  # secured because the user named them, by step
+    unpinned: tuple[int, ...] = ()  # steps of pins that the user has taken back, still to be let go
     decision: Decision | None = None
     admission: AdmissionRecord | None = None
     preempting: Preempting | None = None  # while on the way back into the queue
@@ -417,6 +467,8 @@ class JobRecord:
     loss_trend: LossTrend | None = None
     lost: float = 0.0  # GPU-seconds of work that preemptions cost; part of `attained`
     preemptions: int = 0
+    evictions: int = 0  # how often a queue outside put it out
+    refusal: RefusalRecord | None = None
     gang_backoff: GangBackoff | None = None  # None: the last admission was bound whole
     restored: Kept | None = None  # checkpoint the next start resumes from
     run: RunFile = field(default_factory=RunFile)
@@ -449,7 +501,28 @@ class StartWorkload:
 
 @dataclass(frozen=True, slots=True)
 class SuspendWorkload:
+    """Have its pods end. ``again``: a queue outside may line it up anew at once; else it keeps it out."""
+
     reason: str
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeWorkload:
+    """Let a queue outside that it was kept out of line it up again."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseOffer:
+    """Give quota back to the queue outside that has reserved it; it lines the workload up again."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemakeWorkload:
+    """Delete a suspended child without pods that waits in another queue than it should; it is made anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,7 +548,16 @@ class SetFinalizer:
 
 
 Action = (
-    CreateWorkload | WriteRun | StartWorkload | SuspendWorkload | StartAccess | ForgetAccess | SetFinalizer
+    CreateWorkload
+    | WriteRun
+    | StartWorkload
+    | SuspendWorkload
+    | ResumeWorkload
+    | RefuseOffer
+    | RemakeWorkload
+    | StartAccess
+    | ForgetAccess
+    | SetFinalizer
 )
 
 

@@ -13,9 +13,20 @@ A stop: granted -> best checkpoint retained and verified -> suspended -> pods go
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from controller.policy import conditions as c
-from controller.policy import gangs, guarding, judging, preempting, progress, safekeeping, stuck
+from controller.policy import (
+    gangs,
+    guarding,
+    judging,
+    outside,
+    pinning,
+    preempting,
+    progress,
+    safekeeping,
+    stuck,
+)
 from controller.policy.adoption import adopt
 from controller.policy.comparable import begin_anew, seen_by_fleet
 from controller.policy.conditions import Conditions
@@ -23,12 +34,15 @@ from controller.policy.draft import Draft
 from controller.policy.history import RuleInUse, absorb, ignored_steps
 from controller.policy.jobs import (
     AdmissionRecord,
+    Answer,
     CreateWorkload,
     Decision,
     Desired,
     JobRecord,
     Observed,
     Plan,
+    QueueView,
+    RefusalRecord,
     RunFile,
     RunState,
     ScrapeOutcome,
@@ -52,6 +66,7 @@ from controller.policy.types import (
     Mode,
     Preemption,
     Proposal,
+    Refusal,
     Waiting,
 )
 
@@ -72,6 +87,7 @@ def plan(desired: Desired, observed: Observed, record: JobRecord, now: float) ->
         return _stop_or_resume(draft, use)
     answer_early(draft)
     if use is None and draft.record.admission is None:
+        outside.keep_off(draft, "NotAccepted")
         return draft.plan(None)
     if observed.workload is None:
         return _create(draft)
@@ -82,9 +98,10 @@ def plan(desired: Desired, observed: Observed, record: JobRecord, now: float) ->
         return _stop_or_resume(draft, use)
     if draft.record.admission is not None and draft.record.admission.withdrawn is not None:
         return gangs.withdraw(draft)
-    if draft.record.preempting is not None:
+    if draft.record.preempting is not None or outside.evicted(draft):
         return _preempt(draft, use)
     if draft.record.admission is None and not adopt(draft):
+        pinning.keep(draft)
         return _wait(draft)
     return _run(draft, use)
 
@@ -108,9 +125,25 @@ def admitted(record: JobRecord, admission: Admission, now: float) -> JobRecord:
     return replace(
         record,
         attempt=number,
-        admission=AdmissionRecord(number, admission.nodes, now, admission.source, unbound_since=now),
+        admission=AdmissionRecord(
+            number, admission.nodes, now, admission.source, unbound_since=now, offer=admission.offer
+        ),
         preempting=None,
+        refusal=None,
     )
+
+
+def refused(record: JobRecord, desired: Desired, refusal: Refusal, now: float) -> JobRecord:
+    """The record once the pool has not taken an offer of quota: to be written before its queue is told."""
+    conditions = Conditions(record.conditions, desired.generation, now)
+    conditions.set(c.ADMITTED, False, refusal.reason, refusal.message)
+    told = RefusalRecord(refusal.offer, refusal.reason, refusal.message, now, refusal.final)
+    return replace(record, refusal=told, conditions=conditions.result())
+
+
+def lifted(record: JobRecord) -> JobRecord:
+    """The record once a gang that was refused for good would fit."""
+    return record if record.refusal is None else replace(record, refusal=None)
 
 
 def preempted(record: JobRecord, preemption: Preemption, now: float) -> JobRecord:
@@ -213,8 +246,22 @@ def job_view(
         attempt=record.attempt,
         not_before=record.gang_backoff.until if record.gang_backoff is not None else None,
         avoid=record.gang_backoff.avoid if record.gang_backoff is not None else (),
+        refused=record.refusal is not None and record.refusal.final,
+        **_offered(observed.queue, record, state),
         **seen_by_fleet(desired, record, judged=state is JobState.ADMITTED and desired.mode is not Mode.OFF),
     )
+
+
+def _offered(queue: QueueView | None, record: JobRecord, state: JobState) -> dict[str, Any]:
+    """What a queue outside says of a waiting job: the offer that is not answered yet, and its words."""
+    if queue is None or state is not JobState.QUEUED:
+        return {}
+    open_ = queue.answer is Answer.PENDING and record.refusal is None
+    return {
+        "offer": queue.offer if open_ else "",
+        "offered_at": queue.offered_at if open_ and queue.offer else None,
+        "queue_says": "" if queue.offer else queue.message,
+    }
 
 
 def _queued_at(record: JobRecord, submitted: float) -> float:
@@ -270,6 +317,8 @@ def _stop_or_resume(draft: Draft, use: RuleInUse | None) -> Plan:
         return carry_out_stop(draft)
     if use is not None and resume(draft, use):
         return draft.plan(JobState.QUEUED)
+    pinning.keep(draft)
+    outside.keep_off(draft, decision.proposal.reason)
     return draft.plan(None)
 
 
@@ -289,11 +338,14 @@ def _wait(draft: Draft) -> Plan:
     assert workload is not None
     if known is None or known.status:
         draft.conditions.set(c.ADMITTED, False, "Queued", "waits for its pool's GPUs")
-    draft.conditions.set(c.RUNNING, False, "NotAdmitted", "no GPUs are granted yet")
+    left = draft.record.condition(c.RUNNING)
+    if left is None or left.status or left.reason not in outside.LEFT:
+        draft.conditions.set(c.RUNNING, False, "NotAdmitted", "no GPUs are granted yet")
     if not workload.suspended:
         # Somebody else started it. GPUs are granted by the pool alone.
         draft.act(SuspendWorkload("NotAdmitted"))
-    return draft.plan(JobState.QUEUED)
+        return draft.plan(JobState.QUEUED)
+    return outside.wait(draft) or draft.plan(JobState.QUEUED)
 
 
 def _run(draft: Draft, use: RuleInUse | None) -> Plan:
@@ -315,6 +367,7 @@ def _run(draft: Draft, use: RuleInUse | None) -> Plan:
         return draft.plan(JobState.ADMITTED)
     _watch_start(draft)
     proposal = _watch(draft, use) if use is not None else None
+    pinning.keep(draft)
     return draft.plan(JobState.ADMITTED, proposal)
 
 
@@ -336,7 +389,7 @@ def _start(draft: Draft) -> None:
     if draft.observed.run_written != wanted:
         draft.act(WriteRun(wanted))
         draft.wake_in(1.0)
-    elif workload.settled and draft.pods_left == 0:
+    elif workload.settled and draft.pods_left == 0 and outside.may_start(draft):
         gangs.started(draft)
         draft.act(StartWorkload(wanted.attempt, record.admission.nodes))
 
@@ -472,6 +525,7 @@ def _finish(draft: Draft, use: RuleInUse | None) -> Plan:
         stuck.report(draft)
         return draft.plan(JobState.STOPPING)
     draft.update(admission=None)
+    pinning.keep(draft)
     draft.conditions.set(c.RELEASED, True, "PodsGone", "all pods are gone or terminal")
     return draft.plan(None)
 

@@ -8,6 +8,8 @@ are free; a hold never decides an admission.
 In a pool whose delegate is None nobody queues: every job starts at once, and where its pods go is left to
 kube-scheduler. Only a gang that did not find room in time (`gangs`) waits until no other gang is looking for
 some, so that those that fit only one after the other get their turn.
+
+In a pool whose delegate is Kueue jobs wait there, and only those start for which it has quota (`delegation`).
 """
 
 from __future__ import annotations
@@ -16,6 +18,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from controller.policy.accounts import LEAVING, free_gpus
+from controller.policy.delegation import (
+    DELEGATIONS,
+    TOO_LARGE,
+    OfferRoom,
+    offers,
+    refusals,
+    waits_for_quota,
+    wake_ups,
+)
 from controller.policy.fleet import sift
 from controller.policy.fleet_noise import learn
 from controller.policy.giving_way import REASON as DEMOTED
@@ -27,7 +38,6 @@ from controller.policy.queueing import EvalStop, make_policy
 from controller.policy.queueing.base import queue_key
 from controller.policy.types import (
     Admission,
-    Delegate,
     Grant,
     HeldBack,
     Hold,
@@ -53,6 +63,10 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
     Raises:
         ParamError: the pool's queue policy or one of its parameters does not exist or is out of bounds.
     """
+    how = DELEGATIONS[snapshot.delegate]
+    if how.offers:
+        # Who is next is decided outside. For whom freed GPUs are promised is a guess by the same order.
+        snapshot = replace(snapshot, policy=PolicySpec("fifo", {"backfill": True}))
     snapshot = current(snapshot, now)
     views = {j.key: j for j in snapshot.jobs}
     unfit = _unfit_jobs(snapshot)
@@ -60,7 +74,10 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
     racks = {n.name: n.rack for n in snapshot.nodes if n.rack}
     room: NodeRoom | AnyRoom = NodeRoom(free_gpus(snapshot), racks)
     policy = snapshot.policy
-    if snapshot.delegate is Delegate.NONE:
+    offered = offers(j for j in snapshot.jobs if j.key not in paused) if how.offers else {}
+    if how.offers:
+        room = OfferRoom(free_gpus(snapshot), racks, offered.keys())
+    elif not how.places:
         room, policy = AnyRoom(), PolicySpec("fifo")
     planner = Planner(EvalStop(make_policy(policy)), room)
     sifted = sift(snapshot.jobs, snapshot, now)
@@ -74,7 +91,8 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
     decision = planner.decide(now)
     source = source_of(snapshot)
     admitted = tuple(
-        Admission(j.key, room.placed[j.key], source(j.key, room.placed[j.key])) for j in decision.admit
+        Admission(j.key, room.placed[j.key], source(j.key, room.placed[j.key]), views[j.key].offer)
+        for j in decision.admit
     )
     released = [views[j.key] for j in decision.release]
     preemptions = [Preemption(j.key, why) for j, why in decision.preempt]
@@ -83,7 +101,7 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
     rest = [views[j.key] for j in planner.policy.queue() if j.key not in taken]
     leaving = sorted((j for j in snapshot.jobs if j.state in LEAVING), key=lambda j: j.state is not STOPPING)
     leaving += [*released, *(views[p.key] for p in preemptions)]
-    if snapshot.delegate is not Delegate.NONE:
+    if how.places:
         going = {j.key for j in leaving}
         run = [j for j in snapshot.jobs if j.state is JobState.ADMITTED and j.key not in going]
         lower = [j for j in run if j.demoted and j.preemptible]
@@ -92,12 +110,20 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
         preemptions += [Preemption(j.key, DEMOTED) for j in demoted]
         leaving += demoted
     promised = holds(snapshot, leaving, admitted, rest, room.free, now)
+    waiting = _waiting(rest, room.free, unfit, paused, offered if how.offers else None)
+    refused = refusals(offered, waiting, snapshot.offer_seconds, now)
     return PoolPlan(
         grants=tuple(Grant(j.key, j.proposal) for j in released if j.proposal is not None),
         admissions=admitted,
         preemptions=tuple(preemptions),
+        refusals=refused,
+        lifted=tuple(
+            j.key
+            for j in snapshot.jobs
+            if j.refused and (j.key not in unfit or unfit[j.key].reason != TOO_LARGE)
+        ),
         holds=promised,
-        waiting=_waiting(rest, room.free, unfit, paused),
+        waiting=waiting,
         held_back=(*sifted.held, *idle),
         marks=_marks(
             planner,
@@ -109,7 +135,14 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
         stops=sifted.stops,
         noise=learn(snapshot.noise, (j for j in snapshot.jobs if j.state is JobState.ADMITTED)),
         falls=sifted.falls,
-        wake_at=_wake_at(snapshot, promised, now, decision.wake_at, sifted.wake_at),
+        wake_at=_wake_at(
+            snapshot,
+            promised,
+            now,
+            decision.wake_at,
+            sifted.wake_at,
+            *wake_ups({k: j for k, j in offered.items() if k not in taken}, snapshot.offer_seconds, now),
+        ),
     )
 
 
@@ -148,7 +181,7 @@ def _paused(snapshot: PoolSnapshot, now: float) -> dict[JobKey, str]:
         return {}
     why = "not every pod found a node when it was last admitted; it is tried again after its back-off"
     paused = {j.key: why for j in failed if j.not_before is not None and j.not_before > now}
-    if snapshot.delegate is not Delegate.NONE:
+    if DELEGATIONS[snapshot.delegate].places:
         return paused
     # Nobody queues: those that failed are tried one by one, while no other gang is looking for room.
     looking = any(j.state is JobState.ADMITTED and j.unbound for j in snapshot.jobs)
@@ -224,19 +257,22 @@ def _waiting(
     free: Mapping[str, int],
     unfit: Mapping[JobKey, Waiting],
     paused: Mapping[JobKey, str],
+    offered: Mapping[JobKey, JobView] | None,
 ) -> tuple[Waiting, ...]:
+    """``offered``: jobs for which a queue outside has quota; None: no such queue is asked."""
     waiting = []
+    head = next((j.key for j in rest if offered is None or j.key in offered), None)
     total, largest = sum(free.values()), max(free.values(), default=0)
     fits: dict[tuple[int, int], bool] = {}
     for position, job in enumerate(rest, start=1):
+        if offered is not None and job.key not in offered:
+            waiting.append(waits_for_quota(job, position))
+            continue
         shape = (job.replicas, job.gpus_per_replica)
         if shape not in fits:
             fits[shape] = fit(free, *shape) is not None
         if fits[shape]:
-            head = rest[0]
-            waiting.append(
-                Waiting(job.key, position, "BehindHead", f"it would fit, but {head.key} comes first")
-            )
+            waiting.append(Waiting(job.key, position, "BehindHead", f"it would fit, but {head} comes first"))
         else:
             message = (
                 f"needs {job.replicas} x {job.gpus_per_replica} GPUs at once; {total} are free, "

@@ -34,13 +34,15 @@ def begin(record: JobRecord, preemption: Preemption, now: float) -> JobRecord:
 
 
 def carry_out(draft: Draft) -> Plan:
-    """The next step of a preemption."""
+    """The next step of a preemption, or of what follows an eviction by a queue outside."""
     workload, going = draft.observed.workload, draft.record.preempting
     assert workload is not None
     assert going is not None
     if workload.suspended and workload.settled and draft.pods_left == 0:
         _back_in_line(draft, going)
         return draft.plan(JobState.QUEUED)
+    if going.evicted:
+        return draft.plan(JobState.PREEMPTING)  # the queue suspends it itself
     if not workload.suspended:
         if going.lost is None and (left := _waits(draft, going)) is not None:
             draft.wake_in(left)
@@ -50,7 +52,7 @@ def carry_out(draft: Draft) -> Plan:
             return draft.plan(JobState.PREEMPTING)
         if going.lost is None:
             settle_account(draft)
-        draft.act(SuspendWorkload("Preempted"))
+        draft.act(SuspendWorkload("Preempted", again=True))
     message = f"{going.reason}: is being suspended"
     draft.conditions.set(c.ADMITTED, False, "Preempting", message)
     return draft.plan(JobState.PREEMPTING if draft.record.admission is not None else JobState.QUEUED)
@@ -160,18 +162,21 @@ def _back_in_line(draft: Draft, going: Preempting) -> None:
     record = draft.record
     served = attained(draft.desired, record, draft.now)
     lost = going.lost or 0.0
+    ran = record.admission is not None and record.admission.running_since is not None
     draft.update(
         preempting=None,
         admission=None,
         attained=served,
         lost=record.lost + lost,
-        preemptions=record.preemptions + 1,
-        queued_at=draft.now,
+        preemptions=record.preemptions + (not going.evicted),
+        evictions=record.evictions + bool(going.evicted),
+        # One that was put out before it ran keeps its place.
+        queued_at=draft.now if ran or not going.evicted else record.queued_at,
     )
+    message = f"resumes from its latest checkpoint when admitted; {lost:.0f} GPU-seconds of work were lost"
+    if going.evicted:
+        # Condition Admitted goes on saying by whom and why until the pool has something newer to say.
+        draft.conditions.set(c.RUNNING, False, going.reason, message)
+        return
     draft.conditions.set(c.ADMITTED, False, "Queued", "preempted; waits for its pool's GPUs")
-    draft.conditions.set(
-        c.RUNNING,
-        False,
-        "Preempted",
-        f"resumes from its latest checkpoint when admitted; {lost:.0f} GPU-seconds of work were lost",
-    )
+    draft.conditions.set(c.RUNNING, False, "Preempted", message)

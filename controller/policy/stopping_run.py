@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.policy import conditions as c
-from controller.policy import safekeeping, stuck
+from controller.policy import outside, safekeeping, stuck
 from controller.policy.draft import Draft
 from controller.policy.jobs import (
     CreateWorkload,
@@ -66,10 +66,13 @@ def carry_out_stop(draft: Draft, *, retain_only: bool = False) -> Plan:
         draft.act(SetFinalizer(False))
     if retain_only:
         return draft.plan(JobState.STOPPING)
-    if workload is not None and not workload.suspended:
+    if outside.to_be_stopped(draft.observed):
         if _announces_first(draft, decision):
             return draft.plan(JobState.STOPPING)
         draft.act(SuspendWorkload(decision.proposal.reason))
+        return draft.plan(JobState.STOPPING)
+    if workload is not None and not workload.suspended:
+        outside.report_stopping(draft, decision.retained_at or decision.at)
         return draft.plan(JobState.STOPPING)
     if decision.suspended_at is None:
         decision = replace(decision, suspended_at=draft.now)
@@ -125,7 +128,7 @@ def _secures_first(draft: Draft, decision: Decision) -> bool:
         return False
     safekeeping.secure_best(draft)
     waited = draft.record.access
-    return waited is not None and waited.operation is Operation.SECURE
+    return waited is not None and waited.operation in (Operation.SECURE, Operation.PIN)
 
 
 def _skip_retention(draft: Draft, decision: Decision) -> bool:

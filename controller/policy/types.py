@@ -247,7 +247,8 @@ class Delegate(StrEnum):
     """Who queues a pool's jobs.
 
     BUILTIN: the pool's queue policy; a gang starts when its GPUs are free. NONE: nobody; every job starts at
-    once and kube-scheduler is left to place its pods. KUEUE: Kueue's quotas.
+    once and kube-scheduler is left to place its pods. KUEUE: Kueue's quotas; a gang starts when Kueue has
+    quota for it and its GPUs are free. What that means to `pool.plan`: `controller.policy.delegation`.
     """
 
     BUILTIN = "Builtin"
@@ -334,6 +335,10 @@ class JobView:
     attempt: int = 0  # how often it was admitted
     not_before: float | None = None  # s, until when it is not admitted again: its gang found no room
     avoid: tuple[str, ...] = ()  # nodes that would not have it (`GangBackoff`): the last to be planned
+    offer: str = ""  # identifies the quota that a queue outside keeps for it until it is answered; "": none
+    offered_at: float | None = None  # s, since when
+    queue_says: str = ""  # that queue's own words about why it waits
+    refused: bool = False  # it was taken out of that queue because no gang like it fits into the pool
 
     @property
     def gpus(self) -> int:
@@ -429,6 +434,7 @@ class PoolSnapshot:
     stopped: tuple[PastStop, ...] = ()
     ended: int = 0  # jobs that left the pool today otherwise than by a stop that a rule had asked for
     breaker_since: float | None = None  # s, as in `StopCount`
+    offer_seconds: float = 300.0  # s for which an offer of quota may wait for nodes before it is given back
     noise: tuple[MetricNoise, ...] = ()  # as learned so far
     falls: tuple[SharedFall, ...] = ()  # as known so far, newest last
 
@@ -448,6 +454,21 @@ class Admission:
     key: JobKey
     nodes: tuple[str, ...]
     source: JobKey | None = None
+    offer: str = ""  # the offer of quota that it answers, if a queue outside makes offers
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An offer of quota that is not taken: a CamelCase code and a sentence with the numbers.
+
+    ``final``: not before the pool changes; else the job goes back to its queue, behind its equals.
+    """
+
+    key: JobKey
+    offer: str
+    reason: str
+    message: str
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,6 +496,8 @@ class PoolPlan:
     grants: tuple[Grant, ...] = ()
     admissions: tuple[Admission, ...] = ()
     preemptions: tuple[Preemption, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    lifted: tuple[JobKey, ...] = ()  # of those refused for good before: they would fit by now
     holds: tuple[Hold, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     held_back: tuple[HeldBack, ...] = ()

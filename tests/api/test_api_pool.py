@@ -66,17 +66,28 @@ def test_a_bad_pool_is_a_problem_in_words(spec: dict[str, Any], said: str) -> No
     assert said in found[1]
 
 
-def test_a_delegate_that_is_not_there_yet_is_refused_on_the_pool_and_told_on_its_jobs() -> None:
-    problem = convert.parse_pool(pool(delegate="Kueue"))
-    assert isinstance(problem, tuple)
-    assert problem[0] == "DelegateNotAvailable"
-    found = convert.desired(JOB, problem)
-    assert found.problem == (
-        "PoolNotUsable",
-        "spec.pool: GPUPool 'a100' admits nobody: spec.delegate: Kueue is not available in this version, "
-        "expected Builtin or None",
-    )
+def test_kueue_needs_a_queue_and_the_others_take_none() -> None:
+    for spec in ({"delegate": "Kueue"}, {"delegate": "None", "kueue": {"localQueue": "team"}}):
+        problem = convert.parse_pool(pool(**spec))
+        assert isinstance(problem, tuple)
+        assert problem[0] == "InvalidSpec"
+        assert "kueue.localQueue is needed with delegate Kueue" in problem[1]
+        found = convert.desired(JOB, problem)
+        assert found.problem is not None
+        assert found.problem[0] == "PoolNotUsable"
     assert isinstance(convert.parse_pool(pool(delegate="None")), GPUPool)
+
+
+def test_a_job_waits_in_its_pools_queue_or_in_the_one_that_its_template_names() -> None:
+    found = convert.parse_pool(pool(delegate="Kueue", kueue={"localQueue": "team"}))
+    assert isinstance(found, GPUPool)
+    assert convert.desired(JOB, found).queue == "team"
+    named = copy.deepcopy(JOB)
+    named["spec"]["workload"]["template"].setdefault("metadata", {})["labels"] = {names.QUEUE_LABEL: "own"}
+    assert convert.desired(named, found).queue == "own"
+    builtin = convert.parse_pool(pool())
+    assert isinstance(builtin, GPUPool)
+    assert convert.desired(named, builtin).queue == ""
 
 
 KEYS = st.from_regex(r"[a-z]{1,8}/[a-z]{1,8}", fullmatch=True)

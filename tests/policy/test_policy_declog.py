@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import pytest
 from policy_world import World
@@ -62,18 +63,36 @@ def test_a_changed_decision_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert differing == [stops[0] + 1]
 
 
+def test_a_line_of_version_2_is_compared_in_what_that_version_could_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def older(value: Any) -> Any:
+        """As version 2 wrote it: without the fields that came with queues outside."""
+        new = {"offer", "offered_at", "queue_says", "refused", "refusals", "lifted", "offer_seconds", "queue"}
+        new |= {"queue_problem", "evictions", "refusal", "evicted", "again"}
+        if isinstance(value, dict):
+            return {k: older(v) for k, v in value.items() if k not in new}
+        return [older(v) for v in value] if isinstance(value, list) else value
+
+    entries = [older(json.loads(line)) | {"v": 2} for line in recorded_run(monkeypatch)]
+    assert all(r.same for r in declog.replay(map(dumps, entries)))
+    granted = next(e for e in entries if e["kind"] == "pool" and e["decision"]["grants"])
+    granted["decision"]["grants"] = []
+    assert [r.same for r in declog.replay([dumps(granted)])] == [False]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"v":2,"kind":"pool"', "line 1: not JSON .*cut off"),
-        ('{"v":99,"kind":"pool"}', "line 1: version 99, this evalstop reads version 2"),
+        ('{"v":3,"kind":"pool"', "line 1: not JSON .*cut off"),
+        ('{"v":99,"kind":"pool"}', "line 1: version 99, this evalstop reads version 3"),
         ("[]", "line 1: version None"),
-        ('{"v":2,"kind":"soup","input":{},"now":1,"decision":{}}', "line 1: KeyError"),
+        ('{"v":3,"kind":"soup","input":{},"now":1,"decision":{}}', "line 1: KeyError"),
         (
-            '{"v":2,"kind":"pool","input":{"pool":3},"now":1,"decision":{}}',
+            '{"v":3,"kind":"pool","input":{"pool":3},"now":1,"decision":{}}',
             "PoolSnapshot.pool: expected str, got 3",
         ),
-        ('{"v":2,"kind":"pool","input":{"poool":3},"now":1,"decision":{}}', "unknown field 'poool'"),
+        ('{"v":3,"kind":"pool","input":{"poool":3},"now":1,"decision":{}}', "unknown field 'poool'"),
     ],
 )
 def test_what_cannot_be_read_is_named(text: str, message: str) -> None:
