@@ -70,6 +70,7 @@ EPOCHS_GROW: Extra = rule(
 )
 
 ATOMIC: Extra = {"x-kubernetes-list-type": "atomic"}
+SET: Extra = {"x-kubernetes-list-type": "set"}
 PRESERVE_UNKNOWN: Extra = {"x-kubernetes-preserve-unknown-fields": True}
 INT32: Extra = {"format": "int32"}
 INT64: Extra = {"format": "int64"}

@@ -10,6 +10,8 @@ from pydantic import AfterValidator, Field, model_validator
 from controller.api import markers
 from controller.api.base import CLAIM_PATH_PATTERN, URI_PATTERN, DnsSubdomain, Spec, Step, extra
 
+PINS_MAX = 4  # each is a checkpoint on the trainer's volume, and a line in the status
+
 
 class Layout(StrEnum):
     """Whose habits the checkpoint folder follows."""
@@ -117,6 +119,11 @@ class Checkpoints(Spec):
     )
     keep: Keep = Field(
         default=Keep.BEST, description="Which checkpoints are retained when the run is stopped."
+    )
+    pins: Annotated[tuple[Step, ...], Field(max_length=PINS_MAX, json_schema_extra=markers.SET)] = Field(
+        default=(),
+        description="Steps whose checkpoints are kept from rotation besides the best one, for as long as "
+        "they are named here; a step that is not saved yet is waited for.",
     )
     max_step_lag: Step = Field(
         default=0,

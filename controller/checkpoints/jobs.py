@@ -222,7 +222,7 @@ def _mounted(action: StartAccess, location: Place, retention: Place) -> list[Pla
 
 
 def _stays(action: StartAccess) -> bool:
-    return action.operation is Operation.SECURE or action.source is None
+    return action.operation in (Operation.SECURE, Operation.PIN) or action.source is None
 
 
 def _request(rlhfjob: Object, action: StartAccess, location: Place, retention: Place) -> Request:
@@ -231,7 +231,7 @@ def _request(rlhfjob: Object, action: StartAccess, location: Place, retention: P
     folder = retained_folder(metadata["namespace"], metadata["name"], metadata["uid"])
     source = action.source
     return Request(
-        operation=str(action.operation),
+        operation=str(Operation.SECURE if action.operation is Operation.PIN else action.operation),
         layout=checkpoints["layout"],
         owner=metadata["uid"],
         location=location.root,

@@ -1,4 +1,4 @@
-"""Which access Job is to run now, and what its answer means: secure, retain, restore.
+"""Which access Job is to run now, and what its answer means: secure, retain, restore (pins: `pinning`).
 
 At most one access Job per RLHFJob. A request's id (operation, best step, serial number) is in the record
 before the Job is made, so that a restarted operator finds the Job it started before. A newer best supersedes
@@ -8,6 +8,7 @@ the request for an older one.
 from __future__ import annotations
 
 from controller.policy import conditions as c
+from controller.policy import pinning, requests
 from controller.policy.draft import Draft
 from controller.policy.jobs import (
     AccessView,
@@ -48,7 +49,7 @@ def answer(draft: Draft) -> AccessView | None:
 def secure_best(draft: Draft) -> None:
     """See to it that the best checkpoint seen so far is out of rotation's reach."""
     best, secured, waited = draft.record.best, draft.record.secured, draft.record.access
-    if best is None or (waited is not None and waited.operation is not Operation.SECURE):
+    if best is None or (waited is not None and waited.operation in (Operation.RETAIN, Operation.RESTORE)):
         return
     if secured is not None and secured.best_step == best.step:
         return
@@ -60,12 +61,12 @@ def secure_best(draft: Draft) -> None:
             f"the best eval's step {best.step} has no checkpoint yet",
         )
         return
-    if waited is None or waited.best_step != best.step:
+    if waited is None or waited.best_step != best.step or waited.operation is Operation.PIN:
         # The newest best wins. One that is still running is left to end: its pin is let go by the next.
-        if waited is not None and _running(draft, waited):
+        if waited is not None and requests.running(draft, waited):
             return
-        waited = _next(draft, Operation.SECURE, best.step)
-    _start(draft, waited, _secure_request(draft, waited))
+        waited = requests.begin(draft, Operation.SECURE, best.step)
+    requests.start(draft, waited, _secure_request(draft, waited))
 
 
 def take_answer(draft: Draft, answered: AccessView) -> None:
@@ -73,7 +74,9 @@ def take_answer(draft: Draft, answered: AccessView) -> None:
     waited = draft.record.access
     assert waited is not None
     draft.act(ForgetAccess(answered.request_id))
-    if answered.ok:
+    if waited.operation is Operation.PIN:
+        pinning.take_answer(draft, waited, answered)
+    elif answered.ok:
         _succeeded(draft, waited, answered)
     else:
         _failed(draft, waited, answered)
@@ -83,44 +86,22 @@ def retain_secured(draft: Draft, secured: Kept) -> None:
     """Copy the secured checkpoint out of the trainer's reach."""
     waited = draft.record.access
     if waited is None or waited.operation is not Operation.RETAIN:
-        if waited is not None and _running(draft, waited):
+        if waited is not None and requests.running(draft, waited):
             return
-        waited = _next(draft, Operation.RETAIN, secured.best_step)
-    _start(draft, waited, StartAccess(waited.request_id, Operation.RETAIN, secured.step, source=secured))
+        waited = requests.begin(draft, Operation.RETAIN, secured.best_step)
+    requests.start(
+        draft, waited, StartAccess(waited.request_id, Operation.RETAIN, secured.step, source=secured)
+    )
 
 
 def restore(draft: Draft, step: int, source: Kept | None) -> None:
     """Copy a retained checkpoint back to the workload's volume; without one, find that step where it lies."""
     waited = draft.record.access
     if waited is None or (waited.operation, waited.best_step) != (Operation.RESTORE, step):
-        if waited is not None and _running(draft, waited):
+        if waited is not None and requests.running(draft, waited):
             return
-        waited = _next(draft, Operation.RESTORE, step)
-    _start(draft, waited, StartAccess(waited.request_id, Operation.RESTORE, step, source=source))
-
-
-def _next(
-    draft: Draft, operation: Operation, best_step: int, tries: int = 0, not_before: float = 0.0
-) -> InFlight:
-    """Record the next access Job to wait for, under a serial number of its own."""
-    serial = draft.record.access_serial + 1
-    waited = InFlight(operation, best_step, serial, tries, not_before)
-    draft.update(access=waited, access_serial=serial)
-    return waited
-
-
-def _running(draft: Draft, waited: InFlight) -> bool:
-    return any(a.request_id == waited.request_id and not a.finished for a in draft.observed.access)
-
-
-def _start(draft: Draft, waited: InFlight, request: StartAccess) -> None:
-    """Start the Job unless it is there already or its time has not come. Starting twice does no harm."""
-    if any(a.request_id == waited.request_id for a in draft.observed.access):
-        return
-    if waited.not_before > draft.now:
-        draft.wake_in(waited.not_before - draft.now)
-        return
-    draft.act(request)
+        waited = requests.begin(draft, Operation.RESTORE, step)
+    requests.start(draft, waited, StartAccess(waited.request_id, Operation.RESTORE, step, source=source))
 
 
 def _checkpoint_due(draft: Draft, best: Best) -> bool:
@@ -135,13 +116,14 @@ def _checkpoint_due(draft: Draft, best: Best) -> bool:
 
 
 def _secure_request(draft: Draft, waited: InFlight) -> StartAccess:
-    secured = draft.record.secured
+    secured, wanted = draft.record.secured, draft.desired.pins
+    former = (secured.step,) if secured is not None and secured.step not in wanted else ()
     return StartAccess(
         waited.request_id,
         Operation.SECURE,
         waited.best_step,
         max_step_lag=draft.desired.max_step_lag,
-        release=(secured.step,) if secured is not None else (),
+        release=tuple(dict.fromkeys((*former, *waited.release))),
     )
 
 
@@ -151,6 +133,7 @@ def _succeeded(draft: Draft, waited: InFlight, answered: AccessView) -> None:
     kept = Kept(waited.best_step, step, answered.path, answered.digest, draft.now, answered.bytes, score)
     draft.update(access=None)
     if waited.operation is Operation.SECURE:
+        requests.let_go(draft, waited)
         draft.update(secured=kept)
         draft.conditions.set(
             c.SECURED,
@@ -196,7 +179,7 @@ def _failed(draft: Draft, waited: InFlight, answered: AccessView) -> None:
             return
     else:
         draft.conditions.set(c.RESUMED, False, reason, message, warning=True)
-    _next(draft, waited.operation, waited.best_step, tries, not_before)
+    requests.begin(draft, waited.operation, waited.best_step, tries, not_before)
     draft.wake_in(retry_delay(tries))
 
 

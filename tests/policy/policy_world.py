@@ -213,8 +213,9 @@ class World:
                 ask.request_id, ask.operation, True, False, reason, f"{reason}: step {ask.step}"
             )
 
-        if ask.operation is Operation.SECURE:
-            fits = [s for s in job.checkpoints if ask.step - ask.max_step_lag <= s <= ask.step]
+        if ask.operation in (Operation.SECURE, Operation.PIN):
+            there = job.checkpoints | job.pins
+            fits = [s for s in there if ask.step - ask.max_step_lag <= s <= ask.step]
             if not fits:
                 return no("CheckpointMissing")
             job.pins = (job.pins | {max(fits)}) - (set(ask.release) - {max(fits)})

@@ -1,0 +1,111 @@
+"""Checkpoints that a user pins: put in safety like the best one, and kept there while the spec names them.
+
+One access Job at a time, and the best checkpoint comes first: a pin waits for it and never holds it up. What
+the spec no longer names is let go by the next Job that secures something, never by a Job of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from controller.policy import conditions as c
+from controller.policy import requests
+from controller.policy.draft import Draft
+from controller.policy.jobs import AccessView, InFlight, Kept, Operation, StartAccess
+
+RETRY_FIRST = 5.0  # s
+RETRY_MOST = 600.0  # s: what a user asks for may never come, so it is asked for ever more rarely
+
+
+def keep(draft: Draft) -> None:
+    """See to it that the checkpoints which the spec pins are in safety; says how that stands."""
+    wanted, waited = draft.desired.pins, draft.record.access
+    _take_back(draft)
+    if not wanted:
+        draft.conditions.drop(c.PINNED)
+        if waited is not None and waited.operation is Operation.PIN and not requests.running(draft, waited):
+            requests.give_up_pin(draft)
+        return
+    missing = [step for step in wanted if all(kept.step != step for kept in draft.record.pinned)]
+    if not missing:
+        steps = ", ".join(map(str, sorted(wanted)))
+        draft.conditions.set(c.PINNED, True, "Pinned", f"checkpoints of steps {steps} are kept from rotation")
+        return
+    if draft.observed.workload is None or (waited is not None and waited.operation is not Operation.PIN):
+        return  # access Jobs run by the workload's template; and the best one goes first
+    due = [step for step in missing if not _to_come(draft, step)]
+    if not due:
+        text = ", ".join(map(str, missing))
+        draft.conditions.set(
+            c.PINNED, False, "WaitingForCheckpoint", f"the trainer has not saved step {text} yet"
+        )
+        return
+    if waited is None or waited.best_step not in missing:
+        if waited is not None and requests.running(draft, waited):
+            return
+        known = draft.record.condition(c.PINNED)
+        if known is None or known.status or known.reason == "WaitingForCheckpoint":
+            draft.conditions.set(c.PINNED, False, "Pinning", f"step {due[0]} is being pinned")
+        waited = requests.begin(draft, Operation.PIN, due[0])
+    request = StartAccess(waited.request_id, Operation.PIN, waited.best_step, release=waited.release)
+    requests.start(draft, waited, request)
+
+
+def take_answer(draft: Draft, waited: InFlight, answered: AccessView) -> None:
+    """Write a pin's answer into the record. After a failure the next missing step has its turn."""
+    step = waited.best_step
+    if answered.ok:
+        best = draft.record.best
+        score = best.score if best is not None and best.step == step else _score(draft, step)
+        kept = Kept(step, step, answered.path, answered.digest, draft.now, answered.bytes, score)
+        others = tuple(k for k in draft.record.pinned if k.step != step)
+        requests.let_go(draft, waited)
+        unpinned = tuple(s for s in draft.record.unpinned if s != step)
+        pinned = tuple(sorted((*others, kept), key=lambda k: k.step))
+        draft.update(access=None, pinned=pinned, unpinned=unpinned)
+        return
+    tries = waited.tries + 1
+    delay = min(RETRY_MOST, RETRY_FIRST * 2.0 ** min(tries - 1, 10))
+    reason = answered.reason or "AccessFailed"
+    message = f"step {step}: {answered.message} (try {tries}; the next in {delay:.0f} s)"
+    draft.conditions.set(c.PINNED, False, reason, message, warning=True)
+    turn = _after(draft, step)
+    if turn is None:
+        draft.update(access=None)
+        return
+    again = requests.begin(draft, Operation.PIN, turn)
+    draft.update(access=replace(again, tries=tries, not_before=draft.now + delay))
+    draft.wake_in(delay)
+
+
+def _take_back(draft: Draft) -> None:
+    """Notes which pins are no longer wanted. One that is named again meanwhile is pinned anew."""
+    record, wanted = draft.record, draft.desired.pins
+    gone = tuple(kept.step for kept in record.pinned if kept.step not in wanted)
+    if gone:
+        pinned = tuple(kept for kept in record.pinned if kept.step in wanted)
+        others = tuple(step for step in record.unpinned if step not in gone)
+        draft.update(pinned=pinned, unpinned=(*others, *gone)[-requests.UNPINNED_MOST :])
+
+
+def _to_come(draft: Draft, step: int) -> bool:
+    """Whether the trainer itself says that it has not saved so far yet."""
+    scrape = draft.observed.scrape
+    running = draft.record.admission is not None and draft.record.finished is None
+    return (
+        running
+        and scrape is not None
+        and scrape.checkpoint_step is not None
+        and scrape.checkpoint_step < step
+    )
+
+
+def _after(draft: Draft, step: int) -> int | None:
+    """The next step whose turn it is: a pin that fails does not keep the others from being tried."""
+    pinned = {kept.step for kept in draft.record.pinned}
+    missing = sorted(s for s in draft.desired.pins if s not in pinned and not _to_come(draft, s))
+    return next((s for s in missing if s > step), missing[0] if missing else None)
+
+
+def _score(draft: Draft, step: int) -> float:
+    return next((p.score for p in draft.record.evals if p.step == step), 0.0)
