@@ -64,12 +64,12 @@ def mode(
     from controller.cli import cluster
 
     async def work(api: Cluster) -> None:
-        found = await _read(api, job)
+        found = await read_job(api, job)
         if found.mode == to.value:
             typer.echo(f"{cluster.called(found.obj)} is in mode {to.value} already")
             return
         await patch(api, found, {"mode": to.value}, dry_run)
-        _told(found, f"mode {to.value} (was {found.mode})", dry_run)
+        said(found, f"mode {to.value} (was {found.mode})", dry_run)
         await _cap(api, found, to)
 
     cluster.run(work, kubeconfig, context, namespace, timeout)
@@ -90,7 +90,7 @@ def stop(
     from controller.cli import cluster
 
     async def work(api: Cluster) -> None:
-        found = await _read(api, job)
+        found = await read_job(api, job)
         if found.record.finished is not None:
             raise Failure(
                 Exit.REFUSED, f"{found.key} has ended ({found.record.finished})", "nothing is to be done"
@@ -99,7 +99,7 @@ def stop(
             typer.echo(f"{cluster.called(found.obj)} is to be stopped already")
         else:
             await patch(api, found, {"runState": "Stopped"}, dry_run)
-            _told(found, "is to be stopped", dry_run)
+            said(found, "is to be stopped", dry_run)
         if wait and not dry_run:
             await until(api, found, _stopped, wait_seconds, "stopped, its pods gone")
 
@@ -132,7 +132,7 @@ def resume(
         )
 
     async def work(api: Cluster) -> None:
-        found = await _read(api, job)
+        found = await read_job(api, job)
         _check_resumable(found, chosen)
         wish = {
             "id": request or f"cli-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}",
@@ -141,14 +141,15 @@ def resume(
         }
         await patch(api, found, {"runState": "Run", "resume": wish}, dry_run)
         named = f"the checkpoint of step {step}" if step is not None else f"its {chosen.value} checkpoint"
-        _told(found, f"is to go on from {named} (request {wish['id']})", dry_run)
+        said(found, f"is to go on from {named} (request {wish['id']})", dry_run)
         if wait and not dry_run:
             await until(api, found, _resumed(str(wish["id"])), wait_seconds, "back in the queue")
 
     cluster.run(work, kubeconfig, context, namespace, timeout)
 
 
-async def _read(api: Cluster, name: str) -> Reading:
+async def read_job(api: Cluster, name: str) -> Reading:
+    """The RLHFJob of a name, read."""
     from controller.cli import cluster, reading
 
     return reading.read(await cluster.job(api, name))
@@ -180,7 +181,8 @@ async def patch(
         raise of_api(error, f"change {job.key}") from error
 
 
-def _told(job: Reading, what: str, dry_run: bool) -> None:
+def said(job: Reading, what: str, dry_run: bool) -> None:
+    """Says what was changed, as kubectl does."""
     from controller.cli.cluster import called
 
     typer.echo(f"{called(job.obj)} {what}" + (" (dry run: nothing was changed)" if dry_run else ""))
@@ -264,9 +266,9 @@ async def until(
     """
     deadline = time.monotonic() + seconds
     while True:
-        found = await _read(api, job.key)
-        if (said := done(found)) is not None:
-            typer.echo(f"{found.key}: {said}")
+        found = await read_job(api, job.key)
+        if (outcome := done(found)) is not None:
+            typer.echo(f"{found.key}: {outcome}")
             return
         if time.monotonic() >= deadline:
             raise Failure(

@@ -121,12 +121,17 @@ def _facts(job: Reading, now: float) -> Iterator[tuple[str, str]]:
     if record.lost:
         yield "lost", f"{say.gpu_hours(record.lost)} by {record.preemptions} preemptions"
     if record.decision is not None:
-        yield "decision", f"{record.decision.by}: {record.decision.message}"
+        by = "its user: " if record.decision.by == "User" else ""
+        yield "decision", f"{by}{record.decision.message}"
 
 
 def _checkpoints(job: Reading) -> Iterator[list[str]]:
     record = job.record
-    found = [("secured", record.secured), *(("retained", k) for k in record.retained)]
+    found = [
+        ("secured", record.secured),
+        *(("retained", k) for k in record.retained),
+        *(("pinned", k) for k in record.pinned),
+    ]
     found += [("resumes from", record.restored)]
     for label, kept in found:
         if kept is not None:

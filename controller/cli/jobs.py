@@ -66,7 +66,7 @@ def _created(obj: Object, now: float) -> str:
 NAMESPACE = Field(Column("NAMESPACE", gives_way=9), _path("metadata", "namespace"))
 FIELDS = (
     Field(Column("NAME"), _path("metadata", "name")),
-    Field(Column("STATE", style=state_style), _path("status", "summary")),
+    Field(Column("STATE", style=state_style), lambda obj, now: at(obj, "status", "summary") or "New"),
     Field(Column("STEP", right=True, gives_way=2), _path("status", "printed", "step")),
     Field(Column("EVAL", right=True, gives_way=3), _path("status", "printed", "eval")),
     Field(Column("BEST", right=True, gives_way=1), _path("status", "printed", "best")),

@@ -13,10 +13,13 @@ import typer
 
 from controller.cli import (
     change,
+    export,
     extender,
     get,
     history,
     jobs,
+    parity,
+    pin,
     pools,
     queue,
     replay,
@@ -25,6 +28,7 @@ from controller.cli import (
     simulate,
     top,
     version,
+    what_if,
     why,
 )
 
@@ -47,8 +51,12 @@ app.command("top", rich_help_panel=LOOK)(top.top)
 app.command("mode", rich_help_panel=ACT)(change.mode)
 app.command("stop", rich_help_panel=ACT)(change.stop)
 app.command("resume", rich_help_panel=ACT)(change.resume)
+app.command("pin", rich_help_panel=ACT)(pin.pin)
 app.command("simulate", rich_help_panel=STUDY)(simulate.simulate)
+app.command("export", rich_help_panel=STUDY)(export.export)
+app.command("what-if", rich_help_panel=STUDY)(what_if.what_if)
 app.command("replay", rich_help_panel=STUDY)(replay.replay)
+app.command("parity", rich_help_panel=STUDY)(parity.parity)
 app.add_typer(rules.app, rich_help_panel=STUDY)
 app.add_typer(sim.app, rich_help_panel=STUDY)
 app.add_typer(extender.app, rich_help_panel=RUN)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any
+
+from pydantic.alias_generators import to_camel
 
 from controller.api import record as stored
 from controller.policy.jobs import Condition, JobRecord, Kept
+from controller.policy.queueing import POLICIES
+from controller.policy.stopping import MODIFIERS, RULES
 from controller.policy.types import EvalPoint
 
 Object = dict[str, Any]
@@ -82,12 +87,35 @@ def read(obj: Object) -> Reading:
 
 
 def union(value: Mapping[str, Any] | None) -> str:
-    """``{"kDeclines": {"k": 3, "minDelta": "0.02"}}`` as ``kDeclines(k=3, minDelta=0.02)``."""
+    """``{"kDeclines": {"k": 3, "minDelta": "0.02"}}`` as ``kDeclines(k=3, minDelta=0.02)``, without
+    the parameters that are at their defaults."""
     if not value:
         return "-"
     name, given = next(iter(value.items()))
-    inside = ", ".join(f"{key}={text}" for key, text in (given or {}).items())
+    usual = _defaults(name)
+    inside = ", ".join(
+        f"{key}={text}" for key, text in (given or {}).items() if not _same(text, usual.get(key))
+    )
     return f"{name}({inside})" if inside else str(name)
+
+
+@cache
+def _defaults(name: str) -> Mapping[str, Any]:
+    """The defaults of a rule's, modifier's or queue policy's parameters, by their names in a spec."""
+    known: Mapping[str, Any] = {**POLICIES, **RULES, **MODIFIERS}
+    if name not in known:
+        return {}
+    return {to_camel(f.name): f.default for f in fields(known[name].params)}
+
+
+def _same(given: Any, usual: Any) -> bool:
+    """Whether a spec's value is the default: ``"0.0"`` is 0, ``Enabled`` is True."""
+    if isinstance(usual, bool):
+        return bool(given == ("Enabled" if usual else "Disabled"))
+    try:
+        return float(given) == float(usual)
+    except (TypeError, ValueError):
+        return bool(given == usual)
 
 
 def rule(spec: Mapping[str, Any]) -> str:

@@ -1,0 +1,135 @@
+"""`evalstop pin`: keep the checkpoints of chosen steps, for as long as they are wanted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from controller.cli import flags, output, say
+from controller.cli.change import patch, read_job, said, until
+from controller.cli.failure import Exit, Failure, command
+from controller.cli.table import Column, render
+from controller.cli.terminal import Terminal, terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.cli.cluster import Cluster
+    from controller.cli.reading import Reading
+
+BEST = "best"
+
+Steps = Annotated[
+    list[str] | None,
+    typer.Argument(help="Steps, or the word best; none: show what is pinned.", metavar="[STEP]..."),
+]
+Remove = Annotated[bool, typer.Option("--remove", help="Take these pins back.")]
+
+
+@command
+def pin(
+    job: flags.Job,
+    steps: Steps = None,
+    remove: Remove = False,
+    namespace: flags.Namespace = "",
+    wait: flags.Wait = False,
+    wait_seconds: flags.WaitSeconds = 600.0,
+    dry_run: flags.DryRun = False,
+    kubeconfig: flags.Kubeconfig = "",
+    context: flags.Context = "",
+    timeout: flags.Timeout = 15.0,
+) -> None:
+    """Keep JOB's checkpoints of these STEPs from the trainer's rotation, whatever becomes the best.
+
+    A step that is not saved yet is waited for. --remove takes pins back.
+    """
+    from controller.cli import cluster
+
+    async def work(api: Cluster) -> None:
+        found = await read_job(api, job)
+        if not steps:
+            output.lines(page(found, terminal()))
+            return
+        named = [_step(text, found) for text in steps]
+        before = [int(s) for s in (found.spec.get("checkpoints") or {}).get("pins") or []]
+        after = [s for s in before if s not in named] if remove else sorted({*before, *named})
+        if after == before:
+            typer.echo(f"{cluster.called(found.obj)}: nothing to change, its pins are {_listed(before)}")
+        else:
+            _check(found, after)
+            await patch(api, found, {"checkpoints": {"pins": after}}, dry_run, guard=True)
+            said(found, f"pins {_listed(after)} (were {_listed(before)})", dry_run)
+        if wait and not dry_run and not remove:
+            await until(api, found, _pinned(named), wait_seconds, f"pinned at {_listed(named)}")
+
+    cluster.run(work, kubeconfig, context, namespace, timeout)
+
+
+def page(job: Reading, screen: Terminal) -> list[str]:
+    """What is pinned, and what is asked for."""
+    wanted = [int(s) for s in (job.spec.get("checkpoints") or {}).get("pins") or []]
+    there = {kept.step: kept for kept in job.record.pinned}
+    if not wanted and not there:
+        return [f"{job.key} pins nothing: evalstop pin {job.name}{job.flags()} STEP"]
+    told = job.condition("CheckpointsPinned")
+    rows = []
+    for step in sorted({*wanted, *there}):
+        kept = there.get(step)
+        if kept is not None:
+            rows.append([str(step), "pinned", say.size(kept.bytes), kept.path])
+        else:
+            rows.append(
+                [str(step), told.reason if told is not None and not told.status else "asked for", "-", "-"]
+            )
+    columns = (
+        Column("STEP", right=True),
+        Column("STATE"),
+        Column("SIZE", right=True),
+        Column("PATH", text=True),
+    )
+    lines = render(columns, rows, screen)
+    if told is not None and not told.status:
+        lines += ["", f"{told.reason}: {told.message}"]
+    return lines
+
+
+def _step(text: str, job: Reading) -> int:
+    if text == BEST:
+        if job.record.best is None:
+            raise Failure(
+                Exit.REFUSED,
+                f"{job.key} has no eval yet, so no best step",
+                f"evalstop pin {job.name}{job.flags()} STEP",
+            )
+        return job.record.best.step
+    if not (text.isascii() and text.isdigit()):
+        raise Failure(
+            Exit.USAGE, f"STEP: {text!r} is not allowed, expected a whole number or best", "give --help"
+        )
+    return int(text)
+
+
+def _check(job: Reading, after: list[int]) -> None:
+    from controller.api.storage import PINS_MAX
+
+    if len(after) > PINS_MAX:
+        raise Failure(
+            Exit.REFUSED,
+            f"{job.key} would have {len(after)} pins ({_listed(after)}), at most {PINS_MAX} are kept",
+            f"take one back first: evalstop pin {job.name}{job.flags()} --remove STEP",
+        )
+
+
+def _pinned(named: list[int]) -> Callable[[Reading], str | None]:
+    def done(job: Reading) -> str | None:
+        there = {kept.step: kept for kept in job.record.pinned}
+        if any(step not in there for step in named):
+            return None
+        return "; ".join(f"step {step} is pinned at {there[step].path}" for step in named)
+
+    return done
+
+
+def _listed(steps: list[int]) -> str:
+    return ", ".join(map(str, steps)) or "none"
