@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 BASE, OURS, ORACLE, HEALTHY, WARN = "#5b6770", "#0072b2", "#009e73", "#9aa5ad", "#d55e00"
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b6770", "#8c6d31")
-_STYLE: Any = {
+STYLE: Any = {
     "font.family": "sans-serif",
     "font.size": 10.5,
     "axes.titlesize": 11.5,
@@ -55,7 +55,7 @@ class Drawing:
 @contextmanager
 def drawing(panels: int = 1, *, width: float = 10.4, height: float = 3.4) -> Iterator[Drawing]:
     """A row of panels; on leaving, the SVG to put into a page, without XML header."""
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         axes = figure.subplots(1, panels, squeeze=False)
         made = Drawing(figure, list(axes[0]))

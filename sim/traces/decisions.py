@@ -10,13 +10,14 @@ from __future__ import annotations
 import gzip
 import heapq
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from controller.policy.codec import decode
-from controller.policy.declog import VERSION
+from controller.policy.declog import READS, VERSION
 from controller.policy.jobs import Desired, JobRecord, ScrapeView
 from controller.policy.types import PoolSnapshot
 from sim.traces.errors import Skipped, TraceError
@@ -97,23 +98,76 @@ class _Fold:
             self.history.scraped(facts, scrape)
 
 
-def read_decisions(logs: Sequence[tuple[Path, Iterable[str]]], skipped: Skipped, pool: str = "") -> Trace:
+@dataclass(slots=True)
+class LeftOut:
+    """Lines of a log that say nothing: how many by reason, and the first of each reason."""
+
+    lines: int = 0  # that the log has, those included
+    counts: Counter[str] = field(default_factory=Counter)
+    first: dict[str, TraceError] = field(default_factory=dict)
+
+    def add(self, why: str, error: TraceError) -> None:
+        self.counts[why] += 1
+        self.first.setdefault(why, error)
+
+    def notes(self) -> list[str]:
+        """A sentence for each reason."""
+        return [
+            f"{count} of {self.lines} lines {'is' if count == 1 else 'are'} {why} and tell nothing"
+            + ("." if why == REPEATED else f"; the first: {self.first[why]}")
+            for why, count in self.counts.items()
+        ]
+
+
+def read_decisions(logs: Sequence[tuple[Path, Iterable[str]]], skipped: Skipped) -> Trace:
     """The trace of one log, whose files may be several.
 
     Raises:
         TraceError: a line is wrong and is not to be skipped, or no pool ever planned.
     """
-    fold = _Fold(pool)
+    fold = _Fold()
+    for why, error in _taken(fold, logs):
+        if error is not None and why != REPEATED:
+            skipped.add(error)
+    return fold.history.trace([file for file, _ in logs], skipped)
+
+
+def read_history(files: Sequence[Path], pool: str = "") -> tuple[History, LeftOut]:
+    """What can be read of a log, whatever else is in it.
+
+    A line that was cut off, at the end or in the middle, is left out, as are damaged and repeated ones and
+    those of other versions; all before and after them counts.
+
+    Raises:
+        TraceError: nothing of it can be read, or it is of several pools and none is named.
+        OSError: a file cannot be read.
+    """
+    fold, left = _Fold(pool), LeftOut()
+    for why, error in _taken(fold, [(file, stream(file)) for file in files]):
+        left.lines += 1
+        if error is not None:
+            if error.field == "input.pool":
+                raise error
+            left.add(why, error)
+    if left.lines and left.counts.total() == left.lines:
+        raise next(iter(left.first.values()))
+    if not left.lines:
+        raise TraceError(files[0], 0, "", "is empty")
+    return fold.history, left
+
+
+def _taken(
+    fold: _Fold, logs: Sequence[tuple[Path, Iterable[str]]]
+) -> Iterator[tuple[str, TraceError | None]]:
+    """Of every line, why it could not be taken in; ("", None): it was."""
     for found in merged(logs):
-        error = found.error
-        if error is None and found.entry is not None:
+        why, error = found.why, found.error
+        if found.entry is not None:
             try:
                 fold.take(found.file, found.line, found.entry, found.now)
             except TraceError as wrong:
-                error = wrong
-        if error is not None and found.why != REPEATED:
-            skipped.add(error)
-    return fold.history.trace([file for file, _ in logs], skipped)
+                why, error = UNREADABLE, wrong
+        yield why, error
 
 
 def merged(logs: Sequence[tuple[Path, Iterable[str]]]) -> Iterator[Line]:
@@ -163,16 +217,16 @@ def _entry(file: Path, line: int, text: str) -> dict[str, Any]:
 
 
 def _readable(version: Any) -> bool:
-    return type(version) is int and OLDEST <= version <= VERSION
+    return type(version) is int and version in READS
 
 
 def _cure(version: Any) -> str:
     if type(version) is not int:
         return ""
     if version > VERSION:
-        return ": the log is of a newer evalstop; read it with that one (`pip install --upgrade evalstop`)"
+        return ": it is of a newer evalstop; read it with that one (`pip install --upgrade evalstop`)"
     return (
-        ": the log is of an older evalstop, whose lines say other things; export it with the evalstop that"
+        ": it is of an older evalstop, whose lines say other things; export it with the evalstop that"
         " wrote it, or take the RLHFJobs' own histories (`evalstop export --cluster`)"
     )
 
@@ -184,7 +238,7 @@ def _why(file: Path, number: int, text: str, whole: bool) -> str:
         return DAMAGED if whole else CUT
     version = entry.get("v") if isinstance(entry, dict) else None
     if type(version) is int and not _readable(version):
-        return OLDER if version < OLDEST else NEWER
+        return OLDER if version < VERSION else NEWER
     return UNREADABLE
 
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
 from controller.policy.jobs import Decision, Desired, JobRecord, ScrapeView
 from controller.policy.types import (
     JobState,
+    JobView,
     Mode,
     PoolSnapshot,
     StopLimits,
@@ -29,6 +31,7 @@ from sim.traces.lifetimes import rule_of, trace_job
 from sim.traces.trace import JobChecks, Trace
 
 FORMAT = "decision-log"
+CLUSTER = Path("cluster")  # stands for a file where the cluster itself was asked
 _FIELDS = {"key": "key", "submitted": "submitted", "gpus": "gpus", "work": "attained"}
 _QUIET = 600.0  # s without a line, while somebody had GPUs, from which on a log has a hole
 
@@ -125,6 +128,24 @@ class History:
             if place not in known:
                 facts.losses[place] = scrape.loss
 
+    def stands(
+        self, now: float, snapshot: PoolSnapshot, jobs: Sequence[tuple[JobView, Desired, JobRecord]]
+    ) -> None:
+        """How the cluster itself says that pool and jobs stand, those too that are over."""
+        alone = self.snapshot is None
+        live = tuple(view for view, _, record in jobs if not _over(record))
+        self.plan(CLUSTER, 0, now, replace(snapshot, jobs=live))
+        for view, desired, record in jobs:
+            facts = self.job(CLUSTER, 0, now, desired, record)
+            if facts.view is None:
+                facts.view, facts.at = view, now
+            if _over(record) and facts.ended is None:
+                facts.ended = now
+            if alone:
+                facts.early = False
+        if alone:
+            self.first = min((view.submitted for view, _, _ in jobs), default=now)
+
     def _clock(self, now: float) -> None:
         if self.first is None:
             self.first = now
@@ -205,6 +226,11 @@ class History:
             for d in stops
             if d.pods_gone_at is not None and d.suspended_at is not None
         ]
+        handed = [
+            d.handed_at - d.pods_gone_at
+            for d in stops
+            if d.handed_at is not None and d.pods_gone_at is not None
+        ]
         if not self._starts and not stops:
             return None
         redone = [
@@ -217,6 +243,7 @@ class History:
             restart_cost=_typical(redone) if redone else PREEMPTION,
             suspend_delay=_typical(freed),
             retain_time=_typical(copied),
+            handover_delay=_typical(handed),
         )
 
     def _rule(self, notes: list[str]) -> RuleSpec | None:
@@ -234,6 +261,13 @@ class History:
                 f"{len(counts)} different stop rules; the commonest, {chosen.rule.name}, judges all."
             )
         return chosen
+
+
+def _over(record: JobRecord) -> bool:
+    """Whether a job no longer competes for GPUs."""
+    decision = record.decision
+    stopped = decision is not None and decision.mode is Mode.ENFORCE and decision.pods_gone_at is not None
+    return record.finished is not None or stopped
 
 
 def _holds(facts: JobFacts) -> bool:

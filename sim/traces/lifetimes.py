@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from statistics import median
 
+from controller.policy.conditions import ADMITTED, COMPLETED, FAILED
 from controller.policy.jobs import Desired, Direction, RunState
 from controller.policy.service import attained
 from controller.policy.types import Attempt, EvalPoint, JobState, Mode, Paired, PolicySpec
@@ -16,7 +17,6 @@ from sim.workload import Evals
 
 _FIRST = 1e-9  # share of the training at which an eval of step 0 stands: evals come after the start
 _NEARLY = 0.9  # share of its steps from which on a run that is complete made all of them
-_ENDED = ("Completed", "Failed")  # conditions (`controller.policy.conditions`) whose time is the run's end
 
 
 def trace_job(key: str, facts: JobFacts, last: float) -> TraceJob | str:
@@ -52,11 +52,11 @@ def trace_job(key: str, facts: JobFacts, last: float) -> TraceJob | str:
         mode=desired.mode if desired is not None else Mode.ENFORCE,
         seen=seen,
         length=length,
-        started=facts.admitted.get(1) if not facts.early or 1 in facts.admitted else None,
+        started=_started(facts),
         ended=_ended_at(facts, end),
         service=service,
         lost=lost,
-        waited=None if facts.early and len(facts.waits) < view.attempt else sum(facts.waits.values()),
+        waited=_waited(facts),
         preempted=record.preemptions if record is not None else 0,
         attempts=record.attempt if record is not None else view.attempt,
         stop_eval=_stop_eval(facts, evals, scale),
@@ -118,11 +118,32 @@ def _end(facts: JobFacts) -> End:
     return End.WAITING if view.state is JobState.QUEUED and not view.attained else End.RUNNING
 
 
+def _started(facts: JobFacts) -> float | None:
+    """When it was admitted for the first time."""
+    record = facts.record
+    if 1 in facts.admitted or record is None or record.attempt != 1:
+        return facts.admitted.get(1)
+    return next((c.since for c in record.conditions if c.type == ADMITTED and c.status), None)
+
+
+def _waited(facts: JobFacts) -> float | None:
+    """Seconds that it waited in all; None: an admission of it was not seen."""
+    attempts = facts.record.attempt if facts.record is not None else 0
+    if facts.waits and len(facts.waits) >= attempts:
+        return sum(facts.waits.values())
+    started = _started(facts)
+    if attempts == 1 and started is not None and facts.view is not None:
+        return max(0.0, started - facts.view.submitted)
+    return None
+
+
 def _ended_at(facts: JobFacts, end: End) -> float | None:
     """When its GPUs were free again, or, of a run that ended by itself, when that was."""
     record = facts.record
     if record is not None and end in (End.COMPLETE, End.FAILED):
-        return next((c.since for c in record.conditions if c.type in _ENDED and c.status), facts.ended)
+        return next(
+            (c.since for c in record.conditions if c.type in (COMPLETED, FAILED) and c.status), facts.ended
+        )
     if record is not None and record.decision is not None and end in (End.STOPPED, End.USER):
         return record.decision.pods_gone_at or record.decision.suspended_at or facts.ended
     return facts.ended if end is End.GONE else None

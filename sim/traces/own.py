@@ -158,7 +158,8 @@ def _header(file: Path, line: int, entry: dict[str, Any], trace: Trace) -> None:
     trace.latencies = _latencies(file, line, trace.run)
     trace.history = entry.get("history") or {}
     if not isinstance(trace.history, dict):
-        raise TraceError.value(file, line, "history", trace.history, "an object, as `evalstop export` writes it")
+        expected = "an object, as `evalstop export` writes it"
+        raise TraceError.value(file, line, "history", trace.history, expected)
 
 
 def _cluster(file: Path, line: int, value: Any) -> Cluster | None:

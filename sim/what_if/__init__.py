@@ -1,4 +1,7 @@
-"""What would another rule, policy or cluster have done: to one job's curve, and to a whole history."""
+"""What would another rule, policy or cluster have done: to one job's curve, and to a whole history.
+
+`curve` needs the standard library only; `sim.what_if.compare` replays a history, with numpy.
+"""
 
 from sim.what_if.curves import CurveOutcome, Judgement, curve
 

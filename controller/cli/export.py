@@ -1,0 +1,103 @@
+"""`evalstop export`: a pool's past, from decision logs and RLHFJobs, as a trace for the simulator."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from controller.cli import flags, past
+from controller.cli.failure import Exit, Failure, command
+
+if TYPE_CHECKING:
+    from sim.traces.trace import Trace
+
+Out = Annotated[Path | None, typer.Option("--out", help="File to write. Default: stdout.", dir_okay=False)]
+
+
+@command
+def export(
+    files: past.Files = None,
+    out: Out = None,
+    cluster: past.WithCluster = False,
+    pool: past.PoolName = "",
+    no_rotated: past.NotRotated = False,
+    namespace: flags.Namespace = "",
+    kubeconfig: flags.Kubeconfig = "",
+    context: flags.Context = "",
+    timeout: flags.Timeout = 15.0,
+) -> None:
+    """Write a pool's past as a trace, for `evalstop what-if` and `evalstop sim replay`.
+
+    From decision logs, from the RLHFJobs in the cluster (no file named), or both. What is not known, and
+    what could not be read, is told on stderr and stands in the trace.
+    """
+    trace = past.load(
+        files or [],
+        cluster=cluster,
+        pool=pool,
+        rotated=not no_rotated,
+        kubeconfig=kubeconfig,
+        context=context,
+        namespace=namespace,
+        timeout=timeout,
+    )
+    try:
+        _write(trace, out)
+    except OSError as error:
+        raise Failure(
+            Exit.USAGE, f"--out: cannot write {out}: {error.strerror}", "name another file"
+        ) from None
+    for note in trace.notes:
+        typer.echo(note, err=True)
+    ends: dict[str, int] = {}
+    for job in trace.jobs:
+        if job.past is not None:
+            ends[str(job.past.end).lower()] = ends.get(str(job.past.end).lower(), 0) + 1
+    how = ", ".join(f"{count} {end}" for end, count in sorted(ends.items()))
+    evals = sum(len(job.evals.at) for job in trace.jobs if job.evals is not None)
+    typer.echo(f"{out or 'stdout'}: {len(trace.jobs)} jobs ({how}), {evals} evals", err=True)
+
+
+def header(trace: Trace) -> dict[str, Any]:
+    """What goes into the first line of an exported trace."""
+    from dataclasses import asdict
+
+    from sim.traces.own import cluster_entry, guardrails_entry, spec_entry
+
+    found: dict[str, Any] = {}
+    if trace.cluster is not None:
+        found["cluster"] = cluster_entry(trace.cluster)
+    if trace.policy is not None:
+        found["policy"] = spec_entry(trace.policy)
+    if trace.rule is not None:
+        found["rule"] = spec_entry(trace.rule.rule)
+        found["modifiers"] = [spec_entry(modifier) for modifier in trace.rule.modifiers]
+        found |= guardrails_entry(trace.rule)
+    if trace.latencies is not None:
+        found["run"] = {"setting": {"latencies": asdict(trace.latencies)}}
+    found["history"] = {**trace.history, "left_out": dict(trace.left_out), "notes": trace.notes}
+    return found
+
+
+def _write(trace: Trace, out: Path | None) -> None:
+    """Whole or not at all: a file that is there already stays until the new one is complete."""
+    from sim.traces.own import write_own
+
+    if out is None:
+        with tempfile.TemporaryDirectory(prefix="evalstop-export-") as folder:
+            whole = Path(folder) / "trace"
+            write_own(whole, trace.jobs, header(trace))
+            with whole.open(encoding="utf-8") as lines:
+                for line in lines:
+                    typer.echo(line, nl=False)
+        return
+    beside = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        write_own(beside, trace.jobs, header(trace))
+        beside.replace(out)
+    finally:
+        beside.unlink(missing_ok=True)

@@ -1,0 +1,199 @@
+"""A pool's past as `evalstop export` and `what-if` take it: decision logs, exports, the cluster."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from controller.cli.failure import Exit, Failure
+
+if TYPE_CHECKING:
+    from controller.api.gpupool import GPUPool
+    from controller.cli.cluster import Cluster
+    from controller.policy.jobs import Desired, JobRecord
+    from controller.policy.types import JobView, PoolSnapshot
+    from sim.traces.history import History
+    from sim.traces.trace import Trace
+
+Object = dict[str, Any]
+
+Files = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        help="Decision logs (older files LOG.1, LOG.2, … come along) or exported histories. "
+        "Default: the RLHFJobs in the cluster.",
+        exists=True,
+        dir_okay=False,
+        readable=True,
+    ),
+]
+WithCluster = Annotated[
+    bool, typer.Option("--cluster", help="Take the cluster's RLHFJobs along with the files.")
+]
+PoolName = Annotated[str, typer.Option("--pool", help="GPUPool. Default: the only one there is.")]
+NotRotated = Annotated[bool, typer.Option("--no-rotated", help="Only the files named, no LOG.1, LOG.2, ….")]
+
+USABLE = "evalstop sim formats lists what is read; docs/what-if.md tells what a history is made of"
+
+
+def load(
+    files: Sequence[Path],
+    *,
+    cluster: bool,
+    pool: str,
+    rotated: bool,
+    kubeconfig: str,
+    context: str,
+    namespace: str,
+    timeout: float,
+) -> Trace:
+    """The past of one pool.
+
+    Raises:
+        Failure: a file cannot be used, or the cluster cannot be asked; it says what to do next.
+    """
+    from sim.traces.past_files import read_past
+
+    more: Callable[[History], None] | None = None
+    notes: list[str] = []
+    if cluster or not files:
+        from controller.cli import cluster as clusters
+
+        async def work(api: Cluster) -> tuple[list[Object], list[Object] | None]:
+            return await _objects(api, namespace)
+
+        jobs, pools = clusters.run(work, kubeconfig, context, namespace, timeout)
+        more = _adder(jobs, pools, pool, notes)
+    try:
+        trace = read_past(files, pool=pool, rotated=rotated, more=more)
+    except (ValueError, OSError) as error:
+        raise Failure(Exit.USAGE, str(error), USABLE) from None
+    trace.notes = notes + trace.notes
+    return trace
+
+
+async def _objects(api: Cluster, namespace: str) -> tuple[list[Object], list[Object] | None]:
+    """RLHFJobs and GPUPools; None: the caller may not read pools."""
+    from controller.cli import cluster as clusters
+    from controller.kube.errors import ApiError
+    from controller.kube.resources import GPUPOOLS, RLHFJOBS
+
+    try:
+        jobs, _ = await clusters.listed(api, RLHFJOBS, namespace or None)
+    except Failure as failure:
+        if failure.code is Exit.FORBIDDEN and not namespace:
+            step = f"-n NAMESPACE takes one namespace's\n{failure.next_step}"
+            raise Failure(failure.code, failure.message, step) from None
+        raise
+    try:
+        pools, _ = await api.list(GPUPOOLS)
+    except ApiError as error:
+        if error.status not in (401, 403):
+            raise
+        return jobs, None
+    return jobs, pools
+
+
+def _adder(
+    jobs: Sequence[Object], pools: Sequence[Object] | None, pool: str, notes: list[str]
+) -> Callable[[History], None]:
+    """Puts how the cluster stands into a history; ``notes`` gets what could not be."""
+
+    def add(history: History) -> None:
+        chosen = _chosen(jobs, pool or (history.snapshot.pool if history.snapshot is not None else ""))
+        history.pool = chosen
+        now, left = time.time(), Counter[str]()
+        obj = next((p for p in pools or () if p["metadata"]["name"] == chosen), None)
+        model = _model(obj)
+        stands = []
+        for job in jobs:
+            if (job.get("spec") or {}).get("pool") != chosen:
+                continue
+            found = standing(job, model, now)
+            if isinstance(found, str):
+                left[found] += 1
+            else:
+                stands.append(found)
+        if model is None:
+            why = "cannot be read by you" if pools is None else "is not there, or cannot be used"
+            notes.append(f"GPUPool {chosen} {why}: its nodes and queue policy are not known from it.")
+        for reason, count in sorted(left.items()):
+            notes.append(f"{count} RLHFJobs are left out: {reason}.")
+        history.stands(now, snapshot(chosen, obj, model, history), stands)
+
+    return add
+
+
+def _chosen(jobs: Sequence[Object], pool: str) -> str:
+    names = sorted({str((job.get("spec") or {}).get("pool")) for job in jobs})
+    if pool or len(names) == 1:
+        return pool or names[0]
+    if not names:
+        raise ValueError("the cluster has no RLHFJob, expected the jobs whose past this is")
+    raise ValueError(f"--pool: the RLHFJobs are of the pools {', '.join(names)}, expected one of them")
+
+
+def _model(obj: Object | None) -> GPUPool | None:
+    from controller.api import convert
+    from controller.api.gpupool import GPUPool
+
+    found = convert.parse_pool(obj) if obj is not None else None
+    return found if isinstance(found, GPUPool) else None
+
+
+def standing(obj: Object, pool: GPUPool | None, now: float) -> tuple[JobView, Desired, JobRecord] | str:
+    """An RLHFJob as its pool saw it, its wish and its record; or why it tells nothing."""
+    from controller.api import convert
+    from controller.policy.service import attained
+    from controller.policy.types import JobState, JobView
+
+    try:
+        record = convert.record(obj.get("status"))
+    except convert.StatusError:
+        return "their status is of another version, or damaged"
+    desired = convert.desired(obj, pool)
+    if not desired.replicas or not desired.gpus_per_replica:
+        return "their spec cannot be used"
+    namespace = str(obj["metadata"].get("namespace", ""))
+    priority = int((obj.get("spec") or {}).get("priority") or 0)
+    ceiling = pool.ceiling(namespace) if pool is not None else None
+    view = JobView(
+        key=desired.key,
+        submitted=datetime.fromisoformat(obj["metadata"]["creationTimestamp"]).timestamp(),
+        sequence=0,
+        replicas=desired.replicas,
+        gpus_per_replica=desired.gpus_per_replica,
+        priority=priority if ceiling is None else min(priority, ceiling),
+        state=JobState.QUEUED if record.admission is None else JobState.ADMITTED,
+        attained=attained(desired, record, now),
+        weight=float(pool.weight(namespace)) if pool is not None else 1.0,
+        estimate=desired.expected_seconds,
+        metric=desired.metric,
+        attempt=record.attempt,
+    )
+    return view, desired, record
+
+
+def snapshot(name: str, obj: Object | None, model: GPUPool | None, history: History) -> PoolSnapshot:
+    """The pool as its own status and spec tell, else as the log last said."""
+    from controller.api import convert
+    from controller.policy.types import NodeView, PolicySpec, PoolSnapshot
+
+    last = history.snapshot
+    sizes = ((obj or {}).get("status") or {}).get("nodeSizes") or ()
+    nodes = tuple(
+        NodeView(f"{size['gpus']}-{n}", int(size["gpus"]))
+        for size in sizes
+        for n in range(int(size["nodes"]))
+    )
+    if not nodes and last is not None:
+        nodes = last.nodes
+    if model is not None:
+        return PoolSnapshot(name, convert.policy(model), nodes, (), limits=convert.stop_limits(model))
+    return PoolSnapshot(name, last.policy if last is not None else PolicySpec("fifo"), nodes, ())

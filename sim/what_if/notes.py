@@ -1,0 +1,139 @@
+"""What a reader has to know to believe the figures of a what-if: what was not seen, and what is assumed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sim.latencies import PREEMPTION
+from sim.traces.past import End, Past
+from sim.traces.trace import Trace
+from sim.what_if import futures
+
+if TYPE_CHECKING:
+    from sim.what_if.compare import Comparison
+
+_EXACT = 0.02  # by how much a replay may miss the record before a reader is warned
+_FEW = 20  # jobs
+
+
+def told(made: Comparison, trace: Trace) -> list[str]:
+    """One sentence or two each, the most important first."""
+    jobs, notes = made.given.jobs, [*made.given.notes]
+    if len(made.chosen) < len(jobs):
+        notes.append(
+            f"{len(made.chosen)} of {len(jobs)} jobs were submitted in the window; the others run along."
+        )
+    return notes + _fidelity(made) + _unseen(made) + _lengths(made) + _assumed(made) + _capacity(trace)
+
+
+def _pasts(made: Comparison) -> list[Past]:
+    return [job.past for job in made.given.jobs if job.past is not None]
+
+
+def _fidelity(made: Comparison) -> list[str]:
+    """How near the replay of the record comes to the record."""
+    real = ours = 0.0
+    ended = 0
+    for n in map(int, made.chosen):
+        job = made.given.jobs[n]
+        if job.past is not None and job.past.ended is not None:
+            real += job.past.ended - job.submitted
+            ours += made.base.result.jct[n]
+            ended += 1
+    if real <= 0.0:
+        return []
+    off = ours / real - 1.0
+    where = "above" if off > 0 else "below"
+    warn = "" if abs(off) <= _EXACT else " Differences smaller than that mean little."
+    return [
+        f"The record replayed as it was gives a mean JCT {abs(off):.1%} {where} what was recorded, over the"
+        f" {ended} jobs that ended.{warn}"
+    ]
+
+
+def _unseen(made: Comparison) -> list[str]:
+    """What the alternative asks of runs that the record cut short."""
+    if made.other.rule is None and made.other.stops:
+        return []
+    stopped = [n for n, job in enumerate(made.given.jobs) if job.past is not None and job.past.censored]
+    open_ = sum(1 for n in stopped if not made.known_stop(n))
+    if not open_:
+        return [
+            f"Every run that was stopped ({len(stopped)}) the other rule would have stopped by then, too."
+        ]
+    notes = [
+        f"Of {len(stopped)} runs that were stopped, {open_} would have gone on; what they would have done"
+        " then was never seen."
+    ]
+    if made.future == "bounds" and made.other.stops:
+        notes.append(
+            "From: they would have been stopped where they were. To: they train their whole length, and"
+            " nothing of it is of use. `--future nearest` draws their curves from runs that were seen whole."
+        )
+    if made.future == "bounds" and not made.other.stops:
+        notes.append("From: what they train unseen is of use. To: nothing of it is.")
+    if made.future == "recorded":
+        notes.append("They are taken to be stopped where they were: the least that the alternative costs.")
+    if made.future == "nearest":
+        notes.append(futures.donors(made.given.jobs, made.given.rule).note)
+    return notes
+
+
+def _lengths(made: Comparison) -> list[str]:
+    pasts, notes = _pasts(made), []
+    unknown = sum(1 for past in pasts if past.end is End.STOPPED and past.length == "unknown")
+    if unknown:
+        notes.append(
+            f"{unknown} runs that were stopped never said how many steps they had: they are taken to end"
+            " where they were stopped, which makes an alternative that lets them run look better than it is."
+        )
+    estimated = sum(1 for past in pasts if past.end is End.STOPPED and past.length == "estimate")
+    if estimated:
+        notes.append(f"Of {estimated} runs that were stopped the length is their submitter's estimate.")
+    going = sum(1 for past in pasts if past.end in (End.RUNNING, End.WAITING))
+    if going:
+        notes.append(
+            f"{going} jobs were not over when the history ended; in both arms they run to the length that"
+            " their progress, or an estimate, makes of them."
+        )
+    return notes
+
+
+def _assumed(made: Comparison) -> list[str]:
+    notes, other = [], made.other
+    if other.judges_as_it_runs:
+        notes.append("This rule hangs on what other jobs do: it is judged while all of them run.")
+    if other.policy is not None and other.policy.name == "srtf":
+        notes.append("srtf is told each job's true length, which nobody knows in a cluster.")
+    if other.policy is not None and other.policy.name == "srtfEst" and not made.given.workload.estimate:
+        notes.append("The history has no estimates of running times: they are drawn around the true ones.")
+    preempted = made.base.result.preemptions + sum(arm.result.preemptions for arm in made.arms)
+    if preempted and made.given.latencies.restart_cost == PREEMPTION:
+        notes.append(
+            f"The record does not say what a preemption costs: {PREEMPTION:.0f} s of GPU-time at each resume;"
+            " --set restart_cost=… says otherwise."
+        )
+    gaps = [past.missed for past in _pasts(made) if past.missed]
+    if gaps and other.rule is not None:
+        notes.append(
+            f"{sum(gaps)} evals of {len(gaps)} jobs were made and are not here; the rule sees gaps there."
+        )
+    if len(made.chosen) < _FEW:
+        notes.append(
+            f"{len(made.chosen)} jobs are few: another few may differ by more than the intervals say."
+        )
+    return notes
+
+
+def _capacity(trace: Trace) -> list[str]:
+    notes = []
+    sums = [sum(nodes) for _, nodes in trace.history.get("capacity") or ()]
+    if len(set(sums)) > 1 and trace.cluster is not None:
+        notes.append(
+            f"The pool had from {min(sums)} to {max(sums)} GPUs; it is replayed with {trace.cluster.gpus},"
+            " which it had the longest."
+        )
+    foreign = trace.history.get("foreign_gpus")
+    if isinstance(foreign, int | float) and foreign >= 0.05:
+        notes.append(f"On average {foreign:.1f} GPUs were used by pods of nobody here; that is not replayed.")
+    return notes
