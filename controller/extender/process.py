@@ -76,7 +76,14 @@ class Extender:
         )
         Feed(self.cache, self.ledger, settings.rack_label, self.waking.changed, self.parking.forget)
         self._watches = [
-            ListWatch(self.api, resource, sink or self.take, self.cache.replace, settings.relist_seconds)
+            ListWatch(
+                self.api,
+                resource,
+                sink or self.take,
+                self.cache.replace,
+                settings.relist_seconds,
+                keep=self.cache.stored,
+            )
             for resource in WATCHED
         ]
         self._beat = time.monotonic()

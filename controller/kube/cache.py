@@ -138,7 +138,10 @@ class Cache:
         return all(store.listed for store in self.stores.values())
 
     def stored(self, resource: Resource, obj: Mapping[str, Any]) -> Stored:
-        """What is kept of an object; nothing of ``obj`` itself is."""
+        """What is kept of an object, in this state perhaps already; nothing of ``obj`` itself is."""
+        known = self.find(resource, key_of(obj))
+        if known is not None and known.version == version_of(obj):
+            return known
         packer = self._packers.get(resource)
         return packer(picked(resource, obj)) if packer is not None else Plain(trim(resource, obj))
 

@@ -20,12 +20,13 @@ from controller.kube.errors import NotLeading, Unavailable, from_response
 from controller.kube.resources import Resource
 
 Object = dict[str, Any]
+Page = tuple[list[Object], str]  # some of a LIST's objects, and the resourceVersion of the whole
 CallHook = Callable[[str, str, str], None]  # (verb, resource, outcome), after each call
 Permit = Callable[[], None]  # raises NotLeading where no write may be sent now
 
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
-PAGE = 500  # objects a LIST asks for at a time
+PAGE = 250  # objects a LIST asks for at a time
 
 
 class Api:
@@ -73,21 +74,28 @@ class Api:
     async def list(
         self, resource: Resource, namespace: str | None = None, *, labels: str = "", fields: str = ""
     ) -> tuple[list[Object], str]:
-        """All objects and the resourceVersion at which they were all true, read page by page.
+        """All objects and the resourceVersion at which they were all true. Raises like `pages`."""
+        pages = [page async for page in self.pages(resource, namespace, labels=labels, fields=fields)]
+        return [item for items, _ in pages for item in items], pages[-1][1]
+
+    async def pages(
+        self, resource: Resource, namespace: str | None = None, *, labels: str = "", fields: str = ""
+    ) -> AsyncIterator[Page]:
+        """A LIST page by page, each with the resourceVersion at which all pages are true: for who keeps but
+        little of each object, so that thousands of them are never there in full at once.
 
         Items of a LIST carry no kind of their own; it is put back. ``Gone`` (a page token that expired)
         is left to the caller, who starts anew.
         """
         query = {"limit": str(PAGE), "labelSelector": labels, "fieldSelector": fields}
-        items: list[Object] = []
+        kind = {"apiVersion": resource.api_version, "kind": resource.kind}
         while True:
             page = await self._call("list", "GET", resource, resource.path(namespace), query)
-            for item in page.get("items") or []:
-                items.append({"apiVersion": resource.api_version, "kind": resource.kind, **item})
-            token = page["metadata"].get("continue")
-            if not token:
-                return items, page["metadata"]["resourceVersion"]
-            query["continue"] = token
+            metadata = page["metadata"]
+            yield [{**kind, **item} for item in page.get("items") or ()], metadata["resourceVersion"]
+            if not metadata.get("continue"):
+                return
+            query["continue"] = metadata["continue"]
 
     async def watch(
         self,

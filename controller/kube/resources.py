@@ -70,6 +70,14 @@ SELF_ACCESS_REVIEWS = Resource(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
 )
 
+# Kueue's. The operator keeps copies of them once a GPUPool has delegate Kueue, of AdmissionChecks always.
+KUEUE = "kueue.x-k8s.io"
+WORKLOADS = Resource(KUEUE, "v1beta2", "workloads", "Workload")
+LOCAL_QUEUES = Resource(KUEUE, "v1beta2", "localqueues", "LocalQueue")
+CLUSTER_QUEUES = Resource(KUEUE, "v1beta2", "clusterqueues", "ClusterQueue", namespaced=False)
+FLAVORS = Resource(KUEUE, "v1beta2", "resourceflavors", "ResourceFlavor", namespaced=False)
+ADMISSION_CHECKS = Resource(KUEUE, "v1beta2", "admissionchecks", "AdmissionCheck", namespaced=False)
+
 # What the operator keeps a copy of, in the order in which it is first listed: nodes and pods before the
 # jobs that would be judged by them.
 WATCHED: tuple[Resource, ...] = (NODES, PODS, JOBS, CONFIGMAPS, GPUPOOLS, RLHFJOBS)

@@ -7,7 +7,7 @@ from sys import intern
 from typing import Any
 
 from controller import names
-from controller.kube.resources import CONFIGMAPS, JOBS, NODES, PODS, Resource
+from controller.kube.resources import CONFIGMAPS, JOBS, NODES, PODS, WORKLOADS, Resource
 
 Object = dict[str, Any]
 
@@ -42,6 +42,8 @@ def picked(resource: Resource, obj: Mapping[str, Any]) -> Object:
         annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != _LAST_APPLIED}
         if annotations:
             kept["annotations"] = annotations
+    if resource == WORKLOADS:
+        kept = _named_after_its_pods(obj, kept)
     result: Object = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": kept}
     result.update(_BODIES.get(resource, _spec_and_status)(obj))
     return result
@@ -98,9 +100,26 @@ def _configmap(obj: Mapping[str, Any]) -> Object:
     return {"data": _pick(obj.get("data") or {}, names.RUN_KEY)}
 
 
+def _named_after_its_pods(workload: Mapping[str, Any], metadata: Object) -> Object:
+    """Kueue puts no label of the Job onto its Workload; that of the pods says which RLHFJob it is of."""
+    for podset in (workload.get("spec") or {}).get("podSets") or ():
+        labels = ((podset.get("template") or {}).get("metadata") or {}).get("labels") or {}
+        if name := labels.get(names.LABEL_JOB):
+            return metadata | {"labels": {names.LABEL_JOB: name}}
+    return {key: value for key, value in metadata.items() if key != "labels"}
+
+
+def _workload(obj: Mapping[str, Any]) -> Object:
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    podsets = [_pick(podset, "name", "count") for podset in spec.get("podSets") or ()]
+    fields = ("conditions", "admissionChecks", "schedulingStats")
+    return {"spec": _pick(spec, "active", "queueName") | {"podSets": podsets}, "status": _pick(status, *fields)}
+
+
 _BODIES: Mapping[Resource, Callable[[Mapping[str, Any]], Object]] = {
     PODS: _pod,
     NODES: _node,
     CONFIGMAPS: _configmap,
     JOBS: _spec_and_status,
+    WORKLOADS: _workload,
 }

@@ -1,17 +1,17 @@
 """The engine: one event loop that holds cache, queues, workers, scrapes and timers, and ends as a whole.
 
-Crash-only: whatever part ends unasked, kopf's thread included, ends the process with a non-zero code, and
-its next life starts from the cluster. There is no state worth saving.
+Crash-only: whatever part ends unasked ends the process with a non-zero code, and its next life starts from
+the cluster. There is no state worth saving.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,12 @@ from controller import log
 from controller.kube.cache import Cache
 from controller.kube.client import Api
 from controller.kube.connect import Connection
-from controller.kube.errors import ApiError, NotFound
+from controller.kube.errors import ApiError
 from controller.kube.events import Recorder
+from controller.kube.listwatch import ListWatch
+from controller.kube.packed import Stored
 from controller.kube.resources import GPUPOOLS, NODES, PODS, RLHFJOBS, Resource
 from controller.kube.trim import Object
-from controller.kube.watch import WatchShell
 from controller.metrics import AddressPolicy, ScrapeLoop, Scraper
 from controller.metrics.loop import Scrape
 from controller.operator.actions import Actions
@@ -50,8 +51,6 @@ from controller.web.server import WebServer
 
 _logger = log.get("evalstop.engine")
 
-# s after kopf's start, by when it watches: a LIST then brings what fell between our first LIST and its own.
-GAP = 2.0
 # s within which a pool looks at what its jobs' new evals tell of the noise: with many jobs they always do.
 LEARN_DELAY = 30.0
 
@@ -97,8 +96,13 @@ class Engine:
         self._progress = {"jobs": monotonic(), "pools": monotonic()}
         self._scrape = scrape
         self.scrapes: ScrapeLoop | None = None
-        self._mended_after_start = False
-        self._shell: WatchShell | None = None
+        self._all_listed = asyncio.Event()
+        self.watches = [
+            ListWatch(
+                self.api, kind, self._event, self._listed, settings.relist_seconds, keep=self.cache.stored
+            )
+            for kind in self.cache.stores
+        ]
 
         locks = Locks()
         self._writer = writer = StatusWriter(self.api, self.cache, self.world, self.metrics, self.term)
@@ -164,10 +168,7 @@ class Engine:
                 await self._drain()
         finally:
             await _cancel(tasks)
-            await self.term.release()  # nothing of this process acts any more; kopf only ever read
-            if self._shell is not None:
-                # A process that ends in failure leaves kopf's thread, a daemon, behind.
-                await self._shell.stop(8.0 if code == 0 else 0.0)
+            await self.term.release()  # nothing of this process acts any more
             await self.web.stop()
             await self.server.stop()
             await self.api.close()
@@ -200,30 +201,25 @@ class Engine:
     async def _main(self, loop: ScrapeLoop) -> None:
         await self.term.begin()
         await self._serve_queues()
-        await self._first_lists()
-        await self._take_office()
-        await self._look_at_foreign_pods_once()
-        shell = self._shell = WatchShell(self._connection, self._event, asyncio.get_running_loop())
-        self.health.watch("kopf", lambda: shell.heartbeat)
-        shell.start()
-        workers = [self._work(self.jobs, "jobs", self.job_pass.run) for _ in range(self._settings.workers)]
-        tasks = self._spawn(
-            *workers,
-            self._work(self.pools, "pools", self.pool_pass.run),
-            loop.run(),
-            self._relist(shell),
-            self._look_at_foreign_pods(),
-            self._watch_shell(shell),
-        )
+        watches = self._spawn(*(watch.run() for watch in self.watches))
+        tasks = watches
         try:
+            await self._first_lists(watches)
+            await self._take_office()
+            await self._look_at_foreign_pods_once()
+            workers = [
+                self._work(self.jobs, "jobs", self.job_pass.run) for _ in range(self._settings.workers)
+            ]
+            tasks = watches + self._spawn(
+                *workers,
+                self._work(self.pools, "pools", self.pool_pass.run),
+                loop.run(),
+                self._look_at_foreign_pods(),
+            )
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             self._report(tasks)
         finally:
             await _cancel(tasks)
-
-    async def _watch_shell(self, shell: WatchShell) -> None:
-        await shell.ended.wait()
-        raise RuntimeError("kopf's thread ended") from shell.error
 
     async def _work(
         self, queue: WorkQueue, name: str, run: Callable[[str], Coroutine[Any, Any, None]]
@@ -251,30 +247,19 @@ class Engine:
 
     # -- what comes in -----------------------------------------------------------------------------------
 
-    async def _first_lists(self) -> None:
-        """List every kind once; nothing is planned before all are known."""
-        for resource in self.cache.stores:
-            pause = 0.5
-            while True:
-                try:
-                    await self._list(resource)
-                    break
-                except NotFound:
-                    _logger.error(
-                        "the kind is not installed: kubectl apply -f crds/",
-                        resource=str(resource),
-                    )
-                except ApiError as error:
-                    _logger.warning("cannot list", resource=str(resource), error=str(error))
-                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-                pause = min(pause * 2, 15.0)
+    async def _first_lists(self, watches: list[asyncio.Task[Any]]) -> None:
+        """Nothing is planned before every kind has been listed."""
+        listed = asyncio.create_task(self._all_listed.wait())
+        await asyncio.wait([listed, *watches], return_when=asyncio.FIRST_COMPLETED)
+        listed.cancel()
+        self._report(watches)
 
     async def _take_office(self) -> None:
         """Before anything is decided: this term's number is above every other that was written, and every
         pool carries it, so that no leader of an earlier term can promise GPUs any more."""
         if self.term.epoch is None:
             return
-        statuses = (*self.cache.values(RLHFJOBS), *self.cache.values(GPUPOOLS))
+        statuses = chain(self.cache.values(RLHFJOBS), self.cache.values(GPUPOOLS))
         highest = highest_epoch(statuses)
         if highest >= self.term.epoch:
             await self.term.rise_above(highest)
@@ -284,29 +269,16 @@ class Engine:
             except (ApiError, Stale) as error:  # its next pass writes the number, or fails and tells
                 _logger.warning("a pool has no word of the new term yet", error=str(error))
 
-    async def _list(self, resource: Resource) -> int:
-        objects, version = await self.api.list(resource, labels=resource.selector)
-        return self.cache.replace(resource, objects, version)
+    def _listed(self, resource: Resource, objects: Iterable[Stored], version: str) -> None:
+        """A LIST: all there is at first, and later what the watch may have missed."""
+        known = self.cache.stores[resource].listed
+        mended = self.cache.replace(resource, objects, version)
+        if known and mended:
+            self.metrics.mended.labels(resource.plural).inc(mended)
+        if self.cache.complete:
+            self._all_listed.set()
 
-    async def _relist(self, shell: WatchShell) -> None:
-        """Full LISTs: one soon after kopf's start, then one per period, spread over it."""
-        await shell.started.wait()
-        await asyncio.sleep(GAP)
-        while True:
-            for resource in self.cache.stores:
-                try:
-                    mended = await self._list(resource)
-                except ApiError as error:
-                    _logger.warning("cannot list", resource=str(resource), error=str(error))
-                    await asyncio.sleep(1.0)
-                    continue
-                if mended:
-                    self.metrics.mended.labels(resource.plural).inc(mended)
-                if self._mended_after_start:
-                    await asyncio.sleep(self._settings.relist_seconds / len(self.cache.stores))
-            self._mended_after_start = True
-
-    def _event(self, resource: Resource, obj: Object, gone: bool) -> None:
+    def _event(self, resource: Resource, obj: Mapping[str, Any], gone: bool) -> None:
         if gone:
             self.cache.drop(resource, obj)
         else:
@@ -379,10 +351,6 @@ class Engine:
         health.standby, health.standing = lambda: not self.term.leads, self.term.standing
         health.require("leadership", self.term.problem, always=True)
         health.require("lists", lambda: None if self.cache.complete else "not every kind is listed yet")
-        health.require("watch", lambda: None if self._watching() else "the watch has not started yet")
-        health.require(
-            "mending", lambda: None if self._mended_after_start else "the LIST after the watch's start is due"
-        )
         health.require("foreign pods", lambda: None if self.foreign.looked else "not looked at yet")
         metrics.gauge("evalstop_leader", "1: acts; 0: standby", lambda: [((), float(self.term.leads))])
         metrics.gauge(
@@ -413,9 +381,6 @@ class Engine:
             "GPUPools that stop nobody because too many ask",
             lambda: [((), float(sum(1 for pool in self.cache.values(GPUPOOLS) if breaker_open(pool))))],
         )
-
-    def _watching(self) -> bool:
-        return self._shell is not None and self._shell.started.is_set()
 
     def _beat(self, name: str, queue: WorkQueue) -> float:
         """Passes are made, or none is due."""

@@ -200,12 +200,13 @@ class ScriptedApi:
         self.asked: list[str] = []
         self.over = asyncio.Event()
 
-    async def list(self, resource: Any, namespace: str | None = None, *, labels: str = "") -> Any:
+    async def pages(self, resource: Any, namespace: str | None = None, *, labels: str = "") -> Any:
         self.asked.append("list")
         found = self._lists.pop(0)
         if isinstance(found, Exception):
             raise found
-        return [node(name, version) for name, version in found[0]], found[1]
+        for name, version in found[0]:  # a page each
+            yield [node(name, version)], found[1]
 
     async def watch(self, resource: Any, version: str, **_: Any) -> AsyncIterator[dict[str, Any]]:
         self.asked.append(f"watch {version}")

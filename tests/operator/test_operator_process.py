@@ -11,12 +11,15 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fake_kubelet import FakeKubelet
-from operator_rig import Rig, eventually
+from operator_rig import SETTINGS, Rig, eventually
 
+from controller.kube.cache import WentBack
+from controller.kube.resources import PODS
 from controller.policy import declog
 from deploy.local.plane import Plane
 
@@ -153,18 +156,19 @@ def test_wrong_settings_and_missing_credentials_end_with_code_2(repository: Path
     assert "no such file" in text
 
 
-def test_it_ends_with_a_failure_when_the_watch_ends(rig: Rig) -> None:
-    """kopf gives up on some faults of the API by design; nothing is watched then, so the process must end."""
+def test_it_ends_with_a_failure_when_the_cluster_was_restored_from_a_backup(rig: Rig) -> None:
+    """What is cached is then not to be compared with what comes: a part ends, and with it the process."""
 
     async def story() -> None:
         async with rig:
-            engine = rig.engine()
+            engine = rig.engine(replace(SETTINGS, relist_seconds=1.0))
             life = asyncio.create_task(engine.run(asyncio.Event()))
             await eventually(lambda: ready(engine), what="readiness")
-            assert engine._shell is not None
-            engine._shell._stop.set()
-            with pytest.raises(RuntimeError, match="kopf's thread ended"):
-                await asyncio.wait_for(life, 20)
+            engine.cache.stores[PODS].replace(
+                [], 10**15
+            )  # a LIST at a version that the cluster is not at yet
+            with pytest.raises(WentBack, match="restored from a backup"):
+                await asyncio.wait_for(life, 60)
 
     async def ready(engine: object) -> bool:
         return not engine.health.unready()  # type: ignore[attr-defined]
