@@ -178,7 +178,8 @@ class Player:
         while self._next < len(play.at) and play.at[self._next] * play.work <= position:
             share, score = play.at[self._next], play.scores[self._next]
             self._save(share * play.work)  # first: when the score is seen, there is something to keep
-            stderr = play.stderrs[self._next] if len(play.stderrs) else None
+            error = play.stderrs[self._next] if len(play.stderrs) else math.nan
+            stderr = None if math.isnan(error) else error
             self.client.report_eval(play.metric, play.step(share), score, stderr)
             self.evals.append((play.step(share), time.time()))
             self._next += 1
@@ -232,7 +233,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--work", type=float, required=True, help="seconds of training")
     parser.add_argument("--at", type=numbers, default=(), help="shares of the training done at each eval")
     parser.add_argument("--scores", type=numbers, default=(), help="what each reports; nan: none")
-    parser.add_argument("--stderrs", type=numbers, default=(), help="their standard errors")
+    parser.add_argument("--stderrs", type=numbers, default=(), help="their standard errors; nan: unknown")
     parser.add_argument("--metric", default="score", help="its name")
     parser.add_argument("--checkpoints", type=Path, required=True, help="folder on the shared volume")
     parser.add_argument("--port", type=int, default=9400, help="of /metrics")

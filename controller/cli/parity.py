@@ -1,0 +1,397 @@
+"""`evalstop parity TRACE`: a trace in the simulator and on a cluster, and why where they differ."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from controller.cli import flags
+from controller.cli.failure import Exit, Failure, command, of_api
+
+if TYPE_CHECKING:
+    from controller.parity.conduct import Grounds, Tell
+    from controller.parity.report import Report
+    from controller.parity.trial import Trial
+    from controller.policy.types import PolicySpec
+
+POLICIES = ("fifo", "srtf", "las")
+_PARITY = "Run"
+_OUT = "Output"
+
+Log = Annotated[Path, typer.Argument(help="Any trace that `evalstop sim replay` reads (docs/traces.md).")]
+Policy = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy",
+        help=f"Queue policy, in the trace's own time; again for more. Default: {', '.join(POLICIES)}.",
+        rich_help_panel=_PARITY,
+    ),
+]
+Rule = Annotated[
+    str,
+    typer.Option(
+        "--rule", help="Stop rule. Default: the trace's, else kDeclines:k=3.", rich_help_panel=_PARITY
+    ),
+]
+Nodes = Annotated[
+    str,
+    typer.Option(
+        "--nodes", help="Nodes with their GPUs, as in 4x8. Default: the trace's.", rich_help_panel=_PARITY
+    ),
+]
+Minutes = Annotated[
+    float,
+    typer.Option(
+        "--minutes",
+        min=0.1,
+        help="Compress the trace so that all GPUs, always busy, would need so long.",
+        rich_help_panel=_PARITY,
+    ),
+]
+Speed = Annotated[
+    float | None,
+    typer.Option(
+        "--speed", min=1e-6, help="Or: seconds of the trace that pass in one.", rich_help_panel=_PARITY
+    ),
+]
+Waves = Annotated[
+    int,
+    typer.Option(
+        "--waves", min=1, max=20, help="Of the calibration run, 80 s each.", rich_help_panel=_PARITY
+    ),
+]
+At = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--nodes-of",
+        metavar="LABEL=VALUE",
+        help="Label of the cluster's nodes to use, with as many GPUs as --nodes says. Given again for other "
+        "nodes like them: as many policies are played at once.",
+        rich_help_panel="Cluster",
+    ),
+]
+Image = Annotated[
+    str,
+    typer.Option("--image", help="Image of the pods: Python and this repository.", rich_help_panel="Cluster"),
+]
+StorageClass = Annotated[
+    str,
+    typer.Option(
+        "--storage-class",
+        help="Of two volumes that many pods mount. Default: the cluster's.",
+        rich_help_panel="Cluster",
+    ),
+]
+DecisionLog = Annotated[
+    Path | None,
+    typer.Option(
+        "--decision-log",
+        help="The operator's decision log, where this machine can read it: it is decided anew.",
+        rich_help_panel="Cluster",
+    ),
+]
+AtOnce = Annotated[
+    bool,
+    typer.Option(
+        "--at-once", help="On a local cluster: play all policies at the same time.", rich_help_panel=_PARITY
+    ),
+]
+Out = Annotated[
+    Path, typer.Option("--out", help="Folder for page, figures and decision log.", rich_help_panel=_OUT)
+]
+Markdown = Annotated[
+    Path | None,
+    typer.Option(
+        "--markdown",
+        help="Also write the report into this file, between its lines <!-- parity --> and <!-- /parity -->.",
+        rich_help_panel=_OUT,
+    ),
+]
+AsJson = Annotated[
+    bool,
+    typer.Option(
+        "--json", help="One JSON document on stdout; nothing else goes there.", rich_help_panel=_OUT
+    ),
+]
+Recorded = Annotated[
+    bool,
+    typer.Option("--recorded", help="Run nothing: TRACE is a parity.json of before.", rich_help_panel=_OUT),
+]
+
+
+@command
+def parity(
+    trace: Log,
+    policy: Policy = None,
+    rule: Rule = "",
+    nodes: Nodes = "",
+    minutes: Minutes = 10.0,
+    speed: Speed = None,
+    at_once: AtOnce = False,
+    waves: Waves = 2,
+    nodes_of: At = None,
+    image: Image = "",
+    storage_class: StorageClass = "",
+    decision_log: DecisionLog = None,
+    kubeconfig: flags.Kubeconfig = "",
+    context: flags.Context = "",
+    timeout: flags.Timeout = 30.0,
+    out: Out = Path("build/parity"),
+    markdown: Markdown = None,
+    as_json: AsJson = False,
+    recorded: Recorded = False,
+) -> None:
+    """Run a TRACE in the simulator and, time-compressed, on a cluster; say why where they differ.
+
+    On the cluster real pods play the runs of the trace: they take as long, report its evals, write
+    checkpoints, give way and go on. Without --kubeconfig and --context it starts a local cluster of its own.
+    """
+    with _refusing():
+        if recorded:
+            report = _read(trace)
+        else:
+            from sim import specs
+
+            trial = _trial(trace, nodes, rule, speed, minutes)
+            chosen = [(text, specs.policy(text)) for text in policy or POLICIES]
+            remote = bool(kubeconfig or context)
+            _check(trial, [spec for _, spec in chosen], nodes_of, remote)
+            out.mkdir(parents=True, exist_ok=True)
+            asked = _Asked(trial, chosen, _about(trace, trial), waves, timeout)
+            if remote:
+                report = _there(asked, _grounds(_pairs(nodes_of), image, storage_class), kubeconfig, context)
+                report = _with_log(report, decision_log)
+            else:
+                report = _here(asked, len(chosen) if at_once else 1, out)
+        _write(report, out, markdown)
+    typer.echo(json.dumps(report.summary(), allow_nan=False) if as_json else _text(report, out))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is to be played. ``policies``: as written, and read."""
+
+    trial: Trial
+    policies: list[tuple[str, PolicySpec]]
+    about: dict[str, Any]
+    waves: int
+    timeout: float
+
+
+def _trial(file: Path, nodes: str, rule: str, speed: float | None, minutes: float) -> Trial:
+    from controller.cli.sim_traces import _cluster
+    from controller.parity.trial import trial
+    from sim import specs
+    from sim.traces import read
+
+    found = read([file])
+    return trial(
+        found,
+        cluster=_cluster(None, nodes),
+        rule=specs.rule(rule) if rule else None,
+        speed=speed,
+        minutes=minutes,
+    )
+
+
+def _check(trial: Trial, policies: Sequence[PolicySpec], nodes_of: list[str] | None, remote: bool) -> None:
+    """Refuse before anything is started what could not be played, or simulated."""
+    from controller.parity.simulated import simulated
+    from controller.parity.trial import compressed
+    from sim.latencies import Latencies
+
+    if remote and not nodes_of:
+        raise ValueError("--nodes-of: is missing, expected the label of the nodes to use, LABEL=VALUE")
+    if nodes_of and not remote:
+        raise ValueError("--nodes-of: names nodes of a cluster, expected --kubeconfig or --context beside it")
+    _pairs(nodes_of)
+    for policy in policies:
+        simulated(trial, compressed(policy, trial.speed), Latencies())
+
+
+def _pairs(nodes_of: list[str] | None) -> tuple[tuple[str, str], ...]:
+    pairs = []
+    for text in nodes_of or ():
+        key, equals, value = text.partition("=")
+        if not (key and equals):
+            raise ValueError(f"--nodes-of: {text!r} is not allowed, expected LABEL=VALUE")
+        pairs.append((key, value))
+    return tuple(pairs)
+
+
+def _about(file: Path, trial: Trial) -> dict[str, Any]:
+    from sim.specs import rule_text
+
+    sizes = [gpus for _, gpus in trial.cluster.nodes]
+    shape = f"{len(sizes)}x{sizes[0]}" if len(set(sizes)) == 1 else ",".join(map(str, sizes))
+    return {
+        "trace": file.name,
+        "jobs": len(trial.workload),
+        "gpus": trial.cluster.gpus,
+        "nodes": shape,
+        "speed": trial.speed,
+        "load": trial.load,
+        "rule": rule_text(trial.rule),
+        "command": shlex.join(["evalstop", *sys.argv[1:]]),
+        "notes": list(trial.notes),
+    }
+
+
+def _here(asked: _Asked, sets: int, out: Path) -> Report:
+    """On a local cluster that is there for this alone; its decision log is decided anew."""
+    from controller.parity.loan import NoLoan, borrow
+
+    sizes = [gpus for _, gpus in asked.trial.cluster.nodes]
+    kept = out / "decisions.jsonl"
+    with _telling() as tell:
+        try:
+            with borrow(out / "cluster", sizes, sets, lambda line: tell("cluster", line)) as loan:
+                report = _played(asked, _grounds(loan.selectors), str(loan.kubeconfig), "", tell)
+                _keep(loan.decision_log, kept)
+        except NoLoan as error:
+            raise Failure(
+                Exit.UNREACHABLE, str(error), "evalstop parity TRACE --kubeconfig FILE --nodes-of LABEL=VALUE"
+            ) from None
+        tell("decision log", "is being decided anew")
+        return _with_log(report, kept)
+
+
+def _there(asked: _Asked, grounds: Grounds, kubeconfig: str, context: str) -> Report:
+    """On a cluster with an operator, whose nodes carry the labels of these grounds."""
+    with _telling() as tell:
+        return _played(asked, grounds, kubeconfig, context, tell)
+
+
+def _grounds(selectors: tuple[tuple[str, str], ...], image: str = "", storage_class: str = "") -> Grounds:
+    from controller.parity.conduct import Grounds
+
+    return Grounds(selectors, image, storage_class)
+
+
+def _played(asked: _Asked, grounds: Grounds, kubeconfig: str, context: str, tell: Tell) -> Report:
+    from controller.cli import cluster
+    from controller.kube.errors import ApiError
+    from controller.parity.conduct import conduct
+    from controller.parity.playing import Failed
+
+    async def work(api: cluster.Cluster) -> Report:
+        try:
+            return await conduct(api, asked.trial, asked.policies, grounds, asked.about, tell, asked.waves)
+        except ExceptionGroup as group:  # of what was played at once
+            first = _first(group)
+            if isinstance(first, ApiError):
+                raise of_api(first, "play the trace") from group
+            if isinstance(first, Failed):
+                raise Failure(Exit.REFUSED, str(first), "evalstop doctor") from group
+            raise
+
+    return cluster.run(work, kubeconfig, context, "", asked.timeout)
+
+
+def _first(group: BaseException) -> BaseException:
+    while isinstance(group, BaseExceptionGroup):
+        group = group.exceptions[0]
+    return group
+
+
+def _keep(log: Path, copy: Path) -> None:
+    """The decision log and its rotated files, beside the page."""
+    import shutil
+
+    for old in copy.parent.glob(f"{copy.name}*"):
+        old.unlink()
+    for path in log.parent.glob(f"{log.name}*"):
+        shutil.copyfile(path, copy.with_name(path.name.replace(log.name, copy.name)))
+
+
+def _with_log(report: Report, log: Path | None) -> Report:
+    from dataclasses import replace
+
+    from controller.parity.conduct import replayed
+
+    return report if log is None else replace(report, replayed=replayed(log))
+
+
+def _read(file: Path) -> Report:
+    from controller.parity.report import of_document
+
+    try:
+        return of_document(json.loads(file.read_text(encoding="utf-8")))
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
+
+
+def _write(report: Report, out: Path, into: Path | None) -> None:
+    from controller.parity import page
+
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "parity.json").write_text(json.dumps(report.document(), allow_nan=False) + "\n", encoding="utf-8")
+    page.write_page(out / "parity.html", report)
+    if into is not None:
+        page.write_markdown(into, report)
+
+
+def _text(report: Report, out: Path) -> str:
+    from controller.parity.page import plain
+
+    return f"{plain(report)}\npage: {out / 'parity.html'}\nfigures: {out / 'parity.json'}"
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """What was given and cannot be used: a trace, a policy, a file."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise Failure(
+            Exit.USAGE, str(error), "evalstop parity --help; docs/parity.md, docs/traces.md"
+        ) from None
+
+
+@contextmanager
+def _telling() -> Iterator[Callable[[str, str], None]]:
+    """Shows how far everybody is, on stderr: in place on a terminal, else now and then."""
+    import time
+
+    from rich.console import Console
+    from rich.live import Live
+    from rich.table import Table
+
+    console = Console(stderr=True)
+    newest: dict[str, str] = {}
+    if console.is_terminal:
+
+        def drawn() -> Table:
+            table = Table.grid(padding=(0, 2))
+            for who, line in newest.items():
+                table.add_row(who, line)
+            return table
+
+        with Live(drawn(), console=console, refresh_per_second=4, transient=True) as live:
+
+            def show(who: str, line: str) -> None:
+                newest[who] = line
+                live.update(drawn())
+
+            yield show
+        return
+    told: dict[str, float] = {}
+
+    def tell(who: str, line: str) -> None:
+        if newest.get(who) == line or time.monotonic() - told.get(who, float("-inf")) < _SELDOM_S:
+            return
+        newest[who], told[who] = line, time.monotonic()
+        typer.echo(f"{who}: {line}", err=True)
+
+    yield tell
+
+
+_SELDOM_S = 15.0

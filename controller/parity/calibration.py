@@ -1,0 +1,192 @@
+"""What the cluster itself takes, measured by a run of its own, and given to the simulator as `Latencies`.
+
+The run has nothing of the trace but the nodes and the number of arenas: whole, half and quarter nodes' worth
+of gangs, healthy and falling runs, and short ones that make srtf preempt the long ones. Each delay is the
+mean of what was measured between two moments that the operator's status or a pod's last words name; nothing
+is fitted to what the trial itself gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import fsum, sqrt
+from typing import Any
+
+from controller.parity.facts import Admitted, Facts
+from controller.parity.trial import Trial
+from controller.policy.types import PolicySpec
+from sim.cluster import Cluster
+from sim.foresight import RuleSpec
+from sim.latencies import Latencies
+from sim.workload import Evals, Workload
+
+POLICY = PolicySpec("srtf")
+RULE = RuleSpec(PolicySpec("kDeclines", {"k": 2}))
+_LONG, _SHORT = 50, 12  # s of training
+_WAVE = 80.0  # s between waves
+_FALLING = Evals([0.2, 0.4, 0.6, 0.8], [0.8, 0.6, 0.4, 0.2])
+_RISING = Evals([0.2, 0.4, 0.6, 0.8, 1.0], [0.2, 0.4, 0.6, 0.7, 0.8])
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A delay: mean and standard deviation (s) of ``count`` measurements."""
+
+    name: str
+    count: int
+    mean: float
+    deviation: float
+    between: str  # which two moments
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """All delays, by the names of `Latencies`."""
+
+    measured: tuple[Measured, ...]
+
+    @property
+    def latencies(self) -> Latencies:
+        values: dict[str, Any] = {m.name: m.mean for m in self.measured}
+        return Latencies(**values)
+
+    def mean(self, name: str) -> float:
+        """Of one delay, s; 0 where it was not measured."""
+        return next((m.mean for m in self.measured if m.name == name), 0.0)
+
+
+def run(cluster: Cluster, waves: int = 2) -> Trial:
+    """The calibration's own trial: per wave, four long gangs that fill the nodes, then six short ones."""
+    largest = max(gpus for _, gpus in cluster.nodes)
+    quarter = max(1, cluster.gpus // 4)
+    wide = min(quarter, largest)
+    rows: list[tuple[float, int, float, Evals | None]] = []
+    for wave in range(waves):
+        began = wave * _WAVE
+        rows += [(began, wide, _LONG + 2 * n, _FALLING if n % 2 else _RISING) for n in range(4)]
+        rows += [(began + 15.0 + n, max(1, wide // (1 + n % 2)), _SHORT + n, _RISING) for n in range(6)]
+    workload = Workload(
+        [row[0] for row in rows],
+        [row[1] for row in rows],
+        [row[2] for row in rows],
+        keys=[f"calibration/run-{n}" for n in range(len(rows))],
+        evals=[row[3] for row in rows],
+    )
+    names = tuple(f"calibration-{n}" for n in range(len(rows)))
+    return Trial(workload, cluster, tuple((1, row[1]) for row in rows), names, RULE, 1.0)
+
+
+def measure(arenas: Sequence[Sequence[Facts]]) -> Calibration:
+    """The delays that these jobs show; ``arenas``: those of each pool.
+
+    Raises:
+        ValueError: one of the delays was never to be seen; the message names it.
+    """
+    facts = [one for arena in arenas for one in arena]
+    found: dict[str, tuple[str, Iterable[float | None]]] = {
+        "queue_delay": ("submission, admission into free GPUs", _queue(arenas)),
+        "start_delay": ("admission, training", [_start(a) for a in _each(facts)]),
+        "eval_delay": ("a falling eval, the decision to stop", [_heard(f) for f in facts]),
+        "retain_time": ("the decision to stop, SIGTERM", [_retained(f) for f in facts]),
+        "preempt_delay": ("the decision to preempt, SIGTERM", [_told(a) for a in _each(facts)]),
+        "suspend_delay": ("SIGTERM, pods gone", [_left(f, a) for f in facts for a in f.admissions.values()]),
+        "end_delay": ("the end of training, Completed", [_ended(f) for f in facts]),
+        "handover_delay": ("GPUs free, the next admission", _handovers(arenas)),
+    }
+    measured = []
+    for name, (between, samples) in found.items():
+        kept = [max(0.0, s) for s in samples if s is not None]
+        if not kept:
+            raise ValueError(f"{name}: was not to be seen in the calibration run (from {between})")
+        mean = fsum(kept) / len(kept)
+        spread = sqrt(fsum((s - mean) ** 2 for s in kept) / max(1, len(kept) - 1))
+        measured.append(Measured(name, len(kept), mean, spread, between))
+    return Calibration(tuple(measured))
+
+
+def _each(facts: Iterable[Facts]) -> Iterable[Admitted]:
+    return (admitted for one in facts for admitted in one.admissions.values())
+
+
+def _last(facts: Facts) -> Admitted | None:
+    return facts.admissions.get(max(facts.admissions, default=0))
+
+
+def _start(a: Admitted) -> float | None:
+    return None if a.words is None else a.words.began - a.at
+
+
+def _heard(f: Facts) -> float | None:
+    last = _last(f)
+    if f.decided is None or last is None or last.words is None:
+        return None
+    return next((f.decided - at for step, at in last.words.evals if step == f.decided_step), None)
+
+
+def _retained(f: Facts) -> float | None:
+    last = _last(f)
+    if f.decided is None or f.pods_gone is None or last is None or last.words is None:
+        return None
+    return last.words.ended - f.decided if last.words.left else None
+
+
+def _told(a: Admitted) -> float | None:
+    if a.preempted is None or a.words is None or not a.words.left:
+        return None
+    return a.words.ended - a.preempted
+
+
+def _left(f: Facts, a: Admitted) -> float | None:
+    if a.words is None or not a.words.left:
+        return None
+    gone = a.back if a.back is not None else f.pods_gone if a is _last(f) else None
+    return None if gone is None else gone - a.words.ended
+
+
+def _ended(f: Facts) -> float | None:
+    last = _last(f)
+    if f.ended is None or last is None or last.words is None or last.words.left:
+        return None
+    return f.ended - last.words.ended
+
+
+def _moments(arena: Sequence[Facts]) -> list[tuple[float, str, Facts]]:
+    """Submissions, admissions and GPUs coming free, in the order of time."""
+    found = []
+    for f in arena:
+        found.append((f.submitted, "submit", f))
+        for a in f.admissions.values():
+            found.append((a.at, "admit", f))
+            if a.back is not None:
+                found.append((a.back, "free", f))
+        for gone in (f.ended, f.pods_gone):
+            if gone is not None:
+                found.append((gone, "free", f))
+    return sorted(found, key=lambda one: one[0])
+
+
+def _queue(arenas: Sequence[Sequence[Facts]]) -> list[float]:
+    """Of jobs admitted when nothing had come free since they came: there was room already."""
+    samples = []
+    for arena in arenas:
+        moments = _moments(arena)
+        for f in arena:
+            if not f.admissions:
+                continue
+            at = f.admissions[min(f.admissions)].at
+            if not any(f.submitted <= t <= at and what == "free" for t, what, _ in moments):
+                samples.append(at - f.submitted)
+    return samples
+
+
+def _handovers(arenas: Sequence[Sequence[Facts]]) -> list[float]:
+    """Of admissions that come right after GPUs came free, with nothing in between."""
+    samples = []
+    for arena in arenas:
+        moments = _moments(arena)
+        for (before, what, _), (at, then, _) in pairwise(moments):
+            if (what, then) == ("free", "admit"):
+                samples.append(at - before)
+    return samples

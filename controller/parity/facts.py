@@ -1,0 +1,162 @@
+"""What a cluster tells of a trial's jobs, read from the API alone: statuses, and the last words of pods.
+
+Times are seconds since the epoch, as the operator and the pods wrote them. Every version of an object that a
+watch delivers is taken in, in any order; what was seen once stays.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from controller import names
+from controller.api.record import record as read_record
+from controller.parity.timeline import How, Lived, Stay, Timeline
+from controller.policy.conditions import ACCEPTED, COMPLETED, FAILED
+from controller.policy.jobs import JobRecord
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A played run's last words: when it trained from where to where, and what it reported and was asked.
+
+    ``start``, ``to``: s of training. ``left``: it was told to leave. ``evals``: (step, when). ``asked``:
+    (request served, when).
+    """
+
+    began: float
+    ended: float
+    start: float
+    to: float
+    left: bool
+    evals: tuple[tuple[int, float], ...] = ()
+    asked: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(slots=True)
+class Admitted:
+    """One admission as the status had it."""
+
+    at: float
+    running: float | None = None
+    preempted: float | None = None  # decided
+    back: float | None = None  # in the queue again, its pods gone
+    words: Words | None = None  # the leader's last ones
+
+
+@dataclass(slots=True)
+class Facts:
+    """A job on the cluster."""
+
+    key: str
+    gpus: int
+    submitted: float = 0.0
+    admissions: dict[int, Admitted] = field(default_factory=dict)
+    decided: float | None = None  # the stop
+    decided_step: int = 0
+    retained: float | None = None
+    suspended: float | None = None
+    pods_gone: float | None = None
+    ended: float | None = None
+    problem: str = ""  # why the run is not what it was to be
+    words: dict[int, Words] = field(default_factory=dict)  # last ones, by admission
+
+    @property
+    def over(self) -> bool:
+        """Nothing more is to come."""
+        return self.ended is not None or self.pods_gone is not None or bool(self.problem)
+
+    @property
+    def state(self) -> str:
+        """waiting | running | stopped | ended."""
+        if self.ended is not None:
+            return "ended"
+        if self.pods_gone is not None:
+            return "stopped"
+        newest = self.admissions.get(max(self.admissions, default=0))
+        return "running" if newest is not None and newest.back is None else "waiting"
+
+    def take(self, status: Json | None) -> None:
+        """Take in a version of the RLHFJob's status. Raises ValueError: it does not read."""
+        record = read_record(status)
+        self._admission(record)
+        if (decision := record.decision) is not None:
+            self.decided, self.decided_step = decision.at, decision.proposal.step
+            self.retained = decision.retained_at or self.retained
+            self.suspended = decision.suspended_at or self.suspended
+            self.pods_gone = decision.pods_gone_at or self.pods_gone
+        done = record.condition(COMPLETED)
+        if done is not None and done.status and self.ended is None:
+            self.ended = done.since
+        for type_, bad in ((ACCEPTED, False), (FAILED, True)):
+            said = record.condition(type_)
+            if said is not None and said.status is bad:
+                self.problem = f"{type_} is {said.status}, {said.reason}: {said.message}"
+
+    def _admission(self, record: JobRecord) -> None:
+        admission = record.admission
+        if admission is not None:
+            number = admission.number
+            known = self.admissions.setdefault(number, Admitted(admission.at, words=self.words.get(number)))
+            known.running = admission.running_since or known.running
+            if record.preempting is not None:
+                known.preempted = record.preempting.at
+        if record.queued_at is not None and admission is None and self.admissions:
+            newest = self.admissions[max(self.admissions)]
+            if newest.back is None and record.queued_at > newest.at:
+                newest.back = record.queued_at
+
+    def hear(self, pod: Json) -> None:
+        """Take in a version of one of its pods: the leader's last words, once it has said them."""
+        metadata = pod.get("metadata") or {}
+        annotations = metadata.get("annotations") or {}
+        number = annotations.get(names.ANNOTATION_ADMISSION)
+        if number is None or annotations.get("batch.kubernetes.io/job-completion-index", "0") != "0":
+            return
+        for status in (pod.get("status") or {}).get("containerStatuses") or ():
+            message = ((status.get("state") or {}).get("terminated") or {}).get("message")
+            if message and (said := words(message)) is not None:
+                self.words[int(number)] = said
+                if int(number) in self.admissions:
+                    self.admissions[int(number)].words = said
+
+
+def words(message: str) -> Words | None:
+    """Last words as `examples.played` writes them; None: they are somebody else's."""
+    try:
+        said = json.loads(message)
+        return Words(
+            float(said["began"]),
+            float(said["ended"]),
+            float(said["from"]),
+            float(said["to"]),
+            bool(said["left"]),
+            tuple((int(step), float(at)) for step, at in said["evals"]),
+            tuple((int(number), float(at)) for number, at in said["asked"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def timeline(facts: list[Facts], zero: float) -> Timeline:
+    """The stays of all jobs, in seconds since ``zero``."""
+    return Timeline(tuple(Lived(f.key, f.gpus, f.submitted - zero, tuple(_stays(f, zero))) for f in facts))
+
+
+def _stays(facts: Facts, zero: float) -> list[Stay]:
+    stays = []
+    for number in sorted(facts.admissions):
+        a = facts.admissions[number]
+        if number < max(facts.admissions):
+            # What was admitted again was preempted before; a version of the status may have been missed.
+            back = a.back or facts.admissions[min(n for n in facts.admissions if n > number)].at
+            stays.append(Stay(a.at - zero, back - zero, How.PREEMPT, (a.preempted or back) - zero))
+        elif facts.ended is not None:
+            stays.append(Stay(a.at - zero, facts.ended - zero, How.END))
+        elif facts.pods_gone is not None:
+            stays.append(Stay(a.at - zero, facts.pods_gone - zero, How.STOP, (facts.decided or 0.0) - zero))
+    return stays

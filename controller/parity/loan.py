@@ -1,0 +1,84 @@
+"""A local cluster for the length of a run, from another program: the product does not know how it is made.
+
+`python -m deploy.local.lend` is what comes with this repository; where it is not installed, a kubeconfig is
+needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROGRAM = "deploy.local.lend"
+_END_S = 60.0
+
+
+class NoLoan(Exception):
+    """There is no local cluster to be had; the message says why, and what would do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loan:
+    """A cluster, its sets of nodes (a label each), and where the operator's decision log lies."""
+
+    kubeconfig: Path
+    selectors: tuple[tuple[str, str], ...]
+    decision_log: Path
+
+
+@contextlib.contextmanager
+def borrow(folder: Path, nodes: Sequence[int], sets: int, tell: Callable[[str], None]) -> Iterator[Loan]:
+    """A cluster with so many sets of nodes, ended on the way out.
+
+    Args:
+        folder: for everything of it. nodes: GPUs of each node of a set. tell: gets its lines.
+
+    Raises:
+        NoLoan: it is not installed, or did not come up.
+    """
+    try:
+        known = importlib.util.find_spec(_PROGRAM)
+    except ModuleNotFoundError:
+        known = None
+    if known is None:
+        raise NoLoan("no local cluster comes with this installation; name one with --kubeconfig")
+    sizes = ",".join(map(str, nodes))
+    command = [sys.executable, "-m", _PROGRAM, str(folder), "--nodes", sizes, "--sets", str(sets)]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    said: list[str] = []
+
+    def listen() -> None:
+        assert process.stderr is not None
+        for line in process.stderr:
+            said.append(line.rstrip())
+            tell(said[-1])
+
+    listening = threading.Thread(target=listen, daemon=True)
+    listening.start()
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            process.wait()
+            listening.join(1.0)
+            raise NoLoan(f"the local cluster did not come up: {said[-1] if said else 'it said nothing'}")
+        told = json.loads(line)
+        pairs = (text.partition("=") for text in told["selectors"])
+        yield Loan(Path(told["kubeconfig"]), tuple((k, v) for k, _, v in pairs), Path(told["decisionLog"]))
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            process.wait()

@@ -1,0 +1,191 @@
+"""What the cluster is given: a pool, a namespace with volumes, and each job of the trial as an RLHFJob."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic.alias_generators import to_camel
+
+from controller import names
+from controller.api import values
+from controller.api.rules import DISABLED, ENABLED, Registered
+from controller.parity.trial import Trial
+from controller.policy.params import describe
+from controller.policy.queueing import MAX_WAIT, POLICIES
+from controller.policy.stopping import MODIFIERS, RULES
+from controller.policy.types import PolicySpec
+
+METRIC = "score"
+SCRAPE_SECONDS = 5  # the shortest that an RLHFJob takes
+CHECKPOINTS, RETAINED = "checkpoints", "retained"
+_MOUNT = "/checkpoints"
+_USER = 10001
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a trial runs on a cluster.
+
+    ``selector``: (key, value) of the label of its nodes. ``image``: has Python and this repository, for
+    `examples.played`. ``storage_class``: of the volumes, which many pods mount; "": the cluster's default.
+    """
+
+    name: str  # of the namespace and the pool
+    selector: tuple[str, str]
+    image: str = f"{names.TRAINER_IMAGE}:0.1.0"
+    storage_class: str = ""
+
+
+def namespace(place: Place) -> Object:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": place.name}}
+
+
+def claims(place: Place) -> list[Object]:
+    """Volumes for checkpoints and for those that are kept."""
+    spec: Object = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    if place.storage_class:
+        spec["storageClassName"] = place.storage_class
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "namespace": place.name},
+            "spec": spec,
+        }
+        for name in (CHECKPOINTS, RETAINED)
+    ]
+
+
+def pool(place: Place, policy: PolicySpec, max_priority: int) -> Object:
+    """A pool of the place's nodes under a policy, its limits those of `simulated.LIMITS`."""
+    key, value = place.selector
+    chosen = dict(policy.params)
+    spec: Object = {
+        "nodeSelector": [{"key": key, "value": value}],
+        "queuePolicy": member(PolicySpec(policy.name, chosen), POLICIES),
+        "allowedNamespaces": [{"name": place.name, "maxPriority": max_priority}],
+        "stopLimits": {"sharedFallPercent": 0},
+    }
+    if MAX_WAIT in chosen:
+        spec["maxWaitSeconds"] = int(chosen[MAX_WAIT])
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "GPUPool",
+        "metadata": {"name": place.name},
+        "spec": spec,
+    }
+
+
+def rlhfjob(trial: Trial, row: int, place: Place) -> Object:
+    """A job of the trial, its pods playing it."""
+    workload, name = trial.workload, trial.names[row]
+    replicas, gpus = trial.gangs[row]
+    evals = workload.evals[row] if len(workload.evals) else None
+    expected = workload.estimate[row] if len(workload.estimate) else None
+    spec: Object = {
+        "pool": place.name,
+        "gang": {"replicas": replicas, "gpusPerReplica": gpus},
+        "expectedDurationSeconds": int(expected or workload.work[row]),
+        "metrics": [{"name": METRIC}],
+        "stopRule": member(trial.rule.rule, RULES),
+        "modifiers": [member(modifier, MODIFIERS) for modifier in trial.rule.modifiers],
+        "checkpoints": {
+            "location": {"volumeClaim": {"claimName": CHECKPOINTS, "path": f"/{name}"}},
+            "layout": "Plain",
+            "retention": {"volumeClaim": {"claimName": RETAINED, "path": "/"}},
+        },
+        "scrape": {"intervalSeconds": SCRAPE_SECONDS},
+        "workload": {
+            "template": _template(place, name, replicas, gpus, _arguments(workload.work[row], evals))
+        },
+    }
+    if len(workload.priority):
+        spec["priority"] = workload.priority[row]
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "RLHFJob",
+        "metadata": {"name": name, "namespace": place.name},
+        "spec": spec,
+    }
+
+
+def member(spec: PolicySpec, registry: Mapping[str, Registered]) -> Object:
+    """A rule, modifier or policy as the API has it: ``{"kDeclines": {"k": 3, "minDelta": "0.02"}}``."""
+    known = {info.name: info for info in describe(registry[spec.name].params)}
+    return {
+        spec.name: {
+            to_camel(name): _value(value, known[name].kind)
+            for name, value in spec.params.items()
+            if name in known
+        }
+    }
+
+
+def _value(value: Any, kind: type) -> Any:
+    if kind is bool:
+        return ENABLED if value else DISABLED
+    return values.number(float(value)) if kind is float else value
+
+
+def _arguments(work: float, evals: Any) -> list[str]:
+    """Of `examples.played`."""
+    found = [f"--work={work:g}", f"--metric={METRIC}"]
+    if evals is not None:
+        found.append("--at=" + ",".join(map(repr, evals.at)))
+        found.append("--scores=" + ",".join(repr(float(score)) for score in evals.scores))
+        if len(evals.stderrs):
+            errors = (math.nan if error is None else float(error) for error in evals.stderrs)
+            found.append("--stderrs=" + ",".join(map(repr, errors)))
+    return found
+
+
+def _template(place: Place, name: str, replicas: int, gpus: int, arguments: list[str]) -> Object:
+    container: Object = {
+        "name": "trainer",
+        "image": place.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["python", "-m", "examples.played"],
+        "args": [*arguments, f"--checkpoints={_MOUNT}/{name}"],
+        "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
+        "ports": [{"name": names.METRICS_PORT_NAME, "containerPort": names.DEFAULT_METRICS_PORT}],
+        "resources": {
+            "requests": {"cpu": "10m", "memory": "48Mi"},
+            "limits": {names.GPU_RESOURCE: str(gpus)},
+        },
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": [{"name": "checkpoints", "mountPath": _MOUNT}],
+    }
+    pod: Object = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 15,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "runAsGroup": _USER,
+            "fsGroup": _USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [container],
+        "volumes": [{"name": "checkpoints", "persistentVolumeClaim": {"claimName": CHECKPOINTS}}],
+    }
+    told_to_leave = [
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
+        {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [143]}},
+    ]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": replicas,
+            "parallelism": replicas,
+            "backoffLimit": 3,
+            "podFailurePolicy": {"rules": told_to_leave},
+            "template": {"spec": pod},
+        },
+    }

@@ -1,0 +1,176 @@
+"""A trial on a cluster: submits each job when its time has come, and looks on until all are over."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Any
+
+from controller import names
+from controller.kube.client import Api
+from controller.kube.errors import ApiError, NotFound
+from controller.kube.listwatch import ListWatch
+from controller.kube.resources import CLAIMS, GPUPOOLS, PODS, RLHFJOBS, Resource
+from controller.parity import manifests
+from controller.parity.facts import Facts, timeline
+from controller.parity.manifests import Place
+from controller.parity.timeline import Timeline
+from controller.parity.trial import Trial
+from controller.policy.types import PolicySpec
+
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+Tell = Callable[[str], None]
+_LOOK_S = 0.2
+_READY_S = 120.0  # for a pool to be ready, and for it to be gone
+_QUIET_S = 5.0  # for the last words of pods, once all jobs are over
+
+
+class Failed(Exception):
+    """The trial could not be run as it was meant; the message says what happened."""
+
+
+async def play(
+    api: Api, trial: Trial, policy: PolicySpec, place: Place, tell: Tell, patience: float
+) -> tuple[Timeline, list[Facts]]:
+    """Run a trial under a policy on the nodes of a place, and clean up after it.
+
+    Args:
+        tell: gets a line on how far it is, several times a second. patience: s for all jobs to be over.
+
+    Raises:
+        Failed: the pool is not what the trial needs, a job was refused or failed, or patience ran out.
+        ApiError: the API server refuses.
+    """
+    facts = [Facts(trial.workload.key(row), trial.workload.gpus[row]) for row in range(len(trial.workload))]
+    async with _ground(api, trial, policy, place, tell), _watching(api, trial, place, facts):
+        zero = time.time()
+        submitting = asyncio.create_task(_submit(api, trial, place, facts, zero))
+        try:
+            while not (submitting.done() and all(f.over for f in facts)):
+                await asyncio.wait({submitting}, timeout=_LOOK_S)
+                if submitting.done():
+                    submitting.result()
+                    await asyncio.sleep(_LOOK_S)
+                tell(_state(facts, time.time() - zero))
+                _check(facts)
+                if time.time() - zero > patience:
+                    left = ", ".join(f"{f.key} ({f.state})" for f in facts if not f.over)
+                    raise Failed(f"after {patience:.0f} s not over: {left}")
+        finally:
+            submitting.cancel()
+            with contextlib.suppress(asyncio.CancelledError, ApiError):
+                await submitting
+        for _ in range(int(_QUIET_S / _LOOK_S)):
+            if all(map(_told, facts)):
+                break
+            await asyncio.sleep(_LOOK_S)
+    return timeline(facts, zero), facts
+
+
+def _told(facts: Facts) -> bool:
+    return all(admitted.words is not None for admitted in facts.admissions.values())
+
+
+def _check(facts: Iterable[Facts]) -> None:
+    for one in facts:
+        if one.problem:
+            raise Failed(f"{one.key}: {one.problem}")
+
+
+def _state(facts: list[Facts], seconds: float) -> str:
+    counted = {state: sum(f.state == state for f in facts) for state in ("ended", "stopped", "running")}
+    back = sum(a.back is not None for f in facts for a in f.admissions.values())
+    over = counted["ended"] + counted["stopped"]
+    return (
+        f"{over} of {len(facts)} jobs over, {counted['stopped']} of them stopped, {counted['running']} on"
+        f" GPUs, {back} preemptions, {seconds:.0f} s"
+    )
+
+
+async def _submit(api: Api, trial: Trial, place: Place, facts: list[Facts], zero: float) -> None:
+    for row, at in enumerate(trial.workload.submitted):
+        await asyncio.sleep(max(0.0, zero + at - time.time()))
+        facts[row].submitted = time.time()
+        await api.create(RLHFJOBS, manifests.rlhfjob(trial, row, place))
+
+
+@contextlib.asynccontextmanager
+async def _ground(
+    api: Api, trial: Trial, policy: PolicySpec, place: Place, tell: Tell
+) -> AsyncIterator[None]:
+    """Namespace, volumes and pool, ready; on the way out they are deleted."""
+    tell("making namespace, volumes and pool")
+    await api.create(NAMESPACES, manifests.namespace(place))
+    try:
+        for claim in manifests.claims(place):
+            await api.create(CLAIMS, claim)
+        await api.create(GPUPOOLS, manifests.pool(place, policy, trial.max_priority))
+        await _pool_ready(api, place, trial.cluster.gpus)
+        yield
+    finally:
+        tell("clearing up")
+        for resource, namespace in ((NAMESPACES, None), (GPUPOOLS, None)):
+            with contextlib.suppress(ApiError):
+                found = await api.get(resource, place.name)
+                await api.delete(resource, place.name, namespace, found["metadata"]["uid"])
+        await _gone(api, place.name)
+
+
+async def _pool_ready(api: Api, place: Place, gpus: int) -> None:
+    said = "its status says nothing"
+    for _ in range(int(_READY_S / _LOOK_S)):
+        status = (await api.get(GPUPOOLS, place.name)).get("status") or {}
+        conditions = {c["type"]: c for c in status.get("conditions") or ()}
+        ready = conditions.get("Ready")
+        if ready is not None:
+            said = f"{ready['reason']}: {ready['message']}"
+            if ready["status"] == "True" and status.get("capacity") == gpus and status.get("free") == gpus:
+                return
+            said += f" ({status.get('free')} of {status.get('capacity')} GPUs are free)"
+        await asyncio.sleep(_LOOK_S)
+    key, value = place.selector
+    raise Failed(
+        f"the pool of the nodes with {key}={value} does not have the {gpus} free GPUs of the trial after "
+        f"{_READY_S:.0f} s: {said}"
+    )
+
+
+async def _gone(api: Api, name: str) -> None:
+    """Until the pool is gone: another one may want its nodes. The namespace goes in its own time."""
+    for _ in range(int(_READY_S / _LOOK_S)):
+        try:
+            await api.get(GPUPOOLS, name)
+        except NotFound:
+            return
+        except ApiError:
+            return
+        await asyncio.sleep(_LOOK_S)
+
+
+@contextlib.asynccontextmanager
+async def _watching(api: Api, trial: Trial, place: Place, facts: list[Facts]) -> AsyncIterator[None]:
+    by_name = dict(zip(trial.names, facts, strict=True))
+
+    def take(resource: Resource, obj: Mapping[str, Any], gone: bool) -> None:
+        metadata = obj["metadata"]
+        if metadata.get("namespace") != place.name:
+            return
+        if resource is RLHFJOBS:
+            if (one := by_name.get(metadata["name"])) is not None and not gone:
+                one.take(obj.get("status"))
+        elif (one := by_name.get((metadata.get("labels") or {}).get(names.LABEL_JOB, ""))) is not None:
+            one.hear(obj)
+
+    def replace(resource: Resource, objects: Iterable[Mapping[str, Any]], version: str) -> None:
+        for obj in objects:
+            take(resource, obj, False)
+
+    tasks = [asyncio.create_task(ListWatch(api, kind, take, replace).run()) for kind in (RLHFJOBS, PODS)]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,111 @@
+"""What a parity run found, as one JSON document: everything the page is drawn from, and read back by it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from controller.parity.calibration import Calibration, Measured
+from controller.parity.compare import Compared, compare
+from controller.parity.facts import Admitted, Facts, Words
+from controller.parity.timeline import Timeline, as_dict, of_dict
+
+FORMAT, VERSION = "evalstop-parity", 1
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One policy, as written by its user, in both."""
+
+    policy: str
+    sim: Timeline
+    cluster: Timeline
+    facts: tuple[Facts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The operator's decision log, decided anew."""
+
+    decisions: int
+    different: int
+    problem: str = ""  # why the rest of it could not be read
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """``about``: trace, jobs, nodes, speed, load, rule, command, as text and numbers."""
+
+    about: dict[str, Any]
+    calibration: Calibration
+    runs: tuple[Run, ...]
+    replayed: Replayed | None = None
+
+    @property
+    def compared(self) -> list[Compared]:
+        return [compare(r.policy, r.sim, r.cluster, r.facts, self.calibration) for r in self.runs]
+
+    def summary(self) -> dict[str, Any]:
+        """What ``--json`` prints."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            **self.about,
+            "overheads": [asdict(m) for m in self.calibration.measured],
+            "policies": [one.as_dict() for one in self.compared],
+            "decision_log": None if self.replayed is None else asdict(self.replayed),
+        }
+
+    def document(self) -> dict[str, Any]:
+        """The summary, and every stay and fact: what `of_document` reads."""
+        runs = [
+            {
+                "policy": run.policy,
+                "sim": as_dict(run.sim),
+                "cluster": as_dict(run.cluster),
+                "facts": [asdict(one) for one in run.facts],
+            }
+            for run in self.runs
+        ]
+        return {**self.summary(), "about": self.about, "runs": runs}
+
+
+def of_document(document: dict[str, Any]) -> Report:
+    """Read a recorded run back.
+
+    Raises:
+        ValueError: it is none, or of another version.
+    """
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ValueError(f"format: expected {FORMAT!r}, as `evalstop parity` writes it")
+    if document.get("version") != VERSION:
+        raise ValueError(f"version: {document.get('version')!r} is not allowed, expected {VERSION}")
+    try:
+        runs = tuple(
+            Run(run["policy"], of_dict(run["sim"]), of_dict(run["cluster"]), tuple(map(_facts, run["facts"])))
+            for run in document["runs"]
+        )
+        replayed = document["decision_log"]
+        return Report(
+            document["about"],
+            Calibration(tuple(Measured(**m) for m in document["overheads"])),
+            runs,
+            None if replayed is None else Replayed(**replayed),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"a field is missing or wrong: {error}") from error
+
+
+def _facts(said: dict[str, Any]) -> Facts:
+    found = Facts(**{**said, "admissions": {}, "words": {}})
+    found.words = {int(number): _words(words) for number, words in said["words"].items()}
+    for number, admitted in said["admissions"].items():
+        words = admitted["words"]
+        given = {**admitted, "words": None if words is None else _words(words)}
+        found.admissions[int(number)] = Admitted(**given)
+    return found
+
+
+def _words(said: dict[str, Any]) -> Words:
+    pairs = {name: tuple(tuple(pair) for pair in said[name]) for name in ("evals", "asked")}
+    return Words(**{**said, **pairs})

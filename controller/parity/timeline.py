@@ -1,0 +1,137 @@
+"""What became of each job, in the same words for the simulator and a cluster: a row of stays on GPUs.
+
+Times are seconds since the run's start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import fsum, nan
+from typing import NamedTuple
+
+
+class How(StrEnum):
+    """How a stay ended."""
+
+    END = "end"  # the training was done
+    STOP = "stop"  # the stop rule
+    PREEMPT = "preempt"  # the queue policy
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """One admission. ``decided``: when the stop or the preemption was decided; None: it ended by itself.
+
+    ``freed``: when its GPUs were free again.
+    """
+
+    admitted: float
+    freed: float
+    how: How
+    decided: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lived:
+    """A job, from its submission to its last free GPU."""
+
+    key: str
+    gpus: int
+    submitted: float
+    stays: tuple[Stay, ...]
+
+    @property
+    def jct(self) -> float:
+        """Seconds from submission to free GPUs; NaN for a job that never ran."""
+        return self.stays[-1].freed - self.submitted if self.stays else nan
+
+    @property
+    def stopped(self) -> bool:
+        return bool(self.stays) and self.stays[-1].how is How.STOP
+
+
+class Event(NamedTuple):
+    """A decision, or the end of a run. ``nth``: of this kind for this job, from 1."""
+
+    time: float
+    kind: str  # start | preempt | stop | end
+    key: str
+    nth: int
+
+    @property
+    def name(self) -> tuple[str, str, int]:
+        return self.kind, self.key, self.nth
+
+    def __str__(self) -> str:
+        again = f" (number {self.nth})" if self.nth > 1 else ""
+        return f"{self.kind} of {self.key}{again}"
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """A run of all jobs, in the order of the trace."""
+
+    jobs: tuple[Lived, ...]
+
+    @property
+    def mean_jct(self) -> float:
+        """Seconds; NaN without jobs."""
+        return fsum(job.jct for job in self.jobs) / len(self.jobs) if self.jobs else nan
+
+    @property
+    def stops(self) -> int:
+        return sum(job.stopped for job in self.jobs)
+
+    @property
+    def preemptions(self) -> int:
+        return sum(stay.how is How.PREEMPT for job in self.jobs for stay in job.stays)
+
+    @property
+    def makespan(self) -> float:
+        """When the last GPU came free, s."""
+        return max((stay.freed for job in self.jobs for stay in job.stays), default=0.0)
+
+    def events(self) -> list[Event]:
+        """Everything that was decided, and the ends, in the order of time; at one time in the trace's."""
+        found: list[tuple[float, int, int, Event]] = []
+        for row, job in enumerate(self.jobs):
+            counted = dict[str, int].fromkeys(("start", *How), 0)
+            for stay in job.stays:
+                pairs: Iterable[tuple[str, float]] = (
+                    ("start", stay.admitted),
+                    (str(stay.how), stay.freed if stay.decided is None else stay.decided),
+                )
+                for place, (kind, time) in enumerate(pairs):
+                    counted[kind] += 1
+                    found.append((time, row, place, Event(time, kind, job.key, counted[kind])))
+        return [event for *_, event in sorted(found)]
+
+
+def as_dict(timeline: Timeline) -> list[dict[str, object]]:
+    """As JSON values; `of_dict` reads them back."""
+    return [
+        {
+            "job": job.key,
+            "gpus": job.gpus,
+            "submitted": job.submitted,
+            "stays": [[s.admitted, s.decided, s.freed, str(s.how)] for s in job.stays],
+        }
+        for job in timeline.jobs
+    ]
+
+
+def of_dict(jobs: Sequence[dict[str, object]]) -> Timeline:
+    """The inverse of `as_dict`. Raises KeyError, TypeError or ValueError for anything else."""
+    return Timeline(
+        tuple(
+            Lived(
+                str(job["job"]),
+                int(job["gpus"]),  # type: ignore[call-overload]
+                float(job["submitted"]),  # type: ignore[arg-type]
+                tuple(Stay(a, f, How(how), d) for a, d, f, how in job["stays"]),  # type: ignore[attr-defined]
+            )
+            for job in jobs
+        )
+    )
