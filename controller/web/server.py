@@ -18,11 +18,18 @@ class _Server(uvicorn.Server):
 
 
 class WebServer:
-    """Serves an app over plain HTTP. ``port`` is the real one once started."""
+    """Serves an app, over plain HTTP or with a certificate. ``port`` is the real one once started.
 
-    def __init__(self, app: FastAPI, host: str, port: int) -> None:
+    ``certificate``, ``key``: files in PEM; None: plain HTTP.
+    """
+
+    def __init__(
+        self, app: FastAPI, host: str, port: int, certificate: str | None = None, key: str | None = None
+    ) -> None:
         config = uvicorn.Config(
             app,
+            ssl_certfile=certificate,
+            ssl_keyfile=key,
             log_config=None,
             log_level="warning",
             access_log=False,
@@ -38,7 +45,7 @@ class WebServer:
         """Listen.
 
         Raises:
-            OSError: the address cannot be had; the message names it.
+            OSError: the address cannot be had, or the certificate not be used; the message says which.
         """
         host, port = self._address
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -49,6 +56,11 @@ class WebServer:
         except OSError as error:
             listener.close()
             raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from None
+        try:
+            self._server.config.load()  # here, where a certificate that cannot be used is still told
+        except OSError as error:
+            listener.close()
+            raise OSError(error.errno, f"the certificate cannot be used: {error}") from None
         self.port = listener.getsockname()[1]
         listener.listen(128)  # uvicorn may take a moment to accept; nobody need be refused until then
         self._task = asyncio.create_task(self._server.serve(sockets=[listener]), name="web")

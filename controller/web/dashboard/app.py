@@ -1,0 +1,183 @@
+"""The dashboard's web application: pages without data for everybody, data for those who carry a token.
+
+    GET /, /jobs, /jobs/{ns}/{name}, /pools, /pools/{name}, /savings    the frame, the same for all
+    GET /view…                                                          the same paths with the data in them
+    GET /static/{file}, /healthz, /readyz
+
+Nothing else is answered but 405 or 404: there is nothing here that writes. Tokens come in the header
+``Authorization: Bearer``, never in cookies or addresses.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import PlainTextResponse, Response
+from starlette.exceptions import HTTPException
+
+from controller.web.dashboard.access import CannotReview, Gate, Unauthenticated, Viewer
+from controller.web.dashboard.charts import narrow_for
+from controller.web.dashboard.feed import Feed
+from controller.web.dashboard.pages import NotThere, Page, Pages
+from controller.web.dashboard.queues import Queues
+from controller.web.dashboard.render import render, static
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+Make = Callable[[Viewer, Mapping[str, str], bool], Awaitable[Page]]
+
+
+class Dashboard:
+    """One feed, one gate, and the pages between them.
+
+    Args:
+        hosts: what the Host header may say, port included; empty: anything. On loopback it guards against
+            names of other sites that are made to resolve to this machine.
+    """
+
+    def __init__(self, feed: Feed, queues: Queues, gate: Gate, hosts: Sequence[str] = ()) -> None:
+        self._feed, self._gate, self._hosts = feed, gate, frozenset(hosts)
+        self._pages = Pages(feed, queues)
+        self.app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+        self._routes()
+
+    def only(self, hosts: Iterable[str]) -> None:
+        """Answer only to these, once the port is known."""
+        self._hosts = frozenset(host.lower() for host in hosts)
+
+    def _routes(self) -> None:
+        get, pages = self.app.add_api_route, self._pages
+        frames = ("/", "/jobs", "/jobs/{namespace}/{name}", "/pools", "/pools/{pool}", "/savings")
+        for path in frames:
+            get(path, self._frame, methods=["GET", "HEAD"])
+        get("/static/{name}", self._static, methods=["GET", "HEAD"])
+        get("/healthz", self._healthy, methods=["GET"])
+        get("/readyz", self._ready, methods=["GET"])
+
+        def view(path: str, make: Make) -> None:
+            async def answer(request: Request) -> Response:
+                return await self._view(request, make)
+
+            get(f"/view{path}", answer, methods=["GET"])
+
+        view("/", pages.overview)
+        view("/jobs", pages.jobs)
+        view("/pools", pages.all_pools)
+        view("/savings", pages.saved)
+
+        async def job(request: Request, namespace: str, name: str) -> Response:
+            async def make(viewer: Viewer, query: Mapping[str, str], narrow: bool) -> Page:
+                return await pages.job(viewer, f"{namespace}/{name}", query, narrow)
+
+            return await self._view(request, make)
+
+        async def pool(request: Request, pool: str) -> Response:
+            async def make(viewer: Viewer, query: Mapping[str, str], narrow: bool) -> Page:
+                return await pages.pool(viewer, pool, query, narrow)
+
+            return await self._view(request, make)
+
+        get("/view/jobs/{namespace}/{name}", job, methods=["GET"])
+        get("/view/pools/{pool}", pool, methods=["GET"])
+        self.app.add_exception_handler(HTTPException, self._refused)
+        self.app.middleware("http")(self._guard)
+
+    # -- what every answer goes through ---------------------------------------------------------------------
+
+    async def _guard(self, request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+        host = request.headers.get("host", "").lower()
+        if self._hosts and host not in self._hosts and request.url.path not in ("/healthz", "/readyz"):
+            known = " or ".join(sorted(self._hosts))
+            response: Response = PlainTextResponse(f"this is not {host[:100]!r}: open {known}\n", 421)
+        else:
+            response = await answer(request)
+        for name, value in HEADERS.items():
+            response.headers.setdefault(name, value)
+        response.headers.setdefault("Cache-Control", "no-store")
+        return response
+
+    async def _refused(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        if error.status_code == 405:
+            text = "only GET is answered: the dashboard changes nothing; use kubectl or evalstop\n"
+            return PlainTextResponse(text, 405, dict(error.headers or {}))
+        return PlainTextResponse(f"{error.detail}: {request.url.path}\n", error.status_code)
+
+    # -- answers ---------------------------------------------------------------------------------------------
+
+    async def _frame(self, request: Request) -> Response:
+        # A proxy that signs people in adds the token to every request: then nobody is asked for one.
+        signed_in = "authorization" in request.headers
+        values = {"hint": self._gate.hint, "signed_in": signed_in}
+        return Response(render("frame.html", values), media_type="text/html")
+
+    async def _static(self, request: Request, name: str) -> Response:
+        try:
+            content, known_by = static(name)
+        except FileNotFoundError:
+            raise HTTPException(404, "no such file") from None
+        kept = "public, max-age=31536000, immutable" if request.url.query == known_by else "no-cache"
+        headers = {"Cache-Control": kept, "ETag": f'"{known_by}"'}
+        return Response(content, media_type=_TYPES[name.rpartition(".")[2]], headers=headers)
+
+    async def _healthy(self) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def _ready(self) -> Response:
+        if self._feed.ready:
+            return PlainTextResponse("ok\n")
+        return PlainTextResponse(f"not listed yet: {self._feed.problem or 'under way'}\n", 503)
+
+    async def _view(self, request: Request, make: Make) -> Response:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        try:
+            if scheme.lower() != "bearer":
+                raise Unauthenticated
+            viewer = await self._gate.viewer(token.strip(), {j.namespace for j in self._feed.jobs()})
+        except Unauthenticated:
+            return self._problem(401, token=bool(token))
+        except CannotReview as error:
+            return self._problem(503, message=f"the API server cannot be asked who you are: {error}")
+        if viewer.namespaces is not None and not viewer.namespaces:
+            return self._problem(403, viewer=viewer)
+        if not viewer.pools and request.url.path.startswith("/view/pools"):
+            return self._problem(403, viewer=viewer, kind="GPUPools")
+        if self._feed.not_installed:
+            message = "RLHFJobs and GPUPools are not installed in this cluster: kubectl apply -f crds/"
+            return self._problem(503, message=message)
+        narrow = narrow_for(request.query_params.get("width", ""))
+        query = {k: v for k, v in request.query_params.items() if k != "width"}
+        try:
+            body, known_by = await self._body(request.url.path, viewer, query, narrow, make)
+        except NotThere as error:
+            return self._problem(404, message=str(error))
+        headers = {"ETag": known_by, "Cache-Control": "private, no-cache", "Vary": "Authorization"}
+        if request.headers.get("if-none-match") == known_by:
+            return Response(status_code=304, headers=headers)
+        return Response(body, media_type="text/html", headers=headers)
+
+    async def _body(
+        self, path: str, viewer: Viewer, query: Mapping[str, str], narrow: bool, make: Make
+    ) -> tuple[bytes, str]:
+        page = await make(viewer, query, narrow)
+        values = {**page.values, "page": page, "stale": self._feed.problem, "query": query}
+        text = render(page.template, values)
+        body = text.encode()
+        return body, f'"{hashlib.sha256(body).hexdigest()[:24]}"'
+
+    def _problem(self, status: int, **values: Any) -> Response:
+        shown = {"status": status, "hint": self._gate.hint, "viewer": None, "kind": "RLHFJobs", "message": ""}
+        headers = {"WWW-Authenticate": 'Bearer realm="evalstop"'} if status == 401 else {}
+        text = render("problem.html", {**shown, "token": False, **values})
+        return Response(text, status, media_type="text/html", headers=headers)

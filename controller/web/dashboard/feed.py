@@ -1,0 +1,266 @@
+"""RLHFJobs and GPUPools as they are now: followed by list and watch, read into the brain's values once each.
+
+Objects are kept without what nobody is shown (pod templates, managed fields), so that a thousand jobs are a
+few megabytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from controller import log
+from controller.api import convert
+from controller.api.gpupool import GPUPool, GPUPoolStatus
+from controller.kube.cache import key_of
+from controller.kube.client import Api
+from controller.kube.errors import ApiError, NotFound
+from controller.kube.listwatch import ListWatch
+from controller.kube.resources import GPUPOOLS, RLHFJOBS, Resource
+from controller.policy.jobs import Desired, JobRecord
+
+Object = Mapping[str, Any]
+
+_logger = log.get("evalstop.dashboard.feed")
+
+_LOOK = 0.02  # s between looks whether all is listed
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """An RLHFJob as it is shown. ``problem``: why its spec or status could not be read; "": both could."""
+
+    key: str
+    namespace: str
+    name: str
+    pool: str
+    priority: int
+    created: float  # s since the epoch
+    uid: str
+    version: str
+    summary: str
+    desired: Desired
+    record: JobRecord
+    rule_text: str
+    problem: str = ""
+
+    @property
+    def gpus(self) -> int:
+        return self.desired.replicas * self.desired.gpus_per_replica
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A GPUPool as it is shown; like `Job`."""
+
+    name: str
+    version: str
+    spec: GPUPool | None
+    status: GPUPoolStatus
+    problem: str = ""
+
+
+@dataclass
+class Feed:
+    """What the API server tells, as of now.
+
+    ``namespaces``: the ones whose RLHFJobs are followed; None: all, by one watch. ``pools_allowed``: whether
+    GPUPools are followed, too. ``version`` changes with everything that can be seen here. ``broken``: nothing
+    is followed any more; the process must start anew.
+    """
+
+    api: Api
+    namespaces: Sequence[str] | None = None
+    pools_allowed: bool = True
+    version: int = 0
+    broken: asyncio.Event = field(default_factory=asyncio.Event)
+    _jobs: dict[str, Object] = field(default_factory=dict)
+    _pools: dict[str, Object] = field(default_factory=dict)
+    _read_jobs: dict[str, Job] = field(default_factory=dict)
+    _read_pools: dict[str, Pool] = field(default_factory=dict)
+    _watches: list[ListWatch] = field(default_factory=list)
+
+    @contextlib.asynccontextmanager
+    async def following(self, patience: float = 10.0) -> AsyncIterator[Feed]:
+        """Follow the cluster until the block ends. Begins when all is listed, after ``patience`` s anyway."""
+        for namespace in [None] if self.namespaces is None else self.namespaces:
+            self._watches.append(
+                ListWatch(self.api, RLHFJOBS, self._take, self._replacer(namespace), namespace=namespace)
+            )
+        if self.pools_allowed:
+            self._watches.append(ListWatch(self.api, GPUPOOLS, self._take, self._replacer(None)))
+        tasks = [asyncio.create_task(watch.run(), name=f"watch {watch}") for watch in self._watches]
+        for task in tasks:
+            task.add_done_callback(self._ended)
+        try:
+            for _ in range(int(patience / _LOOK)):
+                if self.broken.is_set() or all(w.listed or w.problem for w in self._watches):
+                    break
+                await asyncio.sleep(_LOOK)
+            yield self
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- what there is -----------------------------------------------------------------------------------
+
+    def jobs(self) -> Iterator[Job]:
+        """All of them, in no order."""
+        return (self._job(key) for key in list(self._jobs))
+
+    def job(self, key: str) -> Job | None:
+        return self._job(key) if key in self._jobs else None
+
+    def pools(self) -> list[Pool]:
+        """All of them, by name."""
+        return [self._pool(name) for name in sorted(self._pools)]
+
+    def pool(self, name: str) -> Pool | None:
+        return self._pool(name) if name in self._pools else None
+
+    @property
+    def problem(self) -> ApiError | None:
+        """Why what is shown may be old or missing; None: it is not."""
+        return next((w.problem for w in self._watches if w.problem is not None), None)
+
+    @property
+    def ready(self) -> bool:
+        """Whether everything was listed once."""
+        return bool(self._watches) and not self.broken.is_set() and all(w.listed for w in self._watches)
+
+    @property
+    def not_installed(self) -> bool:
+        """Whether the kinds are not there."""
+        return isinstance(self.problem, NotFound)
+
+    def _job(self, key: str) -> Job:
+        found = self._read_jobs.get(key)
+        if found is None:
+            found = self._read_jobs[key] = read_job(self._jobs[key], self._pools)
+        return found
+
+    def _pool(self, name: str) -> Pool:
+        found = self._read_pools.get(name)
+        if found is None:
+            found = self._read_pools[name] = read_pool(self._pools[name])
+        return found
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A watch goes on until it is cancelled: one that ends by itself is a fault, and must be seen."""
+        if not task.cancelled():
+            _logger.error("the watch ended", task=task.get_name(), exc_info=task.exception())
+            self.broken.set()
+
+    # -- what comes in -----------------------------------------------------------------------------------
+
+    def _take(self, resource: Resource, obj: Object, gone: bool) -> None:
+        self._put(resource, key_of(obj), None if gone else _trim(obj))
+
+    def _replacer(self, namespace: str | None) -> Any:
+        def replace(resource: Resource, objects: Iterable[Object], version: str) -> None:
+            listed = {key_of(obj): _trim(obj) for obj in objects}
+            held = self._jobs if resource is RLHFJOBS else self._pools
+            for key in list(held):
+                if key not in listed and (namespace is None or key.startswith(f"{namespace}/")):
+                    self._put(resource, key, None)
+            for key, obj in listed.items():
+                if held.get(key) != obj:
+                    self._put(resource, key, obj)
+            self.version += 1  # also where nothing is there: what was not known is known now
+
+        return replace
+
+    def _put(self, resource: Resource, key: str, obj: Object | None) -> None:
+        held: dict[str, Object] = self._jobs if resource is RLHFJOBS else self._pools
+        if obj is None:
+            held.pop(key, None)
+        else:
+            held[key] = obj
+        if resource is RLHFJOBS:
+            self._read_jobs.pop(key, None)
+        else:
+            self._read_pools.pop(key, None)
+            # A pool's limits bear on what its jobs' specs mean.
+            for other, job in list(self._read_jobs.items()):
+                if job.pool == key:
+                    del self._read_jobs[other]
+        self.version += 1
+
+
+def read_job(obj: Object, pools: Mapping[str, Object]) -> Job:
+    """An RLHFJob in the brain's values. Never raises for what users or other versions wrote."""
+    metadata, spec = obj["metadata"], obj.get("spec") or {}
+    pool = pools.get(str(spec.get("pool")))
+    desired = convert.desired(obj, convert.parse_pool(pool) if pool is not None else None)
+    problem = ""
+    # Without the pool at hand the operator's own judgement (condition Accepted) is what counts.
+    if desired.problem is not None and desired.problem[0] == "InvalidSpec":
+        problem = f"spec: {desired.problem[1]}"
+    try:
+        record = convert.record(obj.get("status"))
+    except convert.StatusError as error:
+        record, problem = JobRecord(), f"{error}; another version of the operator may have written it"
+    return Job(
+        key=key_of(obj),
+        namespace=str(metadata.get("namespace")),
+        name=str(metadata["name"]),
+        pool=str(spec.get("pool", "")),
+        priority=int(spec.get("priority") or 0),
+        created=_created(metadata),
+        uid=str(metadata.get("uid", "")),
+        version=str(metadata["resourceVersion"]),
+        summary=str((obj.get("status") or {}).get("summary") or ("Unreadable" if problem else "New")),
+        desired=desired,
+        record=record,
+        rule_text=_rule_text(spec),
+        problem=problem,
+    )
+
+
+def read_pool(obj: Object) -> Pool:
+    """A GPUPool as a model; like `read_job`."""
+    found = convert.parse_pool(obj)
+    problem = "" if isinstance(found, GPUPool) else f"{found[1]} ({found[0]})"
+    try:
+        status = GPUPoolStatus.model_validate(obj.get("status") or {})
+    except ValueError as error:
+        status, problem = GPUPoolStatus(), problem or f"status: {error}"
+    name, version = str(obj["metadata"]["name"]), str(obj["metadata"]["resourceVersion"])
+    return Pool(name, version, found if isinstance(found, GPUPool) else None, status, problem)
+
+
+def _trim(obj: Object) -> Object:
+    metadata = {
+        key: obj["metadata"][key]
+        for key in ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp")
+        if key in obj["metadata"]
+    }
+    spec = dict(obj.get("spec") or {})
+    if "template" in (spec.get("workload") or {}):
+        template = spec["workload"]["template"] or {}
+        spec["workload"] = {"template": {k: template[k] for k in ("apiVersion", "kind") if k in template}}
+    kept = {"apiVersion": obj.get("apiVersion"), "kind": obj.get("kind"), "metadata": metadata, "spec": spec}
+    if "status" in obj:
+        kept["status"] = obj["status"]
+    return kept
+
+
+def _created(metadata: Object) -> float:
+    stamp = str(metadata.get("creationTimestamp") or "1970-01-01T00:00:00Z")
+    return datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp()
+
+
+def _rule_text(spec: Object) -> str:
+    """Rule and modifiers on one line, as ``kDeclines(k=3, minDelta=0.02) + warmUp(minEvals=5)``."""
+    members: list[Any] = [spec.get("stopRule") or {"scan": {}}, *(spec.get("modifiers") or ())]
+    words = []
+    for member in members:
+        for name, params in member.items() if isinstance(member, Mapping) else ():
+            listed = ", ".join(f"{k}={v}" for k, v in (params or {}).items())
+            words.append(f"{name}({listed})" if listed else str(name))
+    return " + ".join(words)

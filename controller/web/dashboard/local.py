@@ -1,0 +1,53 @@
+"""``evalstop dashboard``: on this machine's loopback, with the rights of the caller's own kubeconfig."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Sequence
+
+from controller.kube.client import Api
+from controller.web.dashboard.access import KeyGate, own_rights
+from controller.web.dashboard.app import Dashboard
+from controller.web.dashboard.feed import Feed
+from controller.web.dashboard.queues import Fixed, Queues, Way
+from controller.web.server import WebServer
+
+HOST = "127.0.0.1"
+
+
+@contextlib.asynccontextmanager
+async def dashboard(
+    api: Api,
+    *,
+    namespaces: Sequence[str] = (),
+    usual: str = "default",
+    port: int = 0,
+    way: Way | None = None,
+) -> AsyncIterator[str]:
+    """Serve until the block ends; gives the address to open, with this run's key in its fragment.
+
+    Args:
+        api: a client with the caller's rights.
+        namespaces: only these; none: all whose RLHFJobs may be listed.
+        usual: the kubeconfig's own namespace.
+        port: 0: any free one.
+        way: to the operator's queue API; None: there is none.
+
+    Raises:
+        Forbidden: RLHFJobs may be listed nowhere. ApiError: the API server does not answer. OSError: the port
+            cannot be had.
+    """
+    viewer = await own_rights(api, namespaces, usual)
+    followed = None if viewer.namespaces is None else sorted(viewer.namespaces)
+    async with contextlib.AsyncExitStack() as stack:
+        feed = await stack.enter_async_context(Feed(api, followed, viewer.pools).following())
+        queues = Queues(way or Fixed())
+        stack.push_async_callback(queues.close)
+        key = secrets.token_urlsafe(24)
+        made = Dashboard(feed, queues, KeyGate(key, viewer))
+        server = WebServer(made.app, HOST, port)
+        await server.start()
+        stack.push_async_callback(server.stop)
+        made.only(f"{name}:{server.port}" for name in (HOST, "localhost", "[::1]"))
+        yield f"http://{HOST}:{server.port}/#key={key}"

@@ -1,0 +1,295 @@
+"""What each page shows, made from the feed for one viewer. Charts are drawn in a thread of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controller.api.gpupool import HandBackStatus
+from controller.policy.conditions import DECLINING, DEMOTED
+from controller.policy.types import Grade
+from controller.web.dashboard import charts
+from controller.web.dashboard.access import Viewer
+from controller.web.dashboard.feed import Feed, Job, Pool
+from controller.web.dashboard.jobs import Listing, Row, Wanted, listing, row
+from controller.web.dashboard.queues import Queues
+from controller.web.dashboard.savings import savings
+from controller.web.dashboard.states import GROUPS, STATES
+from controller.web.dashboard.whatif import what_if
+
+ELSEWHERE = "a job of another namespace"
+_FEW = 8  # of what is newest, on the overview
+
+
+class NotThere(Exception):
+    """There is no such page for this viewer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A template with its values. ``announce``: what a screen reader is told when it changes."""
+
+    template: str
+    title: str
+    announce: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class HandBack:
+    """A stop and what became of its GPUs, as far as the viewer may know."""
+
+    pool: str
+    source: str
+    target: str
+    by: str
+    gpus: int
+    stages: tuple[tuple[str, float], ...]  # (stage, s after the decision)
+    decided: str
+
+    @property
+    def whole(self) -> float | None:
+        """Seconds from the decision to the run of the next job."""
+        return next((s for name, s in self.stages if name == "running"), None)
+
+
+class Pages:
+    """Makes pages from a feed."""
+
+    def __init__(self, feed: Feed, queues: Queues) -> None:
+        self._feed, self._queues = feed, queues
+
+    def rows(self, viewer: Viewer) -> list[Row]:
+        return [row(job) for job in self._feed.jobs() if viewer.sees(job.namespace)]
+
+    def pools(self, viewer: Viewer) -> list[Pool]:
+        return self._feed.pools() if viewer.pools else []
+
+    async def overview(self, viewer: Viewer, query: Mapping[str, str], narrow: bool) -> Page:
+        rows = self.rows(viewer)
+        counts = Counter(r.state.group for r in rows)
+        pools = self.pools(viewer)
+        saved = savings(r.job for r in rows)
+        attention = sorted((r for r in rows if r.needs_attention), key=lambda r: -r.since)
+        backs = self._hand_backs(pools, viewer)
+        counted = {group: counts.get(group, 0) for group in GROUPS}
+        announce = f"{counted['running']} running, {counted['waiting']} waiting, {counted['stopped']} stopped"
+        if attention:
+            announce += f"; {attention[0].job.key} is {attention[0].state.word}"
+        values = {
+            "counts": counted,
+            "total": len(rows),
+            "attention": attention[:_FEW],
+            "attention_total": len(attention),
+            "pools": pools,
+            "bars": await self._bars(pools, narrow),
+            "backs": backs[:_FEW],
+            "savings": saved,
+            "viewer": viewer,
+        }
+        return Page("overview.html", "Overview", announce, values)
+
+    async def jobs(self, viewer: Viewer, query: Mapping[str, str], narrow: bool) -> Page:
+        rows = self.rows(viewer)
+        found: Listing = listing(rows, Wanted.of(query))
+        values = {
+            "listing": found,
+            "groups": GROUPS,
+            "pool_names": sorted({r.job.pool for r in rows}),
+            "namespaces": sorted({r.job.namespace for r in rows}),
+            "viewer": viewer,
+        }
+        announce = f"{found.total} jobs: " + ", ".join(
+            f"{found.counts[g]} {g}" for g in GROUPS if found.counts.get(g)
+        )
+        return Page("jobs.html", "Jobs", announce, values)
+
+    async def job(self, viewer: Viewer, key: str, query: Mapping[str, str], narrow: bool) -> Page:
+        namespace = key.partition("/")[0]
+        job = self._feed.job(key) if viewer.sees(namespace) else None
+        if job is None:
+            raise NotThere(f"there is no RLHFJob {key} that you may read; it may have been deleted")
+        asked = what_if(job, query)
+        curve = curve_of(job)
+        drawn = other = ""
+        if curve.points:
+            drawn = await asyncio.to_thread(charts.curve_svg, curve, "c", narrow)
+        if asked.outcome is not None and curve.points:
+            changed = curve_of(job, other_stop=asked.outcome.stopped_step)
+            other = await asyncio.to_thread(charts.curve_svg, changed, "w", narrow)
+        shown = row(job)
+        place = await self._place(job) if shown.state.group == "waiting" else None
+        newest = job.record.evals[-1] if job.record.evals else None
+        announce = f"{key} is {shown.state.word}"
+        if newest is not None:
+            announce += f", {job.desired.metric} {newest.score:.4g} at step {newest.step}"
+        values = {
+            "job": job,
+            "row": shown,
+            "curve": curve,
+            "chart": drawn,
+            "saving": next(iter(savings([job]).stops), None),
+            "place": place,
+            "stages": stages_of(job),
+            "what_if": asked,
+            "what_if_chart": other,
+            "viewer": viewer,
+        }
+        return Page("job.html", key, announce, values)
+
+    async def all_pools(self, viewer: Viewer, query: Mapping[str, str], narrow: bool) -> Page:
+        pools = self.pools(viewer)
+        values = {"pools": pools, "bars": await self._bars(pools, narrow), "viewer": viewer}
+        announce = ", ".join(
+            f"{p.name}: {p.status.free or 0} of {p.status.capacity or 0} free" for p in pools
+        )
+        return Page("pools.html", "Pools", announce, values)
+
+    async def pool(self, viewer: Viewer, name: str, query: Mapping[str, str], narrow: bool) -> Page:
+        pool = self._feed.pool(name) if viewer.pools else None
+        if pool is None:
+            raise NotThere(f"there is no GPUPool {name} that you may read")
+        rows = [r for r in self.rows(viewer) if r.job.pool == name]
+        found = await self._queues.of(name)
+        waiting: list[dict[str, Any]] = []
+        if found.queue is not None:
+            for place in found.queue.items:
+                seen = viewer.sees(place.job.partition("/")[0])
+                waiting.append({"place": place, "key": place.job if seen else "", "job": None})
+        else:
+            queued = [r for r in rows if r.state.group == "waiting"]
+            queued.sort(key=lambda r: (-r.job.priority, r.job.record.queued_at or r.job.created))
+            waiting = [{"place": None, "key": r.job.key, "job": r} for r in queued]
+        running = sorted((r for r in rows if r.state.group == "running"), key=lambda r: r.job.key)
+        values = {
+            "pool": pool,
+            "bar": (await self._bars([pool], narrow))[name],
+            "queue": found,
+            "waiting": waiting,
+            "running": running,
+            "backs": self._hand_backs([pool], viewer),
+            "viewer": viewer,
+        }
+        announce = f"{name}: {pool.status.free or 0} GPUs free, {pool.status.queued or 0} jobs wait"
+        return Page("pool.html", f"Pool {name}", announce, values)
+
+    async def saved(self, viewer: Viewer, query: Mapping[str, str], narrow: bool) -> Page:
+        found = savings(r.job for r in self.rows(viewer))
+        drawn = ""
+        if sum(1 for s in found.stops if s.hours is not None) > 1:
+            drawn = await asyncio.to_thread(charts.saved_svg, moments(found.stops), "s", narrow)
+        announce = f"{found.hours:.4g} GPU-hours saved by {len(found.stops)} stops"
+        values = {"savings": found, "chart": drawn, "viewer": viewer}
+        return Page("savings.html", "Savings", announce, values)
+
+    # -- parts -------------------------------------------------------------------------------------------
+
+    async def _bars(self, pools: Iterable[Pool], narrow: bool) -> dict[str, str]:
+        bars = {}
+        for number, pool in enumerate(pools):
+            status = pool.status
+            free, held, foreign = status.free or 0, status.held or 0, status.foreign or 0
+            used = max(0, (status.capacity or 0) - free - held - foreign)
+            parts = (used, held, foreign, free)
+            bars[pool.name] = await asyncio.to_thread(charts.gpus_svg, *parts, f"g{number}", narrow)
+        return bars
+
+    async def _place(self, job: Job) -> Any:
+        found = await self._queues.of(job.pool)
+        if found.queue is None:
+            return None
+        return next((place for place in found.queue.items if place.job == job.key), None)
+
+    def _hand_backs(self, pools: Iterable[Pool], viewer: Viewer) -> list[HandBack]:
+        found = [hand_back(pool.name, back, viewer) for pool in pools for back in pool.status.last_hand_backs]
+        return sorted(found, key=lambda b: b.decided, reverse=True)
+
+
+def curve_of(job: Job, other_stop: int | None = None) -> charts.Curve:
+    """A run's chart. Only what is kept of its evals is drawn; the best stays, however old."""
+    record, decision = job.record, job.record.decision
+    kept = record.retained[-1] if record.retained else record.secured
+    warned = None
+    verdict = record.rule.verdict if record.rule is not None else None
+    graded = verdict is not None and verdict.grade in (Grade.WARNED, Grade.DEMOTED)
+    if graded or any(c.status for c in (record.condition(DECLINING), record.condition(DEMOTED)) if c):
+        warned = _step_at(job, DECLINING) or _step_at(job, DEMOTED)
+    word = "stopped" if decision is not None and decision.suspended_at is not None else "stop"
+    if decision is not None and str(decision.mode) == "Shadow":
+        word = "would stop"
+    proxy = job.desired.proxy.metric if job.desired.proxy is not None else "reward model's score (proxy)"
+    return charts.Curve(
+        metric=job.desired.metric or "score",
+        points=record.evals,
+        best=(record.best.step, record.best.score) if record.best is not None else None,
+        kept_step=kept.step if kept is not None else None,
+        warned=warned,
+        stopped=decision.proposal.step if decision is not None else None,
+        stop_word=word,
+        other_stop=other_stop,
+        proxy_name=proxy,
+    )
+
+
+def _step_at(job: Job, condition: str) -> int | None:
+    """The step of the newest eval when a condition became true; None: unknown."""
+    record, found = job.record, job.record.condition(condition)
+    if found is None or not found.status or not record.eval_times:
+        return None
+    read = list(zip(record.evals[-len(record.eval_times) :], record.eval_times, strict=False))
+    before = [point.step for point, at in read if at <= found.since + 1.0]
+    return before[-1] if before else None
+
+
+def stages_of(job: Job) -> list[tuple[str, float | None]]:
+    """How far a stop has come: (stage, when in s; None: not yet)."""
+    decision = job.record.decision
+    if decision is None:
+        return []
+    return [
+        ("decided", decision.at),
+        ("best checkpoint retained, digest verified", decision.retained_at),
+        ("suspended", decision.suspended_at),
+        ("pods gone", decision.pods_gone_at),
+        (
+            f"GPUs handed to {decision.handed_to}" if decision.handed_to else "GPUs handed over",
+            decision.handed_at,
+        ),
+    ]
+
+
+def hand_back(pool: str, back: HandBackStatus, viewer: Viewer) -> HandBack:
+    """Names of namespaces that the viewer may not read are left out."""
+    from controller.api.values import seconds
+
+    start = seconds(back.decided_time)
+    times = (
+        ("secured", back.secured_time),
+        ("suspended", back.suspended_time),
+        ("pods gone", back.pods_gone_time),
+        ("running", back.running_time),
+    )
+    return HandBack(
+        pool=pool,
+        source=_named(back.source, viewer),
+        target=_named(back.target, viewer) if back.target else "",
+        by=back.by,
+        gpus=back.gpus,
+        stages=tuple((name, max(0.0, seconds(at) - start)) for name, at in times if at is not None),
+        decided=back.decided_time,
+    )
+
+
+def _named(key: str, viewer: Viewer) -> str:
+    return key if viewer.sees(key.partition("/")[0]) else ELSEWHERE
+
+
+def moments(stops: Iterable[Any]) -> tuple[tuple[float, float], ...]:
+    """(time, GPU-hours) of the stops whose saving is known, oldest first."""
+    return tuple(sorted((s.at, s.hours) for s in stops if s.hours is not None))
+
+
+__all__ = ["ELSEWHERE", "GROUPS", "STATES", "HandBack", "NotThere", "Page", "Pages", "curve_of"]

@@ -1,0 +1,70 @@
+"""The dashboard in a cluster: follows RLHFJobs and GPUPools as itself, shows viewers what they may list."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+
+from controller import log
+from controller.environ import SettingsError, help_text
+from controller.kube.client import Api
+from controller.kube.connect import NoCredentials, connect
+from controller.web.dashboard.access import ReviewGate
+from controller.web.dashboard.app import Dashboard
+from controller.web.dashboard.feed import Feed
+from controller.web.dashboard.queues import Fixed, Queues
+from controller.web.dashboard.settings import Settings, describe
+from controller.web.server import WebServer
+
+_logger = log.get("evalstop.dashboard")
+
+
+def main(arguments: list[str]) -> int:
+    """Exit codes: 0 ended by a signal, 2 a setting is wrong or there is no way to the API server."""
+    if arguments:
+        print(f"{__doc__}\n\nSettings:\n{help_text(describe())}")
+        return 0 if arguments[0] in ("-h", "--help") else 2
+    try:
+        settings = Settings.from_environ()
+    except SettingsError as error:
+        print(f"evalstop dashboard: {error}", file=sys.stderr)
+        return 2
+    log.configure(settings.log_level, settings.log_format)
+    return asyncio.run(run(settings))
+
+
+async def run(settings: Settings) -> int:
+    """Serve until SIGTERM or SIGINT; or until nothing can be followed any more, code 1."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    try:
+        connection = await connect()
+    except NoCredentials as error:
+        _logger.error("no way to the API server", error=str(error))
+        return 2
+    queues = Queues(Fixed(settings.queue_url))
+    # Served from the first moment: /healthz answers while the first LIST is under way, /readyz says so.
+    async with Api(connection, user_agent="evalstop-dashboard") as api:
+        feed = Feed(api)
+        made = Dashboard(feed, queues, ReviewGate(api), settings.hosts)
+        server = WebServer(
+            made.app, settings.host, settings.port, settings.tls_cert or None, settings.tls_key or None
+        )
+        try:
+            await server.start()
+        except OSError as error:
+            _logger.error("cannot listen", error=str(error))
+            return 2
+        try:
+            async with feed.following(patience=0.0):
+                _logger.info("serving", host=settings.host, port=server.port, source=connection.origin)
+                ends = [asyncio.create_task(event.wait()) for event in (stop, feed.broken)]
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                for task in ends:
+                    task.cancel()
+                return 0 if stop.is_set() else 1
+        finally:
+            await server.stop()
+            await queues.close()

@@ -1,0 +1,93 @@
+"""Positions in the queues, from the operator's queue API (`controller.web.app`) if that can be reached."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import quote
+
+import aiohttp
+from pydantic import ValidationError
+
+from controller.web.app import MOST_ITEMS, ROOT
+from controller.web.positions import Queue
+
+FRESH = 2.0  # s for which an answer is shown without asking again
+PATIENCE = 3.0  # s for an answer
+
+
+class Way(Protocol):
+    """The way to the queue API. ``address`` is "" as long as there is none, and ``why`` says why not."""
+
+    address: str
+    why: str
+
+    def broken(self) -> None:
+        """Nobody answers at ``address``."""
+        ...
+
+
+class Fixed:
+    """An address that somebody has set; "": none, and positions are left to the statuses."""
+
+    why = "the address of the operator's queue API is not set"
+
+    def __init__(self, address: str = "") -> None:
+        self.address = address
+
+    def broken(self) -> None:
+        pass  # it is asked again the next time
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A pool's queue, or why there is none to show."""
+
+    queue: Queue | None = None
+    problem: str = ""
+
+
+class Queues:
+    """Asks for queues, each pool's at most every `FRESH` s."""
+
+    def __init__(self, way: Way, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._way, self._now = way, monotonic
+        self._known: dict[str, tuple[float, Found]] = {}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def of(self, pool: str) -> Found:
+        """Never raises for what the operator does. ``pool`` is one that there is."""
+        at, found = self._known.get(pool, (float("-inf"), Found()))
+        if self._now() - at < FRESH:
+            return found
+        found = await self._ask(pool)
+        self._known[pool] = (self._now(), found)
+        return found
+
+    async def _ask(self, pool: str) -> Found:
+        base = self._way.address.rstrip("/")
+        if not base:
+            return Found(problem=self._way.why)
+        if self._session is None:
+            # The address is the operator's own: no proxy is asked for it.
+            self._session = aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(total=PATIENCE), trust_env=False
+            )
+        url = f"{base}{ROOT}/{quote(pool, safe='')}/queue?limit={MOST_ITEMS}"
+        try:
+            async with self._session.get(url, allow_redirects=False) as answer:
+                body: Any = await answer.json(content_type=None)
+                if answer.status != 200:
+                    return Found(problem=str(body.get("message") or f"the queue API says {answer.status}"))
+                return Found(queue=Queue.model_validate(body))
+        except (ValidationError, ValueError, AttributeError):
+            return Found(problem=f"what answers at {base} is no queue API of this version")
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            self._way.broken()
+            return Found(problem=f"the operator's queue API at {base} does not answer: {error or 'timeout'}")

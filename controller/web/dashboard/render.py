@@ -1,0 +1,153 @@
+"""HTML from templates. All is escaped but charts, whose text `controller.web.dashboard.svg` escapes."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from importlib import resources
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from controller import names
+from controller.web.dashboard import states
+from controller.web.dashboard.access import Viewer
+
+_HERE = "controller.web.dashboard"
+UNKNOWN = "\N{EN DASH}"
+
+
+def number(value: Any) -> str:
+    """Four digits are what an eval's noise leaves of it."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return UNKNOWN
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def share(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{100 * value:.1f} %"
+
+
+def span(seconds: float | None) -> str:
+    """``5025`` -> ``1 h 23 min``."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    minutes, left = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours} h"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {left} s" if minutes else f"{left} s"
+
+
+def size(count: int | None) -> str:
+    value, unit = float(count or 0), "B"
+    for unit in ("B", "kB", "MB", "GB", "TB"):  # noqa: B007
+        if value < 1000:
+            break
+        value /= 1000
+    return UNKNOWN if not count else f"{value:.3g} {unit}"
+
+
+def moment(at: float | str | None) -> Markup:
+    """A time; the page's script says how long ago that is, so that a page that says the same is the same."""
+    if at is None:
+        return Markup(UNKNOWN)
+    if isinstance(at, str):
+        at = datetime.fromisoformat(at.replace("Z", "+00:00")).timestamp()
+    stamp = datetime.fromtimestamp(at, UTC)
+    text = stamp.strftime("%Y-%m-%d %H:%M:%S UTC")
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        stamp.isoformat(timespec="seconds"), text, text
+    )
+
+
+def badge(word: str) -> Markup:
+    """A state: shape, word, colour, and its meaning for whoever asks."""
+    found = states.state(word)
+    return Markup('<span class="badge {}" title="{}"><span aria-hidden="true">{}</span> {}</span>').format(
+        found.tone, found.meaning, found.shape, found.word
+    )
+
+
+def link(key: str, viewer: Viewer | None = None) -> Markup:
+    """A job by ``namespace/name``: a link, if the viewer may follow it."""
+    namespace, slash, name = key.partition("/")
+    if not slash or (viewer is not None and not viewer.sees(namespace)):
+        return Markup("<span>{}</span>").format(key)
+    return Markup('<a href="/jobs/{}/{}">{}</a>').format(quote(namespace, safe=""), quote(name, safe=""), key)
+
+
+def address(path: str, **query: Any) -> str:
+    kept = {key: value for key, value in query.items() if value not in ("", None)}
+    return f"{path}?{urlencode(kept)}" if kept else path
+
+
+@cache
+def static(name: str) -> tuple[bytes, str]:
+    """A file of the page and the hash it is known by.
+
+    Raises:
+        FileNotFoundError: there is none of that name.
+    """
+    if name not in {found.name for found in (resources.files(_HERE) / "static").iterdir()}:
+        raise FileNotFoundError(name)
+    content = (resources.files(_HERE) / "static" / name).read_bytes()
+    return content, hashlib.sha256(content).hexdigest()[:16]
+
+
+def _asset(name: str) -> str:
+    return f"/static/{name}?{static(name)[1]}"
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader(_HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "number": number,
+        "share": share,
+        "span": span,
+        "size": size,
+        "moment": moment,
+        "badge": badge,
+    }
+    made.globals |= {
+        "address": address,
+        "asset": _asset,
+        "link": link,
+        "states": states.STATES,
+        "version": names.VERSION,
+    }
+    return made
+
+
+def render(template: str, values: Mapping[str, Any]) -> str:
+    return _environment().get_template(template).render(**values)
+
+
+__all__ = [
+    "UNKNOWN",
+    "address",
+    "badge",
+    "escape",
+    "moment",
+    "number",
+    "render",
+    "share",
+    "size",
+    "span",
+    "static",
+]
