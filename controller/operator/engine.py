@@ -30,12 +30,13 @@ from controller.metrics.loop import Scrape
 from controller.operator.actions import Actions
 from controller.operator.brain import Brain
 from controller.operator.checks import Checks
+from controller.operator.clock import ServerClock
 from controller.operator.declogfile import DecisionLog
 from controller.operator.fleet import breaker_open
 from controller.operator.foreign import ForeignPods
 from controller.operator.health import Health, HealthServer, measure_lag
 from controller.operator.job_pass import JobPass
-from controller.operator.leadership import Term, Unopposed, highest_epoch
+from controller.operator.leadership import Term, Unopposed
 from controller.operator.metrics import Metrics
 from controller.operator.nodes import place
 from controller.operator.pool_pass import PoolPass
@@ -63,7 +64,8 @@ class Engine:
 
     Args:
         settings: see Settings. connection: to the API server.
-        api, scrape: tests give ones of their own. clock: seconds since the epoch.
+        api, scrape: tests give ones of their own. clock: seconds since the epoch;
+        None: the API server's.
         term: its right to act; None: nobody else is there. metrics: those it shares with its term.
     """
 
@@ -73,7 +75,7 @@ class Engine:
         connection: Connection,
         api: Api | None = None,
         scrape: Scrape | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
         term: Term | None = None,
         metrics: Metrics | None = None,
     ) -> None:
@@ -83,6 +85,9 @@ class Engine:
         self.term = term or Unopposed()
         self.api = api or Api(connection, settings.api_timeout, self.metrics.call, permit=self.term.check)
         self.cache = Cache()
+        self._server_clock = clock if isinstance(clock, ServerClock) else ServerClock()
+        self._clock = clock = clock or self._server_clock
+        self.api.on_headers = self._server_clock.heard
         self.world = World(self.cache, monotonic)
         self.health = Health(settings.stall_seconds, monotonic)
         self.server = HealthServer(self.health, self.metrics, settings.host, settings.port)
@@ -190,7 +195,7 @@ class Engine:
         scrape = self._scrape
         if scrape is None:
             addresses = AddressPolicy.parse(self._settings.scrape_addresses)
-            scraper = Scraper(addresses, timeout=self._settings.scrape_timeout)
+            scraper = Scraper(addresses, timeout=self._settings.scrape_timeout, wall=self._clock)
             scrape = (await stack.enter_async_context(scraper)).scrape
         loop = ScrapeLoop(scrape, self.targets.deliver, concurrency=self._settings.scrape_concurrency)
         self.scrapes = loop
@@ -255,14 +260,17 @@ class Engine:
         self._report(watches)
 
     async def _take_office(self) -> None:
-        """Before anything is decided: this term's number is above every other that was written, and every
-        pool carries it, so that no leader of an earlier term can promise GPUs any more."""
+        """Before anything is decided: time goes on from what was written last, this term's number is above
+        every other, and every pool carries it, so that no leader of an earlier term can promise GPUs any
+        more."""
+        highest = 0
+        for obj in chain(self.cache.values(RLHFJOBS), self.cache.values(GPUPOOLS)):
+            status = obj.get("status") or {}
+            self._server_clock.not_before(status)
+            highest = max(highest, int(status.get("epoch") or 0))
         if self.term.epoch is None:
             return
-        statuses = chain(self.cache.values(RLHFJOBS), self.cache.values(GPUPOOLS))
-        highest = highest_epoch(statuses)
-        if highest >= self.term.epoch:
-            await self.term.rise_above(highest)
+        await self.term.rise_above(highest)
         for pool in list(self.cache.values(GPUPOOLS)):
             try:
                 await self._writer.stamp(pool)
@@ -361,7 +369,7 @@ class Engine:
         metrics.gauge(
             "evalstop_clock_skew_seconds",
             "How far this process's clock is ahead of the API server's, to about a second",
-            lambda: [((), skew)] if (skew := self.term.skew) is not None else [],
+            lambda: [((), skew)] if (skew := self._server_clock.skew) is not None else [],
         )
         metrics.gauge(
             "evalstop_objects",

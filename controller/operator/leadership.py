@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, Protocol
 
 from controller import log, names
@@ -49,10 +48,6 @@ class Term(Protocol):
     @property
     def leads(self) -> bool: ...
 
-    @property
-    def skew(self) -> float | None:
-        """Seconds by which this process's clock is ahead of the API server's; None: not known."""
-
     def check(self) -> None:
         """Return if a write may be sent now. Raises NotLeading."""
 
@@ -82,7 +77,6 @@ class Unopposed:
     """No election (``EVALSTOP_LEADER_ELECT=false``): the one replica there is leads from its start."""
 
     epoch: int | None = None
-    skew: float | None = None
     leads = True
 
     def check(self) -> None:
@@ -138,8 +132,6 @@ class Leadership:
         self._told: tuple[str, float] = ("", 0.0)
         self._acquired = ""
         self._one_write = asyncio.Lock()
-        self.skew: float | None = None  # s by which our clock is ahead of the API server's
-        api.on_headers = self._read_date
 
     # -- what the engine asks ------------------------------------------------------------------------------
 
@@ -375,17 +367,3 @@ class Leadership:
     @property
     def _which(self) -> str:
         return f"Lease {self._namespace}/{self._name}"
-
-    def _read_date(self, headers: Mapping[str, str]) -> None:
-        """Compare clocks with the API server. Nothing is decided by it: times in statuses are our clock's, so
-        a replica whose clock is wrong should be seen before it leads."""
-        try:
-            said = parsedate_to_datetime(headers["Date"]).timestamp() + 0.5  # whole seconds, cut off
-        except (KeyError, ValueError, TypeError):
-            return
-        self.skew = self._clock() - said
-
-
-def highest_epoch(objects: Iterable[Mapping[str, Any]]) -> int:
-    """The largest term number in the statuses of these objects; 0: none has one."""
-    return max((int((obj.get("status") or {}).get("epoch") or 0) for obj in objects), default=0)

@@ -7,6 +7,8 @@ the request for an older one.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from controller.policy import conditions as c
 from controller.policy import pinning, requests
 from controller.policy.draft import Draft
@@ -142,7 +144,10 @@ def _succeeded(draft: Draft, waited: InFlight, answered: AccessView) -> None:
             f"checkpoint of step {step} secured for the best eval at step {kept.best_step}",
         )
     elif waited.operation is Operation.RETAIN:
-        secured = draft.record.secured
+        secured, decision = draft.record.secured, draft.record.decision
+        # A copy made for a stop is told from an older one by its time, which must not depend on two clocks.
+        at = draft.now if decision is None else max(draft.now, decision.at)
+        kept = replace(kept, at=at)
         kept = (
             kept
             if secured is None
@@ -151,7 +156,7 @@ def _succeeded(draft: Draft, waited: InFlight, answered: AccessView) -> None:
                 secured.step,
                 answered.path,
                 answered.digest,
-                draft.now,
+                at,
                 answered.bytes,
                 secured.score,
             )
