@@ -13,6 +13,7 @@ import typer
 
 from controller.cli import (
     change,
+    dashboard,
     export,
     extender,
     get,
@@ -31,6 +32,7 @@ from controller.cli import (
     what_if,
     why,
 )
+from controller.cli.doctor import command as doctor
 
 LOOK, ACT, RUN, STUDY = "Look", "Act", "Run it", "Study"
 
@@ -48,6 +50,7 @@ app.command("history", rich_help_panel=LOOK)(history.history)
 app.command("pools", rich_help_panel=LOOK)(pools.pools)
 app.command("queue", rich_help_panel=LOOK)(queue.queue)
 app.command("top", rich_help_panel=LOOK)(top.top)
+app.command("dashboard", rich_help_panel=LOOK)(dashboard.dashboard)
 app.command("mode", rich_help_panel=ACT)(change.mode)
 app.command("stop", rich_help_panel=ACT)(change.stop)
 app.command("resume", rich_help_panel=ACT)(change.resume)
@@ -60,6 +63,7 @@ app.command("parity", rich_help_panel=STUDY)(parity.parity)
 app.add_typer(rules.app, rich_help_panel=STUDY)
 app.add_typer(sim.app, rich_help_panel=STUDY)
 app.add_typer(extender.app, rich_help_panel=RUN)
+app.command("doctor", rich_help_panel=RUN)(doctor.doctor)
 app.command("version", rich_help_panel=RUN)(version.version)
 
 

@@ -76,6 +76,10 @@ async def as_caller(
     """
     paths = files(kubeconfig, environ)
     if not paths:
+        if not (environ.get("KUBERNETES_SERVICE_HOST") and (SERVICE_ACCOUNT / "token").is_file()):
+            raise NoCredentials(
+                "there is no kubeconfig: KUBECONFIG is not set, ~/.kube/config does not exist"
+            )
         connection = await connect({**environ, "KUBECONFIG": ""})
         here = SERVICE_ACCOUNT / "namespace"
         namespace = here.read_text().strip() if here.is_file() else "default"

@@ -1,0 +1,1 @@
+"""`evalstop doctor`: what is wrong with an installation or a job, and the command that mends it."""

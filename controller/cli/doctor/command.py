@@ -1,0 +1,116 @@
+"""The command: all checks, in order, and what they found."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from controller.cli import complete, flags, output
+from controller.cli.failure import Exit, command
+from controller.cli.flags import Document
+from controller.cli.terminal import Terminal, clean, terminal
+
+if TYPE_CHECKING:
+    from controller.cli.cluster import Cluster
+    from controller.cli.doctor.findings import Finding
+
+NAMESPACE = "evalstop-system"
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="[JOB]",
+        help="An RLHFJob to look at; none: the installation only.",
+        autocompletion=complete.jobs,
+    ),
+]
+OperatorNamespace = Annotated[
+    str, typer.Option("--operator-namespace", help="Namespace of the operator's Deployment.")
+]
+
+
+@command
+def doctor(
+    job: Name = "",
+    namespace: flags.Namespace = "",
+    operator_namespace: OperatorNamespace = NAMESPACE,
+    form: flags.Page = Document.TEXT,
+    kubeconfig: flags.Kubeconfig = "",
+    context: flags.Context = "",
+    timeout: flags.Timeout = 15.0,
+) -> None:
+    """Say what is wrong with the installation, or with a JOB, and the command that mends it.
+
+    Exit code 1 if something is.
+    """
+    from controller.cli import cluster
+
+    async def work(api: Cluster) -> list[Finding]:
+        return await (examine_job(api, job) if job else examine(api, operator_namespace))
+
+    found = cluster.run(work, kubeconfig, context, namespace, timeout)
+    bad = sum(1 for finding in found if finding.level == "WRONG")
+    if not output.document({"wrong": bad, "findings": [f.as_dict() for f in found]}, form):
+        output.lines(page(found, terminal()))
+    if bad:
+        raise typer.Exit(Exit.REFUSED)
+
+
+async def examine(api: Cluster, operator_namespace: str) -> list[Finding]:
+    """The whole installation."""
+    from controller.cli.doctor import installation
+
+    version = [f async for f in installation.server(api)]  # without it there is nothing to go on about
+    return version + await _all(
+        ("CRDs", installation.resource_definitions(api)),
+        ("operator", installation.operator(api, operator_namespace)),
+        ("pools", installation.pools(api, operator_namespace)),
+        ("your rights", installation.caller(api, api.namespace)),
+    )
+
+
+async def examine_job(api: Cluster, name: str) -> list[Finding]:
+    """One job."""
+    from controller.cli.cluster import job as find
+    from controller.cli.doctor import job as checks
+    from controller.cli.reading import read
+
+    job = read(await find(api, name))
+    return await _all(
+        ("spec", checks.spec(job)),
+        ("pods", checks.pods(api, job)),
+        ("metrics", checks.metrics(api, job)),
+        ("checkpoints", checks.checkpoints(api, job)),
+    )
+
+
+async def _all(*checks: tuple[str, AsyncIterator[Finding]]) -> list[Finding]:
+    from controller.cli.doctor.findings import gather
+
+    found: list[Finding] = []
+    for about, check in checks:
+        found += await gather(about, check)
+    return found
+
+
+def page(found: Sequence[Finding], screen: Terminal) -> list[str]:
+    """The findings as lines, each with what to do under it, and a last line that counts."""
+    from controller.cli.why import wrapped
+
+    styles = {"ok": "green", "note": "dim", "unknown": "yellow", "WRONG": "red"}
+    lines = []
+    margin = 9
+    for finding in found:
+        level = screen.paint(f"{finding.level.value:<7}", styles[finding.level.value])
+        first, *rest = wrapped(f"{finding.about}: {finding.text}", screen, margin)
+        lines += [f"{level}  {first}", *(" " * margin + line for line in rest)]
+        for cure in finding.cure.splitlines():
+            lines.append(f"{'':>{margin}}{'->' if not screen.unicode else '→'} {clean(cure)}")
+    bad = sum(1 for f in found if f.level == "WRONG")
+    unseen = sum(1 for f in found if f.level == "unknown")
+    told = f"{bad} wrong" if bad else "nothing wrong"
+    if unseen:
+        told += f", {unseen} could not be looked at"
+    return [*lines, "", f"{len(found)} findings, {told}"]

@@ -1,0 +1,324 @@
+"""Checks of the cluster and of EvalStop in it: API, CRDs, operator, extender, pools, the caller's rights."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any
+
+from controller import names
+from controller.cli.cluster import Cluster
+from controller.cli.doctor.findings import Finding, note, ok, unknown, wrong
+from controller.kube.errors import ApiError, NotFound
+from controller.kube.resources import (
+    ACCESS_REVIEWS,
+    CONFIGMAPS,
+    DEPLOYMENTS,
+    EVENTS,
+    GPUPOOLS,
+    JOBS,
+    LEASES,
+    NODES,
+    PODS,
+    RLHFJOBS,
+)
+
+Object = dict[str, Any]
+
+OPERATOR, EXTENDER, SCHEDULER = "evalstop-operator", "evalstop-extender", names.SCHEDULER_NAME
+NAME_LABEL = "app.kubernetes.io/name"
+UPGRADE = "kubectl apply --server-side -f crds   (or: helm upgrade, with the chart of this version)"
+INSTALL = "kubectl apply --server-side -f crds && kubectl apply -k deploy/manifests   (or the Helm chart)"
+
+# What the operator cannot work without: verb, kind, subresource.
+OPERATOR_NEEDS = (
+    ("watch", RLHFJOBS, ""),
+    ("patch", RLHFJOBS, "status"),
+    ("patch", GPUPOOLS, "status"),
+    ("create", JOBS, ""),
+    ("patch", JOBS, ""),
+    ("watch", PODS, ""),
+    ("patch", NODES, ""),
+    ("create", CONFIGMAPS, ""),
+    ("create", EVENTS, ""),
+)
+# What the caller's commands need, and which those are.
+CALLER_NEEDS = (
+    ("list", RLHFJOBS, "", "list, get, why, history, simulate, top"),
+    ("watch", RLHFJOBS, "", "list --watch, top"),
+    ("patch", RLHFJOBS, "", "mode, stop, resume, pin"),
+    ("list", EVENTS, "", "the Events in history"),
+    ("list", PODS, "", "doctor JOB"),
+    ("get", PODS, "proxy", "doctor JOB reads the trainer's metrics"),
+)
+
+
+async def server(api: Cluster) -> AsyncIterator[Finding]:
+    """Whether the API server answers, and its version."""
+    version = json.loads(await api.raw("GET", "/version"))
+    where = f"{api.caller.server}" + (f", context {api.caller.context}" if api.caller.context else "")
+    yield ok("API server", f"{where}: Kubernetes {version.get('gitVersion', 'of unknown version')}")
+
+
+async def resource_definitions(api: Cluster) -> AsyncIterator[Finding]:
+    """Whether the CRDs are served, and have the fields and words that this version knows."""
+    from controller.api.crd import RESOURCES, root_schema
+
+    try:
+        served = json.loads(await api.raw("GET", f"/openapi/v3/apis/{names.API_VERSION}"))
+    except NotFound:
+        yield wrong("CRDs", f"the cluster does not serve {names.API_VERSION}", INSTALL)
+        return
+    schemas = served.get("components", {}).get("schemas", {})
+    for resource in RESOURCES:
+        about = f"CRD {resource.crd_name}"
+        key = ".".join([*reversed(names.GROUP.split(".")), names.VERSION, resource.kind])
+        if key not in schemas:
+            yield wrong(about, f"the cluster does not serve {resource.kind} {names.API_VERSION}", INSTALL)
+            continue
+        ours, theirs = set(words(root_schema(resource.model))), set(words(schemas[key]))
+        lacking, further = sorted(ours - theirs), sorted(theirs - ours)
+        if lacking:
+            text = f"older than this evalstop: it does not know {_some(lacking)}"
+            yield wrong(about, text, UPGRADE)
+        if further:
+            text = f"newer than this evalstop: {_some(further)} would not be shown"
+            yield note(about, text, "upgrade evalstop on this machine")
+        if not lacking and not further:
+            yield ok(about, f"{names.VERSION}, as this evalstop knows it")
+
+
+def words(schema: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """The paths of a schema's fields below spec and status, and ``path=word`` for each word of an enum."""
+    for name, inner in (schema.get("properties") or {}).items():
+        if not path and name not in ("spec", "status"):
+            continue
+        here = f"{path}.{name}" if path else name
+        yield here
+        yield from words(inner, here)
+    if isinstance(schema.get("items"), Mapping):
+        yield from words(schema["items"], f"{path}[]")
+    for word in schema.get("enum") or ():
+        yield f"{path}={word}"
+
+
+def _some(paths: Sequence[str], most: int = 4) -> str:
+    shown = ", ".join(paths[:most])
+    return shown if len(paths) <= most else f"{shown} and {len(paths) - most} more"
+
+
+async def deployments(api: Cluster, namespace: str) -> list[Object]:
+    """Deployments of EvalStop: of all namespaces where the caller may look, else of the operator's."""
+    labels = f"app.kubernetes.io/part-of={names.MANAGED_BY}"
+    try:
+        found, _ = await api.list(DEPLOYMENTS, None, labels=labels)
+    except ApiError:
+        found, _ = await api.list(DEPLOYMENTS, namespace, labels=labels)
+    return found
+
+
+def called(found: Sequence[Object], name: str) -> list[Object]:
+    """The Deployments of a component."""
+    return [d for d in found if (d["metadata"].get("labels") or {}).get(NAME_LABEL) == name]
+
+
+async def operator(api: Cluster, namespace: str) -> AsyncIterator[Finding]:
+    """Whether exactly one installation's operator is there, ready, leading, and has the rights it needs."""
+    operators = called(await deployments(api, namespace), OPERATOR)
+    if not operators:
+        yield wrong(
+            "operator",
+            f"there is no Deployment labelled {NAME_LABEL}={OPERATOR}",
+            f"{INSTALL}\nevalstop doctor --operator-namespace NAMESPACE, if it is elsewhere",
+        )
+        return
+    if len(operators) > 1:
+        where = ", ".join(f"{d['metadata']['namespace']}/{d['metadata']['name']}" for d in operators)
+        yield wrong(
+            "operator",
+            f"{len(operators)} installations in one cluster would work against each other: {where}",
+            "helm uninstall one of them, or delete its Deployment",
+        )
+    for deployment in operators:
+        async for finding in _deployment(api, deployment, "operator"):
+            yield finding
+        async for finding in _lease(api, deployment):
+            yield finding
+        async for finding in _operator_rights(api, deployment):
+            yield finding
+
+
+async def _deployment(api: Cluster, deployment: Object, about: str) -> AsyncIterator[Finding]:
+    """Its replicas, and what each says of its own health."""
+    from controller.cli.doctor.pods import trouble
+
+    metadata, wanted = deployment["metadata"], (deployment.get("spec") or {}).get("replicas", 1)
+    namespace, ready = metadata["namespace"], (deployment.get("status") or {}).get("readyReplicas", 0)
+    selector = ",".join(
+        f"{k}={v}" for k, v in (deployment["spec"].get("selector") or {}).get("matchLabels", {}).items()
+    )
+    pods, _ = await api.list(PODS, namespace, labels=selector)
+    if ready >= wanted > 0:
+        yield ok(about, f"{namespace}/{metadata['name']}: {ready} of {wanted} replicas ready")
+        return
+    told = "; ".join(filter(None, (trouble(pod) for pod in pods)))
+    text = f"{namespace}/{metadata['name']}: {ready} of {wanted} replicas ready"
+    cure = f"kubectl -n {namespace} logs deployment/{metadata['name']} --tail=20"
+    yield wrong(about, text + (f": {told}" if told else ""), cure)
+    for pod in pods:
+        port = _port(pod)
+        if port is None:
+            continue
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}:{port}/proxy/readyz"
+        try:
+            await api.raw("GET", path)
+        except ApiError as error:
+            if error.status >= 500 and error.message:
+                yield wrong(about, f"{pod['metadata']['name']} says: {error.message}", cure)
+
+
+def _port(pod: Object) -> int | None:
+    for container in (pod.get("spec") or {}).get("containers") or ():
+        for port in container.get("ports") or ():
+            if port.get("name") == "http":
+                return int(port["containerPort"])
+    return None
+
+
+async def _lease(api: Cluster, deployment: Object) -> AsyncIterator[Finding]:
+    """Whether somebody leads. Times in a Lease are of another machine's clock: it is watched instead."""
+    namespace = deployment["metadata"]["namespace"]
+    try:
+        lease = await api.get(LEASES, OPERATOR, namespace)
+    except NotFound:
+        yield note("leader", f"there is no Lease {namespace}/{OPERATOR} yet: no operator has led so far")
+        return
+    spec = lease.get("spec") or {}
+    duration = float(spec.get("leaseDurationSeconds") or 15)
+    if not spec.get("holderIdentity"):
+        yield wrong("leader", "nobody leads: nothing is decided", f"kubectl -n {namespace} get pods")
+        return
+    version = lease["metadata"]["resourceVersion"]
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + duration
+    while loop.time() < deadline:
+        await asyncio.sleep(min(1.0, duration / 4))
+        again = await api.get(LEASES, OPERATOR, namespace)
+        if again["metadata"]["resourceVersion"] != version:
+            term = (again.get("spec") or {}).get("leaseTransitions", 0)
+            yield ok("leader", f"{spec['holderIdentity']} leads, term {term}")
+            return
+    yield wrong(
+        "leader",
+        f"{spec['holderIdentity']} has the Lease and has not renewed it for {duration:g} s: nothing is decided",
+        f"kubectl -n {namespace} delete pod of that name if it hangs; a standby takes over by itself",
+    )
+
+
+async def _operator_rights(api: Cluster, deployment: Object) -> AsyncIterator[Finding]:
+    """Whether its ServiceAccount has what it needs, where the caller may ask that."""
+    if not await api.may("create", ACCESS_REVIEWS):
+        yield unknown("operator's rights", "you may not ask for another's rights (subjectaccessreviews)")
+        return
+    namespace = deployment["metadata"]["namespace"]
+    account = deployment["spec"]["template"]["spec"].get("serviceAccountName", "default")
+    user = f"system:serviceaccount:{namespace}:{account}"
+    lacking = []
+    for verb, resource, subresource in OPERATOR_NEEDS:
+        attributes = {"verb": verb, "group": resource.group, "resource": resource.plural}
+        if subresource:
+            attributes["subresource"] = subresource
+        review = {
+            "apiVersion": ACCESS_REVIEWS.api_version,
+            "kind": ACCESS_REVIEWS.kind,
+            "metadata": {},
+            "spec": {
+                "user": user,
+                "groups": [
+                    "system:serviceaccounts",
+                    f"system:serviceaccounts:{namespace}",
+                    "system:authenticated",
+                ],
+                "resourceAttributes": attributes,
+            },
+        }
+        answer = await api.create(ACCESS_REVIEWS, review)
+        if not (answer.get("status") or {}).get("allowed"):
+            lacking.append(f"{verb} {resource}{'/' + subresource if subresource else ''}")
+    if lacking:
+        text = f"ServiceAccount {namespace}/{account} lacks {_some(lacking, 6)}"
+        yield wrong(
+            "operator's rights", text, "kubectl apply -f deploy/manifests/rbac.yaml   (or: helm upgrade)"
+        )
+    else:
+        yield ok("operator's rights", f"ServiceAccount {namespace}/{account} has what the operator needs")
+
+
+async def caller(api: Cluster, namespace: str) -> AsyncIterator[Finding]:
+    """What the caller may do in a namespace, and which commands need it."""
+    about = "your rights"
+    lacking = []
+    for verb, resource, subresource, commands in CALLER_NEEDS:
+        if not await api.may(verb, resource, namespace, subresource):
+            what = f"{resource}{'/' + subresource if subresource else ''}"
+            lacking.append(f"{verb} {what} (for {commands})")
+    role = f"kubectl create rolebinding NAME -n {namespace} --clusterrole=edit --user=YOU"
+    if lacking:
+        yield note(about, f"in namespace {namespace} you may not: {'; '.join(lacking)}", f"ask for {role}")
+    else:
+        yield ok(about, f"you may use every command in namespace {namespace}")
+    if not await api.may("list", GPUPOOLS):
+        yield note(about, "you may not list gpupools.evalstop.dev (for pools, and the pools in top)")
+
+
+async def pools(api: Cluster, namespace: str) -> AsyncIterator[Finding]:
+    """What each GPUPool says is wrong with it, and whether its scheduler is installed."""
+    found, _ = await api.list(GPUPOOLS, None)
+    if not found:
+        yield wrong(
+            "pools",
+            "there is no GPUPool, so no RLHFJob can be accepted",
+            "kubectl apply -f a GPUPool, as in examples/manifests/10-pool.yaml",
+        )
+    there: list[Object] | None = None
+    for pool in sorted(found, key=lambda p: str(p["metadata"]["name"])):
+        about, name = f"pool {pool['metadata']['name']}", pool["metadata"]["name"]
+        status = pool.get("status") or {}
+        if not status.get("conditions"):
+            yield wrong(about, "the operator has not looked at it", "evalstop doctor: see operator above")
+            continue
+        bad = [c for c in status["conditions"] if c["status"] != "True"]
+        for condition in bad:
+            cure = _pool_cure(name, str(condition["reason"]))
+            yield wrong(about, f"{condition['reason']}: {condition['message']}", cure)
+        if not bad:
+            free = f"{status.get('free', 0)} of {status.get('capacity', 0)} GPUs free"
+            yield ok(about, f"{free}, {status.get('queued', 0)} waiting")
+        if scheduler := (pool.get("spec") or {}).get("schedulerName"):
+            there = await deployments(api, namespace) if there is None else there
+            async for finding in _scheduling(api, about, str(scheduler), there):
+                yield finding
+
+
+async def _scheduling(
+    api: Cluster, about: str, scheduler: str, there: Sequence[Object]
+) -> AsyncIterator[Finding]:
+    if scheduler == SCHEDULER and not called(there, SCHEDULER):
+        yield wrong(
+            about,
+            f"spec.schedulerName is {scheduler}, which is not installed: its pods would wait for ever",
+            "helm upgrade with scheduler.enabled=true, or kubectl apply -k deploy/extender",
+        )
+    for name in (EXTENDER, SCHEDULER):
+        for deployment in called(there, name):
+            async for finding in _deployment(api, deployment, name.removeprefix("evalstop-")):
+                yield finding
+
+
+def _pool_cure(name: str, reason: str) -> str:
+    edit = f"kubectl edit gpupool {name}"
+    return {
+        "NoUsableNodes": f"label nodes as spec.nodeSelector says (kubectl get nodes --show-labels), or {edit}",
+        "InvalidSpec": f"mend the field that the message names: {edit}",
+    }.get(reason, f"evalstop pools {name}")

@@ -1,0 +1,278 @@
+"""Checks of one RLHFJob: what its conditions say, its pods, its trainer's metrics, its checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any
+
+from controller import names
+from controller.cli.cluster import Cluster
+from controller.cli.cures import CURES, cure
+from controller.cli.doctor.findings import Finding, note, ok, unknown, wrong
+from controller.cli.doctor.pods import trouble
+from controller.cli.reading import Reading
+from controller.kube.errors import ApiError, NotFound
+from controller.kube.resources import CLAIMS, EVENTS, JOBS, PODS
+from controller.metrics import MetricsError, metrics_port, parse, pick_pod
+from controller.metrics.samples import DEFAULT_LIMITS
+from controller.policy.jobs import ScrapeView
+from controller.policy.stopping import MODIFIERS, RULES
+
+Object = dict[str, Any]
+
+CONTRACT = "docs/trainer-contract.md; a client for trainers: examples/trainer"
+RUNNING = ("Running", "Declining", "Demoted", "Starting")
+_FINE_WHILE_FALSE = frozenset({"Running", "Admitted", "QualityDeclining", "Demoted", "TerminationTarget"})
+
+
+async def spec(job: Reading) -> AsyncIterator[Finding]:
+    """Whether the operator has seen the newest spec, and what it says of it."""
+    metadata = job.obj["metadata"]
+    if job.problem:
+        yield wrong(
+            "status", f"this evalstop cannot read it: {job.problem}", "upgrade evalstop on this machine"
+        )
+        return
+    if not job.status:
+        yield wrong(
+            "operator", "it has not looked at this job yet", "evalstop doctor: is the operator there?"
+        )
+        return
+    seen, newest = int(job.status.get("observedGeneration") or 0), int(metadata.get("generation") or 0)
+    if seen < newest:
+        text = f"it has seen generation {seen} of the spec, the newest is {newest}"
+        yield wrong("operator", text, "evalstop doctor: is the operator there, and does it lead?")
+    for found in conditions(job):
+        yield found
+
+
+def conditions(job: Reading) -> Iterator[Finding]:
+    """What conditions that do not hold ask of people."""
+    told = 0
+    for condition in job.record.conditions:
+        if condition.status:
+            continue
+        text = f"{condition.reason}: {condition.message}"
+        if condition.reason in CURES:
+            told += 1
+            yield wrong(condition.type, text, cure(job, condition.reason))
+        elif condition.type not in _FINE_WHILE_FALSE:
+            told += 1
+            yield note(condition.type, text)
+    if not told:
+        yield ok("conditions", f"{job.state}, and none asks for anything")
+
+
+async def pods(api: Cluster, job: Reading) -> AsyncIterator[Finding]:
+    """Its pods and those of its access Jobs: what keeps any from running."""
+    found, _ = await api.list(PODS, job.namespace, labels=f"{names.LABEL_JOB}={job.name}")
+    sick = [text for pod in found if (text := trouble(pod))]
+    for text in sick:
+        pod = text.partition(":")[0]
+        yield wrong("pods", text, f"kubectl describe pod {pod}{job.flags()}; kubectl logs {pod}{job.flags()}")
+    if not sick:
+        yield ok("pods", f"{len(found)}, nothing keeps any from running")
+    refused, _ = await api.list(EVENTS, job.namespace, fields="reason=FailedCreate,involvedObject.kind=Job")
+    for event in refused:
+        owner = str((event.get("involvedObject") or {}).get("name", ""))
+        if owner == job.name or owner.startswith(f"{job.name}-"):
+            message = str(event.get("message", ""))
+            quota = "quota" in message.lower()
+            text = f"the cluster refuses pods of Job {owner}: {message}"
+            mend = (
+                f"kubectl describe quota{job.flags()}"
+                if quota
+                else f"kubectl describe job {owner}{job.flags()}"
+            )
+            yield wrong("quota" if quota else "pods", text, mend)
+            return
+
+
+async def metrics(api: Cluster, job: Reading) -> AsyncIterator[Finding]:
+    """The trainer's page, read through the API server as the operator reads it from the pod."""
+    if job.state not in RUNNING or job.record.admission is None:
+        yield note("metrics", f"it is {job.state}: there is no trainer to ask")
+        return
+    if job.mode == "Off":
+        yield note("metrics", "mode Off: nobody reads them", f"evalstop mode {job.name}{job.flags()} Shadow")
+    found, _ = await api.list(PODS, job.namespace, labels=f"{names.LABEL_JOB}={job.name}")
+    ref = (job.spec.get("workload") or {}).get("ref")
+    workload = await _workload(api, job, ref)
+    pod = pick_pod(found, workload, None if ref else str(job.obj["metadata"].get("uid")))
+    if pod is None:
+        yield wrong(
+            "metrics",
+            "no pod of index 0 with an address, owned by its workload",
+            f"kubectl get pods{job.flags()} -l {names.LABEL_JOB}={job.name} -o wide",
+        )
+        return
+    asked = job.spec.get("scrape") or {}
+    port, path = metrics_port(pod, asked.get("port")), str(asked.get("path") or "/metrics")
+    if port is None:
+        yield wrong(
+            "metrics",
+            f"no container port is named {names.METRICS_PORT_NAME}, and spec.scrape.port is not set",
+            f"set spec.scrape.port: kubectl edit rlhfjob {job.name}{job.flags()}",
+        )
+        return
+    name = pod["metadata"]["name"]
+    try:
+        body = await api.raw("GET", f"/api/v1/namespaces/{job.namespace}/pods/{name}:{port}/proxy{path}")
+    except ApiError as error:
+        yield _unread(job, name, port, path, error)
+        return
+    for finding in examined(job, body):
+        yield finding
+
+
+async def _workload(api: Cluster, job: Reading, ref: Mapping[str, Any] | None) -> Object | None:
+    try:
+        return await api.get(JOBS, str(ref["name"]) if ref else job.name, job.namespace)
+    except NotFound:
+        return None
+
+
+def _unread(job: Reading, pod: str, port: int, path: str, error: ApiError) -> Finding:
+    if error.status == 403:
+        text = f"may not be read through the API server: {error.message}"
+        return unknown(
+            "metrics", text, f"kubectl port-forward pod/{pod}{job.flags()} {port}, then look at {path}"
+        )
+    if error.status >= 500 or error.status == 0:
+        return wrong(
+            "metrics",
+            f"{pod}:{port}{path} does not answer: {error.message}",
+            f"does the trainer listen on 0.0.0.0:{port}? kubectl logs {pod}{job.flags()}",
+        )
+    return wrong(
+        "metrics",
+        f"{pod}:{port}{path} answers {error.status}: {error.message[:200]}",
+        f"correct spec.scrape; {CONTRACT}",
+    )
+
+
+def examined(job: Reading, body: bytes) -> Iterator[Finding]:
+    """What a trainer's page lacks or has wrong, by the parser that the operator uses."""
+    every = [str(m.get("name")) for m in job.spec.get("metrics") or ()]
+    primary = str(job.metric.get("name"))
+    if len(body) > DEFAULT_LIMITS.body_bytes:
+        text = f"the page has {len(body)} bytes, at most {DEFAULT_LIMITS.body_bytes} are read"
+        yield wrong("metrics", text, f"export fewer series; {CONTRACT}")
+        return
+    try:
+        view = parse(body, primary, others=[name for name in every if name != primary])
+    except MetricsError as error:
+        yield wrong(
+            "metrics", f"{error.outcome}: {error.message}", f"the page is not taken as a whole; {CONTRACT}"
+        )
+        return
+    if view.message:
+        yield wrong("metrics", f"parts of the page count for nothing: {view.message}", CONTRACT)
+    there = ", ".join(view.metrics_seen) or "none"
+    missing = [name for name in every if name not in view.metrics_seen]
+    for name in missing:
+        role = "Primary" if name == primary else "further"
+        yield wrong(
+            "metrics",
+            f"no {names.METRIC_EVAL_SCORE} with metric={name!r} ({role}); names there: {there}",
+            f"correct spec.metrics, or have the trainer export it; {CONTRACT}",
+        )
+    if primary not in missing:
+        newest = f", the newest at step {view.points[-1].step}" if view.points else ""
+        yield ok("metrics", f"{len(view.points)} evals of {primary!r} on the page{newest}")
+    yield from _gaps(job, view)
+
+
+def _gaps(job: Reading, view: ScrapeView) -> Iterator[Finding]:
+    """What the contract asks for and the page does not have, with what it costs."""
+    for value, name, costs in (
+        (
+            view.checkpoint_step,
+            names.METRIC_CHECKPOINT_STEP,
+            "checkpoints are looked for before they are saved",
+        ),
+        (view.total_steps, names.METRIC_TOTAL_STEPS, "progress and GPU-hours saved are not known"),
+        (view.request_served, names.METRIC_REQUEST_SERVED, "it cannot be asked for an eval or a checkpoint"),
+    ):
+        if value is None:
+            yield note("metrics", f"{name} is not exported: {costs}", CONTRACT)
+    if view.points and all(p.stderr is None for p in view.points):
+        text = f"{names.METRIC_EVAL_STDERR} is not exported: the noise has to be estimated from the curve"
+        yield note("metrics", text, CONTRACT)
+    used = job.spec.get("stopRule") or {"scan": {}}
+    kinds: Mapping[str, Any] = {**RULES, **MODIFIERS}
+    chosen = [next(iter(one)) for one in (used, *(job.spec.get("modifiers") or ()))]
+    needs = {need for name in chosen if name in kinds for need in kinds[name].needs}
+    if view.points and "proxy" in needs and all(p.proxy is None for p in view.points):
+        text = f"{', '.join(chosen)} looks at the proxy reward, which no eval has: it never stops the run"
+        yield wrong("metrics", text, f"export {names.METRIC_EVAL_PROXY}, or name a Proxy metric; {CONTRACT}")
+    if view.points and "paired" in needs and all(p.paired is None for p in view.points):
+        text = f"{', '.join(chosen)} looks at paired differences, which no eval has"
+        yield note("metrics", text, f"export {names.METRIC_PAIRED_MEAN} and its companions; {CONTRACT}")
+
+
+async def checkpoints(api: Cluster, job: Reading) -> AsyncIterator[Finding]:
+    """What is in safety, the volumes, and access Jobs that failed."""
+    record = job.record
+    for kept, what in ((record.secured, "secured"), *((k, "retained") for k in record.retained)):
+        if kept is not None:
+            yield ok("checkpoints", f"step {kept.step} is {what}: {kept.path}")
+    for kept in record.pinned:
+        yield ok("checkpoints", f"step {kept.step} is pinned: {kept.path}")
+    if record.best is not None and record.secured is None and not record.retained:
+        if job.mode == "Enforce":
+            yield wrong(
+                "checkpoints",
+                f"none is in safety, the best eval is at step {record.best.step}: without, nothing is stopped",
+                f"kubectl get jobs{job.flags()} -l {names.LABEL_JOB}={job.name}",
+            )
+        else:
+            yield note("checkpoints", f"mode {job.mode}: none is put in safety")
+    waited = record.access
+    if waited is not None and waited.tries:
+        text = f"{waited.operation} of step {waited.best_step} failed {waited.tries} times and is tried again"
+        yield wrong("checkpoints", text, "see the condition above; docs/checkpoints.md")
+    for field in ("location", "retention"):
+        claim = ((job.spec.get("checkpoints") or {}).get(field) or {}).get("volumeClaim")
+        if claim:
+            async for finding in _claim(api, job, field, str(claim["claimName"])):
+                yield finding
+    async for finding in _access(api, job):
+        yield finding
+
+
+async def _claim(api: Cluster, job: Reading, field: str, name: str) -> AsyncIterator[Finding]:
+    about = f"claim {name}"
+    try:
+        claim = await api.get(CLAIMS, name, job.namespace)
+    except NotFound:
+        text = f"spec.checkpoints.{field}: there is no such claim in {job.namespace}"
+        yield wrong(
+            about, text, f"make it: kubectl apply -f …{job.flags()}, as in examples/manifests/20-claims.yaml"
+        )
+        return
+    phase = (claim.get("status") or {}).get("phase")
+    modes = (claim.get("spec") or {}).get("accessModes") or []
+    if "ReadWriteOncePod" in modes:
+        text = "ReadWriteOncePod: no access Job can mount it beside the trainer"
+        yield wrong(about, text, "use a claim with access mode ReadWriteMany or ReadWriteOnce")
+    elif phase == "Lost":
+        yield wrong(about, "its volume is gone", f"kubectl describe pvc {name}{job.flags()}")
+    elif phase != "Bound":
+        text = f"{phase}: bound when its first pod is, or never (no such storage class?)"
+        yield note(about, text, f"kubectl describe pvc {name}{job.flags()}")
+    else:
+        yield ok(about, f"{field}, {phase}, {', '.join(modes)}")
+
+
+async def _access(api: Cluster, job: Reading) -> AsyncIterator[Finding]:
+    labels = f"{names.LABEL_JOB}={job.name},{names.LABEL_COMPONENT}=access"
+    found, _ = await api.list(JOBS, job.namespace, labels=labels)
+    for access in found:
+        operation = (access["metadata"].get("labels") or {}).get(names.LABEL_OPERATION, "access")
+        for condition in (access.get("status") or {}).get("conditions") or ():
+            if condition.get("type") == "Failed" and condition.get("status") == "True":
+                name = access["metadata"]["name"]
+                why = f"{condition.get('reason')}, {condition.get('message')}"
+                text = f"the {operation} Job {name} failed: {why}"
+                yield wrong("checkpoints", text, f"kubectl logs job/{name}{job.flags()}")

@@ -1,0 +1,26 @@
+"""Why a pod does not run, in the cluster's words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+USUAL = ("ContainerCreating", "PodInitializing")
+
+
+def trouble(pod: Mapping[str, Any]) -> str:
+    """``run-0: ImagePullBackOff, …``; "": nothing is wrong with it."""
+    name, status = pod["metadata"]["name"], pod.get("status") or {}
+    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        state = container.get("state") or {}
+        waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
+        if waiting.get("reason") and waiting["reason"] not in USUAL:
+            return f"{name}: {waiting['reason']}, {waiting.get('message', '')}".rstrip(", ")
+        if ended.get("exitCode"):
+            return f"{name}: ended with exit code {ended['exitCode']}, {ended.get('reason', '')}".rstrip(", ")
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return f"{name}: {condition.get('reason')}, {condition.get('message', '')}".rstrip(", ")
+    if status.get("phase") == "Failed":
+        return f"{name}: Failed, {status.get('reason', '')} {status.get('message', '')}".rstrip(", ")
+    return ""
