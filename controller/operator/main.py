@@ -13,6 +13,7 @@ from controller import log
 from controller.environ import help_text
 from controller.kube.client import Api
 from controller.kube.connect import Connection, NoCredentials, connect
+from controller.operator.clock import ServerClock
 from controller.operator.engine import Engine
 from controller.operator.leadership import Leadership, LeadershipLost, Term, Unopposed
 from controller.operator.metrics import Metrics
@@ -52,9 +53,9 @@ def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os
 async def run(settings: Settings, environ: Mapping[str, str]) -> int:
     """The operator's life in an event loop that already runs."""
     connection = await connect(environ)
-    metrics = Metrics()
-    term = candidate(settings, connection, metrics, environ)
-    engine = Engine(settings, connection, term=term, metrics=metrics)
+    metrics, clock = Metrics(), ServerClock()
+    term = candidate(settings, connection, metrics, clock, environ)
+    engine = Engine(settings, connection, clock=clock, term=term, metrics=metrics)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -63,7 +64,11 @@ async def run(settings: Settings, environ: Mapping[str, str]) -> int:
 
 
 def candidate(
-    settings: Settings, connection: Connection, metrics: Metrics, environ: Mapping[str, str]
+    settings: Settings,
+    connection: Connection,
+    metrics: Metrics,
+    clock: ServerClock,
+    environ: Mapping[str, str],
 ) -> Term:
     """This process as one that wants to lead, or that need not ask.
 
@@ -76,6 +81,7 @@ def candidate(
     # Calls of their own: no queue of status writes delays a renewal, and one that hangs leaves time for
     # another.
     api = Api(connection, max(0.5, timing.deadline / 2), metrics.call)
+    api.on_headers = clock.heard  # a standby learns so whether its clock is right
     owner = environ.get("POD_UID") or secrets.token_hex(4)
     identity = f"{settings.instance}_{owner}"
-    return Leadership(api, settings.lease_namespace, settings.lease_name, identity, timing)
+    return Leadership(api, settings.lease_namespace, settings.lease_name, identity, timing, clock=clock)
