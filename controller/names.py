@@ -19,6 +19,8 @@ SCHEDULER_NAME = "evalstop-scheduler"
 PRIORITY_CLASS = "evalstop-rlhf"
 # Kueue's label that names the queue of a workload.
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+# `spec.controllerName` of the AdmissionChecks that this operator answers.
+CHECK_CONTROLLER = f"{GROUP}/gang"
 
 # Labels on everything the operator creates for an RLHFJob (child workload, its pods, ConfigMap, access Jobs).
 LABEL_JOB = f"{GROUP}/job"
@@ -32,6 +34,7 @@ ANNOTATION_JOB_UID = f"{GROUP}/job-uid"
 ANNOTATION_REQUEST = f"{GROUP}/request"  # access Jobs: hash of the request they carry out
 ANNOTATION_ATTEMPT = f"{GROUP}/attempt"
 ANNOTATION_ADMISSION = f"{GROUP}/admission"
+ANNOTATION_SWITCHED_OFF = f"{GROUP}/switched-off"  # on a Kueue Workload: by this operator, and why
 
 FINALIZER = f"{GROUP}/stop"
 FIELD_MANAGER = "evalstop"

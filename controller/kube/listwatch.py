@@ -39,6 +39,7 @@ class ListWatch:
 
     Args:
         namespace: only this one; None: all.
+        optional: that the API server does not serve the kind is nothing to complain of.
         keep: what ``replace`` is to get of each object; without it the object as the server sends it.
         relist: seconds after which all is listed anew even though nothing seems wrong.
     """
@@ -52,11 +53,12 @@ class ListWatch:
         relist: float = 3600.0,
         namespace: str | None = None,
         keep: Keep | None = None,
+        optional: bool = False,
     ) -> None:
         self._api, self._resource, self._take, self._replace = api, resource, take, replace
         self._keep = keep or (lambda resource, obj: obj)
         self._relist = relist
-        self._namespace = namespace
+        self._namespace, self._optional = namespace, optional
         self.listed = False
         self.problem: ApiError | None = None
         self.heard = time.monotonic()  # when the API server last told anything, be it that nothing happened
@@ -76,9 +78,10 @@ class ListWatch:
                 continue  # what is between is lost: list anew
             except NotFound as error:
                 self.problem = error
-                _logger.error(
-                    "the kind is not installed: kubectl apply -f crds/", resource=str(self._resource)
-                )
+                if not self._optional:
+                    _logger.error(
+                        "the kind is not installed: kubectl apply -f crds/", resource=str(self._resource)
+                    )
             except ApiError as error:
                 self.problem = error
                 _logger.warning("cannot list", resource=str(self._resource), error=str(error))

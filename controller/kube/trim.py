@@ -7,7 +7,16 @@ from sys import intern
 from typing import Any
 
 from controller import names
-from controller.kube.resources import CONFIGMAPS, JOBS, NODES, PODS, WORKLOADS, Resource
+from controller.kube.resources import (
+    CLUSTER_QUEUES,
+    CONFIGMAPS,
+    JOBS,
+    LOCAL_QUEUES,
+    NODES,
+    PODS,
+    WORKLOADS,
+    Resource,
+)
 
 Object = dict[str, Any]
 
@@ -113,7 +122,15 @@ def _workload(obj: Mapping[str, Any]) -> Object:
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     podsets = [_pick(podset, "name", "count") for podset in spec.get("podSets") or ()]
     fields = ("conditions", "admissionChecks", "schedulingStats")
-    return {"spec": _pick(spec, "active", "queueName") | {"podSets": podsets}, "status": _pick(status, *fields)}
+    return {
+        "spec": _pick(spec, "active", "queueName") | {"podSets": podsets},
+        "status": _pick(status, *fields),
+    }
+
+
+def _queue(obj: Mapping[str, Any]) -> Object:
+    """Of its status the conditions: how much of its quota is in use changes all the time."""
+    return {"spec": obj.get("spec") or {}, "status": _pick(obj.get("status") or {}, "conditions")}
 
 
 _BODIES: Mapping[Resource, Callable[[Mapping[str, Any]], Object]] = {
@@ -122,4 +139,6 @@ _BODIES: Mapping[Resource, Callable[[Mapping[str, Any]], Object]] = {
     CONFIGMAPS: _configmap,
     JOBS: _spec_and_status,
     WORKLOADS: _workload,
+    LOCAL_QUEUES: _queue,
+    CLUSTER_QUEUES: _queue,
 }

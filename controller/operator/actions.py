@@ -9,18 +9,20 @@ part.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from controller import log, names, workloads
+from controller import delegates, log, names, workloads
 from controller.checkpoints.jobs import AccessRefused, AccessSettings, access_job, is_released, release_patch
 from controller.checkpoints.jobs import request_id as request_id_of
+from controller.delegates import Adapter, NotYet, Placement, Write
 from controller.kube.cache import Cache
 from controller.kube.client import Api
 from controller.kube.errors import AlreadyExists, Conflict, NotFound, Refused, Unavailable
 from controller.kube.resources import CONFIGMAPS, JOBS, RLHFJOBS, Resource
 from controller.operator import runfile
-from controller.operator.checks import NO_LASTS, scheduling_of
+from controller.operator.checks import NO_LASTS, child_of
 from controller.operator.claims import claims_of
 from controller.operator.ownership import controlled_by, leftover
 from controller.operator.settings import Settings
@@ -32,6 +34,9 @@ from controller.policy.jobs import (
     CreateWorkload,
     ForgetAccess,
     JobRecord,
+    RefuseOffer,
+    RemakeWorkload,
+    ResumeWorkload,
     SetFinalizer,
     StartAccess,
     StartWorkload,
@@ -45,8 +50,24 @@ _logger = log.get("evalstop.actions")
 
 
 class Actions:
-    def __init__(self, api: Api, cache: Cache, world: World, settings: Settings) -> None:
-        self._api, self._cache, self._world = api, cache, world
+    """Carries out what plans ask for.
+
+    Args:
+        outside: copies of what queues outside have on record; None: there are none.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        cache: Cache,
+        world: World,
+        settings: Settings,
+        outside: Cache | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._api, self._cache, self._world, self._clock = api, cache, world, clock
+        self._outside = outside or Cache(())
         self._access = AccessSettings(
             image=settings.access_image, deadline_seconds=settings.access_deadline_seconds
         )
@@ -65,8 +86,14 @@ class Actions:
                 await self._write_run(loaded, runfile.manifest(loaded.obj, run))
             case StartWorkload(attempt, _):
                 await self._start_workload(loaded, attempt)
-            case SuspendWorkload():
-                await self._suspend_workload(loaded)
+            case SuspendWorkload(reason, again):
+                await self._suspend_workload(loaded, reason, again)
+            case ResumeWorkload():
+                await self._resume_workload(loaded)
+            case RefuseOffer(reason, message):
+                await self._refuse_offer(loaded, reason, message)
+            case RemakeWorkload():
+                await self._remake_workload(loaded)
             case StartAccess():
                 await self._start_access(loaded, action)
             case ForgetAccess(request_id):
@@ -77,17 +104,17 @@ class Actions:
     # -- the workload ------------------------------------------------------------------------------------
 
     async def _create_workload(self, loaded: Loaded) -> None:
-        child = workloads.build_child(loaded.obj, scheduling_of(loaded.pool))
+        child = child_of(loaded)
         found = await self._create(JOBS, child)
         _must_be_ours(JOBS, found, loaded)
-        patch = workloads.strip_queue_patch(found, loaded.obj["spec"]["workload"]["template"])
+        patch = workloads.strip_queue_patch(found, child)
         if patch is None:
             return
         try:
             # At any version: a pass made again would not come here, and what this takes away nobody needs.
             await self._patch(JOBS, found, patch, any_version=True)
         except Refused:
-            problem = workloads.queue_problem(found, loaded.obj["spec"]["workload"]["template"]) or ""
+            problem = workloads.queue_problem(found, child) or ""
             metadata = found["metadata"]
             if names.ANNOTATION_ATTEMPT not in (metadata.get("annotations") or {}):
                 # Never started by us, and that queue must not start it: away with it, and asked anew later.
@@ -100,17 +127,10 @@ class Actions:
         child, pool = loaded.child, loaded.pool
         if child is None or pool is None:
             raise Stale(f"{loaded.key}: its workload or pool is gone")
-        if not workloads.view(child).suspended:
-            return
-        why = workloads.start_problem(child)
-        if why is not None:
-            raise Stale(f"{loaded.key}: its workload cannot be started yet, {why}")
         selector = {label.key: label.value for label in pool.spec.node_selector}
-        tolerations = [workloads.pool_toleration(pool.metadata.name)]
-        labels = {names.LABEL_POOL: pool.metadata.name}
-        patch = workloads.start_patch(child, attempt, selector, tolerations, labels)
+        place = Placement(attempt, pool.metadata.name, selector)
         try:
-            await self._patch(JOBS, child, patch)
+            await self._tell(loaded, lambda by: by.start(child, place, self._world.queues, self._clock()))
         except Refused as error:
             restart = workloads.restart_patch(child)
             if error.status != 422 or restart is None:
@@ -120,10 +140,48 @@ class Actions:
                 f"{loaded.key}: its workload's start time is taken away, to be started anew"
             ) from error
 
-    async def _suspend_workload(self, loaded: Loaded) -> None:
+    async def _suspend_workload(self, loaded: Loaded, reason: str, again: bool) -> None:
         child = loaded.child
-        if child is not None and not workloads.view(child).suspended:
-            await self._patch(JOBS, child, workloads.suspend_patch(child))
+        if child is not None:
+            queues = self._world.queues
+            await self._tell(loaded, lambda by: by.stop(child, reason, again, queues, self._clock()))
+
+    async def _resume_workload(self, loaded: Loaded) -> None:
+        child = loaded.child
+        if child is not None:
+            await self._tell(loaded, lambda by: by.resume(child, self._world.queues))
+
+    async def _refuse_offer(self, loaded: Loaded, reason: str, message: str) -> None:
+        child, told = loaded.child, f"{reason}: {message}"
+        if child is not None:
+            await self._tell(loaded, lambda by: by.refuse(child, told, self._world.queues, self._clock()))
+
+    async def _remake_workload(self, loaded: Loaded) -> None:
+        child = loaded.child
+        if child is None or loaded.desired.workload_ref or not workloads.view(child).suspended:
+            raise Stale(f"{loaded.key}: its workload is no longer one to be made anew")
+        _must_be_ours(JOBS, child, loaded)
+        metadata = child["metadata"]
+        try:
+            await self._api.delete(
+                JOBS, metadata["name"], metadata["namespace"], metadata["uid"], metadata["resourceVersion"]
+            )
+        except NotFound:
+            self._cache.drop(JOBS, child)
+        except Conflict as error:
+            await self._refresh(JOBS, child)
+            raise Stale(f"Job {metadata['name']}: {error}") from error
+
+    async def _tell(self, loaded: Loaded, what: Callable[[Adapter], Sequence[Write]]) -> None:
+        """Send what the delegate of a job's workload would write."""
+        child = loaded.child
+        assert child is not None
+        try:
+            writes = what(delegates.of_workload(child))
+        except NotYet as error:
+            raise Stale(f"{loaded.key}: {error}") from error
+        for write in writes:
+            await self._patch(write.resource, write.obj, write.patch, subresource=write.subresource)
 
     # -- the way back to the trainer -----------------------------------------------------------------------
 
@@ -232,7 +290,7 @@ class Actions:
                 found = await self._api.get(resource, metadata["name"], metadata["namespace"])
             except NotFound as error:
                 raise Stale(f"{resource.kind} {metadata['name']} was there and is gone") from error
-        self._cache.put(resource, found)
+        self._copies(resource).put(resource, found)
         return found
 
     async def _patch(
@@ -258,12 +316,15 @@ class Actions:
                 version=None if any_version else metadata["resourceVersion"],
             )
         except NotFound as error:
-            self._cache.drop(resource, obj)
+            self._copies(resource).drop(resource, obj)
             raise Stale(f"{resource.kind} {name} is gone") from error
         except Conflict as error:
             await self._refresh(resource, obj)
             raise Stale(f"{resource.kind} {name}: {error}") from error
-        self._cache.put(resource, answer)
+        self._copies(resource).put(resource, answer)
+
+    def _copies(self, resource: Resource) -> Cache:
+        return self._outside if resource in self._outside.stores else self._cache
 
     async def _refresh(self, resource: Resource, obj: Object) -> None:
         """Read an object anew: the watch may be behind."""
@@ -271,9 +332,9 @@ class Actions:
         try:
             found = await self._api.get(resource, metadata["name"], metadata.get("namespace"))
         except NotFound:
-            self._cache.drop(resource, obj)
+            self._copies(resource).drop(resource, obj)
         else:
-            self._cache.put(resource, found)
+            self._copies(resource).put(resource, found)
 
 
 def _must_be_ours(resource: Resource, found: Object, loaded: Loaded) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from controller import names, workloads
+from controller import delegates, names, workloads
 from controller.api.gpupool import GPUPool
 from controller.checkpoints.jobs import access_problem
 from controller.kube.cache import Cache
@@ -71,8 +71,9 @@ class Checks:
         return self._world.refusal_expired(loaded.key)
 
     async def _check_template(self, loaded: Loaded) -> Problem | None:
-        scheduling = scheduling_of(loaded.pool)
-        problem: Problem | None = workloads.template_problem(loaded.obj, scheduling)
+        template = loaded.obj["spec"]["workload"]["template"]
+        problem: Problem | None = workloads.template_problem(loaded.obj, scheduling_of(loaded.pool))
+        problem = problem or _delegate_problem(loaded, child_of(loaded), "spec.workload.template")
         if problem is not None:
             return problem
         taken = False
@@ -85,12 +86,12 @@ class Checks:
                 taken = True
                 return None
 
-        child = workloads.build_child(loaded.obj, scheduling)
+        child = child_of(loaded)
         problem = await workloads.server_problem(dry_run, child)
         if taken:
             problem = await self._whose(loaded)
         problem = problem or await self._check_class(child)
-        return problem or await self._check_store(loaded, loaded.obj["spec"]["workload"]["template"])
+        return problem or await self._check_store(loaded, template)
 
     async def _check_class(self, workload: Mapping[str, Any]) -> Problem | None:
         """Whether the PriorityClass of the pods is there: the server asks only when pods are made."""
@@ -143,13 +144,36 @@ class Checks:
             except NotFound:
                 child = None
         scheduling = scheduling_of(loaded.pool)
-        if loaded.desired.mode is not Mode.ENFORCE and child is not None and _runs(child):
+        if _watched(loaded) and child is not None and _runs(child):
             scheduling = workloads.Scheduling()  # it is only watched: who placed its pods is over and done
         problem: Problem | None = workloads.ref_problem(loaded.obj, child, scheduling)
+        if problem is None and child is not None and not (_watched(loaded) and _runs(child)):
+            problem = _delegate_problem(loaded, child, f"Job {child['metadata']['name']}")
         if problem is None and child is not None:
             self._cache.put(JOBS, child)
             problem = await self._check_class(child) or await self._check_store(loaded, child)
         return problem
+
+
+def _watched(loaded: Loaded) -> bool:
+    return loaded.desired.mode is not Mode.ENFORCE
+
+
+def _delegate_problem(loaded: Loaded, workload: Mapping[str, Any], where: str) -> Problem | None:
+    if loaded.pool is None:
+        return None
+    return delegates.of_pool(loaded.pool).problem(workload, loaded.pool, loaded.desired.queue, where)
+
+
+def child_of(loaded: Loaded) -> dict[str, Any]:
+    """The child of an RLHFJob that brings a template, as it is to be made in its pool.
+
+    Raises:
+        ProblemError: the template is wrong (`workloads.template_problem`).
+    """
+    child = workloads.build_child(loaded.obj, scheduling_of(loaded.pool))
+    delegates.of_pool(loaded.pool).line_up(child, loaded.desired.queue)
+    return child
 
 
 def _runs(workload: Mapping[str, Any]) -> bool:

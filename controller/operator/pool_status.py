@@ -1,7 +1,8 @@
 """What a GPUPool's status says, put together from the pool, its snapshot and its plan.
 
-Conditions: Ready (jobs are admitted), NodesExclusive (no other pool selects its nodes), GPUsExclusive (no pod
-of somebody else's uses its GPUs), StopsHeldBack (its limits hold stops back; there from the first time on).
+Conditions: Ready (jobs are admitted), QueueReady (the queue outside that it delegates to is there; only where
+there is one), NodesExclusive (no other pool selects its nodes), GPUsExclusive (no pod of somebody else's uses
+its GPUs), StopsHeldBack (its limits hold stops back; there from the first time on).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from controller.policy.types import JobState, PoolPlan, PoolSnapshot
 
 Object = Mapping[str, Any]
 
+QUEUE_FOUND = ("Served", "the queue that it delegates to is there")
 MESSAGE_MAX = 512
 NAMED = 5  # nodes or pods that a message names
 # What is found out at each pass; of a pool that is not usable nothing is, and the rest stays as it was.
@@ -43,11 +45,13 @@ class Surroundings:
     """What of the cluster besides its own jobs concerns a pool.
 
     ``contested``: node -> the pools that select it, its owner first, where there are several. ``guests``:
-    non-terminal pods with GPUs on the pool's nodes that are no job's of the pool.
+    non-terminal pods with GPUs on the pool's nodes that are no job's of the pool. ``queue``: why the queue
+    outside that it delegates to cannot serve it, as (reason, message), or QUEUE_FOUND; None: it needs none.
     """
 
     contested: Mapping[str, Sequence[str]]
     guests: Sequence[Object]
+    queue: tuple[str, str] | None = None
 
 
 def planned(
@@ -83,6 +87,8 @@ def planned(
         _nodes_exclusive(snapshot.pool, around.contested),
         _gpus_exclusive(around.guests, now),
     ]
+    if around.queue is not None:
+        told.append(_Told("QueueReady", around.queue == QUEUE_FOUND, *around.queue))
     if held := fleet.held_back(obj, plan):
         told.append(_Told(fleet.HELD_BACK, *held))
     return _status(obj, facts, told, now)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from controller import names, workloads
+from controller import delegates, names, workloads
 from controller.api import convert, fleet
 from controller.api.gpupool import GPUPool
 from controller.checkpoints.jobs import COMPONENT, is_released, parse_result
@@ -29,11 +29,41 @@ from controller.operator.ownership import (
 )
 from controller.operator.peer_curves import PeerCurves
 from controller.policy import peers
-from controller.policy.jobs import AccessView, Desired, Direction, JobRecord, Observed, ScrapeView
+from controller.policy.jobs import (
+    AccessView,
+    Desired,
+    Direction,
+    JobRecord,
+    Observed,
+    QueueView,
+    ScrapeView,
+)
 from controller.policy.types import FleetView, JobKey
 
 Object = Mapping[str, Any]
 Problem = tuple[str, str]  # (reason, message)
+
+
+class _NoQueues:
+    """No queue outside is known: nothing of it is read, and nothing is concluded from that."""
+
+    def get(self, resource: Resource, key: str) -> Object | None:
+        return None
+
+    def values(self, resource: Resource) -> Iterable[Object]:
+        return ()
+
+    def of_job(self, resource: Resource, job: str) -> Iterable[Object]:
+        return ()
+
+    def listed(self, resource: Resource) -> bool:
+        return False
+
+    def absent(self, resource: Resource) -> bool:
+        return False
+
+
+NO_QUEUES = _NoQueues()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +134,7 @@ class World:
         self._members: dict[str, set[JobKey]] = {}  # pool name -> its jobs
         self._curves = PeerCurves(cache)
         cache.subscribe(self._on_change)
+        self.queues: delegates.Known = NO_QUEUES
         self.changed: Callable[[JobKey], None] = lambda key: None
         self.pool_changed: Callable[[str], None] = lambda name: None
 
@@ -117,6 +148,12 @@ class World:
         self._revisions[key] = self._revisions.get(key, 0) + 1
         self.changed(key)
 
+    def touch_job_of(self, old: Object | None, new: Object | None) -> None:
+        """Something changed of an object that an RLHFJob's label names."""
+        for key in {job_key(obj) for obj in (old, new) if obj is not None}:
+            if key is not None:
+                self.touch(key)
+
     def _on_change(self, resource: Resource, old: Object | None, new: Object | None) -> None:
         if resource == RLHFJOBS:
             self._job_changed(old, new)
@@ -125,9 +162,7 @@ class World:
         elif resource in (JOBS, PODS, CONFIGMAPS):
             if resource == JOBS and new is None and old is not None:
                 self._forgotten.discard(old["metadata"]["uid"])
-            for key in {job_key(obj) for obj in (old, new) if obj is not None}:
-                if key is not None:
-                    self.touch(key)
+            self.touch_job_of(old, new)
 
     def _job_changed(self, old: Object | None, new: Object | None) -> None:
         for obj, present in ((old, False), (new, True)):
@@ -264,12 +299,26 @@ class World:
             scrape=self._scrapes.get(key),
             access=(*access, *finished),
             run_written=runfile.read(self._run_configmap(obj)),
+            queue=self._queue(child.open()) if child is not None else None,
+            queue_problem=self._queue_problem(desired, pool),
             fleet=self._fleet(key, obj, desired, record),
             finalizer=names.FINALIZER in (obj["metadata"].get("finalizers") or ()),
             announced=self._announced(key, pool_of(obj), record),
         )
         desired = replace(desired, problem=self._problem(desired, obj))
         return Loaded(key, stored, pool, desired, observed, record, child, pods)
+
+    def _queue(self, child: Object) -> QueueView | None:
+        return delegates.of_workload(child).view(child, self.queues)
+
+    def _queue_problem(self, desired: Desired, pool: GPUPool | None) -> Problem | None:
+        """Why the queue outside that the job is to wait in cannot serve it."""
+        if not desired.queue or pool is None:
+            return None
+        namespace, gpus = desired.key.partition("/")[0], desired.replicas * desired.gpus_per_replica
+        asked = delegates.of_pool(pool)
+        found = asked.queue_problem(namespace, desired.queue, gpus, pool, self.queues)
+        return None if found is None else (found.reason, found.message)
 
     def load_quietly(self, key: JobKey) -> Loaded | None:
         """Like `load`, but None also for a job whose status is unreadable."""

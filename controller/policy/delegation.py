@@ -1,10 +1,10 @@
 """What each delegate leaves to the pool's plan: order, places, or only the answer to an offer of quota.
 
 Under a queue outside (Kueue) a job waits there first. When that queue has quota for it, it asks: an offer.
-The plan answers by nodes: the gang is admitted when all its GPUs are free at once, offers in order of priority
-and submission, and none passes one that does not fit. So that quota does not stand idle behind such a gang,
-its offer is given back after `PoolSnapshot.offer_seconds`, and the queue outside lines it up behind its
-equals. A gang larger than the pool is refused for good, until the pool grows.
+The plan answers by nodes: the gang is admitted when all its GPUs are free at once, offers in order of
+priority and submission, and none passes one that does not fit. So that quota does not stand idle behind such
+a gang, its offer is given back after `PoolSnapshot.offer_seconds`, and the queue outside lines it up behind
+its equals. A gang larger than the pool is refused for good, until the pool grows.
 """
 
 from __future__ import annotations

@@ -153,8 +153,8 @@ class WorkloadView:
 class QueueView:
     """What a queue outside (Kueue) has on record of a workload.
 
-    ``offer`` identifies the quota it has reserved now: quota that was lost and reserved again is another offer,
-    and so is that of a namesake. "" while it has none, is put out or switched off.
+    ``offer`` identifies the quota it has reserved now: quota that was lost and reserved again is another
+    offer, and so is that of a namesake. "" while it has none, is put out or switched off.
     """
 
     name: str  # of its record there

@@ -54,7 +54,8 @@ def open_offer(draft: Draft) -> QueueView | None:
 
 
 def evicted(draft: Draft) -> bool:
-    """Whether the offer that the job's admission rests on is gone; its way back into the queue then begins."""
+    """Whether the offer that the job's admission rests on is gone; its way back into the queue then
+    begins."""
     admission, queue = draft.record.admission, draft.observed.queue
     if admission is None or queue is None:
         return False

@@ -16,7 +16,10 @@ from controller.workloads.kinds import JOB, KINDS, Kind, find, kind_of, supporte
 from controller.workloads.pods import controller_of, gpus, owned, owned_pods, pod_view
 from controller.workloads.problems import Problem, ProblemError
 from controller.workloads.running import (
+    node_selector,
+    pod_annotations,
     pool_toleration,
+    queue_of,
     queue_problem,
     restart_patch,
     start_patch,
@@ -40,12 +43,15 @@ __all__ = [
     "find",
     "gpus",
     "kind_of",
+    "node_selector",
     "owned",
     "owned_pods",
     "owner_reference",
+    "pod_annotations",
     "pod_view",
     "pool_toleration",
     "priority_class_of",
+    "queue_of",
     "queue_problem",
     "ref_problem",
     "restart_patch",

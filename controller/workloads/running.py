@@ -34,6 +34,7 @@ def view(workload: Object) -> WorkloadView:
         settled=settled,
         finished=finished,
         message=message,
+        queue=queue_of(workload),
     )
 
 
@@ -138,6 +139,21 @@ def tolerations(workload: Object) -> Sequence[Object]:
     """What the pods of a workload tolerate, as its template says it."""
     found: Sequence[Object] = get(workload, (*kind_of(workload).pod_template, "spec", "tolerations")) or ()
     return found
+
+
+def queue_of(workload: Object) -> str:
+    """The queue of Kueue that a workload, or a template, is labelled for; "": none."""
+    return str(((workload.get("metadata") or {}).get("labels") or {}).get(names.QUEUE_LABEL) or "")
+
+
+def node_selector(workload: Object) -> Mapping[str, str]:
+    """What a workload's pods select nodes by."""
+    return get(workload, (*kind_of(workload).pod_template, "spec", "nodeSelector")) or {}
+
+
+def pod_annotations(workload: Object) -> Mapping[str, str]:
+    """The annotations that a workload's pods get."""
+    return get(workload, (*kind_of(workload).pod_template, "metadata", "annotations")) or {}
 
 
 def queue_problem(workload: Object, template: Object) -> str | None:

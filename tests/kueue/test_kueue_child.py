@@ -84,7 +84,11 @@ def test_what_was_captured_in_spite_of_the_check_is_taken_away_again(kueue: Kueu
     told: list[Any] = []
     world = SimpleNamespace(refuse=lambda loaded, problem, seconds: told.append(problem))
     loaded: Any = SimpleNamespace(
-        obj=owner, uid=owner["metadata"]["uid"], key=f"{cluster.namespace}/run", pool=None
+        obj=owner,
+        uid=owner["metadata"]["uid"],
+        key=f"{cluster.namespace}/run",
+        pool=None,
+        desired=SimpleNamespace(queue=""),
     )
 
     async def create() -> None:

@@ -1,0 +1,119 @@
+"""What a delegate's adapter is asked for, and what it gives: patches, to be sent in order, each
+idempotent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from controller.api.gpupool import GPUPool
+from controller.kube.resources import Resource
+from controller.policy.jobs import QueueView
+from controller.policy.types import Delegate
+from controller.workloads import Problem
+
+Object = Mapping[str, Any]
+
+
+class NotYet(Exception):
+    """It cannot be done now, and nothing was: what it depends on is under way, or not read yet."""
+
+
+class Write(NamedTuple):
+    """A merge patch of an object, to be sent only at the version that was read."""
+
+    resource: Resource
+    obj: Object
+    patch: Mapping[str, Any]
+    subresource: str = ""
+
+
+class Placement(NamedTuple):
+    """What an admission puts into the pods: all of it is gone again when the workload is put out."""
+
+    number: int  # of the admission
+    pool: str
+    node_selector: Mapping[str, str]
+
+
+class Known(Protocol):
+    """The delegate's own objects, as far as they are read."""
+
+    def get(self, resource: Resource, key: str) -> Object | None:
+        """An object by namespace/name, or by name; None: it is not there, or not read yet."""
+        ...
+
+    def values(self, resource: Resource) -> Iterable[Object]: ...
+
+    def of_job(self, resource: Resource, job: str) -> Iterable[Object]:
+        """Those whose pods carry an RLHFJob's label in its namespace."""
+        ...
+
+    def listed(self, resource: Resource) -> bool:
+        """Whether all of that kind have been read."""
+        ...
+
+    def absent(self, resource: Resource) -> bool:
+        """Whether the API server has no such kind."""
+        ...
+
+
+class Adapter(Protocol):
+    """One delegate."""
+
+    delegate: ClassVar[Delegate]
+    resources: ClassVar[tuple[Resource, ...]]  # objects of its own that it must be shown
+
+    def manages(self, workload: Object) -> bool:
+        """Whether a workload is its to start and put out."""
+        ...
+
+    def line_up(self, child: dict[str, Any], queue: str) -> None:
+        """Mark a child that is about to be made, so that it waits for its turn."""
+        ...
+
+    def problem(self, workload: Object, pool: GPUPool, queue: str, where: str) -> Problem | None:
+        """What of a workload, or of a template (``where`` says which), this delegate cannot run."""
+        ...
+
+    def view(self, workload: Object, known: Known) -> QueueView | None:
+        """What the queue outside has on record of a workload; None: there is no such queue, or no record."""
+        ...
+
+    def queue_problem(
+        self, namespace: str, queue: str, gpus: int, pool: GPUPool, known: Known
+    ) -> Problem | None:
+        """Why that queue cannot give a gang of so many GPUs its turn, whatever else happens."""
+        ...
+
+    def pool_problem(self, pool: GPUPool, known: Known) -> Problem | None:
+        """Why it can serve no job of the pool."""
+        ...
+
+    def start(self, workload: Object, place: Placement, known: Known, now: float) -> Sequence[Write]:
+        """Let a suspended workload run. An answer that was given already is not given again.
+
+        Raises:
+            NotYet: see there.
+        """
+        ...
+
+    def stop(self, workload: Object, reason: str, again: bool, known: Known, now: float) -> Sequence[Write]:
+        """Have a workload's pods end; ``again``: it may be lined up anew at once.
+
+        Raises:
+            NotYet: see there.
+        """
+        ...
+
+    def resume(self, workload: Object, known: Known) -> Sequence[Write]:
+        """Line up again what `stop` had put out."""
+        ...
+
+    def refuse(self, workload: Object, message: str, known: Known, now: float) -> Sequence[Write]:
+        """Give back quota for which there are no nodes."""
+        ...
+
+    def upkeep(self, pools: Iterable[GPUPool], known: Known, now: float) -> Sequence[Write]:
+        """What is to be written that concerns no RLHFJob."""
+        ...

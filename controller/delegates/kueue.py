@@ -1,0 +1,262 @@
+"""Kueue (0.15 or newer): its quotas say whose turn it is, and it unsuspends and suspends the workloads
+itself.
+
+The operator is the controller of an AdmissionCheck that the ClusterQueues name. To a Workload that has quota
+it answers Ready, with what the pods get (node selector, toleration, admission number) as ``podSetUpdates``;
+Kueue puts that into the pod template when it starts the Job, and takes it out again when it puts it out.
+
+Measured with 0.15.2 (docs/kueue.md):
+- Retry with ``requeueAfterSeconds`` puts a Workload out only when these seconds are over, quota and GPUs stay
+  with it until then. So Retry is answered without, and whoever is to wait longer is switched off.
+- A Workload whose check was Rejected is never lined up again, not even when ``spec.active`` is set to true
+  anew. So a gang that is too large is switched off instead, and on again when it would fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from controller import names, workloads
+from controller.api.gpupool import GPUPool
+from controller.api.values import timestamp
+from controller.delegates import kueue_queues
+from controller.delegates.base import Known, NotYet, Object, Placement, Write
+from controller.kube.resources import (
+    ADMISSION_CHECKS,
+    CLUSTER_QUEUES,
+    FLAVORS,
+    JOBS,
+    LOCAL_QUEUES,
+    WORKLOADS,
+    Resource,
+)
+from controller.policy.jobs import Answer, QueueView
+from controller.policy.types import Delegate
+from controller.workloads import Problem
+from controller.workloads.pods import parse_time
+
+MESSAGE_MAX = 1024  # characters of an answer's message
+
+
+class Kueue:
+    """Jobs wait in Kueue."""
+
+    delegate: ClassVar[Delegate] = Delegate.KUEUE
+    resources: ClassVar[tuple[Resource, ...]] = (
+        ADMISSION_CHECKS,
+        FLAVORS,
+        CLUSTER_QUEUES,
+        LOCAL_QUEUES,
+        WORKLOADS,
+    )
+
+    def manages(self, workload: Object) -> bool:
+        return bool(workloads.queue_of(workload))
+
+    def line_up(self, child: dict[str, Any], queue: str) -> None:
+        child["metadata"].setdefault("labels", {})[names.QUEUE_LABEL] = queue
+
+    def problem(self, workload: Object, pool: GPUPool, queue: str, where: str) -> Problem | None:
+        """Kueue gives a Workload up for good if what it is to put into the pods is there with another
+        value."""
+        selector = {label.key: label.value for label in pool.spec.node_selector}
+        for key, value in workloads.node_selector(workload).items():
+            if selector.get(key, value) != value:
+                return Problem(
+                    "NodeSelectorMismatch",
+                    f"{where}: pod template: nodeSelector[{key}] is {value!r}, but GPUPool "
+                    f"{pool.metadata.name!r} selects {selector[key]!r}; leave the key out",
+                )
+        if names.ANNOTATION_ADMISSION in workloads.pod_annotations(workload):
+            return Problem(
+                "ReservedName",
+                f"{where}: pod template: annotation {names.ANNOTATION_ADMISSION} is the operator's, leave "
+                "it out",
+            )
+        return None
+
+    # -- what Kueue knows --------------------------------------------------------------------------------
+
+    def view(self, workload: Object, known: Known) -> QueueView | None:
+        found = _record_of(workload, known)
+        if found is None:
+            return None
+        spec, status, metadata = found["spec"], found.get("status") or {}, found["metadata"]
+        reserved, evicted = _condition(status, "QuotaReserved"), _true(status, "Evicted")
+        active = spec.get("active") is not False
+        quota = reserved if reserved is not None and reserved["status"] == "True" else None
+        holds = quota is not None and active and evicted is None and _true(status, "Finished") is None
+        words = evicted if evicted is not None else reserved if quota is None else None
+        return QueueView(
+            name=str(metadata["name"]),
+            active=active,
+            ours=names.ANNOTATION_SWITCHED_OFF in (metadata.get("annotations") or {}),
+            offer=_offer(found, quota) if quota is not None and holds else "",
+            offered_at=parse_time(quota["lastTransitionTime"]) if quota is not None and holds else None,
+            answer=_answer(found, known),
+            evicted=evicted["reason"] if evicted is not None else "",
+            message=str(words.get("message") or "") if words is not None else "",
+        )
+
+    def queue_problem(
+        self, namespace: str, queue: str, gpus: int, pool: GPUPool, known: Known
+    ) -> Problem | None:
+        return kueue_queues.problem(namespace, queue, gpus, pool, known)
+
+    def pool_problem(self, pool: GPUPool, known: Known) -> Problem | None:
+        return kueue_queues.installed_problem(pool, known)
+
+    # -- what Kueue is told ------------------------------------------------------------------------------
+
+    def start(self, workload: Object, place: Placement, known: Known, now: float) -> Sequence[Write]:
+        found = self._record(workload, known)
+        if found is None or _answer(found, known) is not Answer.PENDING:
+            return ()
+        has = workloads.node_selector(workload)
+        update = {
+            "annotations": {names.ANNOTATION_ADMISSION: str(place.number)},
+            "labels": {names.LABEL_POOL: place.pool},
+            "nodeSelector": {k: v for k, v in place.node_selector.items() if k not in has},
+            "tolerations": [workloads.pool_toleration(place.pool)],
+        }
+        updates = [{"name": podset["name"], **update} for podset in found["spec"]["podSets"]]
+        message = f"admission {place.number} to GPUPool {place.pool}"
+        return (_answered(found, known, Answer.READY, message, now, podSetUpdates=updates),)
+
+    def stop(self, workload: Object, reason: str, again: bool, known: Known, now: float) -> Sequence[Write]:
+        found = self._record(workload, known)
+        if found is None:  # Kueue does not have it: nobody suspends it but us
+            suspended = workloads.view(workload).suspended
+            return () if suspended else (Write(JOBS, workload, workloads.suspend_patch(workload)),)
+        answer = _answer(found, known)
+        if found["spec"].get("active") is False or (again and answer is Answer.RETRY):
+            return ()
+        if again and answer is not None:
+            return (_answered(found, known, Answer.RETRY, reason, now),)
+        mark = {"annotations": {names.ANNOTATION_SWITCHED_OFF: reason}}
+        return (Write(WORKLOADS, found, {"metadata": mark, "spec": {"active": False}}),)
+
+    def resume(self, workload: Object, known: Known) -> Sequence[Write]:
+        found = self._record(workload, known)
+        if found is None or found["spec"].get("active") is not False:
+            return ()
+        mark = {"annotations": {names.ANNOTATION_SWITCHED_OFF: None}}
+        return (Write(WORKLOADS, found, {"metadata": mark, "spec": {"active": True}}),)
+
+    def refuse(self, workload: Object, message: str, known: Known, now: float) -> Sequence[Write]:
+        found = self._record(workload, known)
+        if found is None or _answer(found, known) is not Answer.PENDING:
+            return ()
+        return (_answered(found, known, Answer.RETRY, message, now),)
+
+    def upkeep(self, pools: Iterable[GPUPool], known: Known, now: float) -> Sequence[Write]:
+        """AdmissionChecks say whether they are answered. Workloads that are no RLHFJob's are let through:
+        their queue asks of them what it asks of all, and the operator has nothing to say to it."""
+        served = any(pool.spec.delegate is Delegate.KUEUE for pool in pools)
+        return [*_activity(served, known, now), *_strangers(known, now)]
+
+    def _record(self, workload: Object, known: Known) -> Object | None:
+        if not known.absent(WORKLOADS) and not all(map(known.listed, (WORKLOADS, ADMISSION_CHECKS))):
+            raise NotYet("Kueue's Workloads are not read yet")
+        return _record_of(workload, known)
+
+
+def _record_of(workload: Object, known: Known) -> Object | None:
+    """The Workload that Kueue made for a child: by its owner's uid, for anybody may set a label."""
+    job = (workload["metadata"].get("labels") or {}).get(names.LABEL_JOB)
+    if not job or known.absent(WORKLOADS):
+        return None
+    uid = workload["metadata"]["uid"]
+    for found in known.of_job(WORKLOADS, f"{workload['metadata']['namespace']}/{job}"):
+        owner = workloads.controller_of(found)
+        if owner is not None and owner.get("uid") == uid and not found["metadata"].get("deletionTimestamp"):
+            return found
+    return None
+
+
+def _offer(found: Object, quota: Object) -> str:
+    """What no other reservation of quota has: Workload, how often it was put out, and when this one was
+    made."""
+    stats = (found.get("status") or {}).get("schedulingStats") or {}
+    evictions = sum(int(entry.get("count") or 0) for entry in stats.get("evictions") or ())
+    return f"{found['metadata']['uid']}/{evictions}/{quota['lastTransitionTime']}"
+
+
+def _ours(found: Object, known: Known) -> Iterator[Object]:
+    """The states, on a Workload, of the AdmissionChecks that this operator answers."""
+    for state in (found.get("status") or {}).get("admissionChecks") or ():
+        if kueue_queues.is_ours(known.get(ADMISSION_CHECKS, str(state["name"]))):
+            yield state
+
+
+def _answer(found: Object, known: Known) -> Answer | None:
+    """What was said; with several checks of ours the least of it."""
+    states = {Answer(state["state"]) for state in _ours(found, known)}
+    return next(
+        (a for a in (Answer.REJECTED, Answer.RETRY, Answer.PENDING, Answer.READY) if a in states), None
+    )
+
+
+def _answered(found: Object, known: Known, answer: Answer, message: str, now: float, **more: Any) -> Write:
+    """All states of a Workload's checks, ours changed: a merge patch replaces a list whole."""
+    ours = {state["name"] for state in _ours(found, known)}
+    states = []
+    for state in found["status"]["admissionChecks"]:
+        if state["name"] in ours:
+            kept = {key: state[key] for key in ("name", "retryCount") if key in state}
+            told = message if len(message) <= MESSAGE_MAX else message[: MESSAGE_MAX - 1] + "…"
+            state = {
+                **kept,
+                "state": str(answer),
+                "message": told,
+                "lastTransitionTime": timestamp(now),
+                **more,
+            }
+        states.append(state)
+    return Write(WORKLOADS, found, {"status": {"admissionChecks": states}}, "status")
+
+
+def _activity(served: bool, known: Known, now: float) -> Iterator[Write]:
+    """Condition Active of our AdmissionChecks: Kueue admits nobody to a ClusterQueue while one is not."""
+    for check in known.values(ADMISSION_CHECKS):
+        if not kueue_queues.is_ours(check) or check["metadata"].get("deletionTimestamp"):
+            continue
+        if check["spec"].get("parameters"):
+            told = ("False", "ParametersNotSupported", "spec.parameters: none are known; leave the field out")
+        elif not served:
+            told = ("False", "NoPool", "no GPUPool has spec.delegate Kueue: nobody could answer this check")
+        else:
+            told = ("True", "Answered", "the EvalStop operator answers this check")
+        known_one = _condition(check.get("status") or {}, "Active")
+        generation = int(check["metadata"].get("generation") or 0)
+        if known_one is None or tuple(known_one[k] for k in ("status", "reason", "message")) != told:
+            status, reason, message = told
+            condition = {
+                "type": "Active",
+                "status": status,
+                "reason": reason,
+                "message": message,
+                "lastTransitionTime": timestamp(now),
+                "observedGeneration": generation,
+            }
+            others = [c for c in (check.get("status") or {}).get("conditions") or () if c["type"] != "Active"]
+            yield Write(ADMISSION_CHECKS, check, {"status": {"conditions": [*others, condition]}}, "status")
+
+
+def _strangers(known: Known, now: float) -> Iterator[Write]:
+    for found in known.values(WORKLOADS):
+        if names.LABEL_JOB in (found["metadata"].get("labels") or {}):
+            continue
+        if _true(found.get("status") or {}, "QuotaReserved") and _answer(found, known) is Answer.PENDING:
+            message = "no RLHFJob's: its queue's quota is all that it needs"
+            yield _answered(found, known, Answer.READY, message, now)
+
+
+def _condition(status: Mapping[str, Any], type_: str) -> Object | None:
+    return next((c for c in status.get("conditions") or () if c["type"] == type_), None)
+
+
+def _true(status: Mapping[str, Any], type_: str) -> Object | None:
+    found = _condition(status, type_)
+    return found if found is not None and found["status"] == "True" else None

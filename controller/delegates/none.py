@@ -1,0 +1,23 @@
+"""Nobody queues: every job starts at once, and plain kube-scheduler is left to find its pods a place.
+
+Workloads are started and suspended as under `Builtin`; that nobody waits and no node is planned is the pool's
+plan's part (`controller.policy.delegation`).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from controller.delegates.base import Object
+from controller.delegates.builtin import Builtin
+from controller.policy.types import Delegate
+
+
+class Nobody(Builtin):
+    """Jobs wait for nothing."""
+
+    delegate: ClassVar[Delegate] = Delegate.NONE
+
+    def manages(self, workload: Object) -> bool:
+        """A workload says only whether a queue outside has it: without one, `Builtin` does the same."""
+        return False

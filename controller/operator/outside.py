@@ -1,0 +1,170 @@
+"""Queues outside: copies of their objects, kept up to date, and what is to be written to them for everybody.
+
+Nothing here is waited for. A cluster without Kueue has none of its kinds: that is asked again now and then,
+so that Kueue is found when it comes. Until a kind has been read, `Known.listed` says so, and nothing is
+concluded from what is not there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from controller import delegates, log
+from controller.api.gpupool import GPUPool
+from controller.kube.cache import Cache
+from controller.kube.client import Api
+from controller.kube.errors import ApiError, Conflict, NotFound
+from controller.kube.listwatch import ListWatch
+from controller.kube.resources import ADMISSION_CHECKS, GPUPOOLS, LOCAL_QUEUES, WORKLOADS, Resource
+from controller.operator.world import World
+
+Object = Mapping[str, Any]
+
+_logger = log.get("evalstop.outside")
+
+KINDS = tuple(kind for adapter in delegates.ADAPTERS.values() for kind in adapter.resources)
+AGAIN = 5.0  # s after an upkeep that failed
+SOON = 0.2  # s in which changes gather before it
+
+
+class Outside:
+    """What the delegates' adapters are shown (`delegates.Known`), and the watches behind it.
+
+    AdmissionChecks are followed always, for they are told when nobody answers them; the other kinds from the
+    moment that a pool delegates.
+    """
+
+    def __init__(self, api: Api, world: World, clock: Callable[[], float]) -> None:
+        self._api, self._world, self._clock = api, world, clock
+        self.cache = Cache(KINDS)
+        self.watches = {
+            kind: ListWatch(api, kind, self._event, self._listed, keep=self.cache.stored, optional=True)
+            for kind in KINDS
+        }
+        self._wanted = asyncio.Event()
+        self._due = asyncio.Event()
+        self._due.set()
+        self.cache.subscribe(self._changed)
+        world.cache.subscribe(self._pool_changed)
+
+    # -- what adapters are shown ---------------------------------------------------------------------------
+
+    def get(self, resource: Resource, key: str) -> Object | None:
+        return self.cache.get(resource, key)
+
+    def values(self, resource: Resource) -> Iterable[Object]:
+        return self.cache.values(resource)
+
+    def of_job(self, resource: Resource, job: str) -> Iterable[Object]:
+        return [stored.open() for stored in self.cache.of_job(resource, job)]
+
+    def listed(self, resource: Resource) -> bool:
+        return self.watches[resource].listed and not self.absent(resource)
+
+    def absent(self, resource: Resource) -> bool:
+        return isinstance(self.watches[resource].problem, NotFound)
+
+    # -- the watches ---------------------------------------------------------------------------------------
+
+    def _pool_changed(self, resource: Resource, old: Object | None, new: Object | None) -> None:
+        if resource == GPUPOOLS:
+            self._look_at_pools()
+
+    def _look_at_pools(self) -> None:
+        if any(delegates.of_pool(pool).resources for pool in self._world.pools()):
+            self._wanted.set()
+        self._due.set()
+
+    async def run(self) -> None:
+        """Follow the kinds and do the upkeep, until cancelled."""
+        self._look_at_pools()
+        async with asyncio.TaskGroup() as group:
+            for kind, watch in self.watches.items():
+                group.create_task(self._follow(kind, watch))
+            group.create_task(self._keep_up())
+            group.create_task(self._look_for_changes_of_presence())
+
+    async def _follow(self, kind: Resource, watch: ListWatch) -> None:
+        if kind != ADMISSION_CHECKS:
+            await self._wanted.wait()
+        await watch.run()
+
+    def _event(self, resource: Resource, obj: Object, gone: bool) -> None:
+        if gone:
+            self.cache.drop(resource, obj)
+        else:
+            self.cache.put(resource, obj)
+
+    def _listed(self, resource: Resource, objects: Iterable[Any], version: str) -> None:
+        first = not self.watches[resource].listed
+        self.cache.replace(resource, objects, version)
+        if first:
+            # Once this call is over the kind counts as read: who waited for that looks again.
+            asyncio.get_running_loop().call_soon(self._everybody)
+
+    async def _look_for_changes_of_presence(self) -> None:
+        """A kind that is not served (any more) makes no event."""
+        before: dict[Resource, bool] = {}
+        while True:
+            now = {kind: self.absent(kind) for kind in self.watches}
+            if now != before and before:
+                self._everybody()
+            before = now
+            await asyncio.sleep(1.0)
+
+    def _changed(self, resource: Resource, old: Object | None, new: Object | None) -> None:
+        self._due.set()
+        if resource == WORKLOADS:
+            self._world.touch_job_of(old, new)
+        elif resource == LOCAL_QUEUES:
+            namespaces = {o["metadata"]["namespace"] for o in (old, new) if o is not None}
+            self._everybody(namespaces)
+        else:
+            self._everybody()
+
+    def _everybody(self, namespaces: Iterable[str] | None = None) -> None:
+        """Queues concern every job that waits in one of them, and its pool."""
+        self._due.set()
+        wanted = None if namespaces is None else set(namespaces)
+        for pool in self._world.pools():
+            if not delegates.of_pool(pool).resources:
+                continue
+            for key in self._world.members(pool.metadata.name):
+                if wanted is None or key.partition("/")[0] in wanted:
+                    self._world.touch(key)
+            self._world.pool_changed(pool.metadata.name)
+
+    # -- what is to be written for everybody ---------------------------------------------------------------
+
+    async def _keep_up(self) -> None:
+        while True:
+            await self._due.wait()
+            await asyncio.sleep(SOON)
+            self._due.clear()
+            pools: list[GPUPool] = self._world.pools()
+            try:
+                for adapter in delegates.ADAPTERS.values():
+                    for write in adapter.upkeep(pools, self, self._clock()):
+                        await self._write(write)
+            except ApiError as error:
+                _logger.warning("a queue outside could not be told", error=str(error), again_in=AGAIN)
+                await asyncio.sleep(AGAIN)
+                self._due.set()
+
+    async def _write(self, write: delegates.Write) -> None:
+        metadata = write.obj["metadata"]
+        try:
+            answer = await self._api.merge_patch(
+                write.resource,
+                metadata["name"],
+                write.patch,
+                metadata.get("namespace"),
+                subresource=write.subresource,
+                uid=metadata["uid"],
+                version=metadata["resourceVersion"],
+            )
+        except (NotFound, Conflict):
+            return  # its next state comes by the watch, and is looked at then
+        self.cache.put(write.resource, answer)
