@@ -176,6 +176,7 @@ async def patch(
             uid=metadata["uid"],
             version=metadata["resourceVersion"] if guard else None,
             dry_run=dry_run,
+            strict=True,
         )
     except ApiError as error:
         raise of_api(error, f"change {job.key}") from error

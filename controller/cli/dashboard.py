@@ -1,148 +1,131 @@
-"""`evalstop dashboard`: jobs, pools, queues and savings in the browser, with the caller's own rights."""
+"""`evalstop dashboard`: the dashboard on this machine's loopback, with the caller's own rights."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from controller.cli import complete, flags
-from controller.cli.failure import Exit, Failure, command
+from controller.cli import flags
+from controller.cli.failure import Exit, Failure, command, of_api
 
 if TYPE_CHECKING:
     from controller.cli.cluster import Cluster
 
-OPERATOR_PORT = 8081
-AGAIN = 10.0  # s between tries to reach the operator
+AGAIN = 30.0  # s between two tries to reach the operator's queue API
 
-Namespaces = Annotated[
-    list[str],
-    typer.Option(
-        "--namespace",
-        "-n",
-        help="Only this namespace; may be given again. Default: all whose RLHFJobs you may list.",
-        autocompletion=complete.namespaces,
-        rich_help_panel="Cluster",
-    ),
-]
-Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port on loopback; 0: any free one.")]
-QueueUrl = Annotated[
-    str,
-    typer.Option("--queue-url", help="Where the operator's queue API is, instead of a port-forward."),
+Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0: any free one.")]
+Open = Annotated[bool, typer.Option("--open", help="Open it in a browser.")]
+Url = Annotated[
+    str, typer.Option("--url", help="Where the operator's queue API is, instead of a port-forward.")
 ]
 OperatorNamespace = Annotated[
     str, typer.Option("--operator-namespace", help="Namespace of the operator's Deployment.")
 ]
 OperatorPort = Annotated[int, typer.Option("--operator-port", help="The operator's EVALSTOP_QUEUE_PORT.")]
-Browser = Annotated[bool, typer.Option("--open/--no-open", help="Open the address in a browser.")]
 
 
 @command
 def dashboard(
-    namespace: Namespaces = [],  # noqa: B006
     port: Port = 0,
-    queue_url: QueueUrl = "",
+    open_browser: Open = False,
+    namespace: flags.Namespace = "",
+    all_namespaces: flags.AllNamespaces = False,
+    url: Url = "",
     operator_namespace: OperatorNamespace = "evalstop-system",
-    operator_port: OperatorPort = OPERATOR_PORT,
-    browser: Browser = True,
+    operator_port: OperatorPort = 8081,
     kubeconfig: flags.Kubeconfig = "",
     context: flags.Context = "",
     timeout: flags.Timeout = 15.0,
 ) -> None:
-    """Serve the dashboard on loopback until Ctrl-C, with your own rights: it shows what you may list."""
-    from controller.cli.cluster import run
+    """Serve the dashboard on this machine, with your own rights; Ctrl-C ends it.
+
+    It shows the namespaces whose RLHFJobs you may list, or the one given.
+    """
+    from controller.cli import cluster
     from controller.kube.errors import ApiError
     from controller.web.dashboard.access import Forbidden
-    from controller.web.dashboard.queues import Fixed, Way
-
-    if queue_url and not queue_url.startswith(("http://", "https://")):
-        raise Failure(
-            Exit.USAGE,
-            f"--queue-url: {queue_url!r} is not allowed, expected http://… or https://…",
-            "give the address of the operator's queue API, or leave it out",
-        )
+    from controller.web.dashboard.local import dashboard as serve
+    from controller.web.dashboard.queues import Fixed
 
     async def work(api: Cluster) -> None:
-        import asyncio
-
-        from controller.web.dashboard.local import dashboard as served
-
-        with _way() as way:
+        named = [namespace] if namespace and not all_namespaces else []
+        with contextlib.ExitStack() as stack:
+            way = (
+                Fixed(url)
+                if url
+                else stack.enter_context(
+                    Forwarding(operator_namespace, operator_port, kubeconfig, context).open()
+                )
+            )
             try:
-                async with served(
-                    api, namespaces=namespace, usual=api.namespace, port=port, way=way
-                ) as address:
-                    _tell(address, browser)
+                async with serve(api, namespaces=named, usual=api.namespace, port=port, way=way) as address:
+                    typer.echo(f"{address}\nThe key in it is this run's alone. Ctrl-C ends it.", err=False)
+                    if open_browser:
+                        import webbrowser
+
+                        webbrowser.open(address)
                     await asyncio.Event().wait()
             except Forbidden as error:
                 raise Failure(
-                    Exit.FORBIDDEN, str(error), "kubectl auth can-i list rlhfjobs.evalstop.dev -A"
+                    Exit.FORBIDDEN, str(error), "give -n NAMESPACE; evalstop doctor lists what you may do"
                 ) from None
-            except ApiError:
-                raise
+            except ApiError as error:
+                raise of_api(error, "show the dashboard") from error
             except OSError as error:
                 raise Failure(
-                    Exit.REFUSED, str(error), "give another --port, or none for any free one"
+                    Exit.REFUSED, str(error), "choose another --port, or leave it out for any free one"
                 ) from None
 
-    @contextmanager
-    def _way() -> Iterator[Way]:
-        if queue_url:
-            yield Fixed(queue_url)
-            return
-        forward = Forward(operator_namespace, operator_port, kubeconfig, context)
-        forward.start()
-        try:
-            yield forward
-        finally:
-            forward.stop()
-
-    run(work, kubeconfig, context, "", timeout)
+    cluster.run(work, kubeconfig, context, namespace, timeout)
 
 
-def _tell(address: str, browser: bool) -> None:
-    typer.echo(f"dashboard: {address}")
-    typer.echo("The address carries a key for this run: whoever has it sees what you see. Ctrl-C ends it.")
-    if browser:
-        import webbrowser
+class Forwarding:
+    """A way to the operator's queue API by ``kubectl port-forward``, kept up in a thread.
 
-        # Without a browser (a server, a container) nothing happens, and the address stands above.
-        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-
-
-class Forward(threading.Thread):
-    """A port-forward to the operator, made again when it breaks (the pod moved, the operator restarted)."""
+    Without the rights for it, or without an operator, the dashboard works all the same and says so.
+    """
 
     def __init__(self, namespace: str, port: int, kubeconfig: str, context: str) -> None:
-        super().__init__(name="forward", daemon=True)
+        self._where = namespace, port, kubeconfig, context
         self.address = ""
         self.why = "the operator is being reached"
-        self._to = (namespace, "deployment/evalstop-operator", port, kubeconfig, context)
+        self._fell = threading.Event()
         self._over = threading.Event()
-        self._lost = threading.Event()
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[Forwarding]:
+        thread = threading.Thread(target=self._keep_up, name="queue API", daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._over.set()
+            self._fell.set()
+            thread.join(timeout=5.0)
 
     def broken(self) -> None:
-        self._lost.set()
+        """It does not answer: reached anew, but not more often than every `AGAIN` s."""
+        self._fell.set()
 
-    def stop(self) -> None:
-        self._over.set()
-        self._lost.set()
-        self.join(timeout=5.0)
+    def _keep_up(self) -> None:
+        from controller.cli.forward import forwarded, leader
 
-    def run(self) -> None:
-        from controller.cli.forward import forwarded
-
+        namespace, port, kubeconfig, context = self._where
         while not self._over.is_set():
-            self._lost.clear()
+            self._fell.clear()
+            begun = time.monotonic()
             try:
-                with forwarded(*self._to) as base:
-                    self.address = base
-                    if not self._over.is_set():
-                        self._lost.wait()
+                target = leader(namespace, kubeconfig, context)
+                with forwarded(namespace, target, port, kubeconfig, context) as address:
+                    self.address, self.why = address, ""
+                    self._fell.wait()
             except Failure as failure:
                 self.why = failure.message
             self.address = ""
-            self._over.wait(AGAIN)
+            self._over.wait(max(0.0, AGAIN - (time.monotonic() - begun)))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable
 from enum import IntEnum
@@ -97,6 +98,12 @@ def of_api(error: ApiError, doing: str) -> Failure:
     if error.status == 409:
         return Failure(
             Exit.REFUSED, f"cannot {doing}: somebody else changed it just now", "run the command again"
+        )
+    if error.status in (400, 422) and (unknown := re.findall(r'unknown field \\?"([^"\\]+)', error.message)):
+        return Failure(
+            Exit.REFUSED,
+            f"cannot {doing}: the cluster's CRD is older than this evalstop, it has no {', '.join(unknown)}",
+            "kubectl apply --server-side -f crds   (or: helm upgrade)\nevalstop doctor tells what it lacks",
         )
     if error.status in (400, 422):
         return Failure(

@@ -14,6 +14,25 @@ PATIENCE = 20.0  # s for the port-forward to stand
 _FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ->")
 
 
+def leader(namespace: str, kubeconfig: str = "", context: str = "") -> str:
+    """What to forward to: the pod that leads, which alone plans the pools; where that cannot be read, any."""
+    from controller.cli import cluster
+    from controller.kube.resources import LEASES
+
+    anybody = "deployment/evalstop-operator"
+
+    async def ask(api: cluster.Cluster) -> str:
+        lease = await api.get(LEASES, "evalstop-operator", namespace)
+        return str((lease.get("spec") or {}).get("holderIdentity") or "")
+
+    try:
+        holder = cluster.run(ask, kubeconfig, context, timeout=PATIENCE)
+    except Failure:
+        return anybody
+    pod, underscore, _ = holder.rpartition("_")  # the pod's name and uid
+    return f"pod/{pod}" if underscore else anybody
+
+
 @contextlib.contextmanager
 def forwarded(
     namespace: str, target: str, port: int, kubeconfig: str = "", context: str = ""

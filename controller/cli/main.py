@@ -6,6 +6,9 @@ it loads it when it runs (tests/cli/test_cli_start.py).
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -63,6 +66,7 @@ app.command("parity", rich_help_panel=STUDY)(parity.parity)
 app.add_typer(rules.app, rich_help_panel=STUDY)
 app.add_typer(sim.app, rich_help_panel=STUDY)
 app.add_typer(extender.app, rich_help_panel=RUN)
+app.command("dashboard", rich_help_panel=LOOK)(dashboard.dashboard)
 app.command("doctor", rich_help_panel=RUN)(doctor.doctor)
 app.command("version", rich_help_panel=RUN)(version.version)
 
@@ -71,6 +75,21 @@ def main() -> None:
     """Entry point of the console scripts `evalstop` and `kubectl-rlhf`."""
     plugin = Path(sys.argv[0]).name.startswith("kubectl")
     app(prog_name="kubectl rlhf" if plugin else "evalstop")
+
+
+def complete_for_kubectl() -> None:
+    """Entry point of `kubectl_complete-rlhf`, which kubectl runs for `kubectl rlhf … <TAB>`.
+
+    It is given the words so far, the last one incomplete, and prints candidates, one a line, then what to do
+    with them: 4 says that no names of files are to be added.
+    """
+    words = ["evalstop", *sys.argv[1:]]
+    os.environ.update(
+        _EVALSTOP_COMPLETE="complete_bash", COMP_WORDS=shlex.join(words), COMP_CWORD=str(len(words) - 1)
+    )
+    with contextlib.suppress(SystemExit):
+        app(prog_name="evalstop", args=[])
+    typer.echo(":4")
 
 
 if __name__ == "__main__":

@@ -74,9 +74,9 @@ def queue(
     if url:
         answer = _get(url.rstrip("/") + path)
     else:
-        from controller.cli.forward import forwarded
+        from controller.cli.forward import forwarded, leader
 
-        target = "deployment/evalstop-operator"
+        target = leader(operator_namespace, kubeconfig, context)
         try:
             with forwarded(operator_namespace, target, operator_port, kubeconfig, context) as base:
                 answer = _get(base + path)

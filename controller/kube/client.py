@@ -165,8 +165,9 @@ class Api:
         version: str | None = None,
         uid: str | None = None,
         dry_run: bool = False,
+        strict: bool = False,
     ) -> Object:
-        """Patch an object. With ``version``: only if it is still at that resourceVersion, else ``Conflict``;
+        """Patch an object; ``strict``: refused if it has a field that the server does not know. With ``version``: only if it is still at that resourceVersion, else ``Conflict``;
         with ``uid``: only if it is still that object and not a namesake."""
         body = dict(patch)
         metadata = dict(body.get("metadata") or {})
@@ -179,6 +180,8 @@ class Api:
         query = {"fieldManager": self._manager}
         if dry_run:
             query["dryRun"] = "All"
+        if strict:
+            query["fieldValidation"] = "Strict"
         path = resource.path(namespace, name, subresource)
         verb = f"patch-{subresource}" if subresource else "patch"
         return await self._call(verb, "PATCH", resource, path, query, body, MERGE_PATCH)

@@ -211,7 +211,7 @@ async def _lease(api: Cluster, deployment: Object) -> AsyncIterator[Finding]:
             return
     yield wrong(
         "leader",
-        f"{spec['holderIdentity']} has the Lease and has not renewed it for {duration:g} s: nothing is decided",
+        f"{spec['holderIdentity']} has not renewed its Lease for {duration:g} s: nothing is decided",
         f"kubectl -n {namespace} delete pod of that name if it hangs; a standby takes over by itself",
     )
 
@@ -319,6 +319,6 @@ async def _scheduling(
 def _pool_cure(name: str, reason: str) -> str:
     edit = f"kubectl edit gpupool {name}"
     return {
-        "NoUsableNodes": f"label nodes as spec.nodeSelector says (kubectl get nodes --show-labels), or {edit}",
+        "NoUsableNodes": f"label nodes as spec.nodeSelector says, or {edit}",
         "InvalidSpec": f"mend the field that the message names: {edit}",
     }.get(reason, f"evalstop pools {name}")

@@ -223,7 +223,7 @@ async def checkpoints(api: Cluster, job: Reading) -> AsyncIterator[Finding]:
         if job.mode == "Enforce":
             yield wrong(
                 "checkpoints",
-                f"none is in safety, the best eval is at step {record.best.step}: without, nothing is stopped",
+                f"none is in safety, the best eval is at step {record.best.step}: nothing is stopped",
                 f"kubectl get jobs{job.flags()} -l {names.LABEL_JOB}={job.name}",
             )
         else:
