@@ -39,6 +39,7 @@ from controller.operator.job_pass import JobPass
 from controller.operator.leadership import Term, Unopposed
 from controller.operator.metrics import Metrics
 from controller.operator.nodes import place
+from controller.operator.outside import Outside
 from controller.operator.pool_pass import PoolPass
 from controller.operator.queue import Closed, Locks, WorkQueue
 from controller.operator.settings import Settings
@@ -84,11 +85,12 @@ class Engine:
         self.metrics = metrics or Metrics()
         self.term = term or Unopposed()
         self.api = api or Api(connection, settings.api_timeout, self.metrics.call, permit=self.term.check)
-        self.cache = Cache()
         self._server_clock = clock if isinstance(clock, ServerClock) else ServerClock()
         self._clock = clock = clock or self._server_clock
         self.api.on_headers = self._server_clock.heard
+        self.cache = Cache()
         self.world = World(self.cache, monotonic)
+        self.world.queues = self.outside = Outside(self.api, self.world, clock)
         self.health = Health(settings.stall_seconds, monotonic)
         self.server = HealthServer(self.health, self.metrics, settings.host, settings.port)
         self.jobs = WorkQueue(monotonic)
@@ -122,7 +124,7 @@ class Engine:
             self.brain,
             Checks(self.api, self.cache, self.world),
             writer,
-            Actions(self.api, self.cache, self.world, settings),
+            Actions(self.api, self.cache, self.world, settings, self.outside.cache, clock),
             self.targets,
             recorder,
             self.metrics,
@@ -219,6 +221,7 @@ class Engine:
                 *workers,
                 self._work(self.pools, "pools", self.pool_pass.run),
                 loop.run(),
+                self.outside.run(),
                 self._look_at_foreign_pods(),
             )
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -451,4 +454,7 @@ def _standing(view: JobView | None) -> tuple[object, ...] | None:
         view.gpus,
         view.proposal,
         view.demoted,
+        view.offer,
+        view.queue_says,
+        view.refused,
     )
