@@ -1,0 +1,253 @@
+"""The dashboard in a real browser: by pointer, by keyboard, on a phone, in the dark."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from contrast import CONTRAST
+from dashboard_scene import FALLING, STOPPED, many
+from dashboard_world import (
+    KEY,
+    Running,
+    job_object,
+    judged,
+    over_optimising,
+    pool_object,
+    running,
+    with_record,
+)
+from playwright.sync_api import expect
+
+Tabs = Callable[..., Any]
+JOB_PAGE = "/jobs/" + "/".join(STOPPED)
+ALL_PAGES = ("/", "/jobs", JOB_PAGE, "/pools", "/pools/research", "/savings")
+
+
+def test_every_page_loads_without_an_error_and_without_a_request_off_loopback(
+    tabs: Tabs, board: Running
+) -> None:
+    tab = tabs()
+    for path in ALL_PAGES:
+        page = tab.open(board.address(path))
+        expect(page.locator("main article h1")).to_be_visible()
+        expect(page.locator("#live")).to_have_text("live")
+    assert "key=" not in page.url  # not in the history, not in a shared link
+
+
+def test_the_job_page_shows_curve_stop_and_where_the_gpus_went(tabs: Tabs, board: Running) -> None:
+    page = tabs().open(board.address(JOB_PAGE))
+    expect(page.locator("main h1")).to_contain_text("Stopped")
+    chart = page.locator("figure.chartbox svg")
+    expect(chart).to_contain_text("gold_reward")
+    expect(chart).to_contain_text("reward model")
+    expect(chart).to_contain_text(re.compile(r"stopped \d+"))
+    expect(chart).to_contain_text("best 0.9")
+    expect(page.locator(".stages")).to_contain_text("GPUs handed to team-b/gemma-rm-large")
+    expect(page.locator("main")).to_contain_text("evalstop resume overoptimising -n team-a")
+    page.get_by_text("The same as a table").click()
+    rows = page.locator("#points tbody tr")
+    expect(rows.filter(has_text="best")).to_have_count(1)
+    assert rows.count() == page.locator('figure.chartbox g[id$="pts-score"] use').count()
+
+
+def test_a_new_eval_appears_by_itself_and_is_announced(tabs: Tabs, board: Running) -> None:
+    pool = pool_object()
+    obj = job_object("team-live", "grows", created=time.time() - 100)
+    curve = over_optimising(3)
+    board.put(with_record(obj, judged(obj, curve[:5], time.time(), pool), pool))
+    tab = tabs()
+    page = tab.open(board.address("/jobs/team-live/grows"))
+    points = page.locator('figure.chartbox g[id$="pts-score"] use')
+    expect(points).to_have_count(5)
+    page.get_by_text("The same as a table").click()
+    page.locator("figure.chartbox").focus()
+    board.put(with_record(obj, judged(obj, curve[:6], time.time(), pool), pool))
+    expect(points).to_have_count(6)
+    expect(page.locator("#announce")).to_contain_text("step 60")
+    assert page.locator("#announce").get_attribute("aria-live") == "polite"
+    # What the reader was doing is as it was.
+    expect(page.locator("figure.chartbox")).to_be_focused()
+    expect(page.locator("#points")).to_be_visible()
+    board.call(lambda: board.api.drop("RLHFJob", "team-live", "grows"))
+    expect(page.locator("main h1")).to_contain_text("not there")
+    # The browser reports each 404 of the job that was just deleted: what is meant here, and nothing else is.
+    assert all("404" in error for error in tab.errors)
+    tab.errors.clear()
+
+
+def test_lists_are_filtered_sorted_and_opened_by_keyboard_alone(tabs: Tabs, board: Running) -> None:
+    page = tabs().open(board.address("/"))
+    keys = page.keyboard
+    keys.press("Tab")
+    expect(page.locator("a.skip")).to_be_focused()
+    for _ in range(3):
+        keys.press("Tab")
+    expect(page.locator("header nav a").nth(1)).to_be_focused()
+    keys.press("Enter")
+    expect(page.locator("main h1")).to_have_text("Jobs")
+    expect(page.locator("main h1")).to_be_focused()  # a screen reader reads where one has come to
+    keys.press("Tab")
+    expect(page.locator("#q")).to_be_focused()
+    keys.type("llama-dpo")
+    rows = page.locator("table.jobs tbody tr")
+    expect(rows).to_have_count(1)
+    expect(page.locator("#q")).to_be_focused()
+    assert "q=llama-dpo" in page.url
+    for _ in range(40):
+        keys.press("Tab")
+        if page.evaluate("document.activeElement.textContent") == "/".join(FALLING):
+            break
+    keys.press("Enter")
+    expect(page.locator("main h1")).to_contain_text(FALLING[1])
+    for _ in range(40):
+        keys.press("Tab")
+        if page.evaluate("document.activeElement.classList.contains('chartbox')"):
+            break
+    keys.press("End")
+    readout = page.locator(".readout")
+    expect(readout).to_contain_text("Step 160")
+    keys.press("ArrowLeft")
+    expect(readout).to_contain_text("Step 150")
+    expect(page.locator('g[id$="pts-score"] use.on')).to_have_count(1)
+    page.go_back()
+    expect(page.locator("main h1")).to_have_text("Jobs")
+    expect(page.locator("#q")).to_have_value("llama-dpo")
+
+
+def test_another_rule_is_tried_on_the_runs_own_curve(tabs: Tabs, board: Running) -> None:
+    page = tabs().open(board.address(JOB_PAGE))
+    expect(page.locator("#if-kDeclines-k")).to_have_value("3")
+    page.locator("#if-rule").select_option("drawdown")
+    expect(page.locator("#if-kDeclines-k")).to_have_count(0)
+    page.locator("#if-drawdown-maxDrop").fill("0.02")
+    page.get_by_role("button", name="Judge").click()
+    answer = page.locator("#if-answer")
+    expect(answer).to_contain_text(re.compile(r"drawdown\(maxDrop=0.02\).*stops this run at step \d+"))
+    expect(answer.locator("svg")).to_contain_text("other rule stops")
+    page.locator("#if-drawdown-maxDrop").fill("-1")
+    page.get_by_role("button", name="Judge").click()
+    expect(answer).to_contain_text("drawdown.maxDrop: -1.0 is not allowed, expected")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_has_enough_contrast(tabs: Tabs, board: Running, scheme: str) -> None:
+    """WCAG 2.2 AA, computed in the browser from the colours as they are, on each page."""
+    tab = tabs(scheme=scheme)
+    for path in ("/", "/jobs", JOB_PAGE, "/pools/research"):
+        page = tab.open(board.address(path))
+        found = page.evaluate(CONTRAST)
+        assert found["checked"] > 20
+        assert found["low"] == [], path
+
+
+@pytest.mark.parametrize("width", [360, 768])
+def test_nothing_scrolls_sideways_on_a_small_screen(tabs: Tabs, board: Running, width: int) -> None:
+    tab = tabs(width=width, height=740, has_touch=True)
+    for path in ALL_PAGES:
+        page = tab.open(board.address(path))
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+        if width == 360:
+            wide = page.evaluate(
+                "[...document.querySelectorAll('table.cards')].filter(t => t.scrollWidth > innerWidth).length"
+            )
+            assert wide == 0, path
+
+
+def test_states_are_told_by_shape_and_word_and_series_by_marker_and_dash(tabs: Tabs, board: Running) -> None:
+    page = tabs().open(board.address("/jobs"))
+    badges = page.locator("table.jobs td:first-child .badge:first-child").all_inner_texts()
+    shapes = {tuple(text.split()[:2]) for text in badges}
+    assert len({shape for shape, _ in shapes}) == len({word for _, word in shapes}) >= 4
+    page = tabs().open(board.address(JOB_PAGE))
+    dashes = page.evaluate(
+        "['score', 'proxy'].map(n => document.querySelector(`g[id$='pts-${n}'] path[fill=none]`)"
+        ".getAttribute('stroke-dasharray'))"
+    )
+    assert len(set(dashes)) == 2
+
+
+def test_the_structure_is_told_to_assistive_software(tabs: Tabs, board: Running) -> None:
+    tab = tabs()
+    for path in ALL_PAGES:
+        page = tab.open(board.address(path))
+        assert page.locator("main h1").count() == 1
+        levels = page.evaluate(
+            "[...document.querySelectorAll('main h1,main h2,main h3')].map(h => +h.tagName[1])"
+        )
+        assert all(b - a <= 1 for a, b in pairwise(levels)), (path, levels)
+        unnamed = page.evaluate(
+            "[...document.querySelectorAll('main input:not([type=hidden]),main select,main button')]"
+            ".filter(e => !(e.labels && e.labels.length) && !e.textContent.trim()).length"
+        )
+        assert unnamed == 0, path
+        assert page.evaluate(
+            "[...document.querySelectorAll('svg.chart')]"
+            ".every(s => s.querySelector('title') && s.querySelector('desc'))"
+        )
+        ids = page.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
+        assert len(ids) == len(set(ids)), path
+
+
+def test_names_from_the_cluster_are_text_and_never_markup(tabs: Tabs, board: Running) -> None:
+    evil = "<img src=x onerror=\"document.title='owned'\"><script>alert(1)</script>$x$"
+    pool = pool_object()
+    metrics = [{"name": evil}, {"name": "</svg><b>", "role": "Proxy"}]
+    obj = job_object("team-x", "evil", created=time.time(), metrics=metrics)
+    record = judged(obj, over_optimising(5)[:8], time.time(), pool)
+    board.put(with_record(obj, record, pool))
+    page = tabs().open(board.address("/jobs/team-x/evil"))
+    expect(page.locator("figure.chartbox svg")).to_contain_text("<img src=x")
+    assert page.locator("main img, main script, main b b").count() == 0
+    assert "owned" not in page.title()
+    board.call(lambda: board.api.drop("RLHFJob", "team-x", "evil"))
+
+
+def test_a_thousand_jobs_stay_usable(tabs: Tabs) -> None:
+    with running(many(1000, time.time())) as crowd:
+        page = tabs().open(crowd.address("/jobs"))
+        rows = page.locator("table.jobs tbody tr")
+        expect(page.locator("main")).to_contain_text("1–50 of 1000")  # noqa: RUF001
+        expect(rows).to_have_count(50)
+        assert page.evaluate("document.querySelectorAll('*').length") < 3000  # what the browser has to keep
+        page.get_by_role("link", name="Next").click()
+        expect(page.locator("main")).to_contain_text("51–100 of 1000")  # noqa: RUF001
+        page.get_by_label("Find").fill("run-0777")
+        expect(rows).to_have_count(1)
+        page.get_by_label("Find").fill("")
+        page.get_by_label("State").select_option("stopped")
+        expect(page.locator("main")).to_contain_text("of 333")
+        page.get_by_role("columnheader", name="Job").get_by_role("link").click()
+        expect(page.locator("th[aria-sort]")).to_contain_text("Job")
+        expect(rows.first).to_contain_text("team-02/")
+
+
+def test_without_a_token_one_is_asked_for(tabs: Tabs, board: Running) -> None:
+    page = tabs().page
+    page.goto(board.base + "/jobs")
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    expect(page.locator("#token")).to_be_focused()
+    expect(page.locator("main")).to_be_hidden()
+    page.locator("#token").fill(KEY)
+    page.keyboard.press("Enter")
+    expect(page.locator("main h1", has_text="Jobs")).to_be_visible()
+    page.reload()
+    expect(page.locator("main h1", has_text="Jobs")).to_be_visible()
+    assert page.context.cookies() == []
+
+
+def test_the_theme_can_be_chosen(tabs: Tabs, board: Running) -> None:
+    page = tabs().open(board.address("/"))
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(ground)
+    page.locator("#theme").click()
+    page.locator("#theme").click()
+    expect(page.locator("#theme")).to_have_attribute("aria-label", "Theme: dark")
+    assert page.evaluate(ground) != light
+    page.reload()
+    page.wait_for_selector("main article h1")
+    assert page.evaluate(ground) != light
