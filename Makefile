@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types imports generated generate bench clean up down status
+.PHONY: help setup demo test images kind kind-down test-kind check lint types imports generated generate bench clean up down status
 
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,15 @@ demo: $(STAMP)  ## the main job, on a real control plane of its own (KEEP=1 leav
 
 test: $(STAMP)  ## all tests, those on a real control plane among them
 	$(BIN)/python -m pytest
+
+images: $(STAMP)  ## the container images, by docker (BASE_IMAGE=… for another base)
+	$(BIN)/python -m deploy.images.build
+
+kind: $(STAMP)  ## the main job on a kind cluster with the chart installed (KIND_NODE_IMAGE=…, BASE_IMAGE=…)
+	$(BIN)/python -m deploy.kind demo
+
+kind-down: $(STAMP)  ## delete that cluster
+	$(BIN)/python -m deploy.kind down
 
 check: $(STAMP)  ## format, lint, types, layers, generated files
 	$(BIN)/ruff check .

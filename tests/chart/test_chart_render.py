@@ -201,7 +201,7 @@ def test_a_right_for_older_servers_is_given_there_only(helm: Helm, chart: Path) 
 
 
 def test_the_plain_manifests_say_the_same_as_the_chart(helm: Helm, chart: Path, repository: Path) -> None:
-    """`kubectl apply -k` of deploy/manifests and deploy/extender installs what the chart would, less labels."""
+    """`kubectl apply -k` of deploy/manifests and deploy/extender installs what the chart would."""
     objects = render(helm, chart, {"scheduler": SCHEDULER})
     plain = []
     for folder in ("manifests", "extender"):

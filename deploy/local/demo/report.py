@@ -15,12 +15,12 @@ from rich.text import Text
 from controller.checkpoints.digest import hash_files, tree_digest
 from controller.checkpoints.volume import Volume
 from deploy.local.demo.facts import Chronicle, ProxyPoint, describe
-from deploy.local.demo.stage import Stage
+from deploy.local.demo.stage import Scene, Stage
 from deploy.local.demo.story import Told
 from deploy.local.demo.trainer import Manifest, recorded_proxies
 
 
-def gather(told: Told, jobs: Sequence[Manifest], stage: Stage) -> dict[str, Any]:
+def gather(told: Told, jobs: Sequence[Manifest], stage: Scene) -> dict[str, Any]:
     """All facts of summary.json: what the API said, proxies as recorded, checkpoints looked at once more."""
     for chronicle, job in zip(told.chronicles, jobs, strict=True):
         namespace = chronicle.key.partition("/")[0]
@@ -36,7 +36,7 @@ def gather(told: Told, jobs: Sequence[Manifest], stage: Stage) -> dict[str, Any]
 
 
 def _look_at_checkpoint(
-    kept: dict[str, Any], chronicle: Chronicle, job: Manifest, stage: Stage, problems: list[str]
+    kept: dict[str, Any], chronicle: Chronicle, job: Manifest, stage: Scene, problems: list[str]
 ) -> None:
     """Where the retained checkpoint lies on this machine, and whether its digest is the recorded one."""
     claim = job["spec"]["checkpoints"]["retention"]["volumeClaim"]["claimName"]

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 
@@ -27,12 +27,50 @@ _OPERATOR_READY_S = 90.0
 Manifest = Mapping[str, Any]
 
 
+class Scene(Protocol):
+    """What the story needs of a cluster, whatever runs it. Errors of all methods: PlaneError."""
+
+    @property
+    def kubeconfig(self) -> Path: ...
+
+    @property
+    def node_gpus(self) -> Mapping[str, int]:
+        """GPUs of each node that is shown."""
+
+    def apply(self, manifests: Sequence[Manifest]) -> None:
+        """kubectl apply, in the given order."""
+
+    def problem(self) -> str | None:
+        """Why the cluster cannot go on; None: it can."""
+
+    def claim_folder(self, namespace: str, claim: str) -> Path:
+        """Where a claim's volume lies on this machine."""
+
+    def decision_log(self) -> Path:
+        """The operator's decision log."""
+
+    def operator_log(self, lines: int = 15) -> str:
+        """The operator's last lines."""
+
+
 @dataclass(frozen=True)
 class Stage:
     """A running plane with its nodes and the operator ready."""
 
     plane: Plane
     nodes: Nodes
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.plane.kubeconfig
+
+    @property
+    def node_gpus(self) -> Mapping[str, int]:
+        return dict.fromkeys(self.nodes.names, GPUS)
+
+    def problem(self) -> str | None:
+        """Why the plane cannot go on; None: it can."""
+        return self.plane.status().problem
 
     def apply(self, manifests: Sequence[Manifest]) -> None:
         """kubectl apply, in the given order. Errors: PlaneError with kubectl's words."""

@@ -12,7 +12,7 @@ from rich.console import Console
 from deploy.local.demo.board import Board
 from deploy.local.demo.cast import NAMESPACE, Cast
 from deploy.local.demo.facts import Chronicle, Role
-from deploy.local.demo.stage import GPUS, Stage
+from deploy.local.demo.stage import Scene
 from deploy.local.demo.watch import Watcher
 from deploy.local.errors import PlaneError
 
@@ -29,17 +29,17 @@ class Told:
     timed_out: bool
 
 
-def tell(stage: Stage, cast: Cast, console: Console, patience: float) -> Told:
+def tell(stage: Scene, cast: Cast, console: Console, patience: float) -> Told:
     """Run the story to its end, or for ``patience`` s.
 
     Errors: PlaneError when the plane or the operator fails on the way.
     """
     chronicles = [Chronicle(f"{NAMESPACE}/{job['metadata']['name']}", role) for job, role in cast.jobs]
     stage.apply(cast.supplies)
-    watcher = Watcher(stage.plane.kubeconfig, NAMESPACE)
+    watcher = Watcher(stage.kubeconfig, NAMESPACE)
     began = time.monotonic()
     try:
-        with Board(chronicles, dict.fromkeys(stage.nodes.names, GPUS), console) as board:
+        with Board(chronicles, stage.node_gpus, console) as board:
             first = [job for job, role in cast.jobs if role is not Role.WAITING]
             late = [job for job, role in cast.jobs if role is Role.WAITING]
             for job in first:
@@ -79,7 +79,7 @@ def _quiet(c: Chronicle) -> bool:
     return c.role is not Role.OVER_OPTIMISING or not c.stopped or bool(c.record.retained)
 
 
-def _follow(board: Board, watcher: Watcher, stage: Stage, deadline: float, over: Callable[[], bool]) -> bool:
+def _follow(board: Board, watcher: Watcher, stage: Scene, deadline: float, over: Callable[[], bool]) -> bool:
     """Take changes in and redraw until it is over (True) or the deadline has passed (False)."""
     checked = time.monotonic()
     while not over():
@@ -88,8 +88,8 @@ def _follow(board: Board, watcher: Watcher, stage: Stage, deadline: float, over:
             return False
         if now - checked > 5.0:
             checked = now
-            if problem := stage.plane.status().problem:
-                raise PlaneError(f"the plane broke down: {problem}")
+            if problem := stage.problem():
+                raise PlaneError(f"the cluster broke down: {problem}")
         end = now + _REDRAW_S
         while (left := end - time.monotonic()) > 0:
             try:

@@ -1,0 +1,89 @@
+"""A cluster by its kubeconfig, with kubectl and Helm: whatever runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from deploy.helm.generate import CHART
+from deploy.local.errors import PlaneError
+from deploy.local.helm.client import Helm
+from deploy.local.helm.recipe import PROGRAM
+from deploy.local.plane import Plane
+
+Object = Mapping[str, Any]
+
+RELEASE = "evalstop"
+NAMESPACE = "evalstop-system"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """``binary``: kubectl. Errors of all methods: PlaneError, with the program's own words."""
+
+    kubeconfig: Path
+    binary: Path
+    helm: Helm
+
+    @staticmethod
+    def of(plane: Plane, helm_program: Path) -> Cluster:
+        """A local plane as a cluster."""
+        helm = Helm(helm_program, plane.kubeconfig, plane.folder.config / PROGRAM)
+        return Cluster(plane.kubeconfig, plane.binaries["kubectl"], helm)
+
+    def kubectl(self, *arguments: str, stdin: str | None = None, timeout_s: float = 120.0) -> str:
+        """kubectl's standard output."""
+        command = [str(self.binary), f"--kubeconfig={self.kubeconfig}", *arguments]
+        environment = {**os.environ, "KUBERC": "off"}
+        try:
+            done = subprocess.run(
+                command, input=stdin, capture_output=True, text=True, timeout=timeout_s, env=environment
+            )
+        except subprocess.TimeoutExpired as error:
+            raise PlaneError(f"kubectl {' '.join(arguments)}: no answer within {timeout_s:g} s") from error
+        if done.returncode != 0:
+            raise PlaneError(f"kubectl {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
+        return done.stdout
+
+    def get(self, *arguments: str) -> Any:
+        """`kubectl get … -o json`, parsed."""
+        return json.loads(self.kubectl("get", *arguments, "-o", "json"))
+
+    def apply(self, manifests: Sequence[Object]) -> None:
+        """kubectl apply, in the given order."""
+        self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests))
+
+    def install(self, values: Object, *more: str, chart: Path = CHART, wait_s: int = 180) -> str:
+        """`helm upgrade --install` of the chart, until its pods are ready; what Helm says (the NOTES)."""
+        return self.helm(
+            *("upgrade", "--install", RELEASE, str(chart), "--namespace", NAMESPACE, "--create-namespace"),
+            *("--wait", f"--timeout={wait_s}s", "--values=-", *more),
+            stdin=json.dumps(values),
+            timeout_s=wait_s + 60.0,
+        )
+
+    def condition(self, namespace: str, job: str, kind: str) -> Object | None:
+        """A condition of an RLHFJob; None: it has none of that kind."""
+        found = self.get("rlhfjob", job, "-n", namespace)
+        conditions = (found.get("status") or {}).get("conditions") or ()
+        return next((c for c in conditions if c["type"] == kind), None)
+
+
+def until(what: str, done: Callable[[], Any], patience: float = 60.0, pause: float = 1.0) -> Any:
+    """What ``done`` returns, once that is true. Errors: PlaneError when it is not in ``patience`` s."""
+    deadline = time.monotonic() + patience
+    while True:
+        found = done()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise PlaneError(f"waited {patience:g} s for {what}")
+        time.sleep(pause)

@@ -1,0 +1,127 @@
+"""`python -m deploy.kind [demo|up|down]`: EvalStop on a kind cluster (`make kind`).
+
+demo: make the cluster if it is not there, build and load the images, install the chart with the second
+kube-scheduler, run the sample jobs, and draw what happened. up: the same without jobs. down: delete the
+cluster.
+Exit status 0 if the story happened, 1 if not, 130 after Ctrl-C.
+
+From the environment: KIND_CLUSTER (evalstop), KIND_NODE_IMAGE (kind's own), BASE_IMAGE and IMAGE_BUILD_FLAGS
+(deploy/images/build.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+
+from controller.names import OPERATOR_IMAGE, TRAINER_IMAGE
+from deploy.images import build
+from deploy.kind import stage as staging
+from deploy.kind.nodes import Kind, settings
+from deploy.local import console as progress
+from deploy.local.demo import cast as casting
+from deploy.local.demo import report
+from deploy.local.demo.picture import draw
+from deploy.local.demo.story import tell
+from deploy.local.errors import PlaneError
+from deploy.local.report import Report
+
+DEFAULT_WORK = Path("build/kind")
+PATIENCE_S = 600.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m deploy.kind", description=__doc__)
+    parser.add_argument("what", nargs="?", choices=("demo", "up", "down"), default="demo")
+    parser.add_argument("--work", type=Path, default=DEFAULT_WORK, help="folder (default %(default)s)")
+    parser.add_argument(
+        "--patience", type=float, default=PATIENCE_S, help="seconds for the jobs (default %(default)g)"
+    )
+    given = parser.parse_args()
+    signal.signal(signal.SIGTERM, _interrupt)
+    console = Console(highlight=False)
+    name, image = settings()
+    try:
+        with progress.Console() as told:
+            kind = Kind(name, given.work.absolute(), image, told)
+            if given.what == "down":
+                kind.down()
+                return 0
+            stage, cast, seconds, began = _up(kind, told)
+            if given.what == "demo":
+                return _demo(stage, cast, seconds, began, given.work, given.patience, console)
+            told(f"export KUBECONFIG={stage.kubeconfig}")
+            return 0
+    except (PlaneError, ValueError) as error:
+        console.print(f"error: {error}", style="bold red", soft_wrap=True, markup=False)
+        return 1
+    except KeyboardInterrupt:
+        console.print("interrupted; the cluster is left as it is (`make kind-down` deletes it)")
+        return 130
+
+
+def _up(kind: Kind, told: Report) -> tuple[staging.KindStage, casting.Cast, float, float]:
+    """The cluster with everything installed; seconds that the installation took, and when it began."""
+    told("building the images …")
+    images = build.build()
+    cluster = kind.up()
+    kind.load(list(images))
+    scenes = casting.load()
+    pools = [d for d in scenes.supplies if d["kind"] == "GPUPool"]
+    stage = staging.KindStage(kind, cluster)
+    began = time.time()
+    seconds = staging.install(stage, pools, images[f"{OPERATOR_IMAGE}:{build.tag()}"])
+    told(f"the chart is installed and all its pods are ready after {seconds:.1f} s")
+    return stage, staging.fitted(scenes, kind, f"{TRAINER_IMAGE}:{build.tag()}"), seconds, began
+
+
+def _demo(
+    stage: staging.KindStage,
+    cast: casting.Cast,
+    seconds: float,
+    began: float,
+    out: Path,
+    patience: float,
+    console: Console,
+) -> int:
+    stage.cluster.kubectl("delete", "rlhfjobs", "--all", "-n", casting.NAMESPACE, "--ignore-not-found")
+    told = tell(stage, cast, console, patience)
+    facts = report.gather(told, [job for job, _ in cast.jobs], stage)
+    same, words = report.replay(stage.decision_log(), out / "decisions.jsonl")
+    if not same:
+        facts["problems"].append(f"decision log: {words}")
+    admissions = [c.admission.at for c in told.chronicles if c.admission is not None]
+    facts["secondsToInstall"] = round(seconds, 3)
+    facts["secondsFromInstallToFirstAdmission"] = round(min(admissions) - began, 3) if admissions else None
+    report.write(facts, out / "summary.json")
+    draw(facts, out / "kind.png")
+    report.say(facts, console)
+    console.print(f"evalstop replay: {words}", soft_wrap=True)
+    console.print(
+        f"helm install took {seconds:.1f} s; the first job was admitted "
+        f"{facts['secondsFromInstallToFirstAdmission']} s after it had begun"
+    )
+    for problem in facts["problems"]:
+        console.print(f"not as it should be: {problem}", style="bold red", soft_wrap=True, markup=False)
+    if facts["problems"]:
+        console.print(f"the operator's last words:\n{stage.operator_log()}", soft_wrap=True, markup=False)
+    console.print(
+        f"picture: {out / 'kind.png'}\nThe cluster is left up: export KUBECONFIG={stage.kubeconfig}\n"
+        "`make kind-down` deletes it.",
+        soft_wrap=True,
+    )
+    return 1 if facts["problems"] else 0
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

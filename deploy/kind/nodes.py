@@ -1,0 +1,160 @@
+"""A kind cluster for EvalStop: workers with GPUs that are counted, and volumes that every node sees."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from deploy.helm.cluster import Cluster, until
+from deploy.local.acquire import obtain
+from deploy.local.errors import PlaneError
+from deploy.local.helm.client import Helm
+from deploy.local.helm.recipe import HELM, PROGRAM
+from deploy.local.report import Report
+from deploy.local.versions import KUBECTL
+
+WORKERS, GPUS = 2, 4
+STORAGE_CLASS = "evalstop-kind"
+_MOUNT = "/var/lib/evalstop-kind"  # in every node: the same folder of this machine
+_POOL_LABEL = "evalstop.dev/gpu-pool=research"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind cluster.
+
+    Args:
+        name: the cluster's. work: folder for kubeconfig and volumes.
+        image: of its nodes; empty: kind's own choice.
+
+    Errors of all methods: PlaneError.
+    """
+
+    name: str
+    work: Path
+    image: str
+    report: Report
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.work / "kubeconfig"
+
+    @property
+    def volumes(self) -> Path:
+        """Volumes of claims, as folders of this machine."""
+        return self.work / "volumes"
+
+    def up(self) -> Cluster:
+        """The cluster, made if it is not there, with its workers' GPUs."""
+        for program in ("kind", "docker"):
+            if shutil.which(program) is None:
+                raise PlaneError(f"no {program} on PATH: install it (kind 0.30 or newer, docker), or PATH=…")
+        self.volumes.mkdir(parents=True, exist_ok=True)
+        if self.name not in self._kind("get", "clusters").split():
+            self._create()
+        self.kubeconfig.write_text(self._kind("get", "kubeconfig", "--name", self.name))
+        self.kubeconfig.chmod(0o600)
+        binary = obtain(self.report, names=[KUBECTL])[KUBECTL].path
+        helm = Helm(obtain(self.report, recipe=HELM)[PROGRAM].path, self.kubeconfig, self.work / PROGRAM)
+        cluster = Cluster(self.kubeconfig, binary, helm)
+        cluster.kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=120s")
+        for worker in self.workers():
+            self._give_gpus(cluster, worker)
+        return cluster
+
+    def down(self) -> None:
+        """Delete the cluster. Its volumes stay."""
+        self._kind("delete", "cluster", "--name", self.name)
+
+    def load(self, images: Sequence[str]) -> None:
+        """Put images of this machine onto every node."""
+        for image in images:
+            began = time.monotonic()
+            self._kind("load", "docker-image", image, "--name", self.name, timeout_s=600)
+            self.report(f"{image} is on every node after {time.monotonic() - began:.0f} s")
+
+    def workers(self) -> list[str]:
+        return [f"{self.name}-worker{'' if i == 0 else i + 1}" for i in range(WORKERS)]
+
+    def volume(self, namespace: str, claim: str, size: str = "1Gi") -> dict[str, Any]:
+        """A PersistentVolume for one claim, its folder made: any node's pods may write to it."""
+        folder = self.folder(namespace, claim)
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(
+            0o777
+        )  # kubelet changes no ownership on a host path, and trainers have users of their own
+        return {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": f"{namespace}-{claim}"},
+            "spec": {
+                "capacity": {"storage": size},
+                "accessModes": ["ReadWriteMany"],
+                "storageClassName": STORAGE_CLASS,
+                "persistentVolumeReclaimPolicy": "Retain",
+                "claimRef": {"namespace": namespace, "name": claim},
+                "hostPath": {"path": f"{_MOUNT}/{namespace}/{claim}", "type": "Directory"},
+            },
+        }
+
+    def folder(self, namespace: str, claim: str) -> Path:
+        """Where a claim's volume lies on this machine."""
+        return self.volumes / namespace / claim
+
+    def _create(self) -> None:
+        mount = {"hostPath": str(self.volumes.absolute()), "containerPath": _MOUNT}
+        nodes = [{"role": role, "extraMounts": [mount]} for role in ["control-plane"] + ["worker"] * WORKERS]
+        config = {"kind": "Cluster", "apiVersion": "kind.x-k8s.io/v1alpha4", "nodes": nodes}
+        self.report(f"making kind cluster {self.name}: a control plane and {WORKERS} workers …")
+        began = time.monotonic()
+        more = ["--image", self.image] if self.image else []
+        self._kind(
+            *("create", "cluster", "--name", self.name, "--config=-", "--wait=120s", *more),
+            stdin=yaml.safe_dump(config),
+            timeout_s=600,
+        )
+        self.report(f"kind cluster {self.name} is up after {time.monotonic() - began:.0f} s")
+
+    def _give_gpus(self, cluster: Cluster, node: str) -> None:
+        """Count GPUs on a node that has none: they are scheduled by, and nothing else."""
+        cluster.kubectl("label", "node", node, _POOL_LABEL, "--overwrite")
+        add = [{"op": "add", "path": "/status/capacity/nvidia.com~1gpu", "value": str(GPUS)}]
+        cluster.kubectl("patch", "node", node, "--subresource=status", "--type=json", "-p", json.dumps(add))
+
+        def counted() -> bool:
+            status = cluster.get("node", node)["status"]
+            return bool(status.get("allocatable", {}).get("nvidia.com/gpu") == str(GPUS))
+
+        until(f"node {node} to offer its GPUs", counted, 60)
+
+    def _kind(self, *arguments: str, stdin: str | None = None, timeout_s: float = 120.0) -> str:
+        environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
+        try:
+            done = subprocess.run(
+                ["kind", *arguments],
+                input=stdin,
+                capture_output=True,
+                text=True,
+                timeout=timeout_s,
+                env=environment,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise PlaneError(f"kind {' '.join(arguments)}: no answer within {timeout_s:g} s") from error
+        if done.returncode != 0:
+            said = done.stderr.strip() or done.stdout.strip()
+            raise PlaneError(f"kind {' '.join(arguments)}: {said[-3000:]}")
+        return done.stdout
+
+
+def settings(environ: Mapping[str, str] = os.environ) -> tuple[str, str]:
+    """(cluster name, node image) from ``KIND_CLUSTER`` and ``KIND_NODE_IMAGE``."""
+    return environ.get("KIND_CLUSTER") or "evalstop", environ.get("KIND_NODE_IMAGE", "")

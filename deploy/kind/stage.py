@@ -1,0 +1,133 @@
+"""EvalStop on a kind cluster, ready for the story: chart, pool, volumes, the second kube-scheduler."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controller import names
+from deploy.helm.cluster import NAMESPACE, Cluster
+from deploy.kind.nodes import GPUS, STORAGE_CLASS, Kind
+from deploy.local.demo.cast import Cast
+from deploy.local.errors import PlaneError
+
+Manifest = Mapping[str, Any]
+
+LOG_CLAIM = "evalstop-data"
+_CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
+# The workers are the pool's, and the pool's taint keeps everybody else away.
+_PLACE = {
+    "nodeSelector": {_CONTROL_PLANE: ""},
+    "tolerations": [{"key": _CONTROL_PLANE, "operator": "Exists", "effect": "NoSchedule"}],
+}
+
+
+@dataclass(frozen=True)
+class KindStage:
+    """A `deploy.local.demo.stage.Scene`: the cluster, and where its volumes lie on this machine."""
+
+    kind: Kind
+    cluster: Cluster
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.cluster.kubeconfig
+
+    @property
+    def node_gpus(self) -> Mapping[str, int]:
+        return dict.fromkeys(self.kind.workers(), GPUS)
+
+    def apply(self, manifests: Sequence[Manifest]) -> None:
+        self.cluster.apply(manifests)
+
+    def problem(self) -> str | None:
+        try:
+            self.cluster.kubectl("get", "--raw", "/readyz", "--request-timeout=10s")
+        except PlaneError as error:
+            return str(error)
+        return None
+
+    def claim_folder(self, namespace: str, claim: str) -> Path:
+        return self.kind.folder(namespace, claim)
+
+    def decision_log(self) -> Path:
+        return self.claim_folder(NAMESPACE, LOG_CLAIM) / "decisions.jsonl"
+
+    def operator_log(self, lines: int = 15) -> str:
+        try:
+            return self.cluster.kubectl(
+                "-n", NAMESPACE, "logs", "deployment/evalstop-operator", f"--tail={lines}"
+            )
+        except PlaneError as error:
+            return str(error)
+
+
+def scheduler_image(cluster: Cluster) -> str:
+    """The kube-scheduler that the cluster's control plane runs. Errors: PlaneError."""
+    pods = cluster.get("pods", "-n", "kube-system", "-l", "component=kube-scheduler")["items"]
+    if not pods:
+        raise PlaneError("no kube-scheduler pod in kube-system: its image is the one of the second scheduler")
+    return str(pods[0]["spec"]["containers"][0]["image"])
+
+
+def values(cluster: Cluster, pools: Sequence[Manifest], identity: str) -> dict[str, Any]:
+    """Values of the chart. ``identity``: of the operator's image; another one restarts the pods."""
+    notes = {"podAnnotations": {f"{names.GROUP}/image": identity.removeprefix("sha256:")[:12]}}
+    return {
+        "operator": _PLACE | notes | {"replicas": 1, "decisionLog": {"existingClaim": LOG_CLAIM}},
+        "extender": _PLACE | notes | {"replicas": 2},
+        "scheduler": _PLACE | {"enabled": True, "image": scheduler_image(cluster)},
+        "pools": [
+            {
+                "name": pool["metadata"]["name"],
+                "spec": {**pool["spec"], "schedulerName": names.SCHEDULER_NAME},
+            }
+            for pool in pools
+        ],
+    }
+
+
+def install(stage: KindStage, pools: Sequence[Manifest], identity: str) -> float:
+    """Install the chart, or upgrade it; seconds until all of it was ready. Errors: PlaneError."""
+    restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
+    home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": restricted}}
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": LOG_CLAIM, "namespace": NAMESPACE},
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "storageClassName": STORAGE_CLASS,
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+    stage.apply([home, stage.kind.volume(NAMESPACE, LOG_CLAIM), claim])
+    began = time.monotonic()
+    stage.cluster.install(values(stage.cluster, pools, identity), wait_s=300)
+    return time.monotonic() - began
+
+
+def fitted(cast: Cast, kind: Kind, image: str) -> Cast:
+    """The cast for this cluster: claims on volumes that every node sees, the pool left to the chart, and
+    ``image`` for its trainers."""
+    supplies: list[Manifest] = []
+    for given in cast.supplies:
+        document: dict[str, Any] = copy.deepcopy(dict(given))
+        if document["kind"] == "GPUPool":
+            continue
+        if document["kind"] == "PersistentVolumeClaim":
+            metadata = document["metadata"]
+            document["spec"]["storageClassName"] = STORAGE_CLASS
+            supplies.append(kind.volume(metadata["namespace"], metadata["name"]))
+        supplies.append(document)
+    jobs = []
+    for job, role in cast.jobs:
+        changed: dict[str, Any] = copy.deepcopy(dict(job))
+        pod = changed["spec"]["workload"]["template"]["spec"]["template"]["spec"]
+        pod["containers"][0]["image"] = image
+        jobs.append((changed, role))
+    return Cast(tuple(supplies), tuple(jobs))

@@ -1,0 +1,96 @@
+"""What the tests of the installed chart share: values for a local plane, the audit log as rights used."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rendering import NAMESPACE
+
+from controller.kube.cache import Cache
+from controller.kube.client import Api
+from controller.kube.connect import connect
+from controller.kube.resources import NODES, RLHFJOBS
+from controller.names import POOL_TAINT
+from controller.operator.leadership import Unopposed
+from controller.operator.metrics import Metrics
+from controller.operator.taints import Taints
+from controller.operator.world import World
+from controller.operator.writer import Stale, StatusWriter
+
+Right = tuple[str, str, str]  # group, resource with subresource, verb
+
+POOL: dict[str, Any] = {
+    "name": "research",
+    "spec": {
+        "nodeSelector": [{"key": "evalstop.dev/gpu-pool", "value": "research"}],
+        "queuePolicy": {"fifo": {}},
+        "allowedNamespaces": [{"name": "*", "maxPriority": 0}],
+        "modeCap": "Enforce",
+    },
+}
+_TOLERANT = [{"key": "evalstop.dev/pool", "operator": "Exists", "effect": "NoSchedule"}]
+# Every node of the local plane is a GPU node, its pods have loopback addresses and reach no Service.
+LOCAL: dict[str, Any] = {
+    "pools": [POOL],
+    "operator": {
+        "replicas": 1,
+        "tolerations": _TOLERANT,
+        "settings": {"scrapeAddresses": "Loopback", "queuePort": 0, "foreignSeconds": 1},
+    },
+    "extender": {"replicas": 1, "tolerations": _TOLERANT, "settings": {"lookSeconds": 1}},
+    "test": {"services": False},
+}
+
+
+class AuditLog:
+    """The API server's audit log, read as rights that were used."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "audit.log"
+
+    def used(self, account: str, namespace: str = NAMESPACE) -> set[Right]:
+        """What a service account asked for and got past authorization."""
+        return {right for right, allowed in self._asked(account, namespace) if allowed}
+
+    def denied(self, account: str, namespace: str = NAMESPACE) -> set[Right]:
+        """What it asked for and had no right to."""
+        return {right for right, allowed in self._asked(account, namespace) if not allowed}
+
+    def _asked(self, account: str, namespace: str) -> set[tuple[Right, bool]]:
+        user = f"system:serviceaccount:{namespace}:{account}"
+        found = set()
+        for line in self.path.read_text().splitlines():
+            event = json.loads(line)
+            if event["user"]["username"] != user or "objectRef" not in event:
+                continue
+            about = event["objectRef"]
+            resource = "/".join(part for part in (about["resource"], about.get("subresource")) if part)
+            allowed = event.get("annotations", {}).get("authorization.k8s.io/decision") == "allow"
+            found.add(((about.get("apiGroup", ""), resource, event["verb"]), allowed))
+        return found
+
+
+async def meet_conflicts(kubeconfig: Path, pool: Any, job: Any, node: Any) -> None:
+    """Have the operator's own parts write over versions that are no longer the newest: they read anew.
+
+    In the story this happens by chance only, when somebody else writes at the same moment.
+    """
+    connection = await connect({"KUBECONFIG": str(kubeconfig)})
+    async with Api(connection) as api:
+        cache = Cache()
+        writer = StatusWriter(api, cache, World(cache, time.monotonic), Metrics(), Unopposed())
+        with pytest.raises(Stale):
+            await writer.pool(outdated(pool), {"observedGeneration": 0})
+        await writer.refresh(RLHFJOBS, job)
+        cache.put(NODES, outdated(node) | {"spec": {"taints": [{"key": POOL_TAINT, "effect": "NoSchedule"}]}})
+        await Taints(api, cache).ensure()
+        assert cache.get(NODES, node["metadata"]["name"])["metadata"]["resourceVersion"] != "1"  # type: ignore[index]
+
+
+def outdated(obj: Any) -> Any:
+    return {**obj, "metadata": {**obj["metadata"], "resourceVersion": "1"}}

@@ -1,0 +1,327 @@
+"""The chart installed by a real Helm: what runs there runs under exactly the rights that the chart gives.
+
+The tests build on each other, in their order: installed, run, looked at, changed, taken away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from installed import LOCAL, POOL, AuditLog, meet_conflicts
+from rendering import NAMESPACE, kinds, named, render, rules
+
+from deploy.helm.cluster import RELEASE, Cluster, until
+from deploy.local.demo import cast as casting
+from deploy.local.demo.facts import Role
+from deploy.local.errors import PlaneError
+from deploy.local.helm.client import Helm
+from deploy.local.plane import Plane
+
+SPACE = "team-a"
+
+
+def hurried(job: Any, **options: str) -> dict[str, Any]:
+    """A sample job at many times its pace, on one node's two GPUs."""
+    changed: dict[str, Any] = copy.deepcopy(dict(job))
+    changed["metadata"]["namespace"] = SPACE
+    template = changed["spec"]["workload"]["template"]["spec"]
+    container = template["template"]["spec"]["containers"][0]
+    faster = {"--step-seconds": "0.05", "--linger-seconds": "6", **options}
+    container["args"] = [
+        f"{word.partition('=')[0]}={faster.get(word.partition('=')[0], word.partition('=')[2])}"
+        for word in container["args"]
+    ]
+    changed["spec"]["scrape"]["intervalSeconds"] = 5
+    return changed
+
+
+@pytest.fixture(scope="module")
+def jobs() -> dict[Role, dict[str, Any]]:
+    scenes = casting.load(namespace=SPACE)
+    found = {role: hurried(job) for job, role in scenes.jobs if role is not Role.WAITING}
+    short = {"--steps": "60", "--linger-seconds": "3"}
+    return found | {role: hurried(job, **short) for job, role in scenes.jobs if role is Role.WAITING}
+
+
+def test_installed_and_the_notes_say_what_comes_next(cluster: Cluster, notes: str) -> None:
+    assert "STATUS: deployed" in notes
+    assert f"helm -n {NAMESPACE} test {RELEASE} --logs" in notes
+    assert "Pools of your values: research." in notes
+    assert "urlPrefix: https://evalstop-extender.evalstop-system.svc:8443" in notes
+    secret = cluster.get("secret", "evalstop-scheduler-tls", "-n", NAMESPACE)
+    assert {"ca.crt", "tls.crt", "tls.key"} == set(secret["data"])
+    ready = [d["status"]["readyReplicas"] for d in cluster.get("deployments", "-n", NAMESPACE)["items"]]
+    assert ready == [1, 1]
+    pool = cluster.get("gpupool", "research")
+    assert pool["spec"]["nodeSelector"] == POOL["spec"]["nodeSelector"]
+    assert pool["metadata"]["labels"]["app.kubernetes.io/instance"] == RELEASE
+
+
+def test_helm_test_looks_at_it_from_inside(cluster: Cluster, notes: str) -> None:
+    said = cluster.helm("test", RELEASE, "--namespace", NAMESPACE, "--logs", "--timeout=90s", timeout_s=120)
+    assert "Phase:          Succeeded" in said
+    lines = [line.split() for line in said.splitlines() if line.startswith(("ok ", "FAIL "))]
+    looked_at = ["definitions:", "leader:", "evalstop-operator:", "evalstop-extender:"]
+    assert [line[:2] for line in lines] == [["ok", name] for name in looked_at], said
+
+
+@pytest.mark.timeout(240)
+def test_a_run_is_stopped_and_its_gpus_are_handed_over(
+    cluster: Cluster, notes: str, jobs: dict[Role, dict[str, Any]]
+) -> None:
+    supplies = [d for d in casting.load(namespace=SPACE).supplies if d["kind"] != "GPUPool"]
+    cluster.apply(supplies)
+    over, waiting = jobs[Role.OVER_OPTIMISING], jobs[Role.WAITING]
+    cluster.apply([over])
+    until("the first run", lambda: is_true(cluster, over, "Running"), 90)
+    cluster.apply([waiting])
+    until("the stop", lambda: is_true(cluster, over, "GPUsReleased"), 120)
+    until("the hand-over", lambda: is_true(cluster, waiting, "Running"), 60)
+    status = cluster.get("rlhfjob", over["metadata"]["name"], "-n", SPACE)["status"]
+    assert status["decision"]["handedTo"] == f"{SPACE}/{waiting['metadata']['name']}"
+    assert status["retained"], "no checkpoint was kept"
+
+
+def is_true(cluster: Cluster, job: dict[str, Any], kind: str) -> bool:
+    found = cluster.condition(SPACE, job["metadata"]["name"], kind)
+    return found is not None and found["status"] == "True"
+
+
+def test_every_right_that_is_given_is_used_and_every_one_that_is_used_is_given(
+    cluster: Cluster,
+    chart_plane: Plane,
+    audit: AuditLog,
+    helm: Helm,
+    chart: Path,
+    jobs: dict[Role, dict[str, Any]],
+) -> None:
+    """After the story above: what the API server's audit log says, against what the chart renders."""
+    wake_a_parked_pod(cluster)
+    find_a_name_taken(cluster, jobs[Role.WAITING])
+    pool, node = cluster.get("gpupool", "research"), cluster.get("node", "node-1")
+    job = cluster.get("rlhfjobs", "-n", SPACE)["items"][0]
+    identity = f"system:serviceaccount:{NAMESPACE}:evalstop-operator"
+    kubeconfig = chart_plane.kubeconfig_for(identity, ["system:serviceaccounts", "system:authenticated"])
+    asyncio.run(meet_conflicts(kubeconfig, pool, job, node))
+    objects = render(helm, chart, LOCAL)
+    wanted = {
+        "evalstop-operator": [("ClusterRole", "evalstop-operator"), ("Role", "evalstop-leader")],
+        "evalstop-extender": [("ClusterRole", "evalstop-extender")],
+        "evalstop-pools": [("ClusterRole", "evalstop-pools")],
+        "evalstop-test": [("Role", "evalstop-test")],
+    }
+    for account, roles in wanted.items():
+        given = {
+            (group, resource, verb)
+            for kind, name in roles
+            for group, resource, _, verb in rules(named(objects, kind, name))
+        }
+        used = audit.used(account)
+        assert audit.denied(account) == set(), f"{account} asked for what it has no right to"
+        assert used - given == EVERYBODYS & used, f"{account} has rights from elsewhere"
+        assert given - used == NEVER_ASKED_FOR.get(account, set()), f"{account} has rights that it never uses"
+
+
+# Rights that every service account has by Kubernetes' own roles.
+EVERYBODYS: set[tuple[str, str, str]] = set()
+# Rights over finalizers are looked at when somebody makes an object whose owner's deletion waits for it; the
+# request itself names another object (the next test shows what becomes of it without).
+NEVER_ASKED_FOR = {
+    "evalstop-operator": {
+        ("evalstop.dev", "rlhfjobs/finalizers", "update"),
+        ("batch", "jobs/finalizers", "update"),
+    }
+}
+
+
+def find_a_name_taken(cluster: Cluster, job: dict[str, Any]) -> None:
+    """A ConfigMap of the name that the operator would give its own: it looks, and does not touch it."""
+    mine = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "clash-run", "namespace": SPACE}}
+    cluster.apply([mine, job | {"metadata": {"name": "clash", "namespace": SPACE}}])
+
+    def told() -> bool:
+        return "clash-run exists and does not belong" in json.dumps(
+            cluster.get("rlhfjob", "clash", "-n", SPACE)
+        )
+
+    until("the operator to say whose the ConfigMap is", told, 90)
+    cluster.kubectl("delete", "rlhfjob", "clash", "-n", SPACE)
+
+
+def wake_a_parked_pod(cluster: Cluster) -> None:
+    """A pod that was refused by an extender of former days, and would not be now: the extender touches it."""
+    pod: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "parked", "namespace": SPACE},
+        "spec": {
+            "schedulerName": "evalstop-scheduler",
+            "containers": [
+                {"name": "c", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "1"}}},
+            ],
+        },
+    }
+    cluster.apply([pod])
+    words = "0/2 nodes are available: 2 evalstop: GPUs of a/b promised to c/d until 2026-01-01T00:00:00Z."
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
+    patch = json.dumps({"status": {"conditions": [condition]}})
+    cluster.kubectl(
+        "patch", "pod", "parked", "-n", SPACE, "--subresource=status", "--type=merge", "-p", patch
+    )
+
+    def touched() -> bool:
+        notes = cluster.get("pod", "parked", "-n", SPACE)["metadata"].get("annotations") or {}
+        return "evalstop.dev/retry" in notes
+
+    until("the extender to touch the pod", touched, 60)
+    cluster.kubectl("delete", "pod", "parked", "-n", SPACE, "--wait=false")
+
+
+def test_without_its_rights_over_finalizers_the_operator_could_own_nothing(
+    cluster: Cluster, helm: Helm, chart: Path
+) -> None:
+    role = named(render(helm, chart, LOCAL), "ClusterRole", "evalstop-operator")
+    role["metadata"] = {"name": "less"}
+    role["rules"] = [rule for rule in role["rules"] if not rule["resources"][0].endswith("/finalizers")]
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "less"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "less"},
+        "subjects": [{"kind": "User", "name": "less", "apiGroup": "rbac.authorization.k8s.io"}],
+    }
+    cluster.apply([role, binding])
+    owner = cluster.get("rlhfjobs", "-n", SPACE)["items"][0]
+    child = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": "owned",
+            "namespace": SPACE,
+            "ownerReferences": [
+                {
+                    **{key: owner[key] for key in ("apiVersion", "kind")},
+                    **{key: owner["metadata"][key] for key in ("name", "uid")},
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+    }
+    operator = f"--as=system:serviceaccount:{NAMESPACE}:evalstop-operator"
+    ask = ("create", "--dry-run=server", "-f", "-")
+    cluster.kubectl(*ask, operator, stdin=json.dumps(child))
+    until(
+        "the lesser role",
+        lambda: cluster.kubectl("auth", "can-i", "create", "configmaps", "--as=less") == "yes\n",
+    )
+    with pytest.raises(PlaneError, match="cannot set blockOwnerDeletion"):
+        cluster.kubectl(*ask, "--as=less", stdin=json.dumps(child))
+
+
+def test_an_upgrade_keeps_certificates_renews_them_in_time_and_takes_new_pools(
+    cluster: Cluster, notes: str
+) -> None:
+    before = secrets(cluster)
+    values = copy.deepcopy(LOCAL)
+    values["pools"][0]["labels"] = {"team": "a"}
+    cluster.kubectl("label", "gpupool", "research", "a=b")
+    cluster.install(values)
+    assert secrets(cluster) == before
+    assert cluster.get("gpupool", "research")["metadata"]["labels"]["team"] == "a"
+    assert cluster.get("gpupool", "research")["metadata"]["labels"]["a"] == "b"  # somebody else's stays
+    # Nearly over: as an upgrade eight months later finds it.
+    soon = str(int(time.time()) + 100 * 86400)
+    cluster.kubectl(
+        *("annotate", "secret", "evalstop-extender-tls", "-n", NAMESPACE, "--overwrite"),
+        f"evalstop.dev/not-after={soon}",
+    )
+    cluster.install(values)
+    after = secrets(cluster)
+    assert after["evalstop-extender-ca"] == before["evalstop-extender-ca"]
+    for name in ("evalstop-extender-tls", "evalstop-scheduler-tls"):
+        assert after[name]["tls.crt"] != before[name]["tls.crt"]
+        assert after[name]["ca.crt"] == before[name]["ca.crt"]
+
+
+def secrets(cluster: Cluster) -> dict[str, dict[str, str]]:
+    found = cluster.get("secrets", "-n", NAMESPACE, "-l", "app.kubernetes.io/part-of=evalstop")["items"]
+    return {o["metadata"]["name"]: o["data"] for o in found}
+
+
+def test_a_second_release_is_refused_and_says_where_the_first_is(
+    cluster: Cluster, notes: str, chart: Path
+) -> None:
+    done = cluster.helm.run("install", "mine", str(chart), "-n", "elsewhere", "--create-namespace")
+    assert done.returncode != 0
+    assert f"EvalStop is in this cluster already, as release {NAMESPACE}/{RELEASE}" in done.stderr
+    assert f"helm upgrade {RELEASE} -n {NAMESPACE}" in done.stderr
+    assert cluster.get("deployments", "-n", NAMESPACE)["items"]
+
+
+@pytest.mark.parametrize(
+    ("version", "values", "words"),
+    [
+        ("9.0.0", {}, "is of EvalStop 9.0.0, and this chart is of 0.1.0: going back would drop"),
+        ("0.0.9", {"crds": {"install": False}}, "is of EvalStop 0.0.9, older than this chart's 0.1.0"),
+    ],
+)
+def test_definitions_of_another_version(
+    cluster: Cluster, notes: str, version: str, values: dict[str, Any], words: str
+) -> None:
+    """A downgrade is refused; so is a chart that shall not touch definitions that are too old for it."""
+    label = ("label", "crd", "gpupools.evalstop.dev", "--overwrite")
+    cluster.kubectl(*label, f"app.kubernetes.io/version={version}")
+    try:
+        with pytest.raises(PlaneError) as caught:
+            cluster.install(LOCAL | values)
+        assert words in str(caught.value)
+        assert "gpupools.evalstop.dev" in str(caught.value)
+    finally:
+        cluster.kubectl(*label, "app.kubernetes.io/version=0.1.0")
+
+
+def test_older_definitions_are_brought_up_to_date(cluster: Cluster, notes: str) -> None:
+    """The field that an older definition lacks is there after an upgrade; what Helm's crds/ folder would not do."""
+    path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/gangTimeoutSeconds"
+    patch = json.dumps([{"op": "remove", "path": path}])
+    cluster.kubectl("patch", "crd", "gpupools.evalstop.dev", "--type=json", "-p", patch)
+    cluster.install(LOCAL, "--force")
+    crd = cluster.get("crd", "gpupools.evalstop.dev")
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    assert "gangTimeoutSeconds" in schema["properties"]["spec"]["properties"]
+
+
+def test_uninstalling_leaves_jobs_definitions_pools_and_checkpoints(cluster: Cluster, notes: str) -> None:
+    before = {kind: names_of(cluster, kind) for kind in ("rlhfjobs", "jobs", "pvc")}
+    assert all(before.values())
+    cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout=60s")
+    assert {kind: names_of(cluster, kind) for kind in ("rlhfjobs", "jobs", "pvc")} == before
+    assert names_of(cluster, "gpupools") == {"research"}
+    assert {"rlhfjobs.evalstop.dev", "gpupools.evalstop.dev"} <= names_of(cluster, "crd")
+    left = yaml.safe_load(
+        cluster.kubectl(
+            "get",
+            "clusterroles,clusterrolebindings,priorityclasses,validatingadmissionpolicies",
+            "-o",
+            "yaml",
+        )
+    )
+    ours = [
+        o
+        for o in left["items"]
+        if o["metadata"].get("labels", {}).get("app.kubernetes.io/instance") == RELEASE
+    ]
+    assert ours == []
+    again = cluster.install(LOCAL)  # the same release takes up what it left
+    assert "STATUS: deployed" in again
+
+
+def names_of(cluster: Cluster, kind: str) -> set[str]:
+    return {o["metadata"]["name"] for o in cluster.get(kind, "-n", SPACE)["items"]}
