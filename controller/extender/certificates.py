@@ -10,6 +10,7 @@ import datetime
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -142,3 +143,12 @@ def _pem(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pem:
     encoding = serialization.Encoding.PEM
     private = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return Pem(certificate.public_bytes(encoding).decode(), private.decode())
+
+
+def expiry(path: Path) -> float | None:
+    """When (s since the epoch) the first of the certificates in a PEM file ends; None: it holds none."""
+    try:
+        found = x509.load_pem_x509_certificates(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return min(certificate.not_valid_after_utc.timestamp() for certificate in found)

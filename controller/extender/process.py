@@ -21,6 +21,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from controller import log
+from controller.extender.certificates import expiry
 from controller.extender.feed import WATCHED, Feed
 from controller.extender.lookout import Lookout
 from controller.extender.metrics import Metrics
@@ -202,6 +203,18 @@ class Extender:
             "1: kube-scheduler places pods without this extender when it fails (open); 0: pods wait (closed)",
             self._ignorable,
         )
+        gauge(
+            "evalstop_extender_certificate_expiry_timestamp_seconds",
+            "When the first certificate in the file ends: that it serves with, or its clients' authority",
+            self._expiry,
+            "certificate",
+        )
+
+    def _expiry(self) -> list[tuple[tuple[str, ...], float]]:
+        """Read when asked: the files are renewed. Of an unreadable one nothing is said."""
+        files = {"serving": self._settings.certificate, "client-ca": self._settings.client_ca}
+        ends = {name: expiry(Path(path)) for name, path in files.items()}
+        return [((name,), at) for name, at in ends.items() if at is not None]
 
     def _ignorable(self) -> list[tuple[tuple[str, ...], float]]:
         """Read when asked: the file is the scheduler's, and may change. Unreadable: nothing is said."""

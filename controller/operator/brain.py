@@ -104,6 +104,11 @@ class Brain:
         """The last plan if nothing has changed since, else a new one."""
         kept = self._kept.get(key)
         if kept is not None and kept[0] == self._world.revision(key):
+    @property
+    def unreadable_count(self) -> int:
+        """Jobs that are left alone because their status does not read back."""
+        return len(self._unreadable)
+
             return kept[1]
         return self.think(key)
 

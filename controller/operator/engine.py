@@ -1,7 +1,7 @@
 """The engine: one event loop that holds cache, queues, workers, scrapes and timers, and ends as a whole.
 
-Crash-only: whatever part ends unasked ends the process with a non-zero code, and its next life starts from
-the cluster. There is no state worth saving.
+Crash-only: whatever part ends unasked, kopf's thread included, ends the process with a non-zero code, and
+its next life starts from the cluster. There is no state worth saving.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from controller import log
-from controller.kube.cache import Cache
+from controller.kube.cache import Cache, key_of
 from controller.kube.client import Api
 from controller.kube.connect import Connection
 from controller.kube.errors import ApiError
 from controller.kube.events import Recorder
 from controller.kube.listwatch import ListWatch
 from controller.kube.packed import Stored
-from controller.kube.resources import GPUPOOLS, NODES, PODS, RLHFJOBS, Resource
+from controller.kube.resources import GPUPOOLS, NODES, OWN, PODS, RLHFJOBS, Resource
 from controller.kube.trim import Object
+from controller.kube.watch import WatchShell
 from controller.metrics import AddressPolicy, ScrapeLoop, Scraper
 from controller.metrics.loop import Scrape
 from controller.operator.actions import Actions
@@ -53,6 +54,8 @@ from controller.web.server import WebServer
 
 _logger = log.get("evalstop.engine")
 
+# s after kopf's start, by when it watches: a LIST then brings what fell between our first LIST and its own.
+GAP = 2.0
 # s within which a pool looks at what its jobs' new evals tell of the noise: with many jobs they always do.
 LEARN_DELAY = 30.0
 
@@ -82,7 +85,7 @@ class Engine:
     ) -> None:
         monotonic = time.monotonic
         self._settings, self._connection = settings, connection
-        self.metrics = metrics or Metrics()
+        self.metrics = metrics or Metrics(clock or time.time)
         self.term = term or Unopposed()
         self.api = api or Api(connection, settings.api_timeout, self.metrics.call, permit=self.term.check)
         self._server_clock = clock if isinstance(clock, ServerClock) else ServerClock()
@@ -106,10 +109,19 @@ class Engine:
         self._all_listed = asyncio.Event()
         self.watches = [
             ListWatch(
-                self.api, kind, self._event, self._listed, settings.relist_seconds, keep=self.cache.stored
+                self.api,
+                kind,
+                self._event,
+                self._listed,
+                settings.relist_seconds,
+                keep=self.cache.stored,
+                watched=kind in OWN,
             )
             for kind in self.cache.stores
         ]
+        self._unmended = set(OWN)  # not yet listed once more after kopf began to watch
+        self._mending = False
+        self._shell: WatchShell | None = None
 
         locks = Locks()
         self._writer = writer = StatusWriter(self.api, self.cache, self.world, self.metrics, self.term)
@@ -150,6 +162,7 @@ class Engine:
         self.world.pool_changed = self._pool_later
         self.cache.subscribe(self._node_changed)
         self.cache.subscribe(self._pod_changed)
+        self.cache.subscribe(self._job_gone)
         self._set_up_health()
 
     # -- the life of the process -----------------------------------------------------------------------
@@ -175,7 +188,10 @@ class Engine:
                 await self._drain()
         finally:
             await _cancel(tasks)
-            await self.term.release()  # nothing of this process acts any more
+            await self.term.release()  # nothing of this process acts any more; kopf only ever read
+            if self._shell is not None:
+                # A process that ends in failure leaves kopf's thread, a daemon, behind.
+                await self._shell.stop(8.0 if code == 0 else 0.0)
             await self.web.stop()
             await self.server.stop()
             await self.api.close()
@@ -214,6 +230,9 @@ class Engine:
             await self._first_lists(watches)
             await self._take_office()
             await self._look_at_foreign_pods_once()
+            shell = self._shell = WatchShell(self._connection, self._event, asyncio.get_running_loop())
+            self.health.watch("kopf", lambda: shell.heartbeat)
+            shell.start()
             workers = [
                 self._work(self.jobs, "jobs", self.job_pass.run) for _ in range(self._settings.workers)
             ]
@@ -223,11 +242,25 @@ class Engine:
                 loop.run(),
                 self.outside.run(),
                 self._look_at_foreign_pods(),
+                self._watch_shell(shell),
+                self._mend_after_start(shell),
             )
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             self._report(tasks)
         finally:
             await _cancel(tasks)
+
+    async def _watch_shell(self, shell: WatchShell) -> None:
+        await shell.ended.wait()
+        raise RuntimeError("kopf's thread ended") from shell.error
+
+    async def _mend_after_start(self, shell: WatchShell) -> None:
+        await shell.started.wait()
+        await asyncio.sleep(GAP)
+        self._mending = True
+        for watch in self.watches:
+            watch.list_again()
+        await asyncio.Event().wait()  # a part that ends, ends the process
 
     async def _work(
         self, queue: WorkQueue, name: str, run: Callable[[str], Coroutine[Any, Any, None]]
@@ -286,6 +319,8 @@ class Engine:
         mended = self.cache.replace(resource, objects, version)
         if known and mended:
             self.metrics.mended.labels(resource.plural).inc(mended)
+        if self._mending and resource in self._unmended:
+            self._unmended.remove(resource)
         if self.cache.complete:
             self._all_listed.set()
 
@@ -316,6 +351,10 @@ class Engine:
     def _pool_later(self, name: str) -> None:
         """Soon, so that a burst of events makes one pass."""
         self.pools.sooner(name, self._settings.pool_delay)
+
+    def _job_gone(self, resource: Resource, old: Object | None, new: Object | None) -> None:
+        if resource == RLHFJOBS and new is None and old is not None:
+            self.metrics.jobs.forget(key_of(old))
 
     def _node_changed(self, resource: Resource, old: Object | None, new: Object | None) -> None:
         if resource != NODES:
@@ -362,6 +401,10 @@ class Engine:
         health.standby, health.standing = lambda: not self.term.leads, self.term.standing
         health.require("leadership", self.term.problem, always=True)
         health.require("lists", lambda: None if self.cache.complete else "not every kind is listed yet")
+        health.require("watch", lambda: None if self._watching() else "the watch has not started yet")
+        health.require(
+            "mending", lambda: "the LIST after the watch's start is due" if self._unmended else None
+        )
         health.require("foreign pods", lambda: None if self.foreign.looked else "not looked at yet")
         metrics.gauge("evalstop_leader", "1: acts; 0: standby", lambda: [((), float(self.term.leads))])
         metrics.gauge(
@@ -388,10 +431,23 @@ class Engine:
         )
 
         metrics.gauge(
+            "evalstop_pools_with_scheduler",
+            "GPUPools whose pods go through a scheduler of their own, and so through the extender",
+            lambda: [((), float(sum(1 for pool in self.cache.values(GPUPOOLS) if _scheduler(pool))))],
+        )
+        metrics.gauge(
+            "evalstop_unreadable_jobs",
+            "RLHFJobs whose status does not read back; they are left alone",
+            lambda: [((), float(self.brain.unreadable_count))],
+        )
+        metrics.gauge(
             "evalstop_breakers_open",
             "GPUPools that stop nobody because too many ask",
             lambda: [((), float(sum(1 for pool in self.cache.values(GPUPOOLS) if breaker_open(pool))))],
         )
+
+    def _watching(self) -> bool:
+        return self._shell is not None and self._shell.started.is_set()
 
     def _beat(self, name: str, queue: WorkQueue) -> float:
         """Passes are made, or none is due."""
@@ -428,6 +484,10 @@ class Engine:
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 _logger.error("a part of the engine ended", part=task.get_name(), exc_info=error)
                 raise error
+
+
+def _scheduler(pool: Mapping[str, Any]) -> bool:
+    return bool((pool.get("spec") or {}).get("schedulerName"))
 
 
 async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:

@@ -53,7 +53,8 @@ def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os
 async def run(settings: Settings, environ: Mapping[str, str]) -> int:
     """The operator's life in an event loop that already runs."""
     connection = await connect(environ)
-    metrics, clock = Metrics(), ServerClock()
+    clock = ServerClock()
+    metrics = Metrics(clock)
     term = candidate(settings, connection, metrics, clock, environ)
     engine = Engine(settings, connection, clock=clock, term=term, metrics=metrics)
     stop = asyncio.Event()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from controller import gauges
+from controller.operator.standing import Standing
 from controller.policy.jobs import Decision, JobRecord, PastGrades, ScrapeOutcome
 from controller.policy.types import Mode
 
@@ -17,8 +21,19 @@ _REASONS = 64  # decision reasons told apart; the brain has about ten
 class Metrics:
     """All of them, in a registry of their own."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.registry = CollectorRegistry()
+        self.jobs = Standing(clock)
+        self.gauge("evalstop_jobs", "RLHFJobs by state, as kubectl prints it", self.jobs.states, "state")
+        self.gauge(
+            "evalstop_troubled_jobs", "RLHFJobs in trouble, by its kind", self.jobs.troubled, "trouble"
+        )
+        self.gauge(
+            "evalstop_trouble_seconds",
+            "For how long the first of them has been in it; 0: none is",
+            self.jobs.longest,
+            "trouble",
+        )
         self.passes = Counter(
             "evalstop_passes", "Passes by kind and result", ["kind", "result"], registry=self.registry
         )
@@ -40,6 +55,12 @@ class Metrics:
         )
         self.scrapes = Counter(
             "evalstop_scrapes", "Scrapes of trainers by outcome", ["outcome"], registry=self.registry
+        )
+        self.verdicts = Counter(
+            "evalstop_verdicts",
+            "What rules said to new evals, by verb and reason; one for each pass that read some",
+            ["verb", "reason"],
+            registry=self.registry,
         )
         self.decisions = Counter(
             "evalstop_decisions",
@@ -116,16 +137,22 @@ class Metrics:
         self.calls.labels(verb, resource, outcome).inc()
 
     def decided(self, decision: Decision) -> None:
-        reason = decision.proposal.reason
+        self.decisions.labels(str(decision.mode), self._bounded(decision.proposal.reason)).inc()
+
+    def _bounded(self, reason: str) -> str:
+        """A reason as a label: those of the rules that there are, however many somebody adds."""
         if reason not in self._reasons and len(self._reasons) >= _REASONS:
-            reason = "Other"
+            return "Other"
         self._reasons.add(reason)
-        self.decisions.labels(str(decision.mode), reason).inc()
+        return reason
 
     def record_changed(self, old: JobRecord, new: JobRecord) -> None:
         """Count what a status write brought: decisions and stages that were not in ``old``."""
         if _withdrawn(new) and not _withdrawn(old):
             self.gang_timeouts.inc()
+        if new.evals_seen > old.evals_seen and new.rule is not None and new.rule.verdict is not None:
+            verdict = new.rule.verdict
+            self.verdicts.labels(str(verdict.verb), self._bounded(verdict.reason)).inc()
         before, after = old.decision, new.decision
         if after is None:
             return

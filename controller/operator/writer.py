@@ -44,6 +44,7 @@ class StatusWriter:
         """
         wanted = convert.status(record, loaded.desired, now)
         written = await self._write(RLHFJOBS, loaded.obj, wanted)
+        self._metrics.jobs.note(loaded.key, record)
         if written:
             self._metrics.record_changed(loaded.record, record)
             self._measure(loaded, record)

@@ -22,7 +22,7 @@ from controller.policy.stopping.graded import Graded, share
 from controller.policy.types import Grade, Mode, Proposal, Verb, Verdict
 
 # Reasons of verdicts that say nothing, for want of what the rule looks at besides the score.
-_BLIND = frozenset({"NoPairedDifferences", "LossUnknown", "ProgressUnknown", "NoiseUnknown", "TooFewPeers"})
+BLIND = frozenset({"NoPairedDifferences", "LossUnknown", "ProgressUnknown", "NoiseUnknown", "TooFewPeers"})
 
 
 def judge(draft: Draft, use: RuleInUse) -> Proposal | None:
@@ -120,7 +120,7 @@ def _show_guardrails(draft: Draft, use: RuleInUse) -> None:
     elif missing:
         names = ", ".join(map(repr, missing))
         draft.conditions.set(c.GUARDRAILS, False, "NoEvalsYet", f"no eval of guardrail {names} is exported")
-    elif blind := [g for g in guards.values() if g.verdict is None or g.verdict.reason in _BLIND]:
+    elif blind := [g for g in guards.values() if g.verdict is None or g.verdict.reason in BLIND]:
         told = "; ".join(_blind_text(g) for g in blind)
         draft.conditions.set(c.GUARDRAILS, False, "NotJudged", told)
     else:
