@@ -12,7 +12,6 @@ from controller.cli import complete, flags, output, say
 from controller.cli.failure import command
 from controller.cli.flags import Format
 from controller.cli.jobs import Field, at, shown, table
-from controller.cli.reading import union
 from controller.cli.table import Column, render
 from controller.cli.terminal import Terminal, terminal
 
@@ -118,6 +117,8 @@ def page(pool: Object, now: float, screen: Terminal) -> list[str]:
 
 
 def _facts(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    from controller.cli.reading import union
+
     labels = ", ".join(f"{label['key']}={label.get('value', '')}" for label in spec.get("nodeSelector") or [])
     yield "nodes", labels
     sizes = [f"{size['nodes']} x {size['gpus']} GPUs" for size in status.get("nodeSizes") or []]

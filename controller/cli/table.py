@@ -9,6 +9,7 @@ from controller.cli.terminal import Terminal, clean, length
 
 GAP = "   "
 SHORTEST = 12  # columns that are left of a text before another column gives way
+CUT_TO = 6  # columns that are left of anything where nothing else helps
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +67,12 @@ def _fitting(columns: Sequence[Column], cells: Sequence[Sequence[str]], screen: 
 
 def _shrink(columns: Sequence[Column], kept: Sequence[int], widths: dict[int, int], total: int) -> None:
     over = sum(widths.values()) + len(GAP) * (len(kept) - 1) - total
-    for i in reversed(kept):
-        if over > 0 and columns[i].text:
-            less = min(over, widths[i] - min(widths[i], SHORTEST))
-            widths[i] -= less
-            over -= less
+    # Sentences first, then whatever is furthest to the right; names, which stand first, are cut last.
+    sentences = [(i, SHORTEST) for i in reversed(kept) if columns[i].text]
+    for i, least in [*sentences, *((i, CUT_TO) for i in reversed(kept))]:
+        less = max(0, min(over, widths[i] - least))
+        widths[i] -= less
+        over -= less
 
 
 def _line(
@@ -83,7 +85,7 @@ def _line(
 ) -> str:
     parts = []
     for place, i in enumerate(kept):
-        shown = screen.cut(row[i], widths[i])
+        shown = screen.cut(row[i], widths[i]) if widths[i] else ""
         padding = " " * (widths[i] - length(shown))
         painted = screen.paint(shown, style or columns[i].style(row[i]))
         last = place == len(kept) - 1

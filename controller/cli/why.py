@@ -55,7 +55,8 @@ def page(job: Reading, told: Explanation, screen: Terminal) -> list[str]:
         lines += ["", screen.paint("What was done", "bold")]
         for at, what in told.stages:
             when = say.moment(at) if at == start else say.since(start, at)
-            lines.append(f"  {when:>20}  {clean(what)}")
+            first, *rest = wrapped(what, screen, 24)
+            lines += [f"  {when:>20}  {first}", *(" " * 24 + line for line in rest)]
     if told.next_steps:
         lines += ["", screen.paint("What you can do", "bold")]
         lines += [f"  {clean(do)}" + (f"    # {what}" if what else "") for do, what in told.next_steps]
@@ -81,5 +82,5 @@ def wrapped(text: str, screen: Terminal, margin: int = 0, style: str = "") -> li
     text = clean(text)
     if screen.width is None:
         return [screen.paint(text, style)]
-    room = max(20, screen.width - margin)
+    room = max(8, screen.width - margin)
     return [screen.paint(line, style) for line in textwrap.wrap(text, room, break_on_hyphens=False)]

@@ -137,7 +137,7 @@ def stopped() -> JobRecord:
             ACCEPTED,
             condition(c.ADMITTED, False, "Stopped", message),
             condition(c.RELEASED, True, "PodsGone", "all pods are gone or terminal; the GPUs are free"),
-            condition(c.RETAINED, True, "Retained", "checkpoint of step 160 is at /retained/team/over-abcde/160"),
+            condition(c.RETAINED, True, "Retained", "checkpoint of step 160 is at /retained/over/160"),
             condition(c.RUNNING, False, "Stopped", message),
             condition(c.TERMINATION, True, "ConsecutiveDeclines", message),
         ),

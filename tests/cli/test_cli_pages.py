@@ -1,0 +1,282 @@
+"""What commands print: tables and pages, on screens wide and narrow, with and without colours and Unicode."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+
+import cli_world as w
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.api.crd import RESOURCES
+from controller.cli import explaining, get, history, jobs, pools, reading, say, top, why
+from controller.cli.cures import CURES
+from controller.cli.failure import Exit, of_api
+from controller.cli.table import Column, render
+from controller.cli.terminal import Terminal, clean, length, terminal
+from controller.kube.errors import ApiError, from_response
+
+FREE = Terminal()
+NOW = w.START + 900.0
+ALL = [w.whole(name, record) for name, record in w.records().items()]
+
+
+def of(name: str) -> reading.Reading:
+    return reading.read(w.whole(name, w.records()[name]))
+
+
+def test_the_list() -> None:
+    assert jobs.table(ALL, jobs.fields(wide=False, everywhere=False), NOW, FREE) == [
+        "NAME      STATE       STEP   EVAL   BEST   STREAK   GPUS   AGE",
+        "done      Completed    120    0.7    0.7      0/3    0/2   16m",
+        "fresh     New            -      -      -        -      -   16m",
+        "healthy   Running      120    0.7    0.7      0/3    2/2   16m",
+        "over      Stopped      240   0.63   0.75      3/3    0/2   16m",
+        "refused   Refused        -      -      -        -    0/2   16m",
+        "shadow    Running      240   0.63   0.75      0/3    2/2   16m",
+        "waits     Queued         -      -      -        -    0/2   16m",
+    ]
+
+
+def test_the_list_has_the_columns_that_kubectl_shows() -> None:
+    resource = next(r for r in RESOURCES if r.kind == "RLHFJob")
+    for wide in (False, True):
+        shown = {column.name.upper() for column in resource.columns if wide or not column.wide}
+        assert {f.column.title for f in jobs.fields(wide, everywhere=False)} == shown | {"NAME"}
+
+
+def test_the_page_of_a_stopped_job() -> None:
+    page = "\n".join(why.page(of("over"), explaining.explain(of("over"), NOW), Terminal(unicode=False)))
+    assert page.startswith("team/over: Stopped by kDeclines at step 240, 10m ago\n")
+    for line in (
+        "  rule      kDeclines(minDelta=0.01) + warmUp(minEvals=4)",
+        "  decision  ConsecutiveDeclines: 3 against 3",
+        "  best      0.75 at step 160",
+        "  newest    0.63 at step 240 (standard error 0.012): 0.12, 16.0% worse than the best",
+        "  retained  step 160 at /retained/team/over-abcde/160 (12.3 MB, sha256:abababababab…)",
+        "  B best, step 160   X stop decided, step 240",
+        "  2025-11-13 02:18:20Z  decided",
+        "                 +0.4s  best checkpoint retained and verified",
+        "                 +2.1s  GPUs handed to team/next",
+        "  evalstop resume over -n team --from best    # goes on from step 160",
+    ):
+        assert line in page.splitlines(), line
+
+
+@pytest.mark.parametrize(
+    ("name", "headline"),
+    [
+        ("done", "team/done: Completed (Complete: the workload ended)"),
+        ("fresh", "team/fresh: the operator has not looked at it yet"),
+        ("healthy", "team/healthy: Running (the rule says Continue: NewBest)"),
+        ("refused", "team/refused: Refused (PoolNotFound: spec.pool: there is no GPUPool 'b100')"),
+        (
+            "shadow",
+            "team/shadow: Running; kDeclines would have stopped it at step 240 "
+            "(mode Shadow: nothing is touched)",
+        ),
+        ("waits", "team/waits: Queued (WaitingForGPUs: needs 1 x 2 GPUs at once, 0 are free)"),
+    ],
+)
+def test_why_in_one_sentence(name: str, headline: str) -> None:
+    assert explaining.explain(of(name), NOW).headline == headline
+
+
+def test_a_stop_that_its_user_asked_for() -> None:
+    record = w.stopped()
+    assert record.decision is not None
+    job = reading.read(w.whole("mine", replace(record, decision=replace(record.decision, by="User"))))
+    told = explaining.explain(job, NOW)
+    assert told.headline == "team/mine: Stopped, by its user (runState: Stopped), 10m ago"
+    assert "decision" not in dict(told.facts), "a user's wish has no statistic"
+
+
+@pytest.mark.parametrize("name", sorted(w.records()))
+def test_every_state_says_what_can_be_done_next(name: str) -> None:
+    steps = explaining.explain(of(name), NOW).next_steps
+    assert steps
+    assert all(command.strip() for command, _ in steps)
+
+
+def test_a_status_that_cannot_be_read_is_told_and_not_raised() -> None:
+    obj = w.whole("over", w.stopped())
+    obj["status"]["decision"] = {"by": "kDeclines"}
+    job = reading.read(obj)
+    assert "cannot read its status" in explaining.explain(job, NOW).headline
+    assert any("cannot read" in line for line in get.page(job, NOW, FREE))
+
+
+def test_scores_of_which_less_is_better() -> None:
+    obj = w.whole("low", w.running((0.9, 0.5, 0.6)))
+    obj["spec"]["metrics"] = [{"name": "loss", "direction": "Minimize"}]
+    obj["status"]["best"] = {"step": 40, "score": "0.5"}
+    facts = dict(explaining.explain(reading.read(obj), NOW).facts)
+    assert facts["newest"].endswith("0.1, 20.0% worse than the best")
+
+
+def test_the_page_of_one_job_shows_what_is_in_safety() -> None:
+    job = reading.read(w.whole("over", replace(w.stopped(), pinned=(w.kept(100, "/pins/100"),))))
+    lines = get.page(job, NOW, FREE)
+    kept = [line.split()[:2] for line in lines if line.startswith(("secured", "retained", "pinned"))]
+    assert kept == [["secured", "160"], ["retained", "160"], ["pinned", "100"]]
+
+
+def test_history_is_in_the_order_of_time_and_events_are_told_once() -> None:
+    job = of("over")
+    event = {
+        "metadata": {"creationTimestamp": "2025-11-13T02:13:20Z"},
+        "lastTimestamp": "2025-11-13T02:13:21Z",
+        "count": 3,
+        "reason": "Valid",
+        "message": "the spec can be carried out",
+    }
+    told = history.timeline(job, [event])
+    assert [e.at for e in told] == sorted(e.at for e in told)
+    assert [e.times for e in told if e.reason == "Valid"] == [3]
+    assert told[0].reason == "Created"
+
+
+def test_a_pool_on_one_page() -> None:
+    pool = {**w.pool("a100"), "status": w.pool_status()}
+    lines = pools.page(pool, NOW, FREE)
+    assert "  stops     1 in the last hour of at most 5, 1 today" in lines
+    assert lines[-1].split() == [
+        "2025-11-13", "02:18:20Z", "team/over", "kDeclines", "2", "+1.2s", "+2.0s", "team/next", "+4.5s"
+    ]  # fmt: skip
+
+
+def test_every_cure_is_for_a_reason_that_somebody_gives(repository) -> None:
+    code = [p for p in (repository / "controller").rglob("*.py") if "cli" not in p.parts]
+    told = "\n".join(path.read_text() for path in code)
+    assert [reason for reason in CURES if f'"{reason}"' not in told] == []
+
+
+# -- screens ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+@pytest.mark.parametrize("unicode", [True, False])
+def test_nothing_is_wider_than_the_screen(width: int, unicode: bool) -> None:
+    screen = Terminal(width, unicode=unicode)
+    lines = jobs.table(ALL, jobs.fields(wide=True, everywhere=True), NOW, screen)
+    pool = {**w.pool("a100"), "status": w.pool_status()}
+    lines += top.heading(ALL, [pool], NOW, screen)
+    for name in ("over", "shadow", "refused"):
+        told = explaining.explain(of(name), NOW)
+        page = why.page(of(name), told, screen)
+        lines += page[: page.index("What you can do")]  # commands are not cut: they are to be copied
+        lines += get.page(of(name), NOW, screen)[len(list(get._facts(of(name), NOW))) + 1 :]
+        lines += history.eval_table(of(name), screen) if of(name).record.evals else []
+    assert [line for line in lines if length(line) > width] == []
+
+
+def test_a_narrow_screen_keeps_name_and_state() -> None:
+    lines = jobs.table(ALL, jobs.fields(wide=True, everywhere=False), NOW, Terminal(40))
+    assert lines[0].split()[:2] == ["NAME", "STATE"]
+    assert "Refused" in "\n".join(lines)
+
+
+def test_no_colours_where_nobody_wants_them() -> None:
+    class Screen(io.StringIO):
+        encoding = "utf-8"
+
+        def isatty(self) -> bool:
+            return True
+
+    assert terminal(Screen(), {"TERM": "xterm"}).colour
+    assert not terminal(Screen(), {"TERM": "xterm", "NO_COLOR": "1"}).colour
+    assert not terminal(Screen(), {"TERM": "dumb"}).colour
+    assert not terminal(io.StringIO(), {"TERM": "xterm"}).colour
+    assert terminal(io.StringIO(), {}).width is None, "what goes into a pipe is not cut"
+    assert terminal(io.StringIO(), {"COLUMNS": "50"}).width == 50
+
+
+def test_where_only_ascii_can_be_shown_nothing_else_is() -> None:
+    ascii_stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    screen = terminal(ascii_stream, {})
+    assert not screen.unicode
+    page = why.page(of("shadow"), explaining.explain(of("shadow"), NOW), screen)
+    drawn = page[page.index("gold_reward by step") : page.index("What was done")]
+    assert all(line.isascii() for line in drawn)
+
+
+def test_colours_do_not_change_the_words() -> None:
+    plain = jobs.table(ALL, jobs.fields(wide=False, everywhere=True), NOW, FREE)
+    painted = jobs.table(ALL, jobs.fields(wide=False, everywhere=True), NOW, Terminal(colour=True))
+    assert [re.sub(r"\x1b\[\d+m", "", line) for line in painted] == plain
+    assert painted != plain
+
+
+def test_what_comes_from_a_cluster_moves_no_cursor() -> None:
+    obj = w.whole("over", w.stopped())
+    obj["status"]["decision"]["message"] = "bad\x1b[2J\nworse"
+    page = why.page(reading.read(obj), explaining.explain(reading.read(obj), NOW), FREE)
+    assert "\x1b" not in "\n".join(page)
+    assert clean("a\tb\r\n") == "a b  "
+
+
+def test_a_thousand_jobs_are_one_table_and_fit_on_one_screen_of_top() -> None:
+    many = [w.whole(f"run-{i:04}", w.running()) for i in range(999)] + [w.whole("bad", w.refused())]
+    assert len(jobs.table(many, jobs.fields(wide=True, everywhere=True), NOW, FREE)) == 1001
+    view = top.View(None, None, "")  # type: ignore[arg-type]
+    view.jobs = {f"team/{j['metadata']['name']}": j for j in many}
+    lines = view.picture(NOW, Terminal(100), 24)
+    assert len(lines) <= 24
+    assert "bad" in lines[3], "what is refused comes first"
+    assert lines[-1].startswith("and 9")
+
+
+@given(
+    rows=st.lists(st.tuples(st.text(max_size=30), st.text(max_size=60)), min_size=1, max_size=6),
+    width=st.integers(40, 100),
+)
+def test_tables_of_any_text(rows: list[tuple[str, str]], width: int) -> None:
+    lines = render((Column("A", gives_way=1), Column("B", text=True)), rows, Terminal(width))
+    assert len(lines) == len(rows) + 1
+    assert all(length(line) <= width for line in lines)
+
+
+# -- words --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0s"), (95, "95s"), (150, "2m30s"), (600, "10m"), (3600, "1h"), (5025, "1h23m"), (36000, "10h"),
+     (86400 * 2 + 7200, "2d2h"), (86400 * 30, "30d")],
+)  # fmt: skip
+def test_spans(seconds: float, text: str) -> None:
+    assert say.span(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "code"),
+    [
+        (401, "{}", Exit.FORBIDDEN),
+        (403, "{}", Exit.FORBIDDEN),
+        (404, "404 page not found", Exit.NOT_FOUND),
+        (409, "{}", Exit.REFUSED),
+        (422, "{}", Exit.REFUSED),
+        (429, "{}", Exit.UNREACHABLE),
+        (500, "{}", Exit.UNREACHABLE),
+    ],
+)
+def test_every_answer_of_the_server_is_an_exit_code_and_says_what_is_next(
+    status: int, body: str, code: Exit
+) -> None:
+    failure = of_api(from_response(status, body.encode(), {}), "list RLHFJobs")
+    assert failure.code is code
+    assert failure.next_step
+    assert "list RLHFJobs" in failure.message
+
+
+def test_no_answer_at_all() -> None:
+    assert of_api(ApiError(0, "Timeout", "no answer"), "x").code is Exit.UNREACHABLE
+
+
+def test_exit_codes_are_as_documented(repository) -> None:
+    table = (repository / "docs" / "cli.md").read_text()
+    rows = dict(re.findall(r"^\| (\d+) \| `(\w+)`", table, flags=re.M))
+    assert rows == {str(int(code)): code.name for code in Exit}
