@@ -1,7 +1,7 @@
 """What the cluster itself takes, measured by a run of its own, and given to the simulator as `Latencies`.
 
-The run has nothing of the trace but the nodes and the number of arenas: whole, half and quarter nodes' worth
-of gangs, healthy and falling runs, and short ones that make srtf preempt the long ones. Each delay is the
+The run has nothing of the trace but the nodes and the number of arenas: gangs that fill them, and short ones,
+healthy and falling, that make srtf preempt the long ones. Each delay is the
 mean of what was measured between two moments that the operator's status or a pod's last words name; nothing
 is fitted to what the trial itself gives.
 """
@@ -24,9 +24,10 @@ from sim.workload import Evals, Workload
 
 POLICY = PolicySpec("srtf")
 RULE = RuleSpec(PolicySpec("kDeclines", {"k": 2}))
-_LONG, _SHORT = 50, 12  # s of training
-_WAVE = 80.0  # s between waves
-_FALLING = Evals([0.2, 0.4, 0.6, 0.8], [0.8, 0.6, 0.4, 0.2])
+_WAVE = 100.0  # s between waves
+_LONG = (45, 50, 55, 60)  # s of training of those that fill the nodes
+_STEP = 7.3  # s between short ones: no multiple of what anybody does periodically
+_FALLING = Evals([0.1, 0.2, 0.3, 0.9], [0.8, 0.6, 0.4, 0.2])
 _RISING = Evals([0.2, 0.4, 0.6, 0.8, 1.0], [0.2, 0.4, 0.6, 0.7, 0.8])
 
 
@@ -46,6 +47,7 @@ class Calibration:
     """All delays, by the names of `Latencies`."""
 
     measured: tuple[Measured, ...]
+    facts: tuple[tuple[Facts, ...], ...] = ()  # what it was measured on, by arena
 
     @property
     def latencies(self) -> Latencies:
@@ -58,15 +60,20 @@ class Calibration:
 
 
 def run(cluster: Cluster, waves: int = 2) -> Trial:
-    """The calibration's own trial: per wave, four long gangs that fill the nodes, then six short ones."""
+    """The calibration's own trial: per wave, four long gangs that fill the nodes, and eight short ones, one
+    after the other, of which every other one falls."""
     largest = max(gpus for _, gpus in cluster.nodes)
-    quarter = max(1, cluster.gpus // 4)
-    wide = min(quarter, largest)
+    wide = min(max(1, cluster.gpus // 4), largest)
     rows: list[tuple[float, int, float, Evals | None]] = []
     for wave in range(waves):
         began = wave * _WAVE
-        rows += [(began, wide, _LONG + 2 * n, _FALLING if n % 2 else _RISING) for n in range(4)]
-        rows += [(began + 15.0 + n, max(1, wide // (1 + n % 2)), _SHORT + n, _RISING) for n in range(6)]
+        rows += [(began + 1.7 * n, wide, work, _RISING) for n, work in enumerate(_LONG)]
+        rows += [
+            (began + 14.0 + _STEP * n, wide, 9 + n, _RISING)
+            if n % 2
+            else (began + 14.0 + _STEP * n, wide, 18, _FALLING)
+            for n in range(8)
+        ]
     workload = Workload(
         [row[0] for row in rows],
         [row[1] for row in rows],
@@ -103,7 +110,7 @@ def measure(arenas: Sequence[Sequence[Facts]]) -> Calibration:
         mean = fsum(kept) / len(kept)
         spread = sqrt(fsum((s - mean) ** 2 for s in kept) / max(1, len(kept) - 1))
         measured.append(Measured(name, len(kept), mean, spread, between))
-    return Calibration(tuple(measured))
+    return Calibration(tuple(measured), tuple(map(tuple, arenas)))
 
 
 def _each(facts: Iterable[Facts]) -> Iterable[Admitted]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from controller.parity.calibration import Calibration, Measured
+from controller.parity.calibration import Calibration, measure
 from controller.parity.compare import Compared, compare
 from controller.parity.facts import Admitted, Facts, Words
 from controller.parity.timeline import Timeline, as_dict, of_dict
@@ -67,7 +67,8 @@ class Report:
             }
             for run in self.runs
         ]
-        return {**self.summary(), "about": self.about, "runs": runs}
+        measured_on = [[asdict(one) for one in arena] for arena in self.calibration.facts]
+        return {**self.summary(), "about": self.about, "calibration": measured_on, "runs": runs}
 
 
 def of_document(document: dict[str, Any]) -> Report:
@@ -88,7 +89,7 @@ def of_document(document: dict[str, Any]) -> Report:
         replayed = document["decision_log"]
         return Report(
             document["about"],
-            Calibration(tuple(Measured(**m) for m in document["overheads"])),
+            measure([[_facts(one) for one in arena] for arena in document["calibration"]]),
             runs,
             None if replayed is None else Replayed(**replayed),
         )
