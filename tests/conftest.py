@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import given_cluster
 import pytest
 from fresh_namespace import fresh_namespace
 from hypothesis import HealthCheck, settings
@@ -32,7 +33,14 @@ def tools(request: pytest.FixtureRequest) -> dict[str, Found]:
 
 @pytest.fixture(scope="session")
 def plane(tools: dict[str, Found], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
-    """A full control plane, started by the first test that asks for it, ended with the session."""
+    """A full control plane, started by the first test that asks for it, ended with the session; or the
+    cluster whose kubeconfig EVALSTOP_TEST_KUBECONFIG names."""
+    if (path := given_cluster.given()) is not None:
+        binaries = {name: found.path for name, found in tools.items()}
+        cluster = given_cluster.GivenCluster(path, tmp_path_factory.mktemp("given"), binaries)
+        cluster.refuse_a_second_operator()
+        yield cluster
+        return
     with Plane(tmp_path_factory.mktemp("plane")) as running:
         yield running
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from installed import LOCAL, POOL, AuditLog, meet_conflicts
-from rendering import NAMESPACE, kinds, named, render, rules
+from rendering import NAMESPACE, named, render, rules
 
 from deploy.helm.cluster import RELEASE, Cluster, until
 from deploy.local.demo import cast as casting
@@ -104,7 +104,7 @@ def test_every_right_that_is_given_is_used_and_every_one_that_is_used_is_given(
 ) -> None:
     """After the story above: what the API server's audit log says, against what the chart renders."""
     wake_a_parked_pod(cluster)
-    find_a_name_taken(cluster, jobs[Role.WAITING])
+    find_a_name_taken(cluster, audit, jobs[Role.WAITING])
     pool, node = cluster.get("gpupool", "research"), cluster.get("node", "node-1")
     job = cluster.get("rlhfjobs", "-n", SPACE)["items"][0]
     identity = f"system:serviceaccount:{NAMESPACE}:evalstop-operator"
@@ -141,17 +141,16 @@ NEVER_ASKED_FOR = {
 }
 
 
-def find_a_name_taken(cluster: Cluster, job: dict[str, Any]) -> None:
+def find_a_name_taken(cluster: Cluster, audit: AuditLog, job: dict[str, Any]) -> None:
     """A ConfigMap of the name that the operator would give its own: it looks, and does not touch it."""
     mine = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "clash-run", "namespace": SPACE}}
     cluster.apply([mine, job | {"metadata": {"name": "clash", "namespace": SPACE}}])
 
-    def told() -> bool:
-        return "clash-run exists and does not belong" in json.dumps(
-            cluster.get("rlhfjob", "clash", "-n", SPACE)
-        )
-
-    until("the operator to say whose the ConfigMap is", told, 90)
+    looked = ("", "configmaps", "get")
+    until(
+        "the operator to look whose the ConfigMap is", lambda: looked in audit.used("evalstop-operator"), 90
+    )
+    assert "data" not in cluster.get("configmap", "clash-run", "-n", SPACE)
     cluster.kubectl("delete", "rlhfjob", "clash", "-n", SPACE)
 
 
@@ -288,7 +287,7 @@ def test_definitions_of_another_version(
 
 
 def test_older_definitions_are_brought_up_to_date(cluster: Cluster, notes: str) -> None:
-    """The field that an older definition lacks is there after an upgrade; what Helm's crds/ folder would not do."""
+    """A field that an older definition lacks is there after an upgrade; Helm's crds/ folder never does that."""
     path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/gangTimeoutSeconds"
     patch = json.dumps([{"op": "remove", "path": path}])
     cluster.kubectl("patch", "crd", "gpupools.evalstop.dev", "--type=json", "-p", patch)
