@@ -11,7 +11,7 @@ import structlog
 
 
 def configure(level: str = "INFO", form: str = "json", stream: TextIO | None = None) -> None:
-    """Send structlog's and the standard library's records through one formatter.
+    """Send structlog's and the standard library's records (kopf's among them) through one formatter.
 
     ``form``: ``json`` for machines, ``console`` for people.
     """
@@ -45,6 +45,8 @@ def configure(level: str = "INFO", form: str = "json", stream: TextIO | None = N
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    # kopf tells at INFO of every handler that ran: one line per watch event.
+    logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLevelName(level)))
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
 
 

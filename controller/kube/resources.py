@@ -81,3 +81,5 @@ ADMISSION_CHECKS = Resource(KUEUE, "v1beta2", "admissionchecks", "AdmissionCheck
 # What the operator keeps a copy of, in the order in which it is first listed: nodes and pods before the
 # jobs that would be judged by them.
 WATCHED: tuple[Resource, ...] = (NODES, PODS, JOBS, CONFIGMAPS, GPUPOOLS, RLHFJOBS)
+# Of these, the operator's own: kopf watches them.
+OWN: tuple[Resource, ...] = (GPUPOOLS, RLHFJOBS)

@@ -22,6 +22,7 @@ from controller.kube.connect import NoCredentials, connect
 from controller.kube.errors import AlreadyExists, Conflict, NotFound, Refused, Unavailable, from_response
 from controller.kube.events import Recorder
 from controller.kube.packed import Plain
+from controller.kube.watch import JitteredBackoffs
 from controller.operator import nodes, runfile
 from controller.operator.declogfile import DecisionLog
 from controller.operator.health import Health, HealthServer
@@ -204,8 +205,9 @@ def test_log_lines_are_json_with_their_job_and_cannot_be_forged() -> None:
     log.configure("INFO", "json", stream)
     with structlog.contextvars.bound_contextvars(job="ns/run"):
         log.get("evalstop.test").info("pass", message='x\n{"level": "error"}\x1b[31m')
+        logging.getLogger("kopf.objects").info("chatter")
         logging.getLogger("aiohttp.access").info("chatter")
-        logging.getLogger("aiohttp.access").warning("trouble")
+        logging.getLogger("kopf.objects").warning("trouble")
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [line["event"] for line in lines] == ["pass", "trouble"]
     assert all(line["job"] == "ns/run" for line in lines)
@@ -339,6 +341,16 @@ def test_answers_become_exceptions_a_caller_can_tell_apart(status: int, reason: 
     assert (error.message, error.retry_after) == ("why", 7.0)
     plain = from_response(status, b"<html>gateway</html>", {})
     assert "gateway" in plain.message
+
+
+def test_backoffs_never_run_out_and_begin_anew_each_time() -> None:
+    backoffs = JitteredBackoffs(first=1, factor=2, cap=8)
+    for _ in range(2):
+        pauses = iter(backoffs)
+        got = [next(pauses) for _ in range(50)]
+        assert got[0] <= 1
+        assert max(got) <= 8
+        assert min(got[5:]) >= 4
 
 
 # -- credentials --------------------------------------------------------------------------------------------

@@ -156,6 +156,25 @@ def test_wrong_settings_and_missing_credentials_end_with_code_2(repository: Path
     assert "no such file" in text
 
 
+def test_it_ends_with_a_failure_when_the_watch_ends(rig: Rig) -> None:
+    """kopf gives up on some faults of the API by design; nothing is watched then, so the process must end."""
+
+    async def story() -> None:
+        async with rig:
+            engine = rig.engine()
+            life = asyncio.create_task(engine.run(asyncio.Event()))
+            await eventually(lambda: ready(engine), what="readiness")
+            assert engine._shell is not None
+            engine._shell._stop.set()
+            with pytest.raises(RuntimeError, match="kopf's thread ended"):
+                await asyncio.wait_for(life, 60)
+
+    async def ready(engine: object) -> bool:
+        return not engine.health.unready()  # type: ignore[attr-defined]
+
+    asyncio.run(story())
+
+
 def test_it_ends_with_a_failure_when_the_cluster_was_restored_from_a_backup(rig: Rig) -> None:
     """What is cached is then not to be compared with what comes: a part ends, and with it the process."""
 
