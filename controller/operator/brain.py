@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
 
 from controller import log
 from controller.api import convert
@@ -13,49 +12,25 @@ from controller.kube.cache import key_of
 from controller.kube.resources import GPUPOOLS
 from controller.operator.declogfile import DecisionLog
 from controller.operator.metrics import Metrics
+from controller.operator.thought import Thought
 from controller.operator.world import Loaded, World
+from controller.operator.writer import Stale
 from controller.policy import declog, lifecycle, pool
 from controller.policy.jobs import Plan
-from controller.policy.types import JobKey, JobView, Mode, PoolPlan, PoolSnapshot
+from controller.policy.types import JobKey, PoolPlan, PoolSnapshot
 from controller.web.positions import Moment
 
 _logger = log.get("evalstop.brain")
 
 
-@dataclass(frozen=True, slots=True)
-class Thought:
-    """A job as loaded, and the plan made of it at ``now`` (s)."""
-
-    loaded: Loaded
-    plan: Plan
-    now: float
-
-    @property
-    def view(self) -> JobView | None:
-        """How the job stood before its pool when the plan was made."""
-        return self.view_at(self.now)
-
-    def view_at(self, now: float) -> JobView | None:
-        """How the job stands before its pool: since the plan its service has gone on."""
-        loaded = self.loaded
-        return lifecycle.job_view(
-            loaded.desired,
-            loaded.observed,
-            self.plan.record,
-            self.plan,
-            submitted=_submitted(loaded),
-            priority=_priority(loaded),
-            weight=_weight(loaded),
-            preemptible=_preemptible(loaded),
-            now=now,
-        )
+WARM = 64  # thoughts kept whole: those of the passes under way
 
 
 class Brain:
     """Plans jobs and pools.
 
     A plan of a job is kept until anything it was made of changes: a pool pass looks at all its jobs, of
-    which nearly all are as they were.
+    which nearly all are as they were. Of most, only what the pool asks of it is kept (`Thought`).
     """
 
     def __init__(
@@ -70,6 +45,7 @@ class Brain:
         self._clock = clock
         self._decisions = decisions
         self._kept: dict[JobKey, tuple[int, Thought]] = {}
+        self._warm: OrderedDict[JobKey, Thought] = OrderedDict()
         self._unreadable: set[JobKey] = set()
         self._moments: dict[str, Moment] = {}
 
@@ -96,24 +72,42 @@ class Brain:
             self._decisions.append(
                 declog.job_line(loaded.desired, loaded.observed, loaded.record, now, planned)
             )
-        thought = Thought(loaded, planned, now)
+        thought = Thought(loaded, planned, now, self._again)
         self._kept[key] = (revision, thought)
+        self._keep_warm(thought)
         return thought
 
     def recall(self, key: JobKey) -> Thought | None:
         """The last plan if nothing has changed since, else a new one."""
         kept = self._kept.get(key)
         if kept is not None and kept[0] == self._world.revision(key):
+            return kept[1]
+        return self.think(key)
+
+    def _again(self, thought: Thought) -> tuple[Loaded, Plan]:
+        """What a thought was made of, and the plan that follows from it now."""
+        loaded = self._world.load_quietly(thought.key)
+        if loaded is None or loaded.version != thought.version:
+            raise Stale(f"{thought.key} changed since it was planned")
+        self._keep_warm(thought)
+        return loaded, lifecycle.plan(loaded.desired, loaded.observed, loaded.record, self._clock())
+
+    def _keep_warm(self, thought: Thought) -> None:
+        """The newest thoughts are whole; of one that is older the pool's extract is enough."""
+        before = self._warm.pop(thought.key, None)
+        if before is not None and before is not thought:
+            before.cool()
+        self._warm[thought.key] = thought
+        while len(self._warm) > WARM:
+            self._warm.popitem(last=False)[1].cool()
+
+    def unreadable(self, key: JobKey) -> bool:
+        return key in self._unreadable
+
     @property
     def unreadable_count(self) -> int:
         """Jobs that are left alone because their status does not read back."""
         return len(self._unreadable)
-
-            return kept[1]
-        return self.think(key)
-
-    def unreadable(self, key: JobKey) -> bool:
-        return key in self._unreadable
 
     def plan_pool(self, snapshot: PoolSnapshot, now: float) -> PoolPlan:
         """Plan a pool as it is at ``now`` (s)."""
@@ -141,29 +135,3 @@ class Brain:
     def moment(self, pool: str) -> Moment | None:
         """A pool's newest plan and what it was made of."""
         return self._moments.get(pool)
-
-
-def _submitted(loaded: Loaded) -> float:
-    created = loaded.obj["metadata"].get("creationTimestamp")
-    return datetime.fromisoformat(created).timestamp() if created else 0.0
-
-
-def _preemptible(loaded: Loaded) -> bool:
-    """Where the pool's cap is below Enforce nothing that runs is touched; nor is, below it, a workload that
-    somebody else made and started."""
-    if loaded.pool is not None and loaded.pool.spec.mode_cap is not Mode.ENFORCE:
-        return False
-    return loaded.desired.mode is Mode.ENFORCE or not loaded.desired.workload_ref
-
-
-def _weight(loaded: Loaded) -> float:
-    return 1.0 if loaded.pool is None else float(loaded.pool.weight(loaded.obj["metadata"]["namespace"]))
-
-
-def _priority(loaded: Loaded) -> int:
-    """The spec's, at most the pool's ceiling, which may have been lowered while the job ran."""
-    wanted = int((loaded.obj.get("spec") or {}).get("priority") or 0)
-    ceiling = None
-    if loaded.pool is not None:
-        ceiling = loaded.pool.ceiling(loaded.obj["metadata"]["namespace"])
-    return wanted if ceiling is None else min(wanted, ceiling)

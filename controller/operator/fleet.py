@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from controller.operator.brain import Thought
+from controller.operator.thought import Thought
 from controller.policy.conditions import COMPLETED, FAILED
 from controller.policy.fleet import ASKS_OTHERS, HOUR
 from controller.policy.fleet_precision import day_of
@@ -37,7 +37,7 @@ def past_stops(
 
 def ended_today(thoughts: Iterable[Thought], now: float) -> int:
     """Jobs whose run ended by itself, or by a user's stop, on the day (UTC) of ``now`` (s)."""
-    return sum(1 for t in thoughts if _ended(t.plan.record) >= day_of(now))
+    return sum(1 for t in thoughts if _ended(t.record) >= day_of(now))
 
 
 def _ended(record: JobRecord) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from controller.operator.brain import Thought
+from controller.operator.thought import Thought
 from controller.policy.estimates import History, Kind, past_run, whole
 
 
@@ -32,14 +32,13 @@ def history(thoughts: Iterable[Thought]) -> History:
     """The ended runs among a pool's jobs; those whose RLHFJob was deleted are forgotten."""
     runs = []
     for thought in thoughts:
-        desired = thought.loaded.desired
-        run = past_run(thought.plan.record, desired.replicas * desired.gpus_per_replica)
+        run = past_run(thought.record, thought.gpus)
         if run is not None:
-            runs.append((kind_of(thought.loaded.obj), run))
+            runs.append((kind_of(thought.obj), run))
     return History(runs)
 
 
 def estimate(thought: Thought, past: History) -> float | None:
     """Seconds of running time that the job's whole run takes, as far as anything is known of it."""
-    stated = thought.loaded.desired.expected_seconds
-    return whole(kind_of(thought.loaded.obj), thought.plan.record.progress, past, stated)
+    stated = thought.desired.expected_seconds
+    return whole(kind_of(thought.obj), thought.record.progress, past, stated)

@@ -12,11 +12,12 @@ from controller import log
 from controller.kube.errors import ApiError, Refused, Unavailable
 from controller.kube.events import Recorder
 from controller.operator.actions import Actions
-from controller.operator.brain import Brain, Thought
+from controller.operator.brain import Brain
 from controller.operator.checks import Checks
 from controller.operator.metrics import Metrics
 from controller.operator.queue import Locks, WorkQueue
 from controller.operator.targets import Targets
+from controller.operator.thought import Thought
 from controller.operator.world import World
 from controller.operator.writer import Stale, StatusWriter
 from controller.policy.types import JobKey, JobView

@@ -24,11 +24,12 @@ from controller.kube.errors import ApiError
 from controller.kube.events import Recorder
 from controller.kube.resources import GPUPOOLS, NODES, PODS, RLHFJOBS
 from controller.operator import fleet, histories, nodes, pool_status
-from controller.operator.brain import Brain, Thought
+from controller.operator.brain import Brain
 from controller.operator.foreign import ForeignPods
 from controller.operator.metrics import Metrics
 from controller.operator.queue import Locks, WorkQueue
 from controller.operator.taints import Taints
+from controller.operator.thought import Thought
 from controller.operator.world import World
 from controller.operator.writer import Stale, StatusWriter
 from controller.policy import holds, lifecycle
@@ -139,7 +140,7 @@ class PoolPass:
     def _surroundings(
         self, name: str, thoughts: Mapping[JobKey, Thought], views: Iterable[JobKey]
     ) -> pool_status.Surroundings:
-        known = {pod.key for key in views for pod in thoughts[key].loaded.stored_pods}
+        known = {pod for key in views for pod in thoughts[key].pods}
         # Our own labelled pods are watched, all others looked at now and then; a uid counts once.
         pods = {p["metadata"]["uid"]: p for p in self._foreign.pods() if key_of(p) not in known}
         pods.update((p["metadata"]["uid"], p) for p in self._cache.values(PODS, besides=known))
@@ -160,8 +161,10 @@ class PoolPass:
         there = [node for node in self._cache.values(NODES) if node["metadata"]["name"] in mine]
         tolerated = []
         if any(nodes.closed_by(node) for node in there):
-            children = (thoughts[key].loaded.child for key in views)
-            tolerated = [t for child in children if child is not None for t in workloads.tolerations(child)]
+            children = (thoughts[key].child for key in views)
+            tolerated = [
+                t for child in children if child is not None for t in workloads.tolerations(child.open())
+            ]
         usable = sorted(
             (n for n in there if nodes.usable(n, tolerated)), key=lambda n: str(n["metadata"]["name"])
         )
@@ -181,7 +184,7 @@ class PoolPass:
             delegate=pool.spec.delegate,
             limits=convert.stop_limits(pool),
             stopped=fleet.past_stops(
-                ((key, t.plan.record.decision) for key, t in thoughts.items()),
+                ((key, t.record.decision) for key, t in thoughts.items()),
                 fleet_status.granted(obj.get("status")),
                 now,
             ),
@@ -201,7 +204,7 @@ class PoolPass:
         now: float,
     ) -> dict[str, Any]:
         # Of the records only what is written: a stop that is announced must be the very one carried out.
-        stored = [(t.loaded.key, _gpus(t), t.loaded.record) for t in thoughts.values()]
+        stored = [(t.key, t.gpus, t.written) for t in thoughts.values()]
         stops = hand_backs(convert.hand_backs(obj.get("status")), stored)
         return pool_status.planned(obj, holds.current(snapshot, now), plan, around, stops, now)
 
@@ -212,7 +215,7 @@ class PoolPass:
         changed = False
         for grant in plan.grants:
             thought = thoughts[grant.key]
-            desired = thought.loaded.desired
+            desired = thought.desired
             record = lifecycle.granted(thought.plan.record, desired, grant, now)
             changed |= await self._write(thought, record, now, "grant")
         marks = dict(plan.marks)
@@ -230,11 +233,11 @@ class PoolPass:
         changed |= await _side_by_side(admissions)
         for held in plan.held_back:
             thought = thoughts[held.key]
-            before = thought.plan.record
-            record = lifecycle.held_back(before, thought.loaded.desired, held, now)
-            if record is not before:
-                await self._write(thought, record, now, "held-back")
-                self._metrics.held_back.labels(held.reason).inc()
+            if lifecycle.held_back(thought.record, thought.desired, held, now) is thought.record:
+                continue
+            record = lifecycle.held_back(thought.plan.record, thought.desired, held, now)
+            await self._write(thought, record, now, "held-back")
+            self._metrics.held_back.labels(held.reason).inc()
         for key, mark in marks.items():
             thought = thoughts[key]
             await self._write(thought, lifecycle.marked(thought.plan.record, mark), now, "mark")
@@ -247,28 +250,29 @@ class PoolPass:
         the admission, whose record names the source, and this."""
         pairs = [(a.source, a.key) for a in plan.admissions if a.source is not None]
         for thought in thoughts.values():
-            admission = thought.loaded.record.admission
+            admission = thought.written.admission
             if admission is not None and admission.source is not None:
-                pairs.append((admission.source, thought.loaded.key))
+                pairs.append((admission.source, thought.key))
         for source, target in pairs:
             stopped = self._brain.recall(source)
-            if stopped is None:
+            if stopped is None or lifecycle.handed(stopped.record, target, now) is stopped.record:
                 continue
-            record = lifecycle.handed(stopped.plan.record, target, now)
-            if record is not stopped.plan.record:
-                await self._write(stopped, record, now, "handover")
+            await self._write(stopped, lifecycle.handed(stopped.plan.record, target, now), now, "handover")
 
     async def _explain(self, plan: PoolPlan, thoughts: Mapping[JobKey, Thought], now: float) -> None:
         recent = self._now() - MESSAGE_REFRESH
         self._told = {key: at for key, at in self._told.items() if at > recent}
         for why in plan.waiting:
             thought = thoughts[why.key]
-            before = thought.plan.record
-            record = lifecycle.waiting(before, thought.loaded.desired, why, now)
-            if record is before or not self._worth_telling(why.key, before, why.reason):
+            before, desired = thought.record, thought.desired
+            if lifecycle.waiting(before, desired, why, now) is before:
+                continue
+            if not self._worth_telling(why.key, before, why.reason):
                 continue
             self._told[why.key] = self._now()
-            await self._write(thought, record, now, "waiting")
+            await self._write(
+                thought, lifecycle.waiting(thought.plan.record, desired, why, now), now, "waiting"
+            )
 
     def _worth_telling(self, key: JobKey, before: JobRecord, reason: str) -> bool:
         """A new reason at once; new numbers in the old reason at most once a minute, or a change of one GPU
@@ -279,15 +283,14 @@ class PoolPass:
         return key not in self._told
 
     async def _write(self, thought: Thought, record: JobRecord, now: float, verb: str) -> bool:
-        loaded = thought.loaded
-        async with self._locks.hold(loaded.key):
-            current = self._cache.get(RLHFJOBS, loaded.key)
-            if current is None or current["metadata"]["resourceVersion"] != loaded.version:
-                raise Stale(f"{loaded.key} changed since the snapshot")
-            wrote = await self._writer.record(loaded, record, now)
+        async with self._locks.hold(thought.key):
+            current = self._cache.find(RLHFJOBS, thought.key)
+            if current is None or str(current.version) != thought.version:
+                raise Stale(f"{thought.key} changed since the snapshot")
+            wrote = await self._writer.record(thought.loaded, record, now)
         if wrote:
             self._metrics.outcomes.labels(verb).inc()
-            _logger.info(verb, job=loaded.key)
+            _logger.info(verb, job=thought.key)
         return wrote
 
 
@@ -308,8 +311,3 @@ async def _side_by_side(writes: Iterable[Awaitable[bool]]) -> bool:
         if isinstance(result, BaseException):
             raise result
     return any(results)
-
-
-def _gpus(thought: Thought) -> int:
-    desired = thought.loaded.desired
-    return desired.replicas * desired.gpus_per_replica

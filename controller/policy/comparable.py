@@ -49,7 +49,7 @@ def seen_by_fleet(desired: Desired, record: JobRecord, *, judged: bool) -> dict[
     }
 
 
-@lru_cache(maxsize=8192)  # a pool looks at all of its jobs at each pass, and most have no new eval
+@lru_cache(maxsize=512)  # a pool looks at all of its jobs at each pass, and most have no new eval
 def _shown(
     evals: tuple[EvalPoint, ...], times: tuple[int, ...], direction: Direction
 ) -> tuple[FleetNoise | None, tuple[Reading, ...]]:

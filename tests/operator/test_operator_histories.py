@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from controller.operator import histories
 from controller.policy.estimates import Kind
-from controller.policy.jobs import Desired, JobRecord, Plan, RunProgress
+from controller.policy.jobs import Desired, JobRecord, RunProgress
 from controller.policy.types import PolicySpec
 
 
@@ -55,15 +54,12 @@ class Thought:
     expected: float | None = None
 
     @property
-    def loaded(self) -> Any:
-        desired = Desired(
-            "team/run", "u", 1, "gold", 2, 4, PolicySpec("scan"), expected_seconds=self.expected
-        )
-        return SimpleNamespace(obj=self.obj, desired=desired)
+    def desired(self) -> Desired:
+        return Desired("team/run", "u", 1, "gold", 2, 4, PolicySpec("scan"), expected_seconds=self.expected)
 
     @property
-    def plan(self) -> Plan:
-        return Plan(self.record)
+    def gpus(self) -> int:
+        return 8
 
 
 DONE = JobRecord(finished="Complete", attained=800.0 * 8, progress=RunProgress(1000, 1000, 800.0 * 8))

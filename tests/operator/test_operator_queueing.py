@@ -16,7 +16,7 @@ from operator_rig import Rig, eventually
 from controller.api.gpupool import GPUPool
 from controller.kube.packed import Plain
 from controller.kube.resources import CONFIGMAPS
-from controller.operator.brain import Thought
+from controller.operator.thought import Thought
 from controller.operator.world import Loaded
 from controller.policy.jobs import (
     AdmissionRecord,
