@@ -281,6 +281,7 @@ class Running:
 
     def __init__(self, api: MemoryApi, gate: Any, way: Way | None) -> None:
         self.api, self.port = api, 0
+        self.feed: Feed
         self._gate, self._way = gate, way
         self._loop: asyncio.AbstractEventLoop | None = None
         self._over: asyncio.Event | None = None
@@ -311,7 +312,8 @@ class Running:
 
     async def _serve(self) -> None:
         self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
-        feed, queues = Feed(self.api), Queues(self._way or _NoWay())  # type: ignore[arg-type]
+        feed = self.feed = Feed(self.api)  # type: ignore[arg-type]
+        queues = Queues(self._way or _NoWay())
         async with feed.following():
             made = Dashboard(feed, queues, self._gate)
             server = WebServer(made.app, "127.0.0.1", 0)

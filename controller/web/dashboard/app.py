@@ -62,8 +62,7 @@ class Dashboard:
         for path in frames:
             get(path, self._frame, methods=["GET", "HEAD"])
         get("/static/{name}", self._static, methods=["GET", "HEAD"])
-        get("/healthz", self._healthy, methods=["GET"])
-        get("/readyz", self._ready, methods=["GET"])
+        _health(self.app, self._feed)
 
         def view(path: str, make: Make) -> None:
             async def answer(request: Request) -> Response:
@@ -131,14 +130,6 @@ class Dashboard:
         headers = {"Cache-Control": kept, "ETag": f'"{known_by}"'}
         return Response(content, media_type=_TYPES[name.rpartition(".")[2]], headers=headers)
 
-    async def _healthy(self) -> Response:
-        return PlainTextResponse("ok\n")
-
-    async def _ready(self) -> Response:
-        if self._feed.ready:
-            return PlainTextResponse("ok\n")
-        return PlainTextResponse(f"not listed yet: {self._feed.problem or 'under way'}\n", 503)
-
     async def _view(self, request: Request, make: Make) -> Response:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         try:
@@ -181,3 +172,23 @@ class Dashboard:
         headers = {"WWW-Authenticate": 'Bearer realm="evalstop"'} if status == 401 else {}
         text = render("problem.html", {**shown, "token": False, **values})
         return Response(text, status, media_type="text/html", headers=headers)
+
+
+def status(feed: Feed) -> FastAPI:
+    """``/healthz`` and ``/readyz`` alone, for probes."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    _health(app, feed)
+    return app
+
+
+def _health(app: FastAPI, feed: Feed) -> None:
+    async def healthy() -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def ready() -> Response:
+        if feed.ready:
+            return PlainTextResponse("ok\n")
+        return PlainTextResponse(f"not listed yet: {feed.problem or 'under way'}\n", 503)
+
+    app.add_api_route("/healthz", healthy, methods=["GET"])
+    app.add_api_route("/readyz", ready, methods=["GET"])

@@ -11,7 +11,7 @@ from controller.environ import SettingsError, help_text
 from controller.kube.client import Api
 from controller.kube.connect import NoCredentials, connect
 from controller.web.dashboard.access import ReviewGate
-from controller.web.dashboard.app import Dashboard
+from controller.web.dashboard.app import Dashboard, status
 from controller.web.dashboard.feed import Feed
 from controller.web.dashboard.queues import Fixed, Queues
 from controller.web.dashboard.settings import Settings, describe
@@ -52,8 +52,12 @@ async def run(settings: Settings) -> int:
         server = WebServer(
             made.app, settings.host, settings.port, settings.tls_cert or None, settings.tls_key or None
         )
+        servers = [server]
+        if settings.status_host:  # the kubelet brings no token and reaches no loopback address
+            servers.append(WebServer(status(feed), settings.status_host, settings.status_port))
         try:
-            await server.start()
+            for one in servers:
+                await one.start()
         except OSError as error:
             _logger.error("cannot listen", error=str(error))
             return 2
@@ -66,5 +70,6 @@ async def run(settings: Settings) -> int:
                     task.cancel()
                 return 0 if stop.is_set() else 1
         finally:
-            await server.stop()
+            for one in servers:
+                await one.stop()
             await queues.close()

@@ -46,6 +46,10 @@ class Settings:
         "127.0.0.1", text, "address on which it listens; another than loopback needs a certificate"
     )
     port: int = setting(8082, _port, "its port")
+    status_host: str = setting(
+        "", text, "address on which /healthz and /readyz are served over plain HTTP; empty: not at all"
+    )
+    status_port: int = setting(8083, _port, "their port")
     tls_cert: str = setting("", _file("a certificate in PEM"), "certificate that it shows; empty: plain HTTP")
     tls_key: str = setting("", _file("a private key in PEM"), "its key")
     plain_http: str = setting(

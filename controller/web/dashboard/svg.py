@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import re
 import threading
+import warnings
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -63,7 +64,10 @@ LOCK = threading.Lock()  # matplotlib's settings are the whole process's
 def page_svg(figure: Figure, prefix: str, title: str, description: str) -> str:
     """The figure as an ``<svg>`` element. ``prefix`` makes its ids its own on the page."""
     out = io.StringIO()
-    figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    with warnings.catch_warnings():
+        # Text is drawn by the browser, in its own fonts: that matplotlib's lacks a glyph matters to nobody.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     ET.register_namespace("", _NS)
     root = ET.fromstring(re.sub(r"<!DOCTYPE[^>]*>", "", out.getvalue()))
     for parent in list(root.iter()):

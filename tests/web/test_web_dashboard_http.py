@@ -1,0 +1,278 @@
+"""The dashboard's HTTP face: who gets what, what is refused, and what a restricted viewer never sees."""
+
+from __future__ import annotations
+
+import http.client
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from dashboard_scene import STOPPED, WAITING, scene
+from dashboard_world import KEY, Running, job_object, pool_object, running
+
+from controller.kube.errors import NotFound, Unavailable
+from controller.web.dashboard.access import Viewer
+
+VIEWS = (
+    "/view/",
+    "/view/jobs",
+    "/view/jobs/team-a/overoptimising",
+    "/view/pools",
+    "/view/pools/research",
+    "/view/savings",
+)
+FRAMES = tuple(path.removeprefix("/view") or "/" for path in VIEWS)
+
+
+class Answer:
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        self.status, self.headers, self.text = status, headers, body.decode()
+
+
+def ask(board: Running, path: str, token: str | None = KEY, method: str = "GET", **headers: str) -> Answer:
+    sent = {"Authorization": f"Bearer {token}"} if token is not None else {}
+    sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+    connection = http.client.HTTPConnection("127.0.0.1", board.port, timeout=45)
+    try:
+        connection.request(method, path, headers=sent)
+        found = connection.getresponse()
+        return Answer(found.status, found.headers, found.read())
+    finally:
+        connection.close()
+
+
+@pytest.fixture(scope="module")
+def board() -> Iterator[Running]:
+    with running(scene(time.time())) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def restricted() -> Iterator[Running]:
+    """Seen by somebody who may list RLHFJobs of team-a, and GPUPools."""
+    with running(
+        scene(time.time()), Viewer("system:serviceaccount:team-a:reader", frozenset({"team-a"}), True)
+    ) as found:
+        yield found
+
+
+@pytest.mark.parametrize("path", VIEWS)
+def test_data_needs_a_token(board: Running, path: str) -> None:
+    for token in (None, "", "another", KEY + "x"):
+        found = ask(board, path, token)
+        assert found.status == 401, token
+        assert found.headers["WWW-Authenticate"].startswith("Bearer")
+        assert "team-a" not in found.text
+        assert "evalstop dashboard" in found.text  # where to get one
+    assert ask(board, path).status == 200
+
+
+@pytest.mark.parametrize("header", ["Basic dXNlcjpwYXNz", "bearer", "Token x", f"Bearer  {KEY}x"])
+def test_other_ways_to_sign_in_are_none(board: Running, header: str) -> None:
+    assert ask(board, "/view/jobs", None, Authorization=header).status == 401
+    assert ask(board, f"/view/jobs?token={KEY}", None).status == 401
+    assert ask(board, "/view/jobs", None, Cookie=f"token={KEY}").status == 401
+
+
+@pytest.mark.parametrize("path", FRAMES)
+def test_frames_carry_no_data_and_no_inline_code(board: Running, path: str) -> None:
+    found = ask(board, path, None)
+    assert found.status == 200
+    assert "team-a" not in found.text
+    assert "Set-Cookie" not in found.headers
+    for inline in ("<style", "style=", " onclick", "javascript:", "<script>"):
+        assert inline not in found.text
+    assert "http://" not in found.text
+    assert "https://" not in found.text
+
+
+@pytest.mark.parametrize("path", [*FRAMES, *VIEWS, "/static/dashboard.js", "/nowhere", "/healthz"])
+def test_every_answer_carries_the_security_headers(board: Running, path: str) -> None:
+    found = ask(board, path)
+    policy = found.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert found.headers["X-Content-Type-Options"] == "nosniff"
+    assert found.headers["Referrer-Policy"] == "no-referrer"
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_nothing_writes(board: Running, method: str) -> None:
+    for path in (*FRAMES, *VIEWS):
+        found = ask(board, path, method=method)
+        assert found.status == 405
+        assert "changes nothing" in found.text
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "evil.example:80", "127.0.0.1:1", ""])
+def test_names_made_to_resolve_to_this_machine_are_refused(board: Running, host: str) -> None:
+    for path in ("/", "/view/jobs", "/static/dashboard.js"):
+        found = ask(board, path, Host=host)
+        assert found.status == 421
+        assert f"open 127.0.0.1:{board.port}" in found.text
+    assert ask(board, "/", Host=f"LOCALHOST:{board.port}").status == 200
+
+
+def test_an_answer_is_sent_once_as_long_as_it_is_the_same(board: Running) -> None:
+    first = ask(board, "/view/jobs")
+    tag = first.headers["ETag"]
+    again = ask(board, "/view/jobs", If_None_Match=tag)
+    assert (again.status, again.text) == (304, "")
+    obj = job_object("team-a", "came-later", created=time.time())
+    board.put(obj)
+    changed = ask(board, "/view/jobs", If_None_Match=tag)
+    assert changed.status == 200
+    assert "came-later" in changed.text
+    board.call(lambda: board.api.drop("RLHFJob", "team-a", "came-later"))
+    assert "private" in first.headers["Cache-Control"]
+    assert first.headers["Vary"] == "Authorization"
+
+
+def test_static_files_are_known_by_what_is_in_them(board: Running) -> None:
+    found = ask(board, "/static/dashboard.css", None)
+    tag = found.headers["ETag"].strip('"')
+    assert found.headers["Content-Type"].startswith("text/css")
+    assert "immutable" in ask(board, f"/static/dashboard.css?{tag}", None).headers["Cache-Control"]
+    assert "immutable" not in ask(board, "/static/dashboard.css?old", None).headers["Cache-Control"]
+    for name in ("nothing.js", "..%2fapp.py", "%2e%2e/app.py", ""):
+        assert ask(board, f"/static/{name}", None).status == 404
+
+
+@pytest.mark.parametrize("path", VIEWS)
+def test_a_viewer_sees_the_namespaces_that_they_may_list_and_no_other(restricted: Running, path: str) -> None:
+    found = ask(restricted, path)
+    assert found.status == 200
+    for name in ("gemma-rm-large", "gemma-safety", "earlier-", "phi-shadow", "team-b", "team-c"):
+        if path == "/view/jobs/team-a/overoptimising" and name in ("gemma-rm-large", "team-b"):
+            continue  # stands in the status of the job itself, which they may read
+        assert name not in found.text, name
+
+
+def test_jobs_of_other_namespaces_are_as_if_they_were_not_there(restricted: Running) -> None:
+    there = ask(restricted, f"/view/jobs/{'/'.join(WAITING)}")
+    absent = ask(restricted, "/view/jobs/team-b/never-was")
+    assert there.status == absent.status == 404
+    assert there.text.replace("gemma-rm-large", "X") == absent.text.replace("never-was", "X")
+    assert "a job of another namespace" in ask(restricted, "/view/pools/research").text
+
+
+def test_without_rights_it_is_said_what_to_do() -> None:
+    nobody = Viewer("jane", frozenset(), False)
+    with running(scene(time.time()), nobody) as board:
+        for path in VIEWS:
+            found = ask(board, path)
+            assert found.status == 403
+            assert "kubectl create rolebinding evalstop-view" in found.text
+            assert "jane" in found.text
+            assert "overoptimising" not in found.text
+
+
+def test_without_rights_to_pools_the_jobs_are_still_shown() -> None:
+    some = Viewer("jane", frozenset({"team-a"}), False)
+    with running(scene(time.time()), some) as board:
+        assert ask(board, "/view/jobs").status == 200
+        for path in ("/view/pools", "/view/pools/research"):
+            found = ask(board, path)
+            assert found.status == 403
+            assert "list GPUPools" in found.text
+        overview = ask(board, "/view/").text
+        assert "You may not list GPUPools" in overview
+        assert "kDeclines" not in overview.split("Last hand-backs")[1]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/view/jobs/team-a/none", "/view/pools/none", "/view/jobs/team-a%2Foveroptimising/x"],
+)
+def test_what_is_not_there_is_404_and_says_so(board: Running, path: str) -> None:
+    assert ask(board, path).status == 404
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "page=0", "page=99999999", "page=-1", "page=x", "sort=__class__", "sort=-", "state=evil", "q=%00%ff",
+        "width=abc", "width=-5", "width=99999999999999999999", "namespace=%3Cb%3E", "q=" + "a" * 5000,
+    ],
+)  # fmt: skip
+def test_odd_queries_do_no_harm(board: Running, query: str) -> None:
+    found = ask(board, f"/view/jobs?{query}")
+    assert found.status == 200
+    assert "<b>" not in found.text
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("rule=none&run=1", "rule: &#39;none&#39; is not allowed, expected one of kDeclines"),
+        ("rule=kDeclines&run=1&p.k=x", "kDeclines.k: &#39;x&#39; is not allowed, expected a whole number"),
+        ("rule=kDeclines&run=1&p.k=0", "kDeclines.k: 0 is not allowed, expected"),
+        ("rule=drawdown&run=1&p.maxDrop=nan", "drawdown.maxDrop: nan is not allowed"),
+        ("rule=kDeclines&run=1&warmUp=-3", "warmUp: &#39;-3&#39; is not allowed, expected a number of evals"),
+        ("rule=kDeclines&run=1&warmUp=99999999999", "warmUp.minEvals"),
+    ],
+)
+def test_a_what_if_with_wrong_values_names_field_value_and_what_is_right(
+    board: Running, query: str, said: str
+) -> None:
+    found = ask(board, f"/view/jobs/{'/'.join(STOPPED)}?{query}")
+    assert found.status == 200
+    assert said in found.text
+
+
+def test_a_cluster_that_does_not_answer_is_told_and_what_was_known_stays_shown() -> None:
+    with running(scene(time.time())) as board:
+        before = ask(board, "/view/jobs")
+        watch = next(w for w in board.feed._watches if str(w).startswith("rlhfjobs"))
+
+        def breaks() -> None:
+            watch.problem = Unavailable(0, "ConnectionBroken", "connection refused")
+
+        board.call(breaks)
+        after = ask(board, "/view/jobs")
+        assert after.status == 200
+        assert "What is shown may be old: ConnectionBroken: connection refused" in after.text
+        assert "overoptimising" in before.text
+        assert "overoptimising" in after.text
+
+
+def test_without_crds_it_is_said_what_to_install() -> None:
+    with running([]) as board:
+        watch = board.feed._watches[0]
+
+        def missing() -> None:
+            watch.problem = NotFound(404, "NotFound", "the server could not find the requested resource")
+
+        board.call(missing)
+        found = ask(board, "/view/jobs")
+        assert found.status == 503
+        assert "kubectl apply -f crds/" in found.text
+
+
+def test_an_empty_cluster_has_pages_too() -> None:
+    with running([]) as board:
+        for path in VIEWS:
+            assert ask(board, path).status == (404 if path.count("/") > 2 else 200)
+        assert ask(board, "/readyz", None).status == 200
+
+
+def test_a_status_that_cannot_be_read_does_not_hide_the_others() -> None:
+    newer = job_object("team-a", "from-the-future", created=time.time())
+    newer["status"] = {"evals": ["not an eval"], "summary": "Running"}
+    odd: dict[str, Any] = job_object("team-a", "odd-spec", created=time.time())
+    odd["spec"]["gang"] = {"replicas": "many"}
+    pool = pool_object("odd")
+    pool["spec"]["queuePolicy"] = {"fifo": {"x": 1}, "srtf": {}}
+    pool["status"] = {"capacity": "lots"}
+    with running([*scene(time.time()), newer, odd, pool]) as board:
+        listed = ask(board, "/view/jobs").text
+        assert "overoptimising" in listed
+        assert "from-the-future" in listed
+        one = ask(board, "/view/jobs/team-a/from-the-future")
+        assert one.status == 200
+        assert "another version of the operator" in one.text
+        assert "spec.gang.replicas" in ask(board, "/view/jobs/team-a/odd-spec").text
+        assert ask(board, "/view/pools/odd").status == 200
+        assert "spec.queuePolicy" in ask(board, "/view/pools").text
