@@ -33,7 +33,8 @@ def installed_problem(pool: GPUPool, known: Known) -> Problem | None:
             f"{CLUSTER_QUEUES.api_version}; install Kueue 0.15 or newer (it is found by itself), or choose "
             "another delegate",
         )
-    if known.listed(ADMISSION_CHECKS) and not any(map(is_ours, known.values(ADMISSION_CHECKS))):
+    checks = (c for c in known.values(ADMISSION_CHECKS) if not c["metadata"].get("deletionTimestamp"))
+    if known.listed(ADMISSION_CHECKS) and not any(map(is_ours, checks)):
         return Problem(
             "CheckNotFound",
             f"GPUPool {pool.metadata.name!r}: spec.delegate is Kueue, but there is no AdmissionCheck with "

@@ -60,9 +60,9 @@ def offers(jobs: Iterable[JobView]) -> dict[JobKey, JobView]:
 
 def waits_for_quota(job: JobView, position: int) -> Waiting:
     """Why a job waits that has no offer."""
-    return Waiting(
-        job.key, position, "WaitingForQuota", job.queue_says or "its queue has no quota for it yet"
-    )
+    if not job.queue_says:
+        return Waiting(job.key, position, "Queued", "waits for its queue to look at it")
+    return Waiting(job.key, position, "WaitingForQuota", job.queue_says)
 
 
 def refusals(

@@ -184,7 +184,10 @@ class Kueue:
         found = self.plane.client().get(_CRDS)["items"]
         kueues = [crd for crd in found if crd["spec"]["group"] == "kueue.x-k8s.io"]
         return all(
-            any(c["type"] == "Established" and c["status"] == "True" for c in crd["status"]["conditions"])
+            any(
+                c["type"] == "Established" and c["status"] == "True"
+                for c in crd["status"].get("conditions") or ()
+            )
             for crd in kueues
         )
 

@@ -1,0 +1,98 @@
+"""The operator's rig on the plane that has Kueue, with a real kube-scheduler that asks a real extender."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from store_work import KUEUE_API
+
+from controller import names
+from controller.kube.errors import NotFound
+from controller.kube.resources import (
+    ADMISSION_CHECKS,
+    CLUSTER_QUEUES,
+    EVENTS,
+    FLAVORS,
+    LOCAL_QUEUES,
+    WORKLOADS,
+    Resource,
+)
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "operator"))
+from operator_rig import Object, Rig, eventually
+
+QUEUE = "team"
+
+
+class KueueRig(Rig):
+    """Each test has queues of its own, named after its pool. LocalQueue: `QUEUE`."""
+
+    async def make_queues(self, gpus: int = 8, check: bool = True, **cluster_queue: Any) -> None:
+        name = self.pool_name
+        await self.create(
+            ADMISSION_CHECKS, name, {"controllerName": names.CHECK_CONTROLLER if check else "some.body/else"}
+        )
+        await self.create(FLAVORS, name, {})
+        quota = {"name": names.GPU_RESOURCE, "nominalQuota": gpus}
+        groups = [
+            {"coveredResources": [names.GPU_RESOURCE], "flavors": [{"name": name, "resources": [quota]}]}
+        ]
+        checks = {"admissionChecks": [{"name": name}]}
+        spec = {"namespaceSelector": {}, "resourceGroups": groups, "admissionChecksStrategy": checks}
+        await self.create(CLUSTER_QUEUES, name, spec | cluster_queue)
+        await self.create(LOCAL_QUEUES, QUEUE, {"clusterQueue": name})
+
+    async def make_kueue_pool(self, scheduler: str = "", **spec: Any) -> None:
+        queue = {"localQueue": QUEUE}
+        await self.make_pool(delegate="Kueue", kueue=queue, schedulerName=scheduler, **spec)
+
+    async def create(self, resource: Resource, name: str, spec: Object) -> Object:
+        metadata = {"name": name} | ({"namespace": self.namespace} if resource.namespaced else {})
+        body = {"apiVersion": KUEUE_API, "kind": resource.kind, "metadata": metadata, "spec": spec}
+        return await self.api.create(resource, body)
+
+    async def change(self, resource: Resource, name: str, spec: Object) -> None:
+        where = self.namespace if resource.namespaced else None
+        await self.api.merge_patch(resource, name, {"spec": spec}, where)
+
+    async def kueues(self, name: str) -> Object:
+        """The Workload of a job's child."""
+        uid = (await self.workload(name))["metadata"]["uid"]
+        found = (await self.api.list(WORKLOADS, self.namespace))[0]
+        return next(w for w in found if w["metadata"]["ownerReferences"][0]["uid"] == uid)
+
+    async def kueue_condition(self, name: str, type_: str) -> Object | None:
+        conditions = (await self.kueues(name)).get("status", {}).get("conditions") or ()
+        return next((c for c in conditions if c["type"] == type_ and c["status"] == "True"), None)
+
+    async def runs(self, name: str, attempt: int = 1) -> bool:
+        return await self.is_true(name, "Running") and (await self.record(name)).attempt == attempt
+
+    async def waits_because(self, name: str, reason: str) -> str:
+        """Condition Admitted with that reason: its message."""
+
+        async def told() -> str | None:
+            found = await self.condition(name, "Admitted")
+            return found[2] if found is not None and found[1] == reason else None
+
+        message: str = await eventually(told, what=f"{name} to wait because of {reason}")
+        return message
+
+    async def events(self, name: str) -> list[str]:
+        """Reasons of the Events on an RLHFJob."""
+        found = (await self.api.list(EVENTS, self.namespace))[0]
+        return [e["reason"] for e in found if e["involvedObject"]["name"] == name]
+
+    async def clear(self) -> None:
+        """Take the cluster-wide objects of this test away: other tests share the plane."""
+        for resource, name in (
+            (CLUSTER_QUEUES, self.pool_name),
+            (FLAVORS, self.pool_name),
+            (ADMISSION_CHECKS, self.pool_name),
+        ):
+            with contextlib.suppress(NotFound):  # not made in this test
+                found = await self.api.get(resource, name)
+                await self.api.delete(resource, name, None, found["metadata"]["uid"])

@@ -1,0 +1,324 @@
+"""A pool that delegates to Kueue: the real Kueue queues, the operator answers by nodes, the extender
+binds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes import client, config
+from kueue_objects import job
+from kueue_rig import QUEUE, KueueRig
+
+from controller import names
+from controller.extender import scheduler_config
+from controller.kube.resources import (
+    ADMISSION_CHECKS,
+    CLUSTER_QUEUES,
+    CONFIGMAPS,
+    FLAVORS,
+    GPUPOOLS,
+    JOBS,
+    LOCAL_QUEUES,
+    WORKLOADS,
+)
+from controller.policy import declog, outside
+from controller.policy.codec import dumps
+from deploy.local.kueue.manager import PROCESS, Kueue
+from deploy.local.scheduler import Extender, Scheduler
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "operator"))
+from fake_kubelet import FakeKubelet
+from operator_rig import SETTINGS, eventually, install
+
+ROOT = Path(__file__).resolve().parents[2]
+RISE_AND_FALL = [1.0, 2.0, 3.0, 4.0, 3.5, 3.0, 2.5]
+pytestmark = pytest.mark.cluster
+
+Story = Callable[[KueueRig], Awaitable[None]]
+
+
+@pytest.fixture(scope="module")
+def operator_kubeconfig(kueue: Kueue) -> Path:
+    return install(kueue.plane)
+
+
+@pytest.fixture(scope="module")
+def scheduler(kueue: Kueue, operator_kubeconfig: Path) -> Iterator[str]:
+    """A kube-scheduler that asks the extender: its name. Both leave with this module."""
+    kueue.plane.kubectl("apply", "-f", str(ROOT / "deploy/extender/rbac.yaml"))
+    extender = Extender(kueue.plane).start()
+    options = extender.certificates.options(extender.url)
+    running = Scheduler(kueue.plane, scheduler_config.configuration(options)).start()
+    yield running.process
+    running.stop()
+    extender.stop()
+
+
+@pytest.fixture(scope="module")
+def kueue_api(kueue: Kueue) -> Iterator[client.ApiClient]:
+    connection: client.ApiClient = config.new_client_from_config(  # type: ignore[no-untyped-call]
+        config_file=str(kueue.plane.kubeconfig)
+    )
+    with connection:
+        yield connection
+
+
+@pytest.fixture
+def kubelet(kueue_api: client.ApiClient) -> Iterator[FakeKubelet]:
+    """Two nodes of four GPUs in a pool of their own."""
+    pool = f"k-{secrets.token_hex(3)}"
+    with FakeKubelet(kueue_api, [f"{pool}-a", f"{pool}-b"], {"pool": pool}, gpus=4) as running:
+        yield running
+
+
+@pytest.fixture
+def told(
+    kueue: Kueue, operator_kubeconfig: Path, kueue_namespace: str, kubelet: FakeKubelet
+) -> Callable[[Story], None]:
+    """Runs a story on a rig of its own, and takes away what it made for the whole cluster."""
+
+    def tell(story: Story) -> None:
+        async def whole() -> None:
+            rig = KueueRig(kueue.plane.kubeconfig, operator_kubeconfig, kueue_namespace, kubelet.pool)
+            async with rig:
+                try:
+                    await story(rig)
+                finally:
+                    await rig.clear()
+                    await rig.delete_pool(rig.pool_name)
+
+        asyncio.run(whole())
+
+    return tell
+
+
+async def run_file(rig: KueueRig, name: str) -> dict[str, Any]:
+    found = await rig.api.get(CONFIGMAPS, f"{name}-run", rig.namespace)
+    return dict(json.loads(found["data"]["run.json"]))
+
+
+def test_quota_of_eight_three_jobs_of_four(
+    told: Callable[[Story], None], scheduler: str, tmp_path: Path
+) -> None:
+    """The third runs after the first is stopped, on its nodes, bound by the extender; a stopped job that is
+    resumed waits for quota like any other."""
+
+    async def story(rig: KueueRig) -> None:
+        await rig.make_queues(gpus=8)
+        await rig.make_kueue_pool(scheduler)
+        log = tmp_path / "decisions.jsonl"
+        async with rig.operator(replace(SETTINGS, decision_log=str(log))) as engine:
+            for name in ("one", "two"):
+                await rig.make_job(name, replicas=2)
+            for name in ("one", "two"):
+                await eventually(lambda name=name: rig.runs(name), what=f"{name} to run")
+            await rig.make_job("three", replicas=2)
+            assert "insufficient" in (await rig.waits_because("three", "WaitingForQuota")).lower()
+
+            for name in ("one", "two"):
+                record, found = await rig.record(name), await rig.kueues(name)
+                assert record.admission is not None
+                assert record.admission.offer
+                planned = dict(enumerate(record.admission.nodes))
+                for pod in await rig.pods(name):
+                    assert pod["metadata"]["annotations"][names.ANNOTATION_ADMISSION] == "1"
+                    index = int(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"])
+                    assert pod["spec"]["nodeName"] == planned[index]
+                    assert pod["spec"]["schedulerName"] == scheduler
+                (podset,) = found["spec"]["podSets"]
+                assert names.ANNOTATION_ADMISSION not in json.dumps(podset["template"])
+                (state,) = found["status"]["admissionChecks"]
+                assert state["state"] == "Ready"
+
+            rig.scores["one"] = RISE_AND_FALL[:4]
+            await eventually(lambda: rig.is_true("one", "BestCheckpointSecured"))
+            rig.scores["one"] = RISE_AND_FALL
+            await eventually(lambda: rig.runs("three"), what="the third to run")
+            stopped, third = await rig.record("one"), await rig.record("three")
+            assert stopped.decision is not None
+            assert third.admission is not None
+            assert await eventually(lambda: handed(rig, "one")) == f"{rig.namespace}/three"
+            assert [k.best_step for k in stopped.retained] == [40]
+            found = await rig.kueues("one")
+            assert found["spec"]["active"] is False
+            assert names.ANNOTATION_SWITCHED_OFF in found["metadata"]["annotations"]
+            template = (await rig.workload("one"))["spec"]["template"]
+            assert names.ANNOTATION_ADMISSION not in (template["metadata"].get("annotations") or {})
+            # Started and put out by Kueue alone: the operator has patched no Job but its access Jobs.
+            patched = [w for w in rig.writes(engine) if w.startswith("PATCH") and "/jobs/" in w]
+            assert not {w.rpartition("/")[2] for w in patched} & {"one", "two", "three"}
+
+            await rig.patch("one", {"spec": {"resume": {"id": "again", "from": "Latest"}}})
+            await rig.waits_because("one", "WaitingForQuota")
+            await rig.patch("two", {"spec": {"runState": "Stopped"}})
+            await eventually(lambda: rig.runs("one", attempt=2), what="the resumed one to run")
+            found = await rig.kueues("one")
+            assert names.ANNOTATION_SWITCHED_OFF not in (found["metadata"].get("annotations") or {})
+            assert (await run_file(rig, "one"))["attempt"] == 2
+            assert (await rig.reason("two", "Admitted")) == "Stopped"
+        lines = log.read_text().splitlines()
+        assert all(r.same for r in declog.replay(lines))
+        offers = [json.loads(line)["decision"]["admissions"] for line in lines if '"kind":"pool"' in line]
+        assert all(a["offer"] for admissions in offers for a in admissions)
+        assert any(offers), dumps(offers)
+
+    told(story)
+
+
+async def queue_ready(rig: KueueRig, status: str, reason: str) -> bool:
+    pool = await rig.api.get(GPUPOOLS, rig.pool_name)
+    conditions = {c["type"]: c for c in (pool.get("status") or {}).get("conditions") or ()}
+    found = conditions.get("QueueReady", {})
+    return (found.get("status"), found.get("reason")) == (status, reason)
+
+
+async def handed(rig: KueueRig, name: str) -> str | None:
+    decision = (await rig.record(name)).decision
+    return decision.handed_to if decision is not None else None
+
+
+def test_a_job_that_kueue_puts_out_is_not_a_stopped_job(told: Callable[[Story], None]) -> None:
+    """It goes on under its next attempt; one that is switched off by hand waits for that hand."""
+
+    async def story(rig: KueueRig) -> None:
+        await rig.make_queues(gpus=8)
+        await rig.make_kueue_pool()
+        await rig.make_job("run", replicas=2)
+        async with rig.operator():
+            await eventually(lambda: rig.runs("run"), what="it to run")
+            await rig.change(CLUSTER_QUEUES, rig.pool_name, {"stopPolicy": "HoldAndDrain"})
+            message = await rig.waits_because("run", "ClusterQueueStopped")
+            assert message == (
+                f"ClusterQueue {rig.pool_name}: spec.stopPolicy is 'HoldAndDrain', so it admits nobody; "
+                "set it to None"
+            )
+            record = await rig.record("run")
+            assert record.decision is None
+            assert (record.evictions, record.preemptions) == (1, 0)
+            assert await rig.reason("run", "Running") == "Evicted"
+            await rig.change(CLUSTER_QUEUES, rig.pool_name, {"stopPolicy": "None"})
+            await eventually(lambda: rig.runs("run", attempt=2), what="it to go on")
+            assert (await run_file(rig, "run"))["attempt"] == 2
+
+            found = await rig.kueues("run")
+            name = found["metadata"]["name"]
+            await rig.change(WORKLOADS, name, {"active": False})
+            said = await rig.waits_because("run", "Deactivated")
+            assert f"Workload {name}: spec.active is false" in said
+            await eventually(lambda: rig.has_reason("run", "Running", "Deactivated"))
+            assert (await rig.kueues("run"))["spec"]["active"] is False  # nobody but that hand undoes it
+            await rig.change(WORKLOADS, name, {"active": True})
+            await eventually(lambda: rig.runs("run", attempt=3), what="it to go on once more")
+            assert (await rig.record("run")).evictions == 2
+            assert {"Evicted", "Deactivated"} <= set(await rig.events("run"))
+            assert "Stopped" not in await rig.events("run")
+
+    told(story)
+
+
+def test_kueue_restarted_in_the_middle_of_a_stop(
+    told: Callable[[Story], None], kueue: Kueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outside, "SLOW", 0.5)
+
+    async def story(rig: KueueRig) -> None:
+        await rig.make_queues(gpus=4)
+        await rig.make_kueue_pool()
+        await rig.make_job("run", replicas=2)
+        await rig.make_job("next", replicas=2)
+        async with rig.operator():
+            await eventually(lambda: rig.runs("run"), what="it to run")
+            await asyncio.to_thread(kueue.plane.stop, PROCESS)
+            await rig.patch("run", {"spec": {"runState": "Stopped"}})
+            await eventually(lambda: rig.is_true("run", "TerminationTarget"))
+            await asyncio.to_thread(kueue.reconfigure, {})
+            await eventually(lambda: rig.runs("next"), what="the next to run")
+            assert await rig.reason("run", "Admitted") == "Stopped"
+            assert (await rig.record("run")).evictions == 0
+
+    told(story)
+
+
+def test_what_a_queue_lacks_is_said_with_its_remedy_and_mended(told: Callable[[Story], None]) -> None:
+    async def story(rig: KueueRig) -> None:
+        await rig.make_kueue_pool()
+        await rig.make_job("run", replicas=2)
+        async with rig.operator():
+            assert names.CHECK_CONTROLLER in await rig.waits_because("run", "CheckNotFound")
+            await eventually(lambda: queue_ready(rig, "False", "CheckNotFound"))
+            await rig.create(ADMISSION_CHECKS, rig.pool_name, {"controllerName": names.CHECK_CONTROLLER})
+            assert f"there is no LocalQueue {QUEUE!r}" in await rig.waits_because("run", "QueueNotFound")
+            await rig.create(LOCAL_QUEUES, QUEUE, {"clusterQueue": rig.pool_name, "stopPolicy": "Hold"})
+            assert "spec.stopPolicy is 'Hold'" in await rig.waits_because("run", "QueueStopped")
+            await rig.change(LOCAL_QUEUES, QUEUE, {"stopPolicy": "None"})
+            assert rig.pool_name in await rig.waits_because("run", "ClusterQueueNotFound")
+            await rig.create(FLAVORS, rig.pool_name, {})
+            quota = {"name": names.GPU_RESOURCE, "nominalQuota": 2}
+            flavor = {"name": rig.pool_name, "resources": [quota]}
+            group = {"coveredResources": [names.GPU_RESOURCE], "flavors": [flavor]}
+            spec = {"namespaceSelector": {}, "resourceGroups": [group]}
+            await rig.create(CLUSTER_QUEUES, rig.pool_name, spec)
+            await rig.waits_because("run", "CheckMissing")
+            checks = {"admissionChecks": [{"name": rig.pool_name}]}
+            await rig.change(CLUSTER_QUEUES, rig.pool_name, {"admissionChecksStrategy": checks})
+            message = await rig.waits_because("run", "QuotaTooSmall")
+            assert "nominalQuota: 2" in message
+            assert "needs 4; raise it to 4" in message
+            quota["nominalQuota"] = 4
+            await rig.change(CLUSTER_QUEUES, rig.pool_name, {"resourceGroups": [group]})
+            await eventually(lambda: rig.runs("run"), what="it to run in the end")
+
+    told(story)
+
+
+def test_a_gang_larger_than_the_pool_gives_its_quota_back_until_the_pool_grows(
+    told: Callable[[Story], None], kueue_api: client.ApiClient, kubelet: FakeKubelet
+) -> None:
+    async def story(rig: KueueRig) -> None:
+        await rig.make_queues(gpus=12)
+        await rig.make_kueue_pool()
+        await rig.make_job("large", replicas=3, gpus=4)
+        async with rig.operator():
+            assert "at most 2 is right" in await rig.waits_because("large", "TooLarge")
+
+            async def off() -> bool:
+                found = await rig.kueues("large")
+                return found["spec"]["active"] is False and not await rig.kueue_condition(
+                    "large", "QuotaReserved"
+                )
+
+            await eventually(off, what="its quota to be free")
+            await rig.make_job("small", replicas=2)
+            await eventually(lambda: rig.runs("small"), what="another to have that quota")
+            await rig.patch("small", {"spec": {"runState": "Stopped"}})
+            with FakeKubelet(kueue_api, [f"{rig.pool_name}-c"], {"pool": rig.pool_name}, gpus=4):
+                await eventually(lambda: rig.runs("large"), what="it to run in the larger pool")
+
+    told(story)
+
+
+def test_a_job_of_nobodys_in_the_same_queue_is_let_through(
+    told: Callable[[Story], None], kueue: Kueue
+) -> None:
+    async def story(rig: KueueRig) -> None:
+        await rig.make_queues(gpus=8)
+        await rig.make_kueue_pool()
+        async with rig.operator():
+            body = job("plain", 2, QUEUE)
+            body["metadata"]["namespace"] = rig.namespace
+            await rig.api.create(JOBS, body)
+
+            async def started() -> bool:
+                return (await rig.workload("plain"))["spec"]["suspend"] is False
+
+            await eventually(started, what="Kueue to start it")
+
+    told(story)
