@@ -112,11 +112,12 @@ class LeftOut:
 
     def notes(self) -> list[str]:
         """A sentence for each reason."""
-        return [
-            f"{count} of {self.lines} lines {'is' if count == 1 else 'are'} {why} and tell nothing"
-            + ("." if why == REPEATED else f"; the first: {self.first[why]}")
-            for why, count in self.counts.items()
-        ]
+        notes = []
+        for why, count in self.counts.items():
+            are, tell = ("is", "tells") if count == 1 else ("are", "tell")
+            first = "." if why == REPEATED else f"; the first: {self.first[why]}"
+            notes.append(f"{count} of {self.lines} lines {are} {why} and {tell} nothing{first}")
+        return notes
 
 
 def read_decisions(logs: Sequence[tuple[Path, Iterable[str]]], skipped: Skipped) -> Trace:

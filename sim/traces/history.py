@@ -281,12 +281,16 @@ def _typical(values: Iterable[float]) -> float:
 
 def _say(trace: Trace, lossless: int) -> None:
     jobs = len(trace.jobs)
-    cut = sum(1 for job in trace.jobs if job.past is not None and job.past.length != "run")
-    if cut:
+    lengths = Counter(job.past.length for job in trace.jobs if job.past is not None)
+    if cut := jobs - lengths["run"]:
         trace.notes.append(
             f"{cut} of {jobs} jobs did not come to their end in the log; their whole length"
             " is taken from their progress, and evals that were never made are missing."
         )
+    if lengths["estimate"]:
+        trace.notes.append(f"Of {lengths['estimate']} of them the length is their submitter's estimate.")
+    if lengths["unknown"]:
+        trace.notes.append(f"{lengths['unknown']} of them told no progress: they end where the log does.")
     if lossless:
         trace.notes.append(
             f"{lossless} of {jobs} jobs had evals at which their training loss was not seen; they"

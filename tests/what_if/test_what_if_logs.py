@@ -1,0 +1,355 @@
+"""A pool's past from decision logs in every state in which one finds them: nothing is lost silently."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from logged_world import RISE, RISE_AND_FALL, logged
+
+from controller.policy.declog import VERSION
+from controller.policy.types import Mode
+from sim.traces import TraceError, read
+from sim.traces.decisions import read_history
+from sim.traces.past import End
+from sim.traces.past_files import merged, read_past, with_rotated
+from sim.traces.trace import Trace, TraceJob
+
+
+def written(file: Path, lines: list[str], end: str = "\n") -> Path:
+    file.write_text("\n".join(lines) + end)
+    return file
+
+
+def by_key(trace: Trace) -> dict[str, TraceJob]:
+    return {job.key: job for job in trace.jobs}
+
+
+def told(trace: Trace, words: str) -> bool:
+    return any(words in note for note in trace.notes)
+
+
+def test_a_whole_log_tells_all_that_happened(tmp_path: Path, whole_log: list[str]) -> None:
+    trace = read_past([written(tmp_path / "log", whole_log)])
+    assert trace.cluster is not None
+    assert [gpus for _, gpus in trace.cluster.nodes] == [2, 2]
+    assert trace.rule is not None
+    assert trace.rule.rule.name == "kDeclines"
+    assert trace.history["pool"] == "p"
+    assert trace.history["capacity"] == [[trace.history["from"], [2, 2]]]
+    assert trace.latencies is not None
+    assert trace.latencies.start_delay == 30.0
+    assert trace.latencies.retain_time == 20.0
+    jobs = by_key(trace)
+    over, shadow, following, late = (jobs[f"ns/{name}"] for name in ("over", "shadow", "next", "late"))
+    ends = [job.past.end for job in (over, shadow, following, late) if job.past is not None]
+    assert ends == [End.STOPPED, End.COMPLETE, End.COMPLETE, End.RUNNING]
+
+    assert over.past is not None
+    assert (over.past.seen, over.past.length, over.past.stop_eval) == (0.5, "progress", 7)
+    assert over.past.censored
+    assert over.evals is not None
+    assert list(over.evals.scores) == list(RISE_AND_FALL)
+    assert over.evals.at[-1] == 0.5
+    assert over.work == pytest.approx(2 * over.past.service / over.gpus)
+    assert over.past.started == 1010.0
+    assert over.past.ended is not None
+    assert following.past is not None
+    assert following.past.started == over.past.ended  # its GPUs were handed over
+    assert following.past.waited == pytest.approx(following.past.started - following.submitted)
+    assert following.evals is not None
+    assert list(following.evals.scores) == list(RISE)
+
+    assert shadow.past is not None
+    assert (shadow.past.mode, shadow.past.seen, shadow.past.stop_eval) == (Mode.SHADOW, 1.0, 7)
+    assert not shadow.past.censored
+    assert late.past is not None
+    assert (late.past.length, late.evals) == ("unknown", None)
+    assert told(trace, "1 of them told no progress")
+
+
+def test_a_log_that_was_cut_off_tells_all_before_the_cut(tmp_path: Path, whole_log: list[str]) -> None:
+    text = "\n".join(whole_log)
+    file = tmp_path / "log"
+    file.write_text(text[: int(len(text) * 0.7)])
+    trace = read_past([file])
+    kept = file.read_text().count("\n")
+    assert told(trace, f"1 of {kept + 1} lines is cut off at the end of the file and tells nothing; the")
+    assert told(trace, f"log, line {kept + 1}: not JSON")
+    exact = read_past([written(tmp_path / "exact", whole_log[:kept])])
+    assert [(job.key, job.work, job.past) for job in trace.jobs] == [
+        (job.key, job.work, job.past) for job in exact.jobs
+    ]
+
+
+def cut_in_the_middle(lines: list[str]) -> list[str]:
+    return [*lines[:100], lines[100][:50], *lines[101:]]
+
+
+def not_json(lines: list[str]) -> list[str]:
+    return [*lines[:100], "\x00\x00\x00", *lines[101:]]
+
+
+def field_missing(lines: list[str]) -> list[str]:
+    entry = json.loads(lines[100])
+    entry["input"] = {"nothing": 1}
+    return [*lines[:100], json.dumps(entry), *lines[101:]]
+
+
+def older(lines: list[str]) -> list[str]:
+    entry = json.loads(lines[100])
+    return [*lines[:100], json.dumps({**entry, "v": 1}), *lines[101:]]
+
+
+def newer(lines: list[str]) -> list[str]:
+    entry = json.loads(lines[100])
+    return [*lines[:100], json.dumps({**entry, "v": VERSION + 1}), *lines[101:]]
+
+
+def no_time(lines: list[str]) -> list[str]:
+    entry = json.loads(lines[100])
+    return [*lines[:100], json.dumps({**entry, "now": "soon"}), *lines[101:]]
+
+
+DAMAGE: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
+    "cut in the middle": (cut_in_the_middle, "is damaged, or cut off in the middle"),
+    "not JSON": (not_json, "is damaged, or cut off in the middle"),
+    "without its input": (field_missing, "is with a field that cannot be read"),
+    "of an older version": (older, "is of an older version and tells nothing; the first: "),
+    "of a newer version": (newer, "is of a newer version and tells nothing; the first: "),
+    "without a time": (no_time, "is with a field that cannot be read"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_one_bad_line_costs_one_line(tmp_path: Path, whole_log: list[str], name: str) -> None:
+    damage, words = DAMAGE[name]
+    trace = read_past([written(tmp_path / "log", damage(whole_log))])
+    assert told(trace, words)
+    assert told(trace, "log, line 101")
+    assert set(by_key(trace)) == {"ns/over", "ns/shadow", "ns/next", "ns/late"}
+    assert trace.history["left_out_lines"][next(iter(trace.history["left_out_lines"]))] >= 1
+
+
+@pytest.mark.parametrize(
+    ("version", "cure"),
+    [(1, "it is of an older evalstop"), (VERSION + 1, "it is of a newer evalstop")],
+)
+def test_a_log_of_another_version_is_refused_by_name_with_what_to_do(
+    tmp_path: Path, whole_log: list[str], version: int, cure: str
+) -> None:
+    lines = [json.dumps({**json.loads(line), "v": version}) for line in whole_log[:20]]
+    with pytest.raises(TraceError, match=rf"log, line 1, v: {version} is not allowed.*{cure}"):
+        read_past([written(tmp_path / "log", lines)])
+
+
+def test_the_version_before_is_read(tmp_path: Path, whole_log: list[str]) -> None:
+    """Version 3 has fields for queues outside, which 2 had not."""
+    lines = [json.dumps({**json.loads(line), "v": 2}) for line in whole_log]
+    trace = read_past([written(tmp_path / "log", lines)])
+    assert [job.past for job in trace.jobs] == [
+        job.past for job in read_past([written(tmp_path / "now", whole_log)]).jobs
+    ]
+
+
+def test_rotated_files_come_along_in_their_order(tmp_path: Path, whole_log: list[str]) -> None:
+    third = len(whole_log) // 3
+    (tmp_path / "log.2.gz").write_bytes(gzip.compress("\n".join(whole_log[:third]).encode() + b"\n"))
+    written(tmp_path / "log.1", whole_log[third : 2 * third])
+    newest = written(tmp_path / "log", whole_log[2 * third :])
+    written(tmp_path / "log.txt", ["nothing of ours"])
+    assert with_rotated([newest]) == [tmp_path / "log.2.gz", tmp_path / "log.1", newest]
+    whole = read_past([written(tmp_path / "whole", whole_log)])
+    assert [job.past for job in read_past([newest]).jobs] == [job.past for job in whole.jobs]
+    named = read_past([newest, tmp_path / "log.1", tmp_path / "log.2.gz"], rotated=False)
+    assert [job.past for job in named.jobs] == [job.past for job in whole.jobs]
+    as_ever = read([tmp_path / "log.2.gz", newest, tmp_path / "log.1"])
+    assert [job.key for job in as_ever.jobs] == [job.key for job in whole.jobs]
+    alone = read_past([newest], rotated=False)
+    assert told(alone, "were there before the log begins")
+
+
+def test_lines_that_are_there_twice_count_once(tmp_path: Path, whole_log: list[str]) -> None:
+    once = read_past([written(tmp_path / "log", whole_log)])
+    copy = written(tmp_path / "copy", whole_log)
+    twice = read_past([tmp_path / "log", copy])
+    assert [job.past for job in twice.jobs] == [job.past for job in once.jobs]
+    assert twice.history["left_out_lines"]["repeated"] >= len(whole_log)
+    assert told(twice, "repeated and tell nothing.")
+
+
+def test_a_log_that_begins_in_the_middle_says_so(tmp_path: Path, whole_log: list[str]) -> None:
+    """``ns/over`` and ``ns/shadow`` run when it begins; what their records remember is known."""
+    begin = next(n for n, line in enumerate(whole_log) if '"kind":"job"' in line and '"evals_seen":4' in line)
+    trace = read_past([written(tmp_path / "log", whole_log[begin:])])
+    assert told(trace, "2 jobs were there before the log begins")
+    over = by_key(trace)["ns/over"]
+    assert over.past is not None
+    assert over.past.early
+    assert over.past.started == 1010.0  # its admission remembers
+    assert over.evals is not None
+    assert list(over.evals.scores) == list(RISE_AND_FALL)  # and its status the last evals
+    assert over.past.missed == 0
+
+
+def test_evals_that_are_in_no_line_are_counted(tmp_path: Path, whole_log: list[str]) -> None:
+    """The record counted seven, the log shows those of its last lines only."""
+    entries = [json.loads(line) for line in whole_log]
+    for entry in entries:
+        parts = entry["input"]
+        if entry["kind"] != "job" or parts["desired"]["key"] != "ns/over":
+            continue
+        parts["record"]["evals"] = parts["record"]["evals"][-2:]
+        if parts["observed"]["scrape"] is not None:
+            parts["observed"]["scrape"]["points"] = parts["observed"]["scrape"]["points"][-2:]
+    late = [e for e in entries if e["kind"] == "pool" or e["input"]["record"]["evals_seen"] >= 5]
+    trace = read_past([written(tmp_path / "log", [json.dumps(entry) for entry in late])])
+    over = by_key(trace)["ns/over"]
+    assert over.past is not None
+    assert over.evals is not None
+    assert over.past.missed == 7 - len(over.evals.at) > 0
+    assert told(trace, f"{over.past.missed} evals of 1 jobs were made and are not here.")
+
+
+def test_a_hole_in_the_log_is_told(tmp_path: Path, whole_log: list[str]) -> None:
+    def at(line: str) -> float:
+        return float(json.loads(line)["now"])
+
+    start = at(whole_log[0])
+    kept = [line for line in whole_log if not start + 1500 < at(line) < start + 4000]
+    trace = read_past([written(tmp_path / "log", kept)])
+    assert told(trace, "holes while jobs ran")
+    assert max(end - begin for begin, end in trace.history["holes"]) > 2000
+
+
+def test_several_pools_in_a_log_need_a_name(tmp_path: Path, whole_log: list[str]) -> None:
+    lines = []
+    for line in whole_log:
+        lines.append(line)
+        entry = json.loads(line)
+        if entry["kind"] == "pool":
+            entry["input"] |= {"pool": "q", "jobs": []}
+            lines.append(json.dumps(entry))
+    file = written(tmp_path / "log", lines)
+    with pytest.raises(TraceError, match=r"of the pools p and q, expected only one; .*--pool NAME"):
+        read_past([file])
+    assert len(read_past([file], pool="p").jobs) == 4
+    with pytest.raises(TraceError, match=r"no job in it that had GPUs .4 of another pool"):
+        read_past([file], pool="q")
+    with pytest.raises(TraceError, match="pool: 'r' is not allowed, expected one of p, q"):
+        read_past([file], pool="r")
+
+
+def test_changing_nodes_are_kept_and_the_usual_ones_replayed(tmp_path: Path, whole_log: list[str]) -> None:
+    entries = [json.loads(line) for line in whole_log]
+    last = entries[-1]["now"]
+    for entry in entries:
+        if entry["kind"] == "pool" and entry["now"] > last - 700:
+            entry["input"]["nodes"] = entry["input"]["nodes"][:1]
+    trace = read_past([written(tmp_path / "log", [json.dumps(entry) for entry in entries])])
+    assert [nodes for _, nodes in trace.history["capacity"]] == [[2, 2], [2]]
+    assert trace.cluster is not None
+    assert trace.cluster.gpus == 4
+
+
+ENDS: dict[str, tuple[dict[str, Any], dict[str, Any], End, float]] = {
+    "failed": ({"finished": "Failed", "decision": None}, {}, End.FAILED, 1.0),
+    "stopped by its user": ({"finished": None}, {"by": "User"}, End.USER, 1.0),
+    "in Shadow": ({"finished": None}, {"mode": "Shadow"}, End.GONE, 1.0),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_only_a_stop_by_a_rule_leaves_open_what_would_have_come(
+    tmp_path: Path, whole_log: list[str], name: str
+) -> None:
+    """A user's stop, a failure: the run would have ended there under any rule."""
+    record, decision, end, seen = ENDS[name]
+    entries = [json.loads(line) for line in whole_log]
+    for entry in entries:
+        if entry["kind"] != "job" or entry["input"]["desired"]["key"] != "ns/over":
+            continue
+        found = entry["input"]["record"]
+        if found["decision"] is not None:
+            found["decision"] |= decision
+            found |= record
+    trace = read_past([written(tmp_path / "log", [json.dumps(entry) for entry in entries])])
+    over = by_key(trace)["ns/over"]
+    assert over.past is not None
+    assert (over.past.end, over.past.seen, over.past.censored) == (end, seen, False)
+    assert over.evals is not None
+    assert over.evals.at[-1] == 1.0  # of the training that there was
+
+
+def test_a_deleted_job_is_gone_and_one_of_another_evaluator_begins_anew(
+    tmp_path: Path, whole_log: list[str]
+) -> None:
+    entries = [json.loads(line) for line in whole_log]
+    for entry in entries:
+        if entry["kind"] == "job" and entry["input"]["desired"]["key"] == "ns/next":
+            entry["input"]["record"]["finished"] = None
+            entry["input"]["desired"]["deleting"] = True
+            life = entry["input"]["record"]["evals"]
+            if len(life) >= 4:
+                number, started = life[2][2]
+                scale = {"since": 1.0, "life": f"{number}-{started}", "step": 30, "kept": None}
+                entry["input"]["record"]["scale"] = scale
+    trace = read_past([written(tmp_path / "log", [json.dumps(entry) for entry in entries])])
+    following = by_key(trace)["ns/next"]
+    assert following.past is not None
+    assert following.past.end is End.GONE
+    assert following.past.scale == 3
+    assert following.evals is not None
+    assert list(following.evals.scores) == list(RISE[3:])
+    assert told(trace, "3 evals of 1 jobs are left out: scored by another evaluator")
+
+
+def test_several_exports_are_one_past_and_the_newest_has_the_last_word(
+    tmp_path: Path, whole_log: list[str]
+) -> None:
+    half = len(whole_log) // 2
+    early = read_past([written(tmp_path / "early", whole_log[:half])])
+    whole = read_past([written(tmp_path / "whole", whole_log)])
+    both = merged([whole, early])
+    assert by_key(both).keys() == by_key(whole).keys()
+    assert [job.past for job in both.jobs] == [job.past for job in whole.jobs]
+    assert told(both, "jobs are in more than one file; the newest counts.")
+    early.history["pool"] = "q"
+    with pytest.raises(TraceError, match="of the pools p and q, expected only one"):
+        merged([whole, early])
+
+
+def test_files_that_are_nothing_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    with pytest.raises(TraceError, match="empty: is empty"):
+        read_past([tmp_path / "empty"])
+    with pytest.raises(TraceError, match="line 1: no log that is known has these columns"):
+        read_past([written(tmp_path / "text", ["hello, world"])])
+
+
+_WHOLE = logged()
+_TEXT = "\n".join(_WHOLE) + "\n"
+
+
+@settings(max_examples=8)
+@given(st.integers(0, len(_TEXT)), st.integers(0, 2000), st.binary(max_size=3))
+def test_whatever_is_cut_out_of_a_log_the_rest_is_read(
+    tmp_path_factory: pytest.TempPathFactory, at: int, length: int, instead: bytes
+) -> None:
+    """Every line is either taken in or counted, and jobs have no more evals than were made."""
+    file = tmp_path_factory.mktemp("cut") / "log"
+    file.write_bytes(_TEXT[:at].encode() + instead + _TEXT[at + length :].encode())
+    lines = [line for line in file.read_bytes().split(b"\n") if line.strip()]
+    history, left = read_history([file])
+    assert left.lines == len(lines)
+    assert left.counts.total() - left.counts["repeated"] <= 3
+    for key, facts in history.jobs.items():
+        if key in ("ns/over", "ns/next"):
+            made = RISE_AND_FALL if key == "ns/over" else RISE
+            assert [p.score for p in facts.points] == list(made[: len(facts.points)])
