@@ -19,8 +19,8 @@ $(STAMP): requirements.lock pyproject.toml
 
 setup: $(STAMP)  ## the virtual environment with the pinned packages
 
-demo: $(STAMP)  ## the main job, on a real control plane of its own (KEEP=1 leaves it up)
-	$(BIN)/python -m deploy.local.demo $(if $(KEEP),--keep)
+demo: $(STAMP)  ## the main job, on a real control plane of its own (KEEP=1 leaves it up, QUEUE=kueue: under Kueue)
+	$(BIN)/python -m deploy.local.demo $(if $(KEEP),--keep) $(if $(QUEUE),--queue $(QUEUE))
 
 test: $(STAMP)  ## all tests, those on a real control plane among them
 	$(BIN)/python -m pytest
@@ -30,6 +30,9 @@ images: $(STAMP)  ## the container images, by docker (BASE_IMAGE=… for another
 
 kind: $(STAMP)  ## the main job on a kind cluster with the chart installed (KIND_NODE_IMAGE=…, BASE_IMAGE=…)
 	$(BIN)/python -m deploy.kind demo
+
+test-kind: $(STAMP)  ## the cluster tests on kind (takes the chart away from it first)
+	$(BIN)/python -m deploy.kind test
 
 kind-down: $(STAMP)  ## delete that cluster
 	$(BIN)/python -m deploy.kind down

@@ -32,11 +32,17 @@ def main() -> int:
     parser.add_argument(
         "--patience", type=float, default=PATIENCE_S, help="seconds for the jobs (default %(default)g)"
     )
+    parser.add_argument(
+        "--queue",
+        choices=("builtin", "kueue"),
+        default="builtin",
+        help="who queues the jobs: the pool itself, or a real Kueue (default %(default)s)",
+    )
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, _interrupt)
     console = Console(highlight=False)
     try:
-        return _run(given.out, given.keep, given.patience, console)
+        return _run(given.out, given.keep, given.patience, console, kueue=given.queue == "kueue")
     except (PlaneError, ValueError) as error:
         console.print(f"error: {error}", style="bold red", soft_wrap=True, markup=False)
         return 1
@@ -49,10 +55,13 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _run(out: Path, keep: bool, patience: float, console: Console) -> int:
+def _run(out: Path, keep: bool, patience: float, console: Console, kueue: bool = False) -> int:
     began = time.monotonic()
-    cast = casting.load()
-    with progress.Console() as told_progress, stage(out / "plane", cast.node_labels, told_progress) as built:
+    cast = casting.under_kueue(casting.load()) if kueue else casting.load()
+    with (
+        progress.Console() as told_progress,
+        stage(out / "plane", cast.node_labels, told_progress, kueue=kueue) as built,
+    ):
         ready = time.monotonic()
         told = tell(built, cast, console, patience)
         facts = report.gather(told, [job for job, _ in cast.jobs], built)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,23 @@ def load(folder: Path = MANIFESTS, namespace: str = NAMESPACE) -> Cast:
     jobs.sort(key=lambda job: list(Role).index(job[1]))
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
     return Cast((home, *(d for d in documents if d["kind"] != "RLHFJob")), tuple(jobs))
+
+
+def under_kueue(cast: Cast, folder: Path = MANIFESTS / "kueue", namespace: str = NAMESPACE) -> Cast:
+    """The same jobs, in a pool that delegates to Kueue: its manifests take the place of those of their
+    names."""
+    documents: list[dict[str, Any]] = [
+        document
+        for path in sorted(folder.glob("*.yaml"), reverse=True)  # queues before the pool that names them
+        for document in yaml.safe_load_all(path.read_text())
+        if document
+    ]
+    for document in documents:
+        if document["kind"] == "LocalQueue":
+            document["metadata"].setdefault("namespace", namespace)
+    theirs = {(d["kind"], d["metadata"]["name"]) for d in documents}
+    kept = [d for d in cast.supplies if (d["kind"], d["metadata"]["name"]) not in theirs]
+    return replace(cast, supplies=(*kept, *documents))
 
 
 def role_of(job: Manifest) -> Role:

@@ -14,6 +14,7 @@ import yaml
 
 from deploy.local.agent.images import REPOSITORY
 from deploy.local.errors import PlaneError
+from deploy.local.kueue.manager import Kueue
 from deploy.local.nodes import Nodes, folder_of_claim
 from deploy.local.plane import Plane
 from deploy.local.report import Report
@@ -118,11 +119,16 @@ class Stage:
 
 @contextlib.contextmanager
 def stage(
-    work: Path, node_labels: Mapping[str, str], report: Report, gpus: Sequence[int] = (GPUS,) * NODES
+    work: Path,
+    node_labels: Mapping[str, str],
+    report: Report,
+    gpus: Sequence[int] = (GPUS,) * NODES,
+    kueue: bool = False,
 ) -> Iterator[Stage]:
     """Bring everything up in ``work``, afresh; on the way out, end every process of it.
 
-    ``gpus``: of each node. ``plane.detach()`` in the body lets the plane live on. Errors: PlaneError.
+    ``gpus``: of each node. ``kueue``: with Kueue. ``plane.detach()`` in the body lets the plane live on.
+    Errors: PlaneError.
     """
     plane = Plane(work, report=report)
     plane.up(fresh=True)
@@ -133,6 +139,9 @@ def stage(
         nodes = Nodes(plane, len(gpus), gpus, labels=node_labels).start()
         report(f"{what} are ready (pods there are local processes)")
         built = Stage(plane, nodes)
+        if kueue:
+            report("starting Kueue …", progress=True)
+            Kueue(plane).start()
         _install(built, report)
         yield built
     finally:
