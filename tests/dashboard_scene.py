@@ -35,15 +35,17 @@ def scene(now: float) -> list[Object]:
     )
     out = [pool, small]
 
-    stop = job_object(*STOPPED, created=now - 9000)
+    graded = [{"warmUp": {"minEvals": 5}}, {"graded": {}}]
+    stop = job_object(*STOPPED, created=now - 9000, modifiers=graded)
     curve = until_stop(stop, over_optimising(104), pool)
     out.append(
         with_record(stop, stopped(judged(stop, curve, now - 760, pool), now - 755, "/".join(WAITING)), pool)
     )
 
-    fall = job_object(*FALLING, created=now - 7000, stopRule={"kDeclines": {"k": 4, "minDelta": "0.01"}})
+    rule = {"kDeclines": {"k": 4, "minDelta": "0.01"}}
+    fall = job_object(*FALLING, created=now - 7000, stopRule=rule, modifiers=graded)
     curve = until_stop(fall, over_optimising(7, 40), pool)[:-1]
-    message = "2 declines in a row (threshold 4); best 0.912 at step 130"
+    message = "3 declines in a row (threshold 4); best 0.9037 at step 130: 75% of the way to a stop"
     out.append(with_record(fall, declining(judged(fall, curve, now - 20, pool), now, message), pool))
 
     for seed, (namespace, name) in enumerate(

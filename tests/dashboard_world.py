@@ -175,7 +175,7 @@ def checkpoint(best: Best, at: float) -> Kept:
 
 
 def declining(record: JobRecord, now: float, message: str) -> JobRecord:
-    found = Condition(c.DECLINING, True, "ConsecutiveDeclines", message, now - 60.0, 1)
+    found = Condition(c.DECLINING, True, "Warned", message, now - 60.0, 1)
     return replace(record, conditions=(*record.conditions, found))
 
 

@@ -46,6 +46,7 @@ def test_the_job_page_shows_curve_stop_and_where_the_gpus_went(tabs: Tabs, board
     expect(chart).to_contain_text("gold_reward")
     expect(chart).to_contain_text("reward model")
     expect(chart).to_contain_text(re.compile(r"stopped \d+"))
+    expect(chart).to_contain_text(re.compile(r"warned \d+"))
     expect(chart).to_contain_text("best 0.9")
     expect(page.locator(".stages")).to_contain_text("GPUs handed to team-b/gemma-rm-large")
     expect(page.locator("main")).to_contain_text("evalstop resume overoptimising -n team-a")

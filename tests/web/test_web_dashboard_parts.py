@@ -34,6 +34,7 @@ from controller.policy.types import Attempt, EvalPoint, Mode
 from controller.web.dashboard import charts, render
 from controller.web.dashboard.feed import Job, read_job
 from controller.web.dashboard.jobs import ORDERS, PAGE, Wanted, listing, row
+from controller.web.dashboard.pages import curve_of, warned_step
 from controller.web.dashboard.queues import Fixed, Queues
 from controller.web.dashboard.savings import saving, savings
 from controller.web.dashboard.settings import Settings, describe
@@ -131,8 +132,6 @@ def test_what_no_rule_has_carried_out_saves_nothing(halted: Job) -> None:
 
 
 def test_a_chart_is_clean_of_inline_style_and_fixed_colours(halted: Job) -> None:
-    from controller.web.dashboard.pages import curve_of
-
     drawn = charts.curve_svg(curve_of(halted, other_stop=120), "p", False)
     root = ET.fromstring(drawn)
     ids = [e.get("id") for e in root.iter() if e.get("id")]
@@ -184,8 +183,28 @@ def test_a_runs_own_rule_on_its_own_curve_stops_it_where_it_was_stopped(halted: 
     assert halted.record.decision is not None
     assert answer.outcome.stopped_step == halted.record.decision.proposal.step
     assert answer.text == "kDeclines(minDelta=0.01) + warmUp(minEvals=5)"
-    never = what_if(halted, query | {"p.k": "9"})
+    never = what_if(halted, query | {"p.k": "9", "warmUp": ""})
+    assert never.problem == ""
     assert never.outcome.stopped_step is None
+
+
+def test_the_warning_stands_where_the_rule_first_warned_and_did_not_take_it_back() -> None:
+    modifiers = [{"warmUp": {"minEvals": 5}}, {"graded": {}}]
+    obj = job_object("a", "graded", created=NOW, modifiers=modifiers)
+    curve = until_stop(obj, over_optimising(104), POOL)
+    stop = len(curve) * 10
+
+    def warned(end: int) -> int | None:
+        return warned_step(as_job(with_record(obj, judged(obj, curve[:end], NOW, POOL), POOL)))
+
+    assert warned(len(curve) - 2) is None
+    assert warned(len(curve) - 1) == stop - 10  # two declines of three
+    record = stopped(judged(obj, curve, NOW, POOL), NOW)
+    assert warned_step(as_job(with_record(obj, record, POOL))) == stop - 10
+    better = [*curve[:-1], (2.0, 2.0)]
+    assert warned_step(as_job(with_record(obj, judged(obj, better, NOW, POOL), POOL))) is None
+    plain = job_object("a", "plain", created=NOW)
+    assert warned_step(as_job(with_record(plain, judged(plain, curve[:-1], NOW, POOL), POOL))) is None
 
 
 def test_a_form_with_another_rule_has_that_rules_parameters(halted: Job) -> None:

@@ -127,9 +127,9 @@ def _scores(axis: Axes, curve: Curve, narrow: bool) -> None:
 def _moments(axis: Axes, curve: Curve, words: bool) -> None:
     """Vertical lines, each with its own dash and, in the first panel, its word."""
     lines: list[tuple[int | None, str, str, Any, float]] = [
-        (curve.warned, "warned", svg.WARN, (0, (1, 2)), 0.9),
+        (curve.warned, "warned", svg.WARN, (0, (1, 2)), 0.89),
         (curve.stopped, curve.stop_word, svg.STOP, "-", 0.98),
-        (curve.other_stop, "other rule stops", svg.OTHER, (0, (7, 3)), 0.9),
+        (curve.other_stop, "other rule stops", svg.OTHER, (0, (7, 3)), 0.89),
     ]
     for step, word, colour, dash, height in lines:
         if step is None:

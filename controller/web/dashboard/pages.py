@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.api.gpupool import HandBackStatus
-from controller.policy.conditions import DECLINING, DEMOTED
-from controller.policy.types import Grade
+from controller.policy.history import RuleInUse
+from controller.policy.stopping.graded import Graded
+from controller.policy.types import Verb
 from controller.web.dashboard import charts
 from controller.web.dashboard.access import Viewer
 from controller.web.dashboard.feed import Feed, Job, Pool
@@ -212,11 +213,6 @@ def curve_of(job: Job, other_stop: int | None = None) -> charts.Curve:
     """A run's chart. Only what is kept of its evals is drawn; the best stays, however old."""
     record, decision = job.record, job.record.decision
     kept = record.retained[-1] if record.retained else record.secured
-    warned = None
-    verdict = record.rule.verdict if record.rule is not None else None
-    graded = verdict is not None and verdict.grade in (Grade.WARNED, Grade.DEMOTED)
-    if graded or any(c.status for c in (record.condition(DECLINING), record.condition(DEMOTED)) if c):
-        warned = _step_at(job, DECLINING) or _step_at(job, DEMOTED)
     word = "stopped" if decision is not None and decision.suspended_at is not None else "stop"
     if decision is not None and str(decision.mode) == "Shadow":
         word = "would stop"
@@ -226,7 +222,7 @@ def curve_of(job: Job, other_stop: int | None = None) -> charts.Curve:
         points=record.evals,
         best=(record.best.step, record.best.score) if record.best is not None else None,
         kept_step=kept.step if kept is not None else None,
-        warned=warned,
+        warned=warned_step(job),
         stopped=decision.proposal.step if decision is not None else None,
         stop_word=word,
         other_stop=other_stop,
@@ -234,14 +230,25 @@ def curve_of(job: Job, other_stop: int | None = None) -> charts.Curve:
     )
 
 
-def _step_at(job: Job, condition: str) -> int | None:
-    """The step of the newest eval when a condition became true; None: unknown."""
-    record, found = job.record, job.record.condition(condition)
-    if found is None or not found.status or not record.eval_times:
+def warned_step(job: Job) -> int | None:
+    """The eval from which on the rule has warned of the run, or asked it to give way; None: it does not.
+
+    The rule is shown the evals that are kept once more, from its state before the oldest of them.
+    """
+    record = job.record
+    if record.rule is None or not any(m.name == Graded.name for m in job.desired.modifiers):
         return None
-    read = list(zip(record.evals[-len(record.eval_times) :], record.eval_times, strict=False))
-    before = [point.step for point, at in read if at <= found.since + 1.0]
-    return before[-1] if before else None
+    total = record.progress.total_steps if record.progress is not None else None
+    use = RuleInUse.of(job.desired, total_steps=total)
+    if use.params_hash != record.rule.params_hash:
+        return None  # its state was made under other parameters
+    found, state = None, record.rule.base
+    for point in record.evals:
+        state, verdict = use.observe(state, point)
+        graded = verdict.grade is not None or verdict.verb is not Verb.CONTINUE
+        found = (point.step if found is None else found) if graded else None
+    stop = record.decision.proposal.step if record.decision is not None else None
+    return None if found == stop else found
 
 
 def stages_of(job: Job) -> list[tuple[str, float | None]]:
