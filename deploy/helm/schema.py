@@ -13,6 +13,7 @@ from typing import Any
 from controller.api.crd import RESOURCES, crd
 from controller.extender import settings as extender
 from controller.operator import settings as operator
+from controller.web.dashboard import settings as dashboard
 
 Json = dict[str, Any]
 
@@ -22,6 +23,7 @@ EXTENDER_OWN = {
     *("host", "port", "certificate", "key", "clientCa", "statusHost", "statusPort"),
     *("schedulerName", "schedulerConfig"),
 }
+DASHBOARD_OWN = {"host", "port", "statusHost", "statusPort", "tlsCert", "tlsKey"}
 _RANGE = re.compile(r"\b(?:from|seconds, from) ([\d.e+-]+) to ([\d.e+]+)")
 # Keywords of OpenAPI v3 in a CRD that draft 7 understands in the same sense.
 _KEPT = (
@@ -229,6 +231,7 @@ def schema() -> Json:
         ),
         "crds": obj({"install": BOOL}),
         "workloads": obj({"job": BOOL}),
+        "delegates": obj({"kueue": BOOL}),
         "pools": array(obj(pool, "name", "spec")),
         "operator": component(
             {
@@ -245,6 +248,13 @@ def schema() -> Json:
                 "timeoutMilliseconds": whole(50, 60000),
                 "weight": whole(1, 1000),
                 "certificates": obj(certificates),
+            }
+        ),
+        "dashboard": component(
+            {
+                "enabled": BOOL,
+                "settings": settings(dashboard.describe(), dashboard.PREFIX, DASHBOARD_OWN),
+                "tlsSecret": STRING,
             }
         ),
         "scheduler": component(

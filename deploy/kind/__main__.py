@@ -1,8 +1,8 @@
-"""`python -m deploy.kind [demo|up|down]`: EvalStop on a kind cluster (`make kind`).
+"""`python -m deploy.kind [demo|up|test|down]`: EvalStop on a kind cluster (`make kind`).
 
 demo: make the cluster if it is not there, build and load the images, install the chart with the second
-kube-scheduler, run the sample jobs, and draw what happened. up: the same without jobs. down: delete the
-cluster.
+kube-scheduler, run the sample jobs, and draw what happened. up: the same without jobs. test: make the
+cluster, load the images, and run the cluster tests on it (what follows goes to pytest). down: delete it.
 Exit status 0 if the story happened, 1 if not, 130 after Ctrl-C.
 
 From the environment: KIND_CLUSTER (evalstop), KIND_NODE_IMAGE (kind's own), BASE_IMAGE and IMAGE_BUILD_FLAGS
@@ -21,8 +21,10 @@ from types import FrameType
 from rich.console import Console
 
 from controller.names import OPERATOR_IMAGE, TRAINER_IMAGE
+from deploy.helm.cluster import Cluster
 from deploy.images import build
 from deploy.kind import stage as staging
+from deploy.kind import testing
 from deploy.kind.nodes import Kind, settings
 from deploy.local import console as progress
 from deploy.local.demo import cast as casting
@@ -38,11 +40,12 @@ PATIENCE_S = 600.0
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m deploy.kind", description=__doc__)
-    parser.add_argument("what", nargs="?", choices=("demo", "up", "down"), default="demo")
+    parser.add_argument("what", nargs="?", choices=("demo", "up", "test", "down"), default="demo")
     parser.add_argument("--work", type=Path, default=DEFAULT_WORK, help="folder (default %(default)s)")
     parser.add_argument(
         "--patience", type=float, default=PATIENCE_S, help="seconds for the jobs (default %(default)g)"
     )
+    parser.add_argument("pytest", nargs="*", help="for test: arguments of pytest")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, _interrupt)
     console = Console(highlight=False)
@@ -53,6 +56,9 @@ def main() -> int:
             if given.what == "down":
                 kind.down()
                 return 0
+            if given.what == "test":
+                cluster, _ = _with_images(kind, told)
+                return testing.run(cluster, told, given.pytest)
             stage, cast, seconds, began = _up(kind, told)
             if given.what == "demo":
                 return _demo(stage, cast, seconds, began, given.work, given.patience, console)
@@ -66,19 +72,25 @@ def main() -> int:
         return 130
 
 
-def _up(kind: Kind, told: Report) -> tuple[staging.KindStage, casting.Cast, float, float]:
-    """The cluster with everything installed; seconds that the installation took, and when it began."""
+def _with_images(kind: Kind, told: Report) -> tuple[Cluster, dict[str, str]]:
+    """The cluster with the images on its nodes, and their ids."""
     told("building the images …")
     images = build.build()
     cluster = kind.up()
     kind.load(list(images))
+    return cluster, images
+
+
+def _up(kind: Kind, told: Report) -> tuple[staging.KindStage, casting.Cast, float, float]:
+    """The cluster with everything installed; seconds that the installation took, and when it began."""
+    cluster, images = _with_images(kind, told)
     scenes = casting.load()
     pools = [d for d in scenes.supplies if d["kind"] == "GPUPool"]
     stage = staging.KindStage(kind, cluster)
     began = time.time()
     seconds = staging.install(stage, pools, images[f"{OPERATOR_IMAGE}:{build.tag()}"])
     told(f"the chart is installed and all its pods are ready after {seconds:.1f} s")
-    return stage, staging.fitted(scenes, kind, f"{TRAINER_IMAGE}:{build.tag()}"), seconds, began
+    return stage, staging.fitted(scenes, f"{TRAINER_IMAGE}:{build.tag()}"), seconds, began
 
 
 def _demo(

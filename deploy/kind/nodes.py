@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -23,9 +24,19 @@ from deploy.local.report import Report
 from deploy.local.versions import KUBECTL
 
 WORKERS, GPUS = 2, 4
+VOLUMES = 8  # free ones, each time the cluster is brought up
 STORAGE_CLASS = "evalstop-kind"
 _MOUNT = "/var/lib/evalstop-kind"  # in every node: the same folder of this machine
 _POOL_LABEL = "evalstop.dev/gpu-pool=research"
+_SHARED = "evalstop.dev/shared"
+_DEFAULT = "storageclass.kubernetes.io/is-default-class"
+_CLASS = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {"name": STORAGE_CLASS, "annotations": {_DEFAULT: "true"}},
+    "provisioner": "kubernetes.io/no-provisioner",
+    "volumeBindingMode": "Immediate",
+}
 
 
 @dataclass(frozen=True)
@@ -69,6 +80,7 @@ class Kind:
         cluster.kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=120s")
         for worker in self.workers():
             self._give_gpus(cluster, worker)
+        self._share(cluster)
         return cluster
 
     def down(self) -> None:
@@ -85,30 +97,45 @@ class Kind:
     def workers(self) -> list[str]:
         return [f"{self.name}-worker{'' if i == 0 else i + 1}" for i in range(WORKERS)]
 
-    def volume(self, namespace: str, claim: str, size: str = "1Gi") -> dict[str, Any]:
-        """A PersistentVolume for one claim, its folder made: any node's pods may write to it."""
-        folder = self.folder(namespace, claim)
-        folder.mkdir(parents=True, exist_ok=True)
+    def folder(self, cluster: Cluster, namespace: str, claim: str) -> Path:
+        """Where a bound claim's volume lies on this machine."""
+        volume = cluster.get("pvc", claim, "-n", namespace)["spec"].get("volumeName")
+        if not volume:
+            raise PlaneError(f"claim {namespace}/{claim} has no volume yet")
+        return self.volumes / str(volume)
+
+    def _share(self, cluster: Cluster) -> None:
+        """Volumes that pods of every node write to, as the cluster's default storage class. kind's own are of
+        one node each, and a gang's pods are on several."""
+        found = cluster.get("storageclasses")["items"]
+        for other in (c["metadata"]["name"] for c in found if c["metadata"]["name"] != STORAGE_CLASS):
+            cluster.kubectl("annotate", "storageclass", other, f"{_DEFAULT}=false", "--overwrite")
+        volumes = cluster.get("pv", "-l", f"{_SHARED}=true")["items"]
+        free = sum(v["status"].get("phase") == "Available" for v in volumes)
+        taken = {v["metadata"]["name"] for v in volumes}
+        unused = (name for i in itertools.count(1) if (name := f"shared-{i}") not in taken)
+        cluster.apply([_CLASS, *(self._volume(next(unused)) for _ in range(VOLUMES - free))])
+
+    def _volume(self, name: str) -> dict[str, Any]:
+        folder = self.volumes / name
+        if folder.exists():
+            shutil.rmtree(folder)  # of a cluster that is gone
+        folder.mkdir(parents=True)
         folder.chmod(
             0o777
         )  # kubelet changes no ownership on a host path, and trainers have users of their own
         return {
             "apiVersion": "v1",
             "kind": "PersistentVolume",
-            "metadata": {"name": f"{namespace}-{claim}"},
+            "metadata": {"name": name, "labels": {_SHARED: "true"}},
             "spec": {
-                "capacity": {"storage": size},
-                "accessModes": ["ReadWriteMany"],
+                "capacity": {"storage": "1Gi"},
+                "accessModes": ["ReadWriteMany", "ReadWriteOnce"],
                 "storageClassName": STORAGE_CLASS,
                 "persistentVolumeReclaimPolicy": "Retain",
-                "claimRef": {"namespace": namespace, "name": claim},
-                "hostPath": {"path": f"{_MOUNT}/{namespace}/{claim}", "type": "Directory"},
+                "hostPath": {"path": f"{_MOUNT}/{name}", "type": "Directory"},
             },
         }
-
-    def folder(self, namespace: str, claim: str) -> Path:
-        """Where a claim's volume lies on this machine."""
-        return self.volumes / namespace / claim
 
     def _create(self) -> None:
         mount = {"hostPath": str(self.volumes.absolute()), "containerPath": _MOUNT}

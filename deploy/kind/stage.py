@@ -11,7 +11,7 @@ from typing import Any
 
 from controller import names
 from deploy.helm.cluster import NAMESPACE, Cluster
-from deploy.kind.nodes import GPUS, STORAGE_CLASS, Kind
+from deploy.kind.nodes import GPUS, Kind
 from deploy.local.demo.cast import Cast
 from deploy.local.errors import PlaneError
 
@@ -52,7 +52,7 @@ class KindStage:
         return None
 
     def claim_folder(self, namespace: str, claim: str) -> Path:
-        return self.kind.folder(namespace, claim)
+        return self.kind.folder(self.cluster, namespace, claim)
 
     def decision_log(self) -> Path:
         return self.claim_folder(NAMESPACE, LOG_CLAIM) / "decisions.jsonl"
@@ -99,35 +99,21 @@ def install(stage: KindStage, pools: Sequence[Manifest], identity: str) -> float
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {"name": LOG_CLAIM, "namespace": NAMESPACE},
-        "spec": {
-            "accessModes": ["ReadWriteMany"],
-            "storageClassName": STORAGE_CLASS,
-            "resources": {"requests": {"storage": "1Gi"}},
-        },
+        "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
     }
-    stage.apply([home, stage.kind.volume(NAMESPACE, LOG_CLAIM), claim])
+    stage.apply([home, claim])
     began = time.monotonic()
     stage.cluster.install(values(stage.cluster, pools, identity), wait_s=300)
     return time.monotonic() - began
 
 
-def fitted(cast: Cast, kind: Kind, image: str) -> Cast:
-    """The cast for this cluster: claims on volumes that every node sees, the pool left to the chart, and
-    ``image`` for its trainers."""
-    supplies: list[Manifest] = []
-    for given in cast.supplies:
-        document: dict[str, Any] = copy.deepcopy(dict(given))
-        if document["kind"] == "GPUPool":
-            continue
-        if document["kind"] == "PersistentVolumeClaim":
-            metadata = document["metadata"]
-            document["spec"]["storageClassName"] = STORAGE_CLASS
-            supplies.append(kind.volume(metadata["namespace"], metadata["name"]))
-        supplies.append(document)
+def fitted(cast: Cast, image: str) -> Cast:
+    """The cast for this cluster: the pool is left to the chart, trainers run ``image``."""
+    supplies = tuple(document for document in cast.supplies if document["kind"] != "GPUPool")
     jobs = []
     for job, role in cast.jobs:
         changed: dict[str, Any] = copy.deepcopy(dict(job))
         pod = changed["spec"]["workload"]["template"]["spec"]["template"]["spec"]
         pod["containers"][0]["image"] = image
         jobs.append((changed, role))
-    return Cast(tuple(supplies), tuple(jobs))
+    return Cast(supplies, tuple(jobs))

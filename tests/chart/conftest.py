@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import given_cluster
 import pytest
 import yaml
-from installed import LOCAL, POOL, AuditLog
+from installed import LOCAL, POOL, POOL_LABEL, SPACE, AuditLog, for_kubelets
 
 from deploy.helm.cluster import Cluster
+from deploy.kind.stage import scheduler_image
+from deploy.local.acquire import Found
 from deploy.local.components import Options
+from deploy.local.helm.client import Helm
 from deploy.local.nodes import Nodes
 from deploy.local.plane import Plane
-from deploy.local.versions import APISERVER
+from deploy.local.versions import APISERVER, KUBECTL
 
 # Who asked for what: request bodies are not kept. Reads of the API's own description are nobody's right.
 _POLICY = {
@@ -31,9 +36,14 @@ def audit(tmp_path_factory: pytest.TempPathFactory) -> AuditLog:
 
 @pytest.fixture(scope="module")
 def chart_plane(
-    helm_program: Path, audit: AuditLog, tmp_path_factory: pytest.TempPathFactory
+    audit: AuditLog, tools: dict[str, Found], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Plane]:
-    """A plane of its own: the chart is of the whole cluster, and the audit log of this test alone."""
+    """A plane of its own: the chart is of the whole cluster, and the audit log of these tests alone. Or the
+    cluster that EVALSTOP_TEST_KUBECONFIG names, whose audit log nobody can read here."""
+    if (path := given_cluster.given()) is not None:
+        binaries = {name: found.path for name, found in tools.items()}
+        yield given_cluster.GivenCluster(path, tmp_path_factory.mktemp("given"), binaries)
+        return
     policy = audit.folder / "policy.yaml"
     policy.write_text(yaml.safe_dump(_POLICY))
     flags = [
@@ -47,14 +57,36 @@ def chart_plane(
 
 
 @pytest.fixture(scope="module")
-def cluster(chart_plane: Plane, helm_program: Path) -> Iterator[Cluster]:
-    """Two nodes of two GPUs; nothing is installed yet."""
-    labels = {"evalstop.dev/gpu-pool": POOL["name"]}
-    with Nodes(chart_plane, count=2, gpus=2, labels=labels):
+def cluster(
+    chart_plane: Plane, helm_program: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    """A cluster whose pool has nodes: locally two of two GPUs each. Nothing is installed yet."""
+    if given_cluster.given() is not None:
+        helm = Helm(helm_program, chart_plane.kubeconfig, tmp_path_factory.mktemp("helm"))
+        found = Cluster(chart_plane.kubeconfig, chart_plane.binaries[KUBECTL], helm)
+        found.kubectl("delete", "namespace", SPACE, "--ignore-not-found", "--wait", timeout_s=180)
+        yield found
+        return
+    with Nodes(chart_plane, count=2, gpus=2, labels={POOL_LABEL: POOL["name"]}):
         yield Cluster.of(chart_plane, helm_program)
 
 
 @pytest.fixture(scope="module")
-def notes(cluster: Cluster) -> str:
+def values(cluster: Cluster) -> dict[str, Any]:
+    """Values of the chart for this cluster."""
+    if given_cluster.given() is None:
+        return LOCAL
+    return for_kubelets(scheduler_image(cluster))
+
+
+@pytest.fixture(scope="module")
+def notes(cluster: Cluster, values: dict[str, Any]) -> str:
     """The chart is installed: what Helm said."""
-    return cluster.install(LOCAL)
+    return cluster.install(values)
+
+
+@pytest.fixture
+def own_plane() -> None:
+    """For tests that need the API server's audit log or flags of their own."""
+    if given_cluster.given() is not None:
+        pytest.skip("needs the API server's audit log, and a flag of its own")

@@ -33,6 +33,8 @@ POOL: dict[str, Any] = {
     },
 }
 _TOLERANT = [{"key": "evalstop.dev/pool", "operator": "Exists", "effect": "NoSchedule"}]
+SPACE = "team-a"
+POOL_LABEL = "evalstop.dev/gpu-pool"
 # Every node of the local plane is a GPU node, its pods have loopback addresses and reach no Service.
 LOCAL: dict[str, Any] = {
     "pools": [POOL],
@@ -44,6 +46,18 @@ LOCAL: dict[str, Any] = {
     "extender": {"replicas": 1, "tolerations": _TOLERANT, "settings": {"lookSeconds": 1}},
     "test": {"services": False},
 }
+
+
+def for_kubelets(scheduler: str) -> dict[str, Any]:
+    """Values for a cluster with kubelets and Services; ``scheduler``: the image of its kube-scheduler."""
+    anywhere = {"tolerations": [{"operator": "Exists"}]}
+    pool = POOL | {"spec": POOL["spec"] | {"schedulerName": "evalstop-scheduler"}}
+    return {
+        "pools": [pool],
+        "operator": anywhere | {"replicas": 1, "settings": {"foreignSeconds": 1}},
+        "extender": anywhere | {"replicas": 2},
+        "scheduler": anywhere | {"enabled": True, "image": scheduler},
+    }
 
 
 class AuditLog:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from installed import LOCAL, POOL, AuditLog, meet_conflicts
+from installed import LOCAL, POOL, POOL_LABEL, SPACE, AuditLog, meet_conflicts
 from rendering import NAMESPACE, named, render, rules
 
 from deploy.helm.cluster import RELEASE, Cluster, until
@@ -24,11 +24,9 @@ from deploy.local.errors import PlaneError
 from deploy.local.helm.client import Helm
 from deploy.local.plane import Plane
 
-SPACE = "team-a"
 
-
-def hurried(job: Any, **options: str) -> dict[str, Any]:
-    """A sample job at many times its pace, on one node's two GPUs."""
+def hurried(job: Any, gpus: int, **options: str) -> dict[str, Any]:
+    """A sample job at many times its pace, its two pods with so many GPUs each."""
     changed: dict[str, Any] = copy.deepcopy(dict(job))
     changed["metadata"]["namespace"] = SPACE
     template = changed["spec"]["workload"]["template"]["spec"]
@@ -38,37 +36,53 @@ def hurried(job: Any, **options: str) -> dict[str, Any]:
         f"{word.partition('=')[0]}={faster.get(word.partition('=')[0], word.partition('=')[2])}"
         for word in container["args"]
     ]
-    changed["spec"]["scrape"]["intervalSeconds"] = 5
+    changed["spec"]["gang"]["gpusPerReplica"] = gpus
+    container["resources"]["limits"]["nvidia.com/gpu"] = str(gpus)
     return changed
 
 
 @pytest.fixture(scope="module")
-def jobs() -> dict[Role, dict[str, Any]]:
+def jobs(cluster: Cluster) -> dict[Role, dict[str, Any]]:
+    """Sample jobs, each of which takes every GPU that there is."""
+    nodes = cluster.get("nodes", "-l", f"{POOL_LABEL}={POOL['name']}")["items"]
+    gpus = sum(int(node["status"]["allocatable"]["nvidia.com/gpu"]) for node in nodes)
     scenes = casting.load(namespace=SPACE)
-    found = {role: hurried(job) for job, role in scenes.jobs if role is not Role.WAITING}
+    found = {role: hurried(job, gpus // 2) for job, role in scenes.jobs if role is not Role.WAITING}
     short = {"--steps": "60", "--linger-seconds": "3"}
-    return found | {role: hurried(job, **short) for job, role in scenes.jobs if role is Role.WAITING}
+    return found | {
+        role: hurried(job, gpus // 2, **short) for job, role in scenes.jobs if role is Role.WAITING
+    }
 
 
-def test_installed_and_the_notes_say_what_comes_next(cluster: Cluster, notes: str) -> None:
+def test_installed_and_the_notes_say_what_comes_next(
+    cluster: Cluster, notes: str, values: dict[str, Any]
+) -> None:
     assert "STATUS: deployed" in notes
     assert f"helm -n {NAMESPACE} test {RELEASE} --logs" in notes
     assert "Pools of your values: research." in notes
-    assert "urlPrefix: https://evalstop-extender.evalstop-system.svc:8443" in notes
+    stanza = "urlPrefix: https://evalstop-extender.evalstop-system.svc:8443"
+    assert (stanza in notes) != ("scheduler" in values), "it is printed for whoever has no second scheduler"
     secret = cluster.get("secret", "evalstop-scheduler-tls", "-n", NAMESPACE)
     assert {"ca.crt", "tls.crt", "tls.key"} == set(secret["data"])
-    ready = [d["status"]["readyReplicas"] for d in cluster.get("deployments", "-n", NAMESPACE)["items"]]
-    assert ready == [1, 1]
+    for deployment in cluster.get("deployments", "-n", NAMESPACE)["items"]:
+        assert deployment["status"]["readyReplicas"] == deployment["spec"]["replicas"]
     pool = cluster.get("gpupool", "research")
     assert pool["spec"]["nodeSelector"] == POOL["spec"]["nodeSelector"]
     assert pool["metadata"]["labels"]["app.kubernetes.io/instance"] == RELEASE
 
 
-def test_helm_test_looks_at_it_from_inside(cluster: Cluster, notes: str) -> None:
+def test_helm_test_looks_at_it_from_inside(cluster: Cluster, notes: str, values: dict[str, Any]) -> None:
     said = cluster.helm("test", RELEASE, "--namespace", NAMESPACE, "--logs", "--timeout=90s", timeout_s=120)
     assert "Phase:          Succeeded" in said
     lines = [line.split() for line in said.splitlines() if line.startswith(("ok ", "FAIL "))]
     looked_at = ["definitions:", "leader:", "evalstop-operator:", "evalstop-extender:"]
+    if "scheduler" in values:
+        looked_at.append("evalstop-scheduler:")
+    if "test" not in values:
+        looked_at += [
+            f"http://evalstop-{name}/readyz:"
+            for name in ("operator.evalstop-system:8080", "extender.evalstop-system:8081")
+        ]
     assert [line[:2] for line in lines] == [["ok", name] for name in looked_at], said
 
 
@@ -95,6 +109,7 @@ def is_true(cluster: Cluster, job: dict[str, Any], kind: str) -> bool:
 
 
 def test_every_right_that_is_given_is_used_and_every_one_that_is_used_is_given(
+    own_plane: None,
     cluster: Cluster,
     chart_plane: Plane,
     audit: AuditLog,
@@ -184,7 +199,7 @@ def wake_a_parked_pod(cluster: Cluster) -> None:
 
 
 def test_without_its_rights_over_finalizers_the_operator_could_own_nothing(
-    cluster: Cluster, helm: Helm, chart: Path
+    own_plane: None, cluster: Cluster, helm: Helm, chart: Path
 ) -> None:
     role = named(render(helm, chart, LOCAL), "ClusterRole", "evalstop-operator")
     role["metadata"] = {"name": "less"}
@@ -225,13 +240,13 @@ def test_without_its_rights_over_finalizers_the_operator_could_own_nothing(
 
 
 def test_an_upgrade_keeps_certificates_renews_them_in_time_and_takes_new_pools(
-    cluster: Cluster, notes: str
+    cluster: Cluster, notes: str, values: dict[str, Any]
 ) -> None:
     before = secrets(cluster)
-    values = copy.deepcopy(LOCAL)
-    values["pools"][0]["labels"] = {"team": "a"}
+    changed = copy.deepcopy(values)
+    changed["pools"][0]["labels"] = {"team": "a"}
     cluster.kubectl("label", "gpupool", "research", "a=b")
-    cluster.install(values)
+    cluster.install(changed)
     assert secrets(cluster) == before
     assert cluster.get("gpupool", "research")["metadata"]["labels"]["team"] == "a"
     assert cluster.get("gpupool", "research")["metadata"]["labels"]["a"] == "b"  # somebody else's stays
@@ -241,7 +256,7 @@ def test_an_upgrade_keeps_certificates_renews_them_in_time_and_takes_new_pools(
         *("annotate", "secret", "evalstop-extender-tls", "-n", NAMESPACE, "--overwrite"),
         f"evalstop.dev/not-after={soon}",
     )
-    cluster.install(values)
+    cluster.install(changed)
     after = secrets(cluster)
     assert after["evalstop-extender-ca"] == before["evalstop-extender-ca"]
     for name in ("evalstop-extender-tls", "evalstop-scheduler-tls"):
@@ -265,39 +280,43 @@ def test_a_second_release_is_refused_and_says_where_the_first_is(
 
 
 @pytest.mark.parametrize(
-    ("version", "values", "words"),
+    ("version", "given", "words"),
     [
         ("9.0.0", {}, "is of EvalStop 9.0.0, and this chart is of 0.1.0: going back would drop"),
         ("0.0.9", {"crds": {"install": False}}, "is of EvalStop 0.0.9, older than this chart's 0.1.0"),
     ],
 )
 def test_definitions_of_another_version(
-    cluster: Cluster, notes: str, version: str, values: dict[str, Any], words: str
+    cluster: Cluster, notes: str, values: dict[str, Any], version: str, given: dict[str, Any], words: str
 ) -> None:
     """A downgrade is refused; so is a chart that shall not touch definitions that are too old for it."""
     label = ("label", "crd", "gpupools.evalstop.dev", "--overwrite")
     cluster.kubectl(*label, f"app.kubernetes.io/version={version}")
     try:
         with pytest.raises(PlaneError) as caught:
-            cluster.install(LOCAL | values)
+            cluster.install(values | given)
         assert words in str(caught.value)
         assert "gpupools.evalstop.dev" in str(caught.value)
     finally:
         cluster.kubectl(*label, "app.kubernetes.io/version=0.1.0")
 
 
-def test_older_definitions_are_brought_up_to_date(cluster: Cluster, notes: str) -> None:
-    """A field that an older definition lacks is there after an upgrade; Helm's crds/ folder never does that."""
+def test_older_definitions_are_brought_up_to_date(
+    cluster: Cluster, notes: str, values: dict[str, Any]
+) -> None:
+    """A field that an older definition lacks is there after an upgrade; Helm's crds/ folder has no such."""
     path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/gangTimeoutSeconds"
     patch = json.dumps([{"op": "remove", "path": path}])
     cluster.kubectl("patch", "crd", "gpupools.evalstop.dev", "--type=json", "-p", patch)
-    cluster.install(LOCAL, "--force")
+    cluster.install(values, "--force")
     crd = cluster.get("crd", "gpupools.evalstop.dev")
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     assert "gangTimeoutSeconds" in schema["properties"]["spec"]["properties"]
 
 
-def test_uninstalling_leaves_jobs_definitions_pools_and_checkpoints(cluster: Cluster, notes: str) -> None:
+def test_uninstalling_leaves_jobs_definitions_pools_and_checkpoints(
+    cluster: Cluster, notes: str, values: dict[str, Any]
+) -> None:
     before = {kind: names_of(cluster, kind) for kind in ("rlhfjobs", "jobs", "pvc")}
     assert all(before.values())
     cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout=60s")
@@ -318,7 +337,7 @@ def test_uninstalling_leaves_jobs_definitions_pools_and_checkpoints(cluster: Clu
         if o["metadata"].get("labels", {}).get("app.kubernetes.io/instance") == RELEASE
     ]
     assert ours == []
-    again = cluster.install(LOCAL)  # the same release takes up what it left
+    again = cluster.install(values)  # the same release takes up what it left
     assert "STATUS: deployed" in again
 
 

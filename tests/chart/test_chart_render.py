@@ -25,8 +25,10 @@ POOL = {
 }
 # Everything on, and everything off.
 FULL: Object = {
+    "delegates": {"kueue": True},
     "pools": [POOL],
     "scheduler": SCHEDULER | {"replicas": 2},
+    "dashboard": {"enabled": True, "tlsSecret": "dashboard-tls", "settings": {"plainHttp": "refuse"}},
     "operator": {"settings": {"workers": 16}},
     "networkPolicy": {"metricsFrom": [{"namespaceSelector": {}}], "extenderFrom": [{"podSelector": {}}]},
 }
@@ -202,7 +204,7 @@ def test_a_right_for_older_servers_is_given_there_only(helm: Helm, chart: Path) 
 
 def test_the_plain_manifests_say_the_same_as_the_chart(helm: Helm, chart: Path, repository: Path) -> None:
     """`kubectl apply -k` of deploy/manifests and deploy/extender installs what the chart would."""
-    objects = render(helm, chart, {"scheduler": SCHEDULER})
+    objects = render(helm, chart, {"scheduler": SCHEDULER, "delegates": {"kueue": True}})
     plain = []
     for folder in ("manifests", "extender"):
         for path in sorted((repository / "deploy" / folder).glob("*.yaml")):

@@ -92,12 +92,16 @@ topologySpreadConstraints:
 {{- if eq (float64 (int64 .)) . }}{{ int64 . }}{{ else }}{{ . }}{{ end -}}
 {{- end }}
 
-{{/* The pod's name, address and namespace. */}}
-{{- define "evalstop.podEnv" -}}
+{{- define "evalstop.podIp" -}}
 - name: POD_IP
   valueFrom:
     fieldRef:
       fieldPath: status.podIP
+{{- end }}
+
+{{/* The pod's name, address and namespace. */}}
+{{- define "evalstop.podEnv" -}}
+{{ include "evalstop.podIp" . }}
 - name: POD_NAME
   valueFrom:
     fieldRef:
