@@ -17,6 +17,7 @@ from controller.cli import flags
 from controller.cli.failure import Exit, Failure, command, of_api
 
 if TYPE_CHECKING:
+    from controller.parity.calibration import Calibration
     from controller.parity.conduct import Grounds, Tell
     from controller.parity.report import Report
     from controller.parity.trial import Trial
@@ -66,6 +67,14 @@ Waves = Annotated[
     int,
     typer.Option(
         "--waves", min=1, max=20, help="Of the calibration run, 80 s each.", rich_help_panel=_PARITY
+    ),
+]
+Overheads = Annotated[
+    Path | None,
+    typer.Option(
+        "--overheads",
+        help="No calibration run: the overheads of this parity.json, of the same cluster.",
+        rich_help_panel=_PARITY,
     ),
 ]
 At = Annotated[
@@ -137,6 +146,7 @@ def parity(
     speed: Speed = None,
     at_once: AtOnce = False,
     waves: Waves = 2,
+    overheads: Overheads = None,
     nodes_of: At = None,
     image: Image = "",
     storage_class: StorageClass = "",
@@ -165,7 +175,8 @@ def parity(
             remote = bool(kubeconfig or context)
             _check(trial, [spec for _, spec in chosen], nodes_of, remote)
             out.mkdir(parents=True, exist_ok=True)
-            asked = _Asked(trial, chosen, _about(trace, trial), waves, timeout)
+            known = None if overheads is None else _read(overheads).calibration
+            asked = _Asked(trial, chosen, _about(trace, trial), waves, known, timeout)
             if remote:
                 report = _there(asked, _grounds(_pairs(nodes_of), image, storage_class), kubeconfig, context)
                 report = _with_log(report, decision_log)
@@ -183,6 +194,7 @@ class _Asked:
     policies: list[tuple[str, PolicySpec]]
     about: dict[str, Any]
     waves: int
+    known: Calibration | None
     timeout: float
 
 
@@ -284,7 +296,9 @@ def _played(asked: _Asked, grounds: Grounds, kubeconfig: str, context: str, tell
 
     async def work(api: cluster.Cluster) -> Report:
         try:
-            return await conduct(api, asked.trial, asked.policies, grounds, asked.about, tell, asked.waves)
+            return await conduct(
+                api, asked.trial, asked.policies, grounds, asked.about, tell, asked.waves, asked.known
+            )
         except ExceptionGroup as group:  # of what was played at once
             first = _first(group)
             if isinstance(first, ApiError):

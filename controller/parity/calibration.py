@@ -24,8 +24,9 @@ from sim.workload import Evals, Workload
 
 POLICY = PolicySpec("srtf")
 RULE = RuleSpec(PolicySpec("kDeclines", {"k": 2}))
-_WAVE = 100.0  # s between waves
-_LONG = (45, 50, 55, 60)  # s of training of those that fill the nodes
+_WAVE = 130.0  # s between waves
+_LONG = (60, 66, 72, 78)  # s of training of those that fill the nodes
+_FALLS = 30  # s of training of those that fall, so that they can be stopped before their end
 _STEP = 7.3  # s between short ones: no multiple of what anybody does periodically
 _FALLING = Evals([0.1, 0.2, 0.3, 0.9], [0.8, 0.6, 0.4, 0.2])
 _RISING = Evals([0.2, 0.4, 0.6, 0.8, 1.0], [0.2, 0.4, 0.6, 0.7, 0.8])
@@ -71,7 +72,7 @@ def run(cluster: Cluster, waves: int = 2) -> Trial:
         rows += [
             (began + 14.0 + _STEP * n, wide, 9 + n, _RISING)
             if n % 2
-            else (began + 14.0 + _STEP * n, wide, 18, _FALLING)
+            else (began + 14.0 + _STEP * n, wide, _FALLS, _FALLING)
             for n in range(8)
         ]
     workload = Workload(
@@ -99,7 +100,7 @@ def measure(arenas: Sequence[Sequence[Facts]]) -> Calibration:
         "retain_time": ("the decision to stop, SIGTERM", [_retained(f) for f in facts]),
         "preempt_delay": ("the decision to preempt, SIGTERM", [_told(a) for a in _each(facts)]),
         "suspend_delay": ("SIGTERM, pods gone", [_left(f, a) for f in facts for a in f.admissions.values()]),
-        "end_delay": ("the end of training, Completed", [_ended(f) for f in facts]),
+        "end_delay": ("the end of training, pods terminal", [_ended(f) for f in facts]),
         "handover_delay": ("GPUs free, the next admission", _handovers(arenas)),
     }
     measured = []
@@ -154,9 +155,9 @@ def _left(f: Facts, a: Admitted) -> float | None:
 
 def _ended(f: Facts) -> float | None:
     last = _last(f)
-    if f.ended is None or last is None or last.words is None or last.words.left:
+    if f.freed is None or last is None or last.words is None or last.words.left:
         return None
-    return f.ended - last.words.ended
+    return f.freed - last.words.ended
 
 
 def _moments(arena: Sequence[Facts]) -> list[tuple[float, str, Facts]]:
@@ -168,9 +169,9 @@ def _moments(arena: Sequence[Facts]) -> list[tuple[float, str, Facts]]:
             found.append((a.at, "admit", f))
             if a.back is not None:
                 found.append((a.back, "free", f))
-        for gone in (f.ended, f.pods_gone):
-            if gone is not None:
-                found.append((gone, "free", f))
+        gone = f.pods_gone if f.freed is None else f.freed
+        if gone is not None:
+            found.append((gone, "free", f))
     return sorted(found, key=lambda one: one[0])
 
 

@@ -2,7 +2,8 @@
 
 Events are decisions (a start, a preemption, a stop) and the ends of runs. Of those that both have, the fewest
 are taken out so that the rest is in the same order in both (what is left is a longest increasing
-subsequence); those taken out, and those that only one of them has, are the differences.
+subsequence, and of several the one that moved least); those taken out, and those that only one of them has,
+are the differences.
 
 The cause of each is told by what was measured, in this order: a tie (what changed places lies within a second
 in the simulator), delays of its own run that differ from the calibration's mean, the delays of the run whose
@@ -12,10 +13,9 @@ called unexplained.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import nan
+from math import inf, nan
 from typing import Any
 
 from controller.parity.calibration import Calibration
@@ -92,21 +92,25 @@ def compare(
     return Compared(policy, sim, cluster, tuple(_Causes(sim, cluster, facts, calibration).differences()))
 
 
-def in_order(places: Sequence[int]) -> set[int]:
-    """Indices of a longest increasing subsequence, by patience sorting: the fewest others are left out."""
-    ends: list[int] = []  # least last value of an increasing run of each length
-    holders: list[int] = []
-    before = [-1] * len(places)
+def in_order(places: Sequence[int], moved: Sequence[float] = ()) -> set[int]:
+    """Indices of a longest increasing subsequence; of several, one whose events moved least in sum.
+
+    Args:
+        moved: how far each is from where it should be; default: all alike. Takes the square of their number.
+    """
+    costs = moved or [0.0] * len(places)
+    best: list[tuple[int, float]] = []  # (length, minus the sum of moves) of the best that ends here
+    before: list[int] = []
     for index, place in enumerate(places):
-        at = bisect_left(ends, place)
-        before[index] = holders[at - 1] if at else -1
-        if at == len(ends):
-            ends.append(place)
-            holders.append(index)
-        else:
-            ends[at], holders[at] = place, index
+        length, spared, source = 0, 0.0, -1
+        for earlier in range(index):
+            if places[earlier] < place and best[earlier] > (length, spared if source >= 0 else -inf):
+                length, spared = best[earlier]
+                source = earlier
+        best.append((length + 1, spared - costs[index]))
+        before.append(source)
     kept: set[int] = set()
-    index = holders[-1] if holders else -1
+    index = max(range(len(places)), key=best.__getitem__, default=-1)
     while index >= 0:
         kept.add(index)
         index = before[index]
@@ -133,7 +137,7 @@ class _Causes:
             event.name: n for n, event in enumerate(e for e in self._sim.values() if e.name in self._cluster)
         }
         places = [place[event.name] for event in both]
-        kept = in_order(places)
+        kept = in_order(places, [abs(e.time - self._sim[e.name].time) for e in both])
         one_sided = [e for n, e in self._cluster.items() if n not in self._sim]
         one_sided += [e for n, e in self._sim.items() if n not in self._cluster]
         self._moved = {event.name for n, event in enumerate(both) if n not in kept}
@@ -231,8 +235,8 @@ class _Causes:
             heard = next((at for step, at in admitted.words.evals if step == facts.decided_step), None)
             if heard is not None:
                 parts.append((facts.decided - heard - self._mean("eval_delay"), "reading the eval"))
-        if event.kind == How.END and admitted.words is not None and facts.ended is not None:
-            parts.append((facts.ended - admitted.words.ended - self._mean("end_delay"), "seeing its end"))
+        if event.kind == How.END and admitted.words is not None and facts.freed is not None:
+            parts.append((facts.freed - admitted.words.ended - self._mean("end_delay"), "seeing its end"))
         own = sum(seconds for seconds, _ in parts)
         words = ", ".join(f"{what} took {_signed(seconds, 'than calibrated')}" for seconds, what in parts)
         return own, words

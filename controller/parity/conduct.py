@@ -50,11 +50,13 @@ async def conduct(
     about: dict[str, Any],
     tell: Tell,
     waves: int = 2,
+    known: Calibration | None = None,
 ) -> Report:
     """Play a trial under each policy and simulate it with the overheads of a run of its own.
 
     Args:
         policies: (as its user wrote it, in the trace's time). waves: of the calibration run.
+        known: of a calibration run on this cluster before; None: there is one now.
 
     Raises:
         Failed: a run did not go as it was meant. ApiError: the API server refuses.
@@ -62,7 +64,7 @@ async def conduct(
     """
     chosen = [(text, compressed(policy, trial.speed)) for text, policy in policies]
     together = min(len(grounds.selectors), len(chosen))
-    measured = await calibrate(api, trial, grounds, together, tell, waves)
+    measured = known or await calibrate(api, trial, grounds, together, tell, waves)
     runs: list[Run] = []
     for first in range(0, len(chosen), together):
         batch = chosen[first : first + together]

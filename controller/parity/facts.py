@@ -64,11 +64,18 @@ class Facts:
     ended: float | None = None
     problem: str = ""  # why the run is not what it was to be
     words: dict[int, Words] = field(default_factory=dict)  # last ones, by admission
+    done: dict[int, float] = field(default_factory=dict)  # when its last pod was seen terminal, by admission
+    seen: set[str] = field(default_factory=set)  # names of terminal pods
 
     @property
     def over(self) -> bool:
         """Nothing more is to come."""
         return self.ended is not None or self.pods_gone is not None or bool(self.problem)
+
+    @property
+    def freed(self) -> float | None:
+        """When the GPUs of a run that ended were free: its pods terminal, which the status tells later."""
+        return None if self.ended is None else self.done.get(max(self.admissions, default=0), self.ended)
 
     @property
     def state(self) -> str:
@@ -110,12 +117,18 @@ class Facts:
             if newest.back is None and record.queued_at > newest.at:
                 newest.back = record.queued_at
 
-    def hear(self, pod: Json) -> None:
-        """Take in a version of one of its pods: the leader's last words, once it has said them."""
+    def hear(self, pod: Json, now: float) -> None:
+        """Take in a version of one of its pods, seen at ``now``: whether it is terminal, and its last words."""
         metadata = pod.get("metadata") or {}
         annotations = metadata.get("annotations") or {}
         number = annotations.get(names.ANNOTATION_ADMISSION)
-        if number is None or annotations.get("batch.kubernetes.io/job-completion-index", "0") != "0":
+        if number is None:
+            return
+        name = str(metadata.get("name"))
+        if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed") and name not in self.seen:
+            self.seen.add(name)
+            self.done[int(number)] = now
+        if annotations.get("batch.kubernetes.io/job-completion-index", "0") != "0":
             return
         for status in (pod.get("status") or {}).get("containerStatuses") or ():
             message = ((status.get("state") or {}).get("terminated") or {}).get("message")
@@ -155,8 +168,8 @@ def _stays(facts: Facts, zero: float) -> list[Stay]:
             # What was admitted again was preempted before; a version of the status may have been missed.
             back = a.back or facts.admissions[min(n for n in facts.admissions if n > number)].at
             stays.append(Stay(a.at - zero, back - zero, How.PREEMPT, (a.preempted or back) - zero))
-        elif facts.ended is not None:
-            stays.append(Stay(a.at - zero, facts.ended - zero, How.END))
+        elif facts.freed is not None:
+            stays.append(Stay(a.at - zero, facts.freed - zero, How.END))
         elif facts.pods_gone is not None:
             stays.append(Stay(a.at - zero, facts.pods_gone - zero, How.STOP, (facts.decided or 0.0) - zero))
     return stays

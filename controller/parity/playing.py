@@ -161,7 +161,7 @@ async def _watching(api: Api, trial: Trial, place: Place, facts: list[Facts]) ->
             if (one := by_name.get(metadata["name"])) is not None and not gone:
                 one.take(obj.get("status"))
         elif (one := by_name.get((metadata.get("labels") or {}).get(names.LABEL_JOB, ""))) is not None:
-            one.hear(obj)
+            one.hear(obj, time.time())
 
     def replace(resource: Resource, objects: Iterable[Mapping[str, Any]], version: str) -> None:
         for obj in objects:

@@ -63,11 +63,11 @@ class Report:
                 "policy": run.policy,
                 "sim": as_dict(run.sim),
                 "cluster": as_dict(run.cluster),
-                "facts": [asdict(one) for one in run.facts],
+                "facts": list(map(_plain, run.facts)),
             }
             for run in self.runs
         ]
-        measured_on = [[asdict(one) for one in arena] for arena in self.calibration.facts]
+        measured_on = [list(map(_plain, arena)) for arena in self.calibration.facts]
         return {**self.summary(), "about": self.about, "calibration": measured_on, "runs": runs}
 
 
@@ -97,8 +97,13 @@ def of_document(document: dict[str, Any]) -> Report:
         raise ValueError(f"a field is missing or wrong: {error}") from error
 
 
+def _plain(facts: Facts) -> dict[str, Any]:
+    return {**asdict(facts), "seen": []}
+
+
 def _facts(said: dict[str, Any]) -> Facts:
-    found = Facts(**{**said, "admissions": {}, "words": {}})
+    found = Facts(**{**said, "admissions": {}, "words": {}, "done": {}, "seen": set()})
+    found.done = {int(number): at for number, at in said["done"].items()}
     found.words = {int(number): _words(words) for number, words in said["words"].items()}
     for number, admitted in said["admissions"].items():
         words = admitted["words"]
