@@ -1,0 +1,1 @@
+"""Prometheus and promtool for the tests of alerts, from Debian without root (`acquire`)."""
