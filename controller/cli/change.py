@@ -37,7 +37,9 @@ class Source(StrEnum):
 ModeWord = Annotated[
     Mode,
     typer.Argument(
-        help="Enforce: stop the run. Shadow: only record. Off: do not judge.", case_sensitive=False
+        metavar="Enforce|Shadow|Off",
+        help="Enforce: stop the run. Shadow: only record. Off: do not judge.",
+        case_sensitive=False,
     ),
 ]
 From = Annotated[

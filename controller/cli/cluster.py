@@ -140,7 +140,7 @@ async def pool(api: Cluster, name: str) -> Object:
 async def _one(api: Cluster, resource: Resource, name: str, namespace: str | None) -> Object:
     at = f" in namespace {namespace}" if namespace else ""
     doing = f"read {resource.kind} {name!r}{at}"
-    if not name or "/" in name:
+    if not name or "/" in f"{name}{namespace or ''}":
         raise Failure(Exit.USAGE, f"{name!r} is no name", "give NAME, or NAMESPACE/NAME")
     try:
         return await api.get(resource, name, namespace)

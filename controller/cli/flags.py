@@ -78,6 +78,11 @@ WaitSeconds = Annotated[
 Ascii = Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")]
 
 Job = Annotated[
-    str, typer.Argument(help="Name of the RLHFJob, or namespace/name.", autocompletion=complete.jobs)
+    str,
+    typer.Argument(
+        metavar="JOB", help="Name of the RLHFJob, or namespace/name.", autocompletion=complete.jobs
+    ),
 ]
-Pool = Annotated[str, typer.Argument(help="Name of the GPUPool.", autocompletion=complete.pools)]
+Pool = Annotated[
+    str, typer.Argument(metavar="POOL", help="Name of the GPUPool.", autocompletion=complete.pools)
+]

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 Names = Annotated[
     list[str],
-    typer.Argument(help="Names of RLHFJobs, or namespace/name.", autocompletion=complete.jobs),
+    typer.Argument(
+        metavar="JOB...", help="Names of RLHFJobs, or namespace/name.", autocompletion=complete.jobs
+    ),
 ]
 
 

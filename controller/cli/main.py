@@ -7,6 +7,7 @@ it loads it when it runs (tests/cli/test_cli_start.py).
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import shlex
 import sys
@@ -87,9 +88,11 @@ def complete_for_kubectl() -> None:
     os.environ.update(
         _EVALSTOP_COMPLETE="complete_bash", COMP_WORDS=shlex.join(words), COMP_CWORD=str(len(words) - 1)
     )
-    with contextlib.suppress(SystemExit):
+    offered = io.StringIO()
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(offered):
         app(prog_name="evalstop", args=[])
-    typer.echo(":4")
+    for line in filter(None, [*offered.getvalue().splitlines(), ":4"]):
+        typer.echo(line)
 
 
 if __name__ == "__main__":

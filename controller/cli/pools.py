@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from controller.cli.cluster import Cluster
 
 Object = dict[str, Any]
-Name = Annotated[str, typer.Argument(help="Name of a GPUPool; none: all.", autocompletion=complete.pools)]
+Name = Annotated[
+    str, typer.Argument(metavar="[POOL]", help="Name of a GPUPool; none: all.", autocompletion=complete.pools)
+]
 
 
 def ready(pool: Object) -> str:
