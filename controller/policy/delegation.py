@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from controller.policy.placement import NodeRoom
+from controller.policy.placement import NodeRoom, NodeTrial
 from controller.policy.queueing.base import QueueJob
 from controller.policy.types import Delegate, JobKey, JobState, JobView, Refusal, Waiting
 
@@ -39,7 +39,7 @@ DELEGATIONS: Mapping[Delegate, Delegation] = {
 
 class OfferRoom(NodeRoom):
     """A `Room` for jobs that hold an offer, in the order in which they ask: the first one that does not fit
-    closes it. A trial in it asks what would fit if every waiting job had its offer."""
+    closes it."""
 
     def __init__(self, free: Mapping[str, int], racks: Mapping[str, str], offers: Collection[JobKey]) -> None:
         super().__init__(free, racks)
@@ -51,6 +51,31 @@ class OfferRoom(NodeRoom):
             return False
         self._closed = not super().take(job)
         return not self._closed
+
+    def trial(self) -> OfferTrial:
+        return OfferTrial(self, self._offers)
+
+
+class OfferTrial(NodeTrial):
+    """A `Trial` in it. Who holds no offer needs quota, and that of those who are counted as gone will do:
+    nodes that are free now are no help to it."""
+
+    def __init__(self, room: NodeRoom, offers: Collection[JobKey]) -> None:
+        super().__init__(room)
+        self._offers = offers
+        self._quota = 0  # GPUs
+
+    def give(self, job: QueueJob) -> None:
+        super().give(job)
+        self._quota += job.gpus
+
+    def take(self, job: QueueJob) -> bool:
+        if job.key in self._offers:
+            return super().take(job)
+        if job.gpus > self._quota:
+            return False
+        self._quota -= job.gpus
+        return True
 
 
 def offers(jobs: Iterable[JobView]) -> dict[JobKey, JobView]:

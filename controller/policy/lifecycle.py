@@ -247,7 +247,7 @@ def job_view(
         not_before=record.gang_backoff.until if record.gang_backoff is not None else None,
         avoid=record.gang_backoff.avoid if record.gang_backoff is not None else (),
         refused=record.refusal is not None and record.refusal.final,
-        **_offered(observed.queue, record, state),
+        **(_offered(observed.queue, record, state) if _in_its_queue(desired, observed) else {}),
         **seen_by_fleet(desired, record, judged=state is JobState.ADMITTED and desired.mode is not Mode.OFF),
     )
 
@@ -262,6 +262,12 @@ def _offered(queue: QueueView | None, record: JobRecord, state: JobState) -> dic
         "offered_at": queue.offered_at if open_ and queue.offer else None,
         "queue_says": "" if queue.offer else queue.message,
     }
+
+
+def _in_its_queue(desired: Desired, observed: Observed) -> bool:
+    """Not so a child that is still to be made anew for another one (`outside.wait`)."""
+    workload = observed.workload
+    return workload is not None and (workload.queue == desired.queue or bool(desired.workload_ref))
 
 
 def _queued_at(record: JobRecord, submitted: float) -> float:

@@ -30,6 +30,7 @@ from controller.policy.jobs import (
 )
 from controller.policy.types import (
     Attempt,
+    Delegate,
     EvalPoint,
     FleetView,
     NodeView,
@@ -63,6 +64,7 @@ class World:
         self.jobs: dict[str, Job] = {}
         self.holds: tuple = ()
         self.limits = StopLimits()
+        self.delegate = Delegate.BUILTIN
         self.evaluator: str | None = None  # version that all trainers export
         self.peers: tuple[PeersAt, ...] = ()  # as every job is told
         self.told = pool.PoolPlan()  # the last plan: what of it the pool's status keeps
@@ -142,6 +144,7 @@ class World:
             tuple(views),
             self.holds,
             limits=self.limits,
+            delegate=self.delegate,
             stopped=tuple(
                 PastStop(j.record.decision.at) for j in self.jobs.values() if j.record.decision is not None
             ),
@@ -158,6 +161,11 @@ class World:
             if admission.source:
                 source = self.jobs[admission.source]
                 source.record = lifecycle.handed(source.record, admission.key, self.now)
+        for refusal in planned.refusals:
+            job = self.jobs[refusal.key]
+            job.record = lifecycle.refused(job.record, job.desired, refusal, self.now)
+        for key in planned.lifted:
+            self.jobs[key].record = lifecycle.lifted(self.jobs[key].record)
         for preemption in planned.preemptions:
             job = self.jobs[preemption.key]
             job.record = lifecycle.preempted(job.record, preemption, self.now)

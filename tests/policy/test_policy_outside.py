@@ -1,0 +1,333 @@
+"""A queue outside: offers are answered by nodes, and who put a run out is told apart, whatever is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from queue_world import QueueWorld
+
+from controller.policy import conditions as c
+from controller.policy import outside
+from controller.policy.jobs import RunState, SuspendWorkload
+from controller.policy.types import PolicySpec
+
+NODES = {"n1": 4, "n2": 4}
+
+
+def world(quota: int = 8, nodes: dict[str, int] | None = None) -> QueueWorld:
+    return QueueWorld(nodes or NODES, quota)
+
+
+def reason(of: QueueWorld, key: str, type_: str) -> str:
+    found = of.jobs[key].record.condition(type_)
+    return found.reason if found is not None else ""
+
+
+def runs(of: QueueWorld, key: str) -> bool:
+    found = of.jobs[key].record.condition(c.RUNNING)
+    return found is not None and found.status
+
+
+def test_quota_of_eight_three_gangs_of_four() -> None:
+    at = world()
+    for key in ("ns/a", "ns/b", "ns/c"):
+        at.submit(key, 2, 2)
+    at.settle()
+    assert [runs(at, key) for key in at.jobs] == [True, True, False]
+    assert at.told.waiting[0].reason == "WaitingForQuota"
+    assert at.told.waiting[0].message == "insufficient quota"
+    at.scores("ns/a", 1, 2, 3, 4)
+    at.settle()
+    at.scores("ns/a", 3.5, 3, 2.5)
+    at.settle()
+    assert [runs(at, key) for key in at.jobs] == [False, True, True]
+    assert reason(at, "ns/a", c.ADMITTED) == "Stopped"
+    decision = at.jobs["ns/a"].record.decision
+    assert decision is not None
+    assert decision.handed_to == "ns/c"  # promised before the suspend, to whom the queue then chose
+    assert not at.tickets["ns/a"].active
+    assert at.tickets["ns/a"].ours
+
+
+EVICTIONS = {
+    "Preempted": "PreemptedByQueue",
+    "PodsReadyTimeout": "Evicted",
+    "NodeFailures": "Evicted",
+    "ClusterQueueStopped": "Evicted",
+    "AdmissionCheck": "Evicted",
+}
+
+
+@pytest.mark.parametrize("code", EVICTIONS)
+def test_a_run_that_its_queue_put_out_goes_on_under_its_next_number(code: str) -> None:
+    at = world()
+    at.submit("ns/a", 2, 2)
+    at.settle()
+    at.scores("ns/a", 1, 2, 3)
+    at.settle()
+    at.evict("ns/a", code)
+    at.step("ns/a")
+    assert reason(at, "ns/a", c.ADMITTED) == EVICTIONS[code]
+    assert at.jobs["ns/a"].plan is not None
+    assert not any(isinstance(a, SuspendWorkload) for a in at.jobs["ns/a"].plan.actions)
+    at.settle()
+    record = at.jobs["ns/a"].record
+    assert (record.attempt, record.evictions, record.preemptions) == (2, 1, 0)
+    assert record.decision is None
+    assert record.run.attempt == 2
+    assert at.answered["ns/a"] == [1, 2]
+    assert runs(at, "ns/a")
+
+
+def test_the_words_of_a_run_put_out_last_until_it_is_started_again() -> None:
+    at = world()
+    at.submit("ns/a", 2, 2)
+    at.settle()
+    at.evict("ns/a", "Preempted")
+    at.problem = ("ClusterQueueStopped", "ClusterQueue q: spec.stopPolicy is 'Hold'")
+    at.settle()
+    assert reason(at, "ns/a", c.RUNNING) == "PreemptedByQueue"
+    assert reason(at, "ns/a", c.ADMITTED) == "ClusterQueueStopped"
+
+
+def test_one_put_out_before_it_ran_keeps_its_place_and_loses_nothing() -> None:
+    at = world()
+    at.submit("ns/a", 2, 2)
+    at.step("ns/a")
+    at._cluster(at.jobs["ns/a"])
+    at.step("ns/a")
+    at.pool_pass()
+    assert at.jobs["ns/a"].record.admission is not None
+    at.evict("ns/a")
+    at.settle()
+    record = at.jobs["ns/a"].record
+    assert record.queued_at is None
+    assert record.lost == 0.0
+    assert at.answered["ns/a"] == [2]  # the first number was never let start
+
+
+def test_an_eviction_that_nobody_saw_is_found_by_the_offer() -> None:
+    """Put out, and given quota again, while no operator looked."""
+    at = world()
+    at.submit("ns/a", 2, 2)
+    at.settle()
+    at.evict("ns/a")
+    for _ in range(4):
+        at.now += 1.0
+        at._cluster(at.jobs["ns/a"])
+    assert at.tickets["ns/a"].offer
+    at.settle()
+    record = at.jobs["ns/a"].record
+    assert (record.attempt, record.evictions) == (2, 1)
+    assert runs(at, "ns/a")
+
+
+def test_one_switched_off_by_a_hand_waits_for_that_hand() -> None:
+    at = world()
+    at.submit("ns/a", 2, 2)
+    at.settle()
+    at.switch("ns/a", False)
+    at.settle()
+    assert reason(at, "ns/a", c.ADMITTED) == "Deactivated"
+    assert "it was not this operator that wrote it" in at.jobs["ns/a"].record.condition(c.ADMITTED).message
+    assert not at.tickets["ns/a"].active
+    at.switch("ns/a", True)
+    at.settle()
+    assert runs(at, "ns/a")
+
+
+def test_a_user_s_stop_of_one_that_waits_keeps_it_out_of_its_queue() -> None:
+    at = world(quota=4)
+    at.submit("ns/a", 2, 2)
+    at.submit("ns/b", 2, 2)
+    at.settle()
+    job = at.jobs["ns/b"]
+    job.desired = replace(job.desired, run_state=RunState.STOPPED)
+    at.settle()
+    assert not at.tickets["ns/b"].active
+    at.switch("ns/b", True)  # somebody lines it up again
+    at.settle()
+    assert not at.tickets["ns/b"].active
+    job.desired = replace(job.desired, run_state=RunState.RUN)
+    at.finish("ns/a")
+    at.settle()
+    assert runs(at, "ns/b")
+
+
+def test_a_stop_that_the_queue_does_not_carry_out_is_told_and_ends_when_it_does() -> None:
+    at = world()
+    at.submit("ns/a", 2, 2)
+    at.settle()
+    at.down = True
+    job = at.jobs["ns/a"]
+    job.desired = replace(job.desired, run_state=RunState.STOPPED)
+    for _ in range(60):
+        at.step("ns/a")
+        at._cluster(job)
+        at.pool_pass()
+    assert reason(at, "ns/a", c.RELEASED) == "WaitingForQueue"
+    assert "kueue-controller-manager" in job.record.condition(c.RELEASED).message
+    at.down = False
+    at.settle()
+    assert reason(at, "ns/a", c.RELEASED) == "PodsGone"
+
+
+def test_a_gang_too_large_is_switched_off_until_the_pool_grows() -> None:
+    at = world(quota=16)
+    at.submit("ns/a", 4, 3)
+    at.settle()
+    assert reason(at, "ns/a", c.ADMITTED) == "TooLarge"
+    assert (at.tickets["ns/a"].active, at.tickets["ns/a"].quota) == (False, False)
+    at.submit("ns/b", 2, 4)
+    at.settle()
+    assert runs(at, "ns/b")
+    at.nodes = {**NODES, "n3": 4, "n4": 4}
+    at.finish("ns/b")
+    at.settle()
+    assert runs(at, "ns/a")
+    assert at.jobs["ns/a"].record.refusal is None
+
+
+def test_quota_that_finds_no_nodes_goes_back_and_others_have_it() -> None:
+    """Quota of eight over nodes of which one is taken: the gang of eight gives way to one that fits."""
+    at = world(quota=8, nodes={"n1": 4, "n2": 4})
+    at.submit("ns/wide", 2, 4)
+    at.settle()
+    at.submit("ns/small", 1, 4)
+    at.evict("ns/wide")
+    at.nodes = {"n1": 4, "n2": 0}  # a machine is gone: no gang of two fours fits on its GPUs now
+    for key in ("ns/wide", "ns/small"):
+        at.jobs[key].desired = replace(at.jobs[key].desired, gang_timeout=300.0)
+    at.settle(200)
+    assert runs(at, "ns/small")
+    assert not runs(at, "ns/wide")
+
+
+def test_a_child_of_another_queue_is_made_anew() -> None:
+    at = world()
+    at.submit("ns/a", 2, 2)
+    at.settle()
+    at.jobs["ns/a"].desired = replace(at.jobs["ns/a"].desired, queue="other")
+    at.settle()
+    assert runs(at, "ns/a")  # not while it runs
+    at.evict("ns/a")
+    at.settle()
+    workload = at.jobs["ns/a"].observed.workload
+    assert workload is not None
+    assert workload.queue == "other"
+    assert runs(at, "ns/a")
+
+
+def test_a_gang_that_is_not_bound_in_time_gives_its_quota_back_for_its_back_off() -> None:
+    at = world()
+    at.submit("ns/a", 2, 2, gang_timeout=30.0)
+    at.step("ns/a")
+    at._cluster(at.jobs["ns/a"])
+    at.step("ns/a")
+    at.pool_pass()
+    at.step("ns/a")
+    at.step("ns/a")
+    at._kueue()
+    job = at.jobs["ns/a"]
+    assert job.observed.workload is not None
+    assert not job.observed.workload.suspended
+    at.step("ns/a", seconds=40.0)
+    assert job.record.admission is not None
+    assert job.record.admission.withdrawn is not None
+    at._kueue()
+    at._kueue()
+    assert (at.tickets["ns/a"].active, at.tickets["ns/a"].quota) == (False, False)
+    at.settle()
+    assert runs(at, "ns/a")
+    assert job.record.attempt == 2
+
+
+def test_only_when_contended_counts_those_who_wait_for_quota() -> None:
+    at = world(quota=4)
+    modifiers = (PolicySpec("onlyWhenContended", {}),)
+    at.submit("ns/a", 2, 2, modifiers=modifiers)
+    at.settle()
+    at.scores("ns/a", 1, 2, 3, 4)
+    at.settle()
+    at.scores("ns/a", 3.5, 3, 2.5)
+    at.settle()
+    assert runs(at, "ns/a")
+    assert [h.reason for h in at.told.held_back] == ["NobodyWaits"]
+    at.submit("ns/b", 2, 2)
+    at.settle()
+    assert runs(at, "ns/b")
+    assert at.jobs["ns/a"].record.decision is not None
+
+
+EVENTS = st.sampled_from(
+    ["evict", "off", "on", "stop", "run", "down", "up", "finish", "falls", "problem", "mended"]
+)
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(
+        st.tuples(EVENTS, st.sampled_from(["ns/a", "ns/b", "ns/c"]), st.integers(0, 3), st.integers(0, 4)),
+        max_size=25,
+    )
+)
+def test_whatever_happens_and_whenever_the_operator_dies_the_wish_is_carried_out_in_the_end(
+    story: list[tuple[str, str, int, int]],
+) -> None:
+    """Events and passes in any order, each pass cut off after some of its acts. `QueueWorld` checks each
+    act."""
+    at = world()
+    for key in ("ns/a", "ns/b", "ns/c"):
+        at.submit(key, 2, 2)
+    for event, key, acts, passes in story:
+        job = at.jobs[key]
+        if event in ("evict", "off", "on") and key in at.tickets:
+            if event == "evict":
+                at.evict(key)
+            elif not at.tickets[key].ours:
+                at.switch(key, event == "on")
+        elif event in ("stop", "run"):
+            state = RunState.STOPPED if event == "stop" else RunState.RUN
+            job.desired = replace(job.desired, run_state=state)
+        elif event in ("down", "up"):
+            at.down = event == "down"
+        elif event == "finish" and runs(at, key) and job.observed.pods:
+            at.finish(key)
+        elif event == "falls" and runs(at, key):
+            at.scores(key, 4, 3, 2, 1)
+        elif event in ("problem", "mended"):
+            at.problem = ("QueueStopped", "LocalQueue q: held") if event == "problem" else None
+        for _ in range(passes):
+            for other in at.jobs:
+                at.step(other, acts=acts)
+                at._cluster(at.jobs[other])
+            at.pool_pass()
+    at.down, at.problem = False, None
+    for key, job in at.jobs.items():
+        if key in at.tickets and not at.tickets[key].active and not at.tickets[key].ours:
+            at.switch(key, True)
+        job.desired = replace(job.desired, run_state=RunState.RUN)
+    at.settle(200)
+    for key, job in at.jobs.items():
+        numbers = at.answered.get(key, [])
+        assert numbers == sorted(set(numbers)), "a number was used twice"
+        decision = job.record.decision
+        over = job.record.finished is not None or (decision is not None and decision.by != "User")
+        if over:
+            assert not any(not p.terminal for p in job.observed.pods)
+    busy = [key for key, job in at.jobs.items() if runs(at, key)]
+    waiting = [
+        key
+        for key, job in at.jobs.items()
+        if job.record.finished is None and job.record.decision is None and key not in busy
+    ]
+    assert len(busy) == 2 or not waiting, (busy, waiting)
+
+
+def test_codes_of_evictions_and_the_words_for_them() -> None:
+    assert outside.shown("Preempted") == "PreemptedByQueue"
+    assert outside.shown("Deactivated") == outside.shown("DeactivatedDueToMaximumExecutionTime")
+    assert {outside.shown(code) for code in EVICTIONS} <= outside.LEFT
