@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from controller import log, workloads
+from controller import delegates, log, workloads
 from controller.api import convert
 from controller.api import fleet as fleet_status
 from controller.api.gpupool import GPUPool
@@ -109,7 +109,7 @@ class PoolPass:
         thoughts = self._thoughts(name)
         now = self._clock()
         views = self._views(pool, thoughts, now)
-        around = self._surroundings(name, thoughts, views)
+        around = self._surroundings(pool, thoughts, views)
         snapshot = self._snapshot(pool, obj, thoughts, views, around, now)
         plan = self._brain.plan_pool(snapshot, now)
         wrote = await self._writer.pool(obj, self._status(obj, snapshot, plan, around, thoughts, now))
@@ -138,15 +138,17 @@ class PoolPass:
         return {k: replace(v, estimate=histories.estimate(thoughts[k], past)) for k, v in found.items()}
 
     def _surroundings(
-        self, name: str, thoughts: Mapping[JobKey, Thought], views: Iterable[JobKey]
+        self, pool: GPUPool, thoughts: Mapping[JobKey, Thought], views: Iterable[JobKey]
     ) -> pool_status.Surroundings:
+        name = pool.metadata.name
         known = {pod for key in views for pod in thoughts[key].pods}
         # Our own labelled pods are watched, all others looked at now and then; a uid counts once.
         pods = {p["metadata"]["uid"]: p for p in self._foreign.pods() if key_of(p) not in known}
         pods.update((p["metadata"]["uid"], p) for p in self._cache.values(PODS, besides=known))
         mine = self._taints.nodes_of(name)
         contested = {n: pools for n, pools in self._taints.contested().items() if name in pools}
-        return pool_status.Surroundings(contested, nodes.guests(pods.values(), mine))
+        guests = nodes.guests(pods.values(), mine)
+        return pool_status.Surroundings(contested, guests, self._queue_problem(pool))
 
     def _snapshot(
         self,
@@ -182,6 +184,7 @@ class PoolPass:
             holds=convert.holds(obj.get("status")),
             hold_seconds=float(pool.spec.hold_seconds),
             delegate=pool.spec.delegate,
+            offer_seconds=float(pool.spec.gang_timeout_seconds),
             limits=convert.stop_limits(pool),
             stopped=fleet.past_stops(
                 ((key, t.record.decision) for key, t in thoughts.items()),
@@ -193,6 +196,13 @@ class PoolPass:
             noise=fleet_status.noise(obj.get("status")),
             falls=fleet_status.shared_falls(obj.get("status")),
         )
+
+    def _queue_problem(self, pool: GPUPool) -> tuple[str, str] | None:
+        """Whether the queue outside that the pool delegates to is there; None: it delegates to none."""
+        asked = delegates.of_pool(pool)
+        if not asked.resources:
+            return None
+        return asked.pool_problem(pool, self._world.queues) or pool_status.QUEUE_FOUND
 
     def _status(
         self,
@@ -231,6 +241,7 @@ class PoolPass:
             record = lifecycle.marked(record, marks.pop(admission.key, record.mark))
             admissions.append(self._write(thought, record, now, "admission"))
         changed |= await _side_by_side(admissions)
+        await self._answer_offers(plan, thoughts, now)
         for held in plan.held_back:
             thought = thoughts[held.key]
             if lifecycle.held_back(thought.record, thought.desired, held, now) is thought.record:
@@ -244,6 +255,16 @@ class PoolPass:
         await self._hand_over(plan, thoughts, now)
         await self._explain(plan, thoughts, now)
         return changed
+
+    async def _answer_offers(self, plan: PoolPlan, thoughts: Mapping[JobKey, Thought], now: float) -> None:
+        """Of quota that a queue outside has for a job: what is not taken, and what would be by now."""
+        for refusal in plan.refusals:
+            thought = thoughts[refusal.key]
+            record = lifecycle.refused(thought.plan.record, thought.loaded.desired, refusal, now)
+            await self._write(thought, record, now, "refusal")
+        for key in plan.lifted:
+            thought = thoughts[key]
+            await self._write(thought, lifecycle.lifted(thought.plan.record), now, "lifted-refusal")
 
     async def _hand_over(self, plan: PoolPlan, thoughts: Mapping[JobKey, Thought], now: float) -> None:
         """Note on each stopped job who got its GPUs. Looked at anew each pass: a crash may have come between
@@ -262,7 +283,10 @@ class PoolPass:
     async def _explain(self, plan: PoolPlan, thoughts: Mapping[JobKey, Thought], now: float) -> None:
         recent = self._now() - MESSAGE_REFRESH
         self._told = {key: at for key, at in self._told.items() if at > recent}
+        told = {refusal.key for refusal in plan.refusals} | set(plan.lifted)
         for why in plan.waiting:
+            if why.key in told:
+                continue  # its record was written just now
             thought = thoughts[why.key]
             before, desired = thought.record, thought.desired
             if lifecycle.waiting(before, desired, why, now) is before:
