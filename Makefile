@@ -29,10 +29,10 @@ images: $(STAMP)  ## the container images, by docker (BASE_IMAGE=… for another
 	$(BIN)/python -m deploy.images.build
 
 kind: $(STAMP)  ## the main job on a kind cluster with the chart installed (KIND_NODE_IMAGE=…, BASE_IMAGE=…)
-	$(BIN)/python -m deploy.kind demo
+	$(BIN)/python -m deploy.kind demo $(if $(KEEP_IMAGES),--keep-images)
 
 test-kind: $(STAMP)  ## the cluster tests on kind (takes the chart away from it first)
-	$(BIN)/python -m deploy.kind test
+	$(BIN)/python -m deploy.kind test $(if $(KEEP_IMAGES),--keep-images)
 
 kind-down: $(STAMP)  ## delete that cluster
 	$(BIN)/python -m deploy.kind down
@@ -44,10 +44,12 @@ check: $(STAMP)  ## format, lint, types, layers, generated files
 	$(BIN)/lint-imports
 	$(BIN)/python -m controller.api.generate --check
 	$(BIN)/python -m deploy.helm.generate --check
+	$(BIN)/python -m deploy.grafana --check
 
 generate: $(STAMP)  ## rewrite the generated files
 	$(BIN)/python -m controller.api.generate
 	$(BIN)/python -m deploy.helm.generate
+	$(BIN)/python -m deploy.grafana
 
 bench: $(STAMP)  ## benchmarks: a table, and build/bench.json
 	$(BIN)/python -m tests.bench

@@ -39,11 +39,10 @@ def command(target: str, environ: Mapping[str, str]) -> list[str]:
     ]
 
 
-def build(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Build every image: name with tag -> its id. Errors: PlaneError with docker's last words."""
+def build(environ: Mapping[str, str] = os.environ) -> None:
+    """Build every image. Errors: PlaneError with docker's last words."""
     if shutil.which("docker", path=environ.get("PATH")) is None:
         raise PlaneError("no docker on PATH: images are built by `docker build`")
-    found = {}
     for target, name in TARGETS.items():
         done = run(command(target, environ), environ)
         if done.returncode != 0:
@@ -52,8 +51,16 @@ def build(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
                 f"image {name} could not be built:\n{last}\n"
                 "Without a container registry: BASE_IMAGE=<a local image with Python 3.11 or newer and pip>."
             )
-        asked = run(["docker", "image", "inspect", "--format", "{{.Id}}", f"{name}:{tag()}"], environ)
-        found[f"{name}:{tag()}"] = asked.stdout.strip()
+
+
+def identities(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Each image, by name with tag -> its id. Errors: PlaneError: one is not there."""
+    found = {}
+    for name in (f"{name}:{tag()}" for name in TARGETS.values()):
+        asked = run(["docker", "image", "inspect", "--format", "{{.Id}}", name], environ)
+        if asked.returncode != 0:
+            raise PlaneError(f"no image {name} on this machine (`make images`): {asked.stderr.strip()}")
+        found[name] = asked.stdout.strip()
     return found
 
 
@@ -63,7 +70,8 @@ def run(words: Sequence[str], environ: Mapping[str, str]) -> subprocess.Complete
 
 def main() -> int:
     try:
-        for name, identity in build().items():
+        build()
+        for name, identity in identities().items():
             print(f"{name}  {identity}")
     except PlaneError as error:
         print(error, file=sys.stderr)

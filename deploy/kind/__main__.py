@@ -45,6 +45,7 @@ def main() -> int:
     parser.add_argument(
         "--patience", type=float, default=PATIENCE_S, help="seconds for the jobs (default %(default)g)"
     )
+    parser.add_argument("--keep-images", action="store_true", help="use the images that the nodes have")
     parser.add_argument("pytest", nargs="*", help="for test: arguments of pytest")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, _interrupt)
@@ -57,9 +58,9 @@ def main() -> int:
                 kind.down()
                 return 0
             if given.what == "test":
-                cluster, _ = _with_images(kind, told)
+                cluster, _ = _with_images(kind, told, given.keep_images)
                 return testing.run(cluster, told, given.pytest)
-            stage, cast, seconds, began = _up(kind, told)
+            stage, cast, seconds, began = _up(kind, told, given.keep_images)
             if given.what == "demo":
                 return _demo(stage, cast, seconds, began, given.work, given.patience, console)
             told(f"export KUBECONFIG={stage.kubeconfig}")
@@ -72,18 +73,21 @@ def main() -> int:
         return 130
 
 
-def _with_images(kind: Kind, told: Report) -> tuple[Cluster, dict[str, str]]:
+def _with_images(kind: Kind, told: Report, keep: bool) -> tuple[Cluster, dict[str, str]]:
     """The cluster with the images on its nodes, and their ids."""
-    told("building the images …")
-    images = build.build()
+    if not keep:
+        told("building the images …")
+        build.build()
+    images = build.identities()
     cluster = kind.up()
-    kind.load(list(images))
+    if not keep:
+        kind.load(list(images))
     return cluster, images
 
 
-def _up(kind: Kind, told: Report) -> tuple[staging.KindStage, casting.Cast, float, float]:
+def _up(kind: Kind, told: Report, keep: bool) -> tuple[staging.KindStage, casting.Cast, float, float]:
     """The cluster with everything installed; seconds that the installation took, and when it began."""
-    cluster, images = _with_images(kind, told)
+    cluster, images = _with_images(kind, told, keep)
     scenes = casting.load()
     pools = [d for d in scenes.supplies if d["kind"] == "GPUPool"]
     stage = staging.KindStage(kind, cluster)

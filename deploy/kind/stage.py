@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from controller import names
-from deploy.helm.cluster import NAMESPACE, Cluster
+from deploy.helm.cluster import NAMESPACE, RELEASE, Cluster
 from deploy.kind.nodes import GPUS, Kind
 from deploy.local.demo.cast import Cast
 from deploy.local.errors import PlaneError
@@ -102,6 +102,10 @@ def install(stage: KindStage, pools: Sequence[Manifest], identity: str) -> float
         "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
     }
     stage.apply([home, claim])
+    helm = stage.cluster.helm
+    if RELEASE in helm("list", "--namespace", NAMESPACE, "--pending", "--short").split():
+        # An installation that was interrupted; Helm takes no other until it is gone.
+        helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout=120s")
     began = time.monotonic()
     stage.cluster.install(values(stage.cluster, pools, identity), wait_s=300)
     return time.monotonic() - began

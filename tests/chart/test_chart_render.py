@@ -105,6 +105,7 @@ def test_every_pod_keeps_to_restricted_pod_security_and_writes_nowhere_else(
     found = templates(case[1])
     assert found
     for name, spec in found:
+        assert spec["enableServiceLinks"] is False, f"{name}: Services would set variables that are settings"
         pod = spec["securityContext"]
         assert pod["runAsNonRoot"], name
         assert pod["runAsUser"] > 0, name
@@ -204,7 +205,9 @@ def test_a_right_for_older_servers_is_given_there_only(helm: Helm, chart: Path) 
 
 def test_the_plain_manifests_say_the_same_as_the_chart(helm: Helm, chart: Path, repository: Path) -> None:
     """`kubectl apply -k` of deploy/manifests and deploy/extender installs what the chart would."""
-    objects = render(helm, chart, {"scheduler": SCHEDULER, "delegates": {"kueue": True}})
+    objects = render(
+        helm, chart, {"scheduler": SCHEDULER, "delegates": {"kueue": True}, "dashboard": {"enabled": True}}
+    )
     plain = []
     for folder in ("manifests", "extender"):
         for path in sorted((repository / "deploy" / folder).glob("*.yaml")):
@@ -238,7 +241,8 @@ def container_of(deployment: Object) -> Object:
         k: v for k, v in spec["containers"][0].items() if k not in ("image", "imagePullPolicy", "resources")
     }
     container["env"] = sorted(container.get("env", ()), key=lambda e: e["name"])
-    return container | {"pod security": spec["securityContext"], "account": spec["serviceAccountName"]}
+    links, account = spec["enableServiceLinks"], spec["serviceAccountName"]
+    return container | {"pod security": spec["securityContext"], "account": account, "links": links}
 
 
 def test_lint_is_strict_about_every_case(helm: Helm, chart: Path) -> None:

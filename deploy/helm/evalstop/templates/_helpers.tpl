@@ -48,6 +48,7 @@ capabilities:
 
 {{/* Where a component's pods may run: (dict "root" $ "values" .Values.operator "name" "evalstop-operator"). */}}
 {{- define "evalstop.placement" -}}
+enableServiceLinks: false  # a Service evalstop-… would be a variable EVALSTOP_…, and those are settings
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets:
   {{- range . }}
