@@ -18,10 +18,14 @@ def register(registry: CollectorRegistry, name: str, text: str, read: Read, *lab
 
 class _Read(Collector):
     def __init__(self, name: str, text: str, read: Read, labels: tuple[str, ...]) -> None:
-        self._name, self._text, self._read, self._labels = name, text, read, labels
+        self._name, self._text, self._read, self._labelnames = name, text, read, labels
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """Without reading anything: so that a name is not given twice."""
+        yield GaugeMetricFamily(self._name, self._text, labels=self._labelnames)
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        family = GaugeMetricFamily(self._name, self._text, labels=self._labels)
+        family = GaugeMetricFamily(self._name, self._text, labels=self._labelnames)
         for values, value in self._read():
             family.add_metric(values, value)
         yield family

@@ -1,0 +1,1 @@
+"""Grafana dashboards, written from tables: `python -m deploy.grafana`."""
