@@ -50,6 +50,9 @@ class JitteredBackoffs:
             pause = min(self._cap, pause * self._factor)
 
 
+_IDENTITY: Any = names.MANAGED_BY  # in kopf's own peering, which is off
+
+
 class WatchShell:
     """Runs kopf in a thread and feeds ``sink`` in ``loop``.
 
@@ -103,6 +106,8 @@ class WatchShell:
             await kopf.operator(
                 registry=self._registry(),
                 settings=self._settings(),
+                # Else it asks for the user's name, and in an image its number has none.
+                identity=_IDENTITY,
                 standalone=True,
                 clusterwide=True,
                 stop_flag=self._stop,
