@@ -259,8 +259,9 @@ def put(plane: Plane, namespace: str, pool_name: str, name: str, record: JobReco
 
 def write(plane: Plane, namespace: str, name: str, record: JobRecord) -> None:
     """Puts a status in place of the one that is there, as the operator would."""
-    body = {"status": status(record, f"{namespace}/{name}")}
-    plane.client().patch(f"{GROUP}/namespaces/{namespace}/rlhfjobs/{name}/status", body)
+    admin, path = plane.client(), f"{GROUP}/namespaces/{namespace}/rlhfjobs/{name}"
+    gone = dict.fromkeys(admin.get(path).get("status") or {})
+    admin.patch(f"{path}/status", {"status": gone | status(record, f"{namespace}/{name}")})
 
 
 def eventually(what: str, check: Any, seconds: float = 45.0) -> None:

@@ -1,0 +1,459 @@
+"""Doctor: what is wrong with an installation, a job, a trainer's page; and the command that mends it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.server
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cli_world as w
+import pytest
+from fresh_namespace import fresh_namespace
+from typer.testing import CliRunner
+
+from controller.api.crd import RESOURCES, root_schema
+from controller.cli import reading
+from controller.cli.doctor import command, installation
+from controller.cli.doctor import job as checks
+from controller.cli.doctor.findings import Finding, Level, gather, note, ok, unknown, wrong
+from controller.cli.doctor.pods import trouble
+from controller.cli.main import app
+from controller.cli.terminal import Terminal
+from controller.kube.errors import Refused
+from controller.policy import conditions as c
+from controller.policy.jobs import InFlight, Operation
+from deploy.local.plane import Plane
+
+PART_OF = "app.kubernetes.io/part-of"
+POD = {"restartPolicy": "Never", "containers": [{"name": "t", "image": "x"}]}
+GOOD = b"""\
+rlhf_eval_score{metric="gold_reward",step="20",attempt="1-7"} 0.41
+rlhf_eval_score_stderr{metric="gold_reward",step="20",attempt="1-7"} 0.01
+rlhf_checkpoint_step 20
+rlhf_total_steps 400
+rlhf_request_served 0
+"""
+
+
+def texts(found: list[Finding], level: Level) -> list[str]:
+    return [finding.text for finding in found if finding.level is level]
+
+
+def page_of(body: bytes, **spec: Any) -> list[Finding]:
+    obj = w.whole("run", w.running())
+    obj["spec"] |= spec
+    return list(checks.examined(reading.read(obj), body))
+
+
+# -- trainers' pages ----------------------------------------------------------------------------------------
+
+
+def test_a_page_as_it_should_be() -> None:
+    assert page_of(GOOD) == [ok("metrics", "1 evals of 'gold_reward' on the page, the newest at step 20")]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"<html>hello</html>", "NotPrometheus"),
+        (b"", "no rlhf_eval_score with metric='gold_reward' (Primary); names there: none"),
+        (GOOD.replace(b"gold_reward", b"reward"), "names there: reward"),
+        (GOOD.replace(b',attempt="1-7"', b""), "has no attempt"),
+        (GOOD + b'rlhf_eval_score{metric="gold_reward",step="20",attempt="1-7"} 0.99\n', "count for nothing"),
+        (GOOD.replace(b"0.41", b"NaN"), "scores must be finite"),
+        (b"x 1\n" * 2_000_000, "at most"),
+    ],
+)
+def test_pages_that_break_the_contract(body: bytes, said: str) -> None:
+    found = page_of(body)
+    assert any(said in text for text in texts(found, Level.WRONG)), found
+    assert all(f.cure for f in found if f.level is Level.WRONG)
+
+
+def test_what_a_page_lacks_is_told_with_what_it_costs() -> None:
+    bare = b'rlhf_eval_score{metric="gold_reward",step="20",attempt="1-7"} 0.41\n'
+    told = texts(page_of(bare), Level.NOTE)
+    for name in ("rlhf_checkpoint_step", "rlhf_total_steps", "rlhf_request_served", "rlhf_eval_score_stderr"):
+        assert any(name in text for text in told)
+
+
+def test_a_rule_that_looks_at_what_no_eval_has() -> None:
+    found = page_of(GOOD, modifiers=[{"divergence": {}}])
+    assert any("it never stops the run" in text for text in texts(found, Level.WRONG))
+    with_proxy = GOOD + b'rlhf_eval_proxy_reward{metric="gold_reward",step="20",attempt="1-7"} 1\n'
+    assert texts(page_of(with_proxy, modifiers=[{"divergence": {}}]), Level.WRONG) == []
+
+
+def test_a_guardrail_that_is_not_exported() -> None:
+    metrics = [{"name": "gold_reward"}, {"name": "safety", "role": "Guardrail"}]
+    assert any("metric='safety' (further)" in t for t in texts(page_of(GOOD, metrics=metrics), Level.WRONG))
+
+
+# -- conditions, pods, schemas ------------------------------------------------------------------------------
+
+
+def test_conditions_that_ask_for_something() -> None:
+    job = reading.read(w.whole("refused", w.refused()))
+    found = list(checks.conditions(job))
+    assert [f.level for f in found] == [Level.WRONG]
+    assert "kubectl edit rlhfjob refused -n team" in found[0].cure
+    fine = list(checks.conditions(reading.read(w.whole("healthy", w.running()))))
+    assert [f.level for f in fine] == [Level.OK]
+
+
+def test_a_spec_that_the_operator_has_not_seen() -> None:
+    obj = w.whole("healthy", w.running())
+    obj["metadata"]["generation"] = 5
+
+    async def look() -> list[Finding]:
+        return [f async for f in checks.spec(reading.read(obj))]
+
+    assert "generation 1 of the spec, the newest is 5" in texts(asyncio.run(look()), Level.WRONG)[0]
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ({"phase": "Running"}, ""),
+        ({"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}, ""),
+        (
+            {"containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no"}}}]},
+            "p: ImagePullBackOff, no",
+        ),
+        (
+            {"containerStatuses": [{"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]},
+            "p: ended with exit code 137, OOMKilled",
+        ),
+        (
+            {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]},
+            "p: Unschedulable",
+        ),
+        ({"phase": "Failed", "reason": "Evicted"}, "p: Failed, Evicted"),
+    ],
+)
+def test_pods_in_the_clusters_words(status: dict[str, Any], said: str) -> None:
+    assert trouble({"metadata": {"name": "p"}, "status": status}) == said
+
+
+def test_schemas_differ_by_fields_and_by_words() -> None:
+    resource = next(r for r in RESOURCES if r.kind == "RLHFJob")
+    schema = json.loads(json.dumps(root_schema(resource.model)))
+    ours = set(installation.words(schema))
+    assert {"spec.checkpoints.pins", "spec.mode=Shadow", "status.retained[].digest"} <= ours
+    assert not any(path.startswith("metadata") for path in ours)
+    del schema["properties"]["spec"]["properties"]["checkpoints"]["properties"]["pins"]
+    schema["properties"]["spec"]["properties"]["mode"]["enum"].remove("Shadow")
+    assert ours - set(installation.words(schema)) == {"spec.checkpoints.pins", "spec.mode=Shadow"}
+
+
+def test_a_check_that_may_not_look_says_so_and_the_others_go_on() -> None:
+    async def check() -> Any:
+        yield ok("a", "fine")
+        raise Refused(403, "Forbidden", "pods is forbidden")
+
+    found = asyncio.run(gather("a", check()))
+    assert [f.level for f in found] == [Level.OK, Level.UNKNOWN]
+    assert "pods is forbidden" in found[1].text
+
+
+def test_the_page_counts_and_shows_each_cure_under_its_finding() -> None:
+    found = [
+        ok("a", "fine"),
+        note("b", "so"),
+        unknown("c", "who knows"),
+        wrong("d", "bad", "do this\nthen that"),
+    ]
+    lines = command.page(found, Terminal(unicode=False))
+    assert lines == [
+        "ok       a: fine",
+        "note     b: so",
+        "unknown  c: who knows",
+        "WRONG    d: bad",
+        "         -> do this",
+        "         -> then that",
+        "",
+        "4 findings, 1 wrong, 1 could not be looked at",
+    ]
+
+
+# -- on a real cluster --------------------------------------------------------------------------------------
+
+
+class Clinic:
+    """A namespace with an installation of its own, a pool and jobs; `clinic("over")` is doctor's findings."""
+
+    def __init__(self, plane: Plane, namespace: str, pool: str) -> None:
+        self.plane, self.namespace, self.pool = plane, namespace, pool
+
+    def __call__(self, *arguments: str, code: int | None = None) -> list[dict[str, str]]:
+        given = ["doctor", *arguments, "-n", self.namespace, "-o", "json"]
+        given += [] if arguments else ["--operator-namespace", self.namespace]
+        result = CliRunner().invoke(app, given, env={"KUBECONFIG": str(self.plane.kubeconfig)})
+        assert result.exit_code in ((0, 1) if code is None else (code,)), result.output
+        found = json.loads(result.stdout)
+        assert found["wrong"] == sum(1 for f in found["findings"] if f["level"] == "wrong")
+        assert (result.exit_code == 1) == (found["wrong"] > 0)
+        return list(found["findings"])
+
+    def wrong(self, *arguments: str) -> str:
+        return "\n".join(
+            f"{f['about']}: {f['text']} -> {f['cure']}" for f in self(*arguments) if f["level"] == "wrong"
+        )
+
+
+@pytest.fixture(scope="module")
+def clinic(plane: Plane) -> Iterator[Clinic]:
+    w.install(plane)
+    with fresh_namespace(plane, "doctor") as namespace:
+        pool = f"pool-{namespace[-6:]}"
+        w.fill(plane, namespace, pool)
+        yield Clinic(plane, namespace, pool)
+        plane.client().delete(f"{w.GROUP}/gpupools/{pool}")
+
+
+@pytest.mark.cluster
+def test_a_cluster_without_an_operator(clinic: Clinic) -> None:
+    found = clinic(code=1)
+    about = {f["about"]: f for f in found}
+    assert about["API server"]["level"] == "ok"
+    assert about["CRD rlhfjobs.evalstop.dev"]["level"] == "ok"
+    assert about[f"pool {clinic.pool}"]["level"] == "ok"
+    assert about["your rights"]["level"] == "ok"
+    assert "kubectl apply" in about["operator"]["cure"]
+
+
+@pytest.mark.cluster
+def test_an_operator_that_is_not_ready_and_its_lease(clinic: Clinic) -> None:
+    """A Deployment whose pods find no node, and a Lease that nobody, then somebody, renews."""
+    admin, ns = clinic.plane.client(), clinic.namespace
+    labels = {"app.kubernetes.io/name": "evalstop-operator"}
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {
+            "nodeSelector": {"no-such": "node"},
+            "containers": [
+                {"name": "operator", "image": "x", "ports": [{"name": "http", "containerPort": 8080}]}
+            ],
+        },
+    }
+    deployment = {
+        "metadata": {"name": "evalstop-operator", "labels": {**labels, PART_OF: "evalstop"}},
+        "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
+    }  # fmt: skip
+    admin.post(f"/apis/apps/v1/namespaces/{ns}/deployments", deployment)
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{ns}/leases"
+    admin.post(
+        leases,
+        {
+            "metadata": {"name": "evalstop-operator"},
+            "spec": {"holderIdentity": "pod-a_uid", "leaseDurationSeconds": 1, "leaseTransitions": 4},
+        },
+    )
+    w.eventually("the pod was refused a node", lambda: "Unschedulable" in clinic.wrong())
+    told = clinic.wrong()
+    assert f"{ns}/evalstop-operator: 0 of 1 replicas ready" in told
+    assert "pod-a_uid has not renewed its Lease for 1 s" in told
+    assert f"ServiceAccount {ns}/default lacks watch rlhfjobs.evalstop.dev" in told
+    over = threading.Event()
+
+    def renew() -> None:
+        count = 0
+        while not over.wait(0.1):
+            count += 1
+            stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()) + f".{count % 10**6:06}Z"
+            with contextlib.suppress(Exception):
+                admin.patch(
+                    f"{leases}/evalstop-operator", {"spec": {"renewTime": stamp, "leaseDurationSeconds": 9}}
+                )
+
+    thread = threading.Thread(target=renew)
+    thread.start()
+    try:
+        assert {"pod-a_uid leads, term 4"} <= {f["text"] for f in clinic()}
+    finally:
+        over.set()
+        thread.join()
+        admin.delete(f"/apis/apps/v1/namespaces/{ns}/deployments/evalstop-operator")
+        admin.delete(f"{leases}/evalstop-operator")
+
+
+@pytest.mark.cluster
+def test_pools_that_say_what_is_wrong_with_them(clinic: Clinic) -> None:
+    admin, path = clinic.plane.client(), f"{w.GROUP}/gpupools/{clinic.pool}"
+    condition = {
+        "type": "Ready", "status": "False", "reason": "NoUsableNodes", "message": "no node matches",
+        "lastTransitionTime": "2025-11-13T02:13:20Z",
+    }  # fmt: skip
+    admin.patch(f"{path}/status", {"status": {"conditions": [condition]}})
+    admin.patch(path, {"spec": {"schedulerName": "evalstop-scheduler"}})
+    try:
+        told = clinic.wrong()
+        assert f"pool {clinic.pool}: NoUsableNodes: no node matches" in told
+        assert "which is not installed" in told
+    finally:
+        admin.patch(f"{path}/status", {"status": {"conditions": w.pool_status()["conditions"]}})
+        admin.patch(path, {"spec": {"schedulerName": ""}})
+
+
+@pytest.mark.cluster
+def test_checkpoints_claims_and_access_jobs(clinic: Clinic) -> None:
+    admin, ns = clinic.plane.client(), clinic.namespace
+    told = clinic.wrong("over")
+    assert "claim work: spec.checkpoints.location: there is no such claim" in told
+    claim = {
+        "metadata": {"name": "work"},
+        "spec": {"accessModes": ["ReadWriteOncePod"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    admin.post(f"/api/v1/namespaces/{ns}/persistentvolumeclaims", claim)
+    assert "no access Job can mount it beside the trainer" in clinic.wrong("over")
+    record = replace(w.running(), secured=None, access=InFlight(Operation.SECURE, 120, 3, tries=2))
+    why = replace(w.ACCEPTED, type=c.SECURED, status=False, reason="OutOfSpace", message="/work: full")
+    w.write(clinic.plane, ns, "healthy", replace(record, conditions=(*record.conditions, why)))
+    access = {
+        "metadata": {
+            "name": "healthy-secure-120-3",
+            "labels": {
+                "evalstop.dev/job": "healthy",
+                "evalstop.dev/component": "access",
+                "evalstop.dev/operation": "secure",
+            },
+        },
+        "spec": {
+            "suspend": True,
+            "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "x"}]}},
+        },
+    }  # fmt: skip
+    admin.post(f"/apis/batch/v1/namespaces/{ns}/jobs", access)
+    event = {
+        "metadata": {"name": "quota.1", "namespace": ns},
+        "involvedObject": {
+            "kind": "Job",
+            "namespace": ns,
+            "name": "healthy-secure-120-3",
+            "apiVersion": "batch/v1",
+        },
+        "reason": "FailedCreate",
+        "message": "pods is forbidden: exceeded quota: small",
+        "type": "Warning",
+    }
+    admin.post(f"/api/v1/namespaces/{ns}/events", event)
+    told = clinic.wrong("healthy")
+    assert "OutOfSpace: /work: full -> make room on the volume" in told
+    assert "none is in safety, the best eval is at step 120" in told
+    assert "secure of step 120 failed 2 times" in told
+    assert "quota: the cluster refuses pods of Job healthy-secure-120-3" in told
+    assert f"kubectl describe quota -n {ns}" in told
+    w.write(clinic.plane, ns, "healthy", w.running(proxy=True))
+
+
+def own_address() -> str:
+    """An address of this machine that is not its loopback: the API server proxies to no other."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("10.255.255.255", 1))  # sends nothing
+        return str(probe.getsockname()[0])
+
+
+class Trainer(http.server.BaseHTTPRequestHandler):
+    page = GOOD
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/metrics" else 404)
+        self.send_header("Content-Type", "text/plain")
+        self.send_header("Content-Length", str(len(self.page)))
+        self.end_headers()
+        self.wfile.write(self.page)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.mark.cluster
+def test_a_trainers_metrics_are_read_through_the_api_server(clinic: Clinic) -> None:
+    admin, ns = clinic.plane.client(), clinic.namespace
+    address = own_address()
+    uid = admin.get(f"{w.GROUP}/namespaces/{ns}/rlhfjobs/healthy")["metadata"]["uid"]
+    server = http.server.ThreadingHTTPServer((address, 0), Trainer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    port = server.server_address[1]
+    try:
+        owner = {"apiVersion": "evalstop.dev/v1alpha1", "kind": "RLHFJob", "name": "healthy", "uid": uid}
+        labels = {"evalstop.dev/job": "healthy"}
+        child = admin.post(
+            f"/apis/batch/v1/namespaces/{ns}/jobs",
+            {
+                "metadata": {
+                    "name": "healthy", "labels": labels, "ownerReferences": [{**owner, "controller": True}]
+                },
+                "spec": {"managedBy": "test.evalstop.dev/nobody", "template": {"spec": POD}},
+            },
+        )  # fmt: skip
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "healthy", "uid": child["metadata"]["uid"]}
+        admin.post(
+            f"/api/v1/namespaces/{ns}/pods",
+            {
+                "metadata": {
+                    "name": "healthy-0", "labels": labels, "ownerReferences": [{**owner, "controller": True}]
+                },
+                "spec": {
+                    "nodeName": "nowhere",
+                    "containers": [
+                        {"name": "t", "image": "x", "ports": [{"name": "metrics", "containerPort": port}]}
+                    ],
+                },
+            },
+        )  # fmt: skip
+        running = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
+        admin.patch(f"/api/v1/namespaces/{ns}/pods/healthy-0/status", {"status": running})
+        about = [f for f in clinic("healthy") if f["about"] == "metrics"]
+        assert [f["level"] for f in about] == ["ok"], about
+        Trainer.page = b"<html>hello</html>"
+        assert "NotPrometheus" in clinic.wrong("healthy")
+        admin.patch(f"{w.GROUP}/namespaces/{ns}/rlhfjobs/healthy", {"spec": {"scrape": {"path": "/m"}}})
+        assert f"healthy-0:{port}/m answers 404" in clinic.wrong("healthy")
+        server.shutdown()
+        server.server_close()
+        assert f"healthy-0:{port}/m does not answer" in clinic.wrong("healthy")
+    finally:
+        Trainer.page = GOOD
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.cluster
+def test_two_installations_in_one_cluster(clinic: Clinic) -> None:
+    admin = clinic.plane.client()
+    labels = {"app.kubernetes.io/name": "evalstop-operator", "app.kubernetes.io/part-of": "evalstop"}
+    body = {
+        "metadata": {"labels": labels},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "o", "image": "x"}]},
+            },
+        },
+    }
+    path = f"/apis/apps/v1/namespaces/{clinic.namespace}/deployments"
+    for name in ("one", "two"):
+        body["metadata"] = {"name": name, "labels": labels}
+        admin.post(path, body)
+    try:
+        assert "2 installations in one cluster would work against each other" in clinic.wrong()
+    finally:
+        for name in ("one", "two"):
+            admin.delete(f"{path}/{name}")
+
+
+def test_the_manifests_that_cures_name_are_there(repository: Path) -> None:
+    for name in ("crds", "deploy/manifests", "deploy/manifests/rbac.yaml", "deploy/extender",
+                 "examples/manifests/10-pool.yaml", "examples/manifests/20-claims.yaml"):  # fmt: skip
+        assert (repository / name).exists(), name
