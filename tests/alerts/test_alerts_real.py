@@ -1,0 +1,130 @@
+"""A real Prometheus with the shipped rules scrapes a real operator; that dies, and the alert fires."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from operator_rig import eventually, install
+from replicas import Operator
+
+from deploy.grafana import dashboards
+from deploy.local.plane import Plane
+
+LEASE = {
+    "EVALSTOP_LEASE_SECONDS": "3",
+    "EVALSTOP_LEASE_RENEW_SECONDS": "2",
+    "EVALSTOP_LEASE_RETRY_SECONDS": "0.5",
+}
+
+
+class Server:
+    """A Prometheus of the test's own: it scrapes each second, and its rules fire without waiting."""
+
+    def __init__(self, program: Path, folder: Path, target: int, alerts: Path) -> None:
+        rules = yaml.safe_load(alerts.read_text())
+        for group in rules["groups"]:
+            for rule in group["rules"]:
+                rule.pop("for", None)
+        (folder / "rules.yaml").write_text(yaml.safe_dump(rules))
+        config = {
+            "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+            "rule_files": [str(folder / "rules.yaml")],
+            "scrape_configs": [
+                {"job_name": "evalstop", "static_configs": [{"targets": [f"127.0.0.1:{target}"]}]}
+            ],
+        }
+        (folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._address = f"127.0.0.1:{probe.getsockname()[1]}"
+        self.log = folder / "prometheus.log"
+        argv = [
+            str(program),
+            f"--config.file={folder / 'prometheus.yaml'}",
+            f"--storage.tsdb.path={folder / 'tsdb'}",
+        ]
+        argv += [f"--web.listen-address={self._address}"]
+        with self.log.open("w") as log:
+            self._process = subprocess.Popen(argv, stdout=log, stderr=log, cwd=folder)
+
+    def ask(self, path: str, **parameters: str) -> Any:
+        """The data of an answer of its API; None: it does not answer."""
+        url = f"http://{self._address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                return json.load(answer)["data"]
+        except OSError:
+            return None
+
+    def states(self) -> dict[str, str]:
+        """Alert -> its state; a rule that could not be evaluated: its error."""
+        found = self.ask("rules", type="alert") or {"groups": []}
+        return {
+            rule["name"]: rule["state"] if rule["health"] in ("ok", "unknown") else rule["lastError"]
+            for group in found["groups"]
+            for rule in group["rules"]
+        }
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(30)
+
+
+@pytest.fixture
+def operator(plane: Plane, tmp_path: Path) -> Iterator[Operator]:
+    found = Operator("watched", install(plane), tmp_path, LEASE, 0.0)
+    yield found
+    found.close()
+
+
+def test_a_real_prometheus_fires_when_the_operator_dies(
+    operator: Operator, prometheus: Path, alerts: Path, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        await eventually(lambda: operator.says("leader"), what="the operator to lead")
+        server = Server(prometheus, tmp_path, operator.port, alerts)
+        try:
+            await eventually(scraped(server), what="a scrape")
+            states = server.states()
+            assert len(states) == 25
+            assert set(states.values()) == {"inactive"}, states
+            for dashboard in dashboards.DASHBOARDS:
+                for panel in dashboard.panels:
+                    for query, _ in panel.queries:
+                        query = query.replace("$__rate_interval", "1m").replace("$__range", "1h")
+                        assert server.ask("query", query=query) is not None, f"{panel.title}: {query}"
+            running = server.ask("query", query='sum(evalstop_jobs{state="Running"})')["result"]
+            assert len(running) == 1, "zero is told, too"
+            operator.close()
+            await eventually(fired(server), what="EvalStopNoLeader to fire")
+        except BaseException:
+            print(server.log.read_text()[-3000:])
+            raise
+        finally:
+            server.stop()
+
+    def scraped(server: Server) -> Any:
+        async def check() -> bool:
+            found = server.ask("query", query="evalstop_leader == 1 and evalstop_leader offset 3s == 1")
+            evaluated = server.states()
+            return bool(found and found["result"]) and bool(evaluated)
+
+        return check
+
+    def fired(server: Server) -> Any:
+        async def check() -> bool:
+            return server.states().get("EvalStopNoLeader") == "firing"
+
+        return check
+
+    asyncio.run(story())
