@@ -18,6 +18,7 @@ from tests.bench import (
     bench_scale,
     bench_scrape,
     bench_sim_speed,
+    bench_what_if,
 )
 from tests.bench.rows import Row, show, write
 
@@ -31,6 +32,7 @@ BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Iterator[Row]]] = {
     "gangs-extender": bench_gangs.run_with_extender,
     "extender": bench_extender.run,
     "fleet": bench_fleet.run,
+    "what-if": bench_what_if.run,
 }
 
 
