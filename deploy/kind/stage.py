@@ -18,6 +18,7 @@ from deploy.local.errors import PlaneError
 Manifest = Mapping[str, Any]
 
 LOG_CLAIM = "evalstop-data"
+_CHECKS = 6
 _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 # The workers are the pool's, and the pool's taint keeps everybody else away.
 _PLACE = {
@@ -45,11 +46,16 @@ class KindStage:
         self.cluster.apply(manifests)
 
     def problem(self) -> str | None:
-        try:
-            self.cluster.kubectl("get", "--raw", "/readyz", "--request-timeout=10s")
-        except PlaneError as error:
-            return str(error)
-        return None
+        """Why the API server has not been ready for half a minute: on a busy disk etcd misses a check."""
+        said = None
+        for _ in range(_CHECKS):
+            try:
+                self.cluster.kubectl("get", "--raw", "/readyz", "--request-timeout=10s")
+                return None
+            except PlaneError as error:
+                said = str(error)
+                time.sleep(5.0)
+        return said
 
     def claim_folder(self, namespace: str, claim: str) -> Path:
         return self.kind.folder(self.cluster, namespace, claim)

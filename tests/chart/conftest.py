@@ -9,9 +9,10 @@ from typing import Any
 import given_cluster
 import pytest
 import yaml
-from installed import LOCAL, POOL, POOL_LABEL, SPACE, AuditLog, for_kubelets
+from installed import SPACE, AuditLog, for_kubelets
 
 from deploy.helm.cluster import Cluster
+from deploy.helm.local import LOCAL, POOL, POOL_LABEL
 from deploy.kind.stage import scheduler_image
 from deploy.local.acquire import Found
 from deploy.local.components import Options

@@ -20,32 +20,11 @@ from controller.operator.metrics import Metrics
 from controller.operator.taints import Taints
 from controller.operator.world import World
 from controller.operator.writer import Stale, StatusWriter
+from deploy.helm.local import POOL
 
 Right = tuple[str, str, str]  # group, resource with subresource, verb
 
-POOL: dict[str, Any] = {
-    "name": "research",
-    "spec": {
-        "nodeSelector": [{"key": "evalstop.dev/gpu-pool", "value": "research"}],
-        "queuePolicy": {"fifo": {}},
-        "allowedNamespaces": [{"name": "*", "maxPriority": 0}],
-        "modeCap": "Enforce",
-    },
-}
-_TOLERANT = [{"key": "evalstop.dev/pool", "operator": "Exists", "effect": "NoSchedule"}]
 SPACE = "team-a"
-POOL_LABEL = "evalstop.dev/gpu-pool"
-# Every node of the local plane is a GPU node, its pods have loopback addresses and reach no Service.
-LOCAL: dict[str, Any] = {
-    "pools": [POOL],
-    "operator": {
-        "replicas": 1,
-        "tolerations": _TOLERANT,
-        "settings": {"scrapeAddresses": "Loopback", "queuePort": 0, "foreignSeconds": 1},
-    },
-    "extender": {"replicas": 1, "tolerations": _TOLERANT, "settings": {"lookSeconds": 1}},
-    "test": {"services": False},
-}
 
 
 def for_kubelets(scheduler: str) -> dict[str, Any]:

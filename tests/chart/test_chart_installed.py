@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 import yaml
-from installed import LOCAL, POOL, POOL_LABEL, SPACE, AuditLog, meet_conflicts
+from installed import SPACE, AuditLog, meet_conflicts
 from rendering import NAMESPACE, named, render, rules
 
 from deploy.helm.cluster import RELEASE, Cluster, until
+from deploy.helm.local import LOCAL, POOL, POOL_LABEL
 from deploy.local.demo import cast as casting
 from deploy.local.demo.facts import Role
 from deploy.local.errors import PlaneError
