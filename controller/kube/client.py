@@ -71,6 +71,10 @@ class Api:
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
         return await self._call("get", "GET", resource, resource.path(namespace, name))
 
+    async def discover(self, resource: Resource) -> Object:
+        """What the server says of the kind's group, which everybody may ask. Raises NotFound: not served."""
+        return await self._call("discover", "GET", resource, f"/apis/{resource.api_version}")
+
     async def list(
         self, resource: Resource, namespace: str | None = None, *, labels: str = "", fields: str = ""
     ) -> tuple[list[Object], str]:
@@ -167,8 +171,9 @@ class Api:
         dry_run: bool = False,
         strict: bool = False,
     ) -> Object:
-        """Patch an object; ``strict``: refused if it has a field that the server does not know. With ``version``: only if it is still at that resourceVersion, else ``Conflict``;
-        with ``uid``: only if it is still that object and not a namesake."""
+        """Patch an object. With ``version``: only if it is still at that resourceVersion, else ``Conflict``;
+        with ``uid``: only if it is still that object and not a namesake. ``strict``: refused if the patch has
+        a field that the server does not know."""
         body = dict(patch)
         metadata = dict(body.get("metadata") or {})
         if version is not None:

@@ -97,6 +97,8 @@ class ListWatch:
             pause = min(2 * pause, _MOST)
 
     async def _list(self) -> str:
+        if self._optional and not self.listed:
+            await self._api.discover(self._resource)  # a LIST would be forbidden, not unknown, without rights
         objects: list[Any] = []
         version = ""
         pages = self._api.pages(self._resource, self._namespace, labels=self._resource.selector)
