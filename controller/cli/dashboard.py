@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from controller.cli import flags
+from controller.cli import complete, flags
 from controller.cli.failure import Exit, Failure, command, of_api
 
 if TYPE_CHECKING:
@@ -20,9 +20,18 @@ if TYPE_CHECKING:
 AGAIN = 30.0  # s between two tries to reach the operator's queue API
 
 Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0: any free one.")]
-Open = Annotated[bool, typer.Option("--open", help="Open it in a browser.")]
+Open = Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")]
+Namespaces = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--namespace",
+        "-n",
+        help="Only this namespace; may be repeated. Default: all whose RLHFJobs you may list.",
+        autocompletion=complete.namespaces,
+    ),
+]
 Url = Annotated[
-    str, typer.Option("--url", help="Where the operator's queue API is, instead of a port-forward.")
+    str, typer.Option("--queue-url", help="Where the operator's queue API is, instead of a port-forward.")
 ]
 OperatorNamespace = Annotated[
     str, typer.Option("--operator-namespace", help="Namespace of the operator's Deployment.")
@@ -33,9 +42,8 @@ OperatorPort = Annotated[int, typer.Option("--operator-port", help="The operator
 @command
 def dashboard(
     port: Port = 0,
-    open_browser: Open = False,
-    namespace: flags.Namespace = "",
-    all_namespaces: flags.AllNamespaces = False,
+    open_browser: Open = True,
+    namespaces: Namespaces = None,
     url: Url = "",
     operator_namespace: OperatorNamespace = "evalstop-system",
     operator_port: OperatorPort = 8081,
@@ -45,7 +53,7 @@ def dashboard(
 ) -> None:
     """Serve the dashboard on this machine, with your own rights; Ctrl-C ends it.
 
-    It shows the namespaces whose RLHFJobs you may list, or the one given.
+    It shows all namespaces whose RLHFJobs you may list, or those given.
     """
     from controller.cli import cluster
     from controller.kube.errors import ApiError
@@ -54,7 +62,6 @@ def dashboard(
     from controller.web.dashboard.queues import Fixed
 
     async def work(api: Cluster) -> None:
-        named = [namespace] if namespace and not all_namespaces else []
         with contextlib.ExitStack() as stack:
             way = (
                 Fixed(url)
@@ -64,7 +71,9 @@ def dashboard(
                 )
             )
             try:
-                async with serve(api, namespaces=named, usual=api.namespace, port=port, way=way) as address:
+                async with serve(
+                    api, namespaces=namespaces or (), usual=api.namespace, port=port, way=way
+                ) as address:
                     typer.echo(f"{address}\nThe key in it is this run's alone. Ctrl-C ends it.", err=False)
                     if open_browser:
                         import webbrowser
@@ -82,7 +91,7 @@ def dashboard(
                     Exit.REFUSED, str(error), "choose another --port, or leave it out for any free one"
                 ) from None
 
-    cluster.run(work, kubeconfig, context, namespace, timeout)
+    cluster.run(work, kubeconfig, context, timeout=timeout)
 
 
 class Forwarding:

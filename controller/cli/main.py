@@ -67,7 +67,6 @@ app.command("parity", rich_help_panel=STUDY)(parity.parity)
 app.add_typer(rules.app, rich_help_panel=STUDY)
 app.add_typer(sim.app, rich_help_panel=STUDY)
 app.add_typer(extender.app, rich_help_panel=RUN)
-app.command("dashboard", rich_help_panel=LOOK)(dashboard.dashboard)
 app.command("doctor", rich_help_panel=RUN)(doctor.doctor)
 app.command("version", rich_help_panel=RUN)(version.version)
 
