@@ -67,7 +67,7 @@ FIGURES = (
     Figure("p95_jct", "JCT, 95 %", "seconds", "jct", _quantile(0.95)),
     Figure("mean_wait", "waiting, mean", "seconds", "wait", _mean),
     Figure("gpu_hours", "GPU-hours used", "number", "gpu_hours", _sum),
-    Figure("gpu_hours_wasted", "… past the best, or overhead", "number", "wasted", _sum),
+    Figure("gpu_hours_wasted", "GPU-hours wasted", "number", "wasted", _sum),
     Figure("stops", "stops", "count", "stopped", _sum, None),
     Figure("stops_lost", "… that lost quality", "count", "lost_quality", _sum),
     Figure("stops_unknown", "… not known", "count", "quality_unknown", _sum, None),

@@ -64,7 +64,7 @@ def _unseen(made: Comparison) -> list[str]:
             f"Every run that was stopped ({len(stopped)}) the other rule would have stopped by then, too."
         ]
     notes = [
-        f"Of {len(stopped)} runs that were stopped, {open_} would have gone on; what they would have done"
+        f"Of {_runs(len(stopped))} that the record stopped, {open_} would have gone on; what would have come"
         " then was never seen."
     ]
     if made.future == "bounds" and made.other.stops:
@@ -79,6 +79,10 @@ def _unseen(made: Comparison) -> list[str]:
     if made.future == "nearest":
         notes.append(futures.donors(made.given.jobs, made.given.rule).note)
     return notes
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"
 
 
 def _lengths(made: Comparison) -> list[str]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import json
 import os
 import signal
 import subprocess
@@ -13,7 +14,9 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from controller.cli.main import app
 from deploy.local.acquire import Found
 from deploy.local.demo import cast, report
 from deploy.local.demo.cast import Cast
@@ -81,6 +84,20 @@ def test_the_story_happens(tools: dict[str, Found], tmp_path: Path) -> None:
     assert waiting["completed"]
     assert "overoptimising: Declining" in output.read_text()
     assert processes_of(tmp_path) == []
+    without_stops(tmp_path / "decisions.jsonl")
+
+
+def without_stops(log: Path) -> None:
+    """What-if on the demo's own history: had nobody been stopped, `waiting` had waited longer."""
+    done = CliRunner().invoke(app, ["what-if", str(log), "--rule", "none", "--json", "--no-plot"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    figures = {one["figure"]: one for one in found["figures"]}
+    assert figures["stops"]["recorded"] == figures["stops"]["baseline"] == 1
+    # The replay of the record comes near it: it has the delays that the record shows.
+    assert figures["mean_jct"]["baseline"] == pytest.approx(figures["mean_jct"]["recorded"], rel=0.15)
+    assert figures["mean_wait"]["difference"]["low"] > 0.0
+    assert figures["gpu_hours"]["difference"]["low"] > 0.0
 
 
 @pytest.mark.timeout(180)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def test_another_rule_that_asks_for_what_nobody_saw(exported: Path) -> None:
     hours = figure(found, "gpu_hours")["difference"]
     assert hours["low"] == 0.0
     assert hours["high"] == pytest.approx(8780.0 / 2 * 2 / 3600.0, rel=0.02)  # the other half of ns/over
-    assert any("Of 1 runs that were stopped, 1 would have gone on" in note for note in found["notes"])
+    assert any("Of 1 run that the record stopped, 1 would have gone on" in note for note in found["notes"])
     assert any("4 jobs are few" in note for note in found["notes"])
 
 
@@ -225,3 +226,13 @@ def test_a_file_that_cannot_be_written_is_told(log: Path, tmp_path: Path) -> Non
     done = evalstop("export", log, "--out", tmp_path / "no" / "folder" / "x")
     assert done.exit_code == 2
     assert "--out: cannot write" in done.stderr
+
+
+def test_the_page_shows_what_the_command_prints(repository: Path) -> None:
+    page = (repository / "docs" / "what-if.md").read_text()
+    [words] = re.findall(r"^    evalstop (what-if examples/\S+ --rule none)$", page, re.MULTILINE)
+    command, file, *rest = words.split()
+    done = evalstop(command, repository / file, *rest, "--no-plot")
+    assert done.exit_code == 0, done.output
+    shown = "".join(f"    {line}\n" if line else "\n" for line in done.stdout.splitlines())
+    assert shown in page
