@@ -118,7 +118,7 @@ class Facts:
                 newest.back = record.queued_at
 
     def hear(self, pod: Json, now: float) -> None:
-        """Take in a version of one of its pods, seen at ``now``: whether it is terminal, and its last words."""
+        """Take in a version of one of its pods, seen at ``now``: whether it is terminal, its last words."""
         metadata = pod.get("metadata") or {}
         annotations = metadata.get("annotations") or {}
         number = annotations.get(names.ANNOTATION_ADMISSION)
