@@ -126,7 +126,7 @@ def _facts(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[tuple
     sizes = [f"{size['nodes']} x {size['gpus']} GPUs" for size in status.get("nodeSizes") or []]
     if sizes:
         yield "sizes", ", ".join(sizes)
-    yield "policy", union(spec.get("queuePolicy"))
+    yield "policy", union(spec.get("queuePolicy") or {"fifo": {}})
     yield "for", ", ".join(str(entry["name"]) for entry in spec.get("allowedNamespaces") or [])
     yield "mode cap", str(spec.get("modeCap") or "Enforce")
     stops = status.get("stops") or {}

@@ -74,7 +74,7 @@ def simulate(
     screen = terminal()
     if ascii_only:
         screen = Terminal(screen.width, screen.colour, unicode=False)
-    output.lines(_page(found, outcomes, screen))
+    output.lines(_page(found, outcomes, rule, screen))
     if note:
         typer.echo(f"note: {note}", err=True)
 
@@ -124,13 +124,13 @@ def own_rule(job: Reading) -> Any:
     return RuleSpec(wanted.rule, wanted.modifiers)
 
 
-def _page(job: Reading, outcomes: list[CurveOutcome], screen: Terminal) -> list[str]:
+def _page(job: Reading, outcomes: list[CurveOutcome], texts: list[str], screen: Terminal) -> list[str]:
     from controller.cli.curve import Mark
     from controller.cli.pictures import curves
 
     columns = (
-        Column("RULE", text=True),
-        Column("WARNED", right=True, gives_way=3),
+        Column("RULE"),
+        Column("WARNED", right=True, gives_way=6),
         Column("STOPPED", right=True),
         Column("WHY", gives_way=5),
         Column("KEPT STEP", right=True, gives_way=2),
@@ -138,11 +138,12 @@ def _page(job: Reading, outcomes: list[CurveOutcome], screen: Terminal) -> list[
         Column("LOST", right=True, gives_way=4),
         Column("GPU-HOURS SAVED", right=True, gives_way=4),
     )
+    own = outcomes[0].rule.partition(":")[0].partition("+")[0]
     rows = []
     for place, one in enumerate(outcomes):
         rows.append(
             [
-                f"{one.rule} (its own)" if place == 0 else one.rule,
+                f"{own} (its own)" if place == 0 else texts[place - 1],
                 _step(one.warned_step),
                 _step(one.stopped_step),
                 one.reason or say.NOTHING,
@@ -156,7 +157,7 @@ def _page(job: Reading, outcomes: list[CurveOutcome], screen: Terminal) -> list[
     digits = "123456789"
     marks = [
         Mark(one.stopped_step, scores[one.stopped_step], digits[n % 9], digits[n % 9], "yellow",
-             f"{one.rule} stops, step {one.stopped_step}")
+             f"{texts[n]} stops, step {one.stopped_step}")
         for n, one in enumerate(outcomes[1:])
         if one.stopped_step in scores and one.stopped_step is not None
     ]  # fmt: skip

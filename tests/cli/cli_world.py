@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GROUP = "/apis/evalstop.dev/v1alpha1"
 
 START = 1_763_000_000.0
-SCORES = (0.41, 0.48, 0.55, 0.61, 0.66, 0.70, 0.73, 0.75, 0.74, 0.71, 0.67, 0.63)
+SCORES = (0.41, 0.48, 0.55, 0.61, 0.66, 0.70, 0.73, 0.75, 0.745, 0.71, 0.67, 0.63)
 RISING = (0.41, 0.48, 0.55, 0.61, 0.66, 0.70)
 DIGEST = "sha256:" + "ab" * 32
 RULE = {"kDeclines": {"k": 3, "minDelta": "0.01"}}
@@ -205,6 +205,7 @@ def pool(name: str) -> Json:
         "metadata": {"name": name},
         "spec": {
             "nodeSelector": [{"key": "gpu", "value": name}],
+            "queuePolicy": {"fifo": {}},
             "allowedNamespaces": [{"name": "*"}],
             "stopLimits": {"perHour": 5},
         },
