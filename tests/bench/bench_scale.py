@@ -1,8 +1,9 @@
 """The operator with thousands of jobs, on a real control plane with a thousand simulated nodes (KWOK).
 
-All jobs run, none of them changes: what scraping and deciding costs when there is nothing to do. The jobs
-are in Shadow mode, for a simulated pod cannot keep a checkpoint. Baseline of CPU: the goal of a quarter of a
-core; of memory: 150 MB; a write is always one too many.
+All jobs run, none of them changes: what scraping and deciding costs when there is nothing to do. One job
+comes up by itself, the others are copies of it (`scale_clones`), and the operator is started over all of them.
+They are in Shadow mode, for a simulated pod cannot keep a checkpoint. Baseline of CPU: the goal of a quarter
+of a core; of memory: 150 MB; a write is always one too many.
 """
 
 from __future__ import annotations
@@ -11,41 +12,67 @@ import time
 from collections.abc import Callable, Iterator
 
 from tests.bench.rows import Row
-from tests.bench.scale_stage import OPERATOR, Json, Scale, rlhfjob, scale
+from tests.bench.scale_clones import Original
+from tests.bench.scale_stage import NAMESPACE, OPERATOR, Json, Scale, Usage, rlhfjob, scale
 
 NODES, GPUS = 1_000, 8
 SIZES = (1_000, 5_000)
 INTERVAL = 15  # s between scrapes
 WINDOW = 60.0  # s measured: four scrapes of every job
-_SETTLED = 45.0  # s without a write before the measurement
+_FIRST = "job-00000"
+_STEP = 15.0  # s; over so long it must have done no more than twice what it will do at rest
+_PATIENCE_S = 900.0
 
 
 def run(say: Callable[[str], None]) -> Iterator[Row]:
     with scale(NODES, GPUS, say) as built:
         built.start_operator()
-        made = 0
+        built.create([rlhfjob(_FIRST, built.stub, members=1, gpus=1, mode="Shadow", interval=INTERVAL)], say)
+        built.wait("jobs judged", lambda: sum(map(_judged, built.jobs())), 1, say, _PATIENCE_S)
+        time.sleep(_STEP)  # whatever it still has to say of it
+        built.stop_all_but_the_api()
+        original, made = Original(built.plane, NAMESPACE, _FIRST), 1
         for size in SIZES:
             began = time.monotonic()
-            jobs = [
-                rlhfjob(f"job-{i:05d}", built.stub, members=1, gpus=1, mode="Shadow", interval=INTERVAL)
-                for i in range(made, size)
-            ]
-            built.create(jobs, say)
-            built.wait("jobs judged", lambda: sum(map(_judged, built.jobs())), size, say, 1_800.0)
-            say(f"{size - made} jobs admitted, started and judged in {time.monotonic() - began:.0f} s")
-            yield Row(
-                f"scale: {size} jobs, brought up at", (size - made) / (time.monotonic() - began), "jobs/s"
+            built.plane.stop(OPERATOR)
+            original.copy(
+                {f"job-{i:05d}": (f"sim-{i // GPUS:04d}", _address(i)) for i in range(made, size)}, say
             )
+            say(f"{size - made} jobs copied in {time.monotonic() - began:.0f} s")
             made = size
+            built.plane.restart(OPERATOR)
+            started = _settled(built, say)
+            name = f"scale: {size} jobs"
+            yield Row(f"{name}, operator's start: CPU per job", 1e3 * started.cpu / size, "ms")
+            yield Row(f"{name}, operator's start: most memory", started.peak / 1e6, "MB")
             yield from _at_rest(built, size, say)
 
 
+def _address(number: int) -> str:
+    """Of the simulated pods' range: all of it is loopback, where the stub listens."""
+    return f"127.4.{number >> 8}.{number & 255}"
+
+
 def _judged(job: Json) -> bool:
-    return len((job.get("status") or {}).get("evals") or ()) > 0
+    status = job.get("status") or {}
+    return len(status.get("evals") or ()) > 0 and status.get("summary") == "Running"
+
+
+def _settled(built: Scale, say: Callable[[str], None]) -> Usage:
+    """Until the operator uses no less CPU than the moment before, and nobody writes; what it took so far."""
+    deadline = time.monotonic() + _PATIENCE_S
+    before, writes, slope = built.usage(OPERATOR), built.writes(), float("inf")
+    while True:
+        time.sleep(_STEP)
+        now, later = built.usage(OPERATOR), built.writes()
+        used = now.cpu - before.cpu
+        say(f"{used / _STEP:.2f} cores, {now.memory / 1e6:.0f} MB")
+        if (used > 0.8 * slope and later == writes) or time.monotonic() > deadline:
+            return before
+        before, writes, slope = now, later, used
 
 
 def _at_rest(built: Scale, size: int, say: Callable[[str], None]) -> Iterator[Row]:
-    time.sleep(_SETTLED)
     before, writes, began = built.usage(OPERATOR), built.writes(), time.monotonic()
     time.sleep(WINDOW)
     after, later = built.usage(OPERATOR), built.writes()

@@ -19,9 +19,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from controller.extender import scheduler_config
 from deploy.local.agent.images import REPOSITORY
 from deploy.local.errors import PlaneError
+from deploy.local.kwok.nodes import PROCESS as KWOK
 from deploy.local.kwok.nodes import SimulatedNodes, quiet_options
 from deploy.local.plane import Plane
 from deploy.local.scheduler import Extender, Scheduler
+from deploy.local.versions import CONTROLLERS, SCHEDULER
 from tests.bench.scale_stub import METRIC
 
 POOL, NAMESPACE, LABEL = "scale", "scale", "evalstop.dev/gpu-pool"
@@ -35,10 +37,11 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Usage:
-    """What a process has used: CPU seconds since its start, resident memory in bytes."""
+    """What a process has used: CPU seconds since its start, resident memory in bytes, now and at most."""
 
     cpu: float
     memory: int
+    peak: int
 
 
 class Scale:
@@ -62,11 +65,21 @@ class Scale:
             "PYTHONPATH": str(REPOSITORY),
             "EVALSTOP_HOST": "127.0.0.1",
             "EVALSTOP_PORT": "0",
+            "EVALSTOP_QUEUE_PORT": "0",
+            "EVALSTOP_LEADER_ELECT": "false",  # nobody else is there, and a busy machine is not to depose it
             "EVALSTOP_SCRAPE_ADDRESSES": "Loopback",
             "EVALSTOP_LOG_LEVEL": "WARNING",
         }
         argv = [sys.executable, "-m", "controller.operator"]
         self.plane.start_process(OPERATOR, argv, environment, cwd=REPOSITORY)
+
+    def stop_all_but_the_api(self) -> None:
+        """From here on objects stay as they are made: scheduler, controllers, KWOK and the operator end.
+
+        The operator's `restart` brings it back.
+        """
+        for name in (OPERATOR, KWOK, SCHEDULER, CONTROLLERS):
+            self.plane.stop(name)
 
     def start_extender(self) -> None:
         """The scheduler extender under its own roles, and the second scheduler that asks it."""
@@ -82,9 +95,10 @@ class Scale:
                 f"{name} does not run; {self.plane.log(name)} ends:\n{self.plane.folder.tail(name)}"
             )
         fields = Path(f"/proc/{part.pid}/stat").read_text().rpartition(")")[2].split()
-        pages = int(Path(f"/proc/{part.pid}/statm").read_text().split()[1])
+        told = dict(line.split(":", 1) for line in Path(f"/proc/{part.pid}/status").read_text().splitlines())
+        memory, peak = (1024 * int(told[name].split()[0]) for name in ("VmRSS", "VmHWM"))
         ticks = int(fields[11]) + int(fields[12])
-        return Usage(ticks / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE"))
+        return Usage(ticks / os.sysconf("SC_CLK_TCK"), memory, peak)
 
     def writes(self) -> dict[str, float]:
         """Write requests that the API server has answered, by resource; leases left out."""
@@ -133,8 +147,10 @@ def scale(nodes: int, gpus: int, say: Callable[[str], None], scheduler_name: str
         with SimulatedNodes(plane, nodes, gpus, labels={LABEL: POOL}):
             say(f"{nodes} simulated nodes are ready")
             built = Scale(plane, port)
+            claims = ("checkpoints", "retained")
+            volumes = [_volume(name) for name in claims]
             built.create(
-                [_namespace(), _pool(scheduler_name), _claim("checkpoints"), _claim("retained")], say
+                [_namespace(), _pool(scheduler_name), *volumes, *(_claim(name) for name in claims)], say
             )
             yield built
 
@@ -212,8 +228,29 @@ def _pool(scheduler_name: str) -> Json:
     }
 
 
+def _volume(name: str) -> Json:
+    """What the claim of this name is bound to: of one that is not, its controller posts Events for ever."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "capacity": {"storage": "1Gi"},
+            "claimRef": {"namespace": NAMESPACE, "name": name},
+            "hostPath": {"path": "/nowhere"},
+            "storageClassName": "",
+        },
+    }
+
+
 def _claim(name: str) -> Json:
-    spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    spec = {
+        "accessModes": ["ReadWriteMany"],
+        "resources": {"requests": {"storage": "1Gi"}},
+        "storageClassName": "",
+        "volumeName": name,
+    }
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
