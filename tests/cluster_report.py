@@ -15,6 +15,7 @@ import pytest
 from deploy.local.acquire import Found, obtain
 from deploy.local.errors import ToolsMissing
 from deploy.local.helm.recipe import HELM
+from deploy.local.kubeconform.recipe import KUBECONFORM
 from deploy.local.kueue.recipe import KUEUE
 from deploy.local.kwok.recipe import KWOK
 from deploy.local.recipe import Recipe
@@ -22,7 +23,8 @@ from deploy.local.report import Report
 from deploy.local.versions import CONTROL_PLANE
 
 FIXTURES = {"plane", "tools"}
-TOOLS = {"helm_tools": HELM, "kueue_tools": KUEUE, "kwok_tools": KWOK}  # fixture -> the recipe of what it gives
+# Fixture -> the recipe of what it gives.
+TOOLS = {"helm_tools": HELM, "kubeconform_tools": KUBECONFORM, "kueue_tools": KUEUE, "kwok_tools": KWOK}
 
 
 def under_ci() -> bool:

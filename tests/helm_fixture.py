@@ -1,4 +1,4 @@
-"""Fixtures with the real Helm: `helm` (no cluster), and `helm_program` to run it against one."""
+"""Fixtures with the real Helm: `helm` (no cluster), and `helm_program` to run it against one; kubeconform."""
 
 from pathlib import Path
 
@@ -18,6 +18,17 @@ def helm_tools(request: pytest.FixtureRequest, tools: dict[str, Found]) -> dict[
     if "helm_tools" not in report.more:
         pytest.skip("no Helm (what was tried stands above)")
     found: dict[str, Found] = report.more["helm_tools"]
+    return found
+
+
+@pytest.fixture(scope="session")
+def kubeconform_tools(request: pytest.FixtureRequest, tools: dict[str, Found]) -> dict[str, Found]:
+    """kubeconform, in the same way."""
+    report = request.config.pluginmanager.getplugin("cluster-report")
+    assert report is not None
+    if "kubeconform_tools" not in report.more:
+        pytest.skip("no kubeconform (what was tried stands above)")
+    found: dict[str, Found] = report.more["kubeconform_tools"]
     return found
 
 

@@ -11,6 +11,8 @@ from deploy.local.acquire import obtain
 from deploy.local.errors import ToolsMissing
 from deploy.local.helm import recipe as helm
 from deploy.local.helm.recipe import HELM
+from deploy.local.kubeconform import recipe as kubeconform
+from deploy.local.kubeconform.recipe import KUBECONFORM
 from deploy.local.kueue.recipe import KUEUE, MANIFESTS
 from deploy.local.kwok.recipe import KWOK, MODULE, VERSION
 from deploy.local.recipe import Recipe, Tree, built_version
@@ -33,7 +35,7 @@ def recipe(tmp_path: Path) -> Recipe:
     )
 
 
-@pytest.mark.parametrize("known", [CONTROL_PLANE, HELM, KUEUE, KWOK])
+@pytest.mark.parametrize("known", [CONTROL_PLANE, HELM, KUBECONFORM, KUEUE, KWOK])
 def test_whatever_decides_what_is_built_decides_its_cache(known: Recipe, tmp_path: Path) -> None:
     before = known.cache_folder().name
     assert before.startswith(f"{known.name}-{known.pins[0]}-")
@@ -129,7 +131,9 @@ def test_kueue_gives_its_program_and_the_manifests_of_its_version() -> None:
     assert not KUEUE.released
 
 
-@pytest.mark.parametrize(("known", "module", "version"), [(KWOK, MODULE, VERSION), (HELM, helm.MODULE, helm.VERSION)])
+@pytest.mark.parametrize(
+    ("known", "module", "version"), [(KWOK, MODULE, VERSION), (HELM, helm.MODULE, helm.VERSION)]
+)
 def test_the_recipe_and_its_go_mod_name_the_same_version(known: Recipe, module: str, version: str) -> None:
     text = (known.folder / "go.mod").read_text()
     assert re.findall(rf"\b{re.escape(module)} v(\S+)", text) == [version]

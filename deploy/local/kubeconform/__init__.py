@@ -1,0 +1,1 @@
+"""kubeconform, and JSON schemas for it from the OpenAPI of a control plane that runs."""
