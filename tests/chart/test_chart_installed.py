@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from installed import SPACE, AuditLog, meet_conflicts
+from installed import SPACE, AuditLog, Right, meet_conflicts
 from rendering import NAMESPACE, named, render, rules
 
 from deploy.helm.cluster import RELEASE, Cluster, until
@@ -120,6 +120,7 @@ def test_every_right_that_is_given_is_used_and_every_one_that_is_used_is_given(
 ) -> None:
     """After the story above: what the API server's audit log says, against what the chart renders."""
     wake_a_parked_pod(cluster)
+    resume(cluster, audit, jobs[Role.OVER_OPTIMISING])
     find_a_name_taken(cluster, audit, jobs[Role.WAITING])
     pool, node = cluster.get("gpupool", "research"), cluster.get("node", "node-1")
     job = cluster.get("rlhfjobs", "-n", SPACE)["items"][0]
@@ -158,16 +159,23 @@ NEVER_ASKED_FOR = {
 
 
 def find_a_name_taken(cluster: Cluster, audit: AuditLog, job: dict[str, Any]) -> None:
-    """A ConfigMap of the name that the operator would give its own: it looks, and does not touch it."""
+    """A ConfigMap of the name that the operator would give its own: it looks, does not touch it, and says so."""
     mine = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "clash-run", "namespace": SPACE}}
     cluster.apply([mine, job | {"metadata": {"name": "clash", "namespace": SPACE}}])
-
-    looked = ("", "configmaps", "get")
-    until(
-        "the operator to look whose the ConfigMap is", lambda: looked in audit.used("evalstop-operator"), 90
-    )
+    wait_for_rights(audit, {("", "configmaps", "get"), ("", "events", "patch")})
     assert "data" not in cluster.get("configmap", "clash-run", "-n", SPACE)
     cluster.kubectl("delete", "rlhfjob", "clash", "-n", SPACE)
+
+
+def resume(cluster: Cluster, audit: AuditLog, job: dict[str, Any]) -> None:
+    """The stopped run goes on from its best checkpoint; where that is, its trainer reads in its ConfigMap."""
+    wanted = json.dumps({"spec": {"resume": {"id": "once more", "from": "Best"}}})
+    cluster.kubectl("patch", "rlhfjob", job["metadata"]["name"], "-n", SPACE, "--type=merge", "-p", wanted)
+    wait_for_rights(audit, {("", "configmaps", "patch")})
+
+
+def wait_for_rights(audit: AuditLog, rights: set[Right]) -> None:
+    until(f"the operator to use {rights}", lambda: rights <= audit.used("evalstop-operator"), 120)
 
 
 def wake_a_parked_pod(cluster: Cluster) -> None:

@@ -132,7 +132,12 @@ def test_kueue_gives_its_program_and_the_manifests_of_its_version() -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "module", "version"), [(KWOK, MODULE, VERSION), (HELM, helm.MODULE, helm.VERSION)]
+    ("known", "module", "version"),
+    [
+        (KWOK, MODULE, VERSION),
+        (HELM, helm.MODULE, helm.VERSION),
+        (KUBECONFORM, kubeconform.MODULE, kubeconform.VERSION),
+    ],
 )
 def test_the_recipe_and_its_go_mod_name_the_same_version(known: Recipe, module: str, version: str) -> None:
     text = (known.folder / "go.mod").read_text()

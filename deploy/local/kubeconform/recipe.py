@@ -1,4 +1,4 @@
-"""Which kubeconform, and how it is built; `gobuild/go.mod` says the same to Go (a test holds them together)."""
+"""Which kubeconform, and how it is built; `gobuild/go.mod` says the same to Go (a test holds both together)."""
 
 from pathlib import Path
 

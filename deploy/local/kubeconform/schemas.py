@@ -1,5 +1,7 @@
-"""JSON schemas of every kind that an API server serves, as kubeconform looks them up: nothing is downloaded, and
-they are exactly that server's, its resource definitions among them."""
+"""JSON schemas of every kind that an API server serves, as kubeconform looks them up.
+
+Nothing is downloaded, and they are exactly that server's, its resource definitions among them.
+"""
 
 from __future__ import annotations
 
