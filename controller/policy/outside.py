@@ -64,7 +64,8 @@ def evicted(draft: Draft) -> bool:
         return False
     if queue.offer == admission.offer:
         return False
-    why = queue.evicted or LOST
+    # Its queue says so a moment later: switched off is put out.
+    why = queue.evicted or (LOST if queue.active else _SWITCHED_OFF)
     draft.update(preempting=Preempting(shown(why), draft.now, evicted=why))
     settle_account(draft)
     draft.conditions.set(c.ADMITTED, False, shown(why), words(queue, why), warning=True)

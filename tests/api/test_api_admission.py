@@ -150,6 +150,11 @@ CAN: list[tuple[str, str]] = [
     ("patch", "configmaps"),
     ("get", "persistentvolumeclaims"),
     ("create", "events"),
+    ("list", "workloads.kueue.x-k8s.io"),
+    ("patch", "workloads.kueue.x-k8s.io"),
+    ("patch", "workloads.kueue.x-k8s.io/status"),
+    ("patch", "admissionchecks.kueue.x-k8s.io/status"),
+    ("watch", "clusterqueues.kueue.x-k8s.io"),
 ]
 CANNOT: list[tuple[str, str]] = [
     ("get", "secrets"),
@@ -169,6 +174,10 @@ CANNOT: list[tuple[str, str]] = [
     ("escalate", "clusterroles.rbac.authorization.k8s.io"),
     ("impersonate", "users"),
     ("update", "leases.coordination.k8s.io"),
+    ("delete", "workloads.kueue.x-k8s.io"),
+    ("create", "workloads.kueue.x-k8s.io"),
+    ("patch", "clusterqueues.kueue.x-k8s.io"),
+    ("patch", "admissionchecks.kueue.x-k8s.io"),
 ]
 
 

@@ -17,6 +17,7 @@ from controller.kube.resources import (
     EVENTS,
     FLAVORS,
     LOCAL_QUEUES,
+    RLHFJOBS,
     WORKLOADS,
     Resource,
 )
@@ -87,7 +88,11 @@ class KueueRig(Rig):
         return [e["reason"] for e in found if e["involvedObject"]["name"] == name]
 
     async def clear(self) -> None:
-        """Take the cluster-wide objects of this test away: other tests share the plane."""
+        """Take away what later operators and Kueue would see: other tests share the plane."""
+        for job in (await self.api.list(RLHFJOBS, self.namespace))[0]:
+            gone = {"metadata": {"finalizers": None}}
+            await self.api.merge_patch(RLHFJOBS, job["metadata"]["name"], gone, self.namespace)
+            await self.api.delete(RLHFJOBS, job["metadata"]["name"], self.namespace, job["metadata"]["uid"])
         for resource, name in (
             (CLUSTER_QUEUES, self.pool_name),
             (FLAVORS, self.pool_name),

@@ -9,6 +9,7 @@ import secrets
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +244,50 @@ def test_kueue_restarted_in_the_middle_of_a_stop(
             await eventually(lambda: rig.runs("next"), what="the next to run")
             assert await rig.reason("run", "Admitted") == "Stopped"
             assert (await rig.record("run")).evictions == 0
+
+    told(story)
+
+
+def test_an_operator_that_dies_after_its_record_its_answer_or_its_stop_goes_on_there(
+    told: Callable[[Story], None],
+) -> None:
+    def recorded(method: str, path: str, answer: Any) -> bool:
+        return path.endswith("/rlhfjobs/run/status") and "admission" in answer.get("status", {})
+
+    def answered(method: str, path: str, answer: Any) -> bool:
+        states = answer.get("status", {}).get("admissionChecks", ()) if "/workloads/" in path else ()
+        return any(state["state"] == "Ready" for state in states)
+
+    def switched_off(method: str, path: str, answer: Any) -> bool:
+        return "/workloads/" in path and answer["spec"].get("active") is False
+
+    async def story(rig: KueueRig) -> None:
+        await rig.make_queues(gpus=4)
+        await rig.make_kueue_pool()
+        await rig.make_job("run", replicas=2)
+
+        async def running() -> bool:
+            return await rig.runs("run")
+
+        async def next_runs() -> bool:
+            return await rig.runs("next")
+
+        for moment in (recorded, answered):
+            died = await rig.live_until_crash(None, False, running, on=moment)
+            assert died is not None
+        assert await rig.live_until_crash(None, False, running) is None
+        await rig.make_job("next", replicas=2)
+        rig.scores["run"] = RISE_AND_FALL[:4]
+        secured = partial(rig.is_true, "run", "BestCheckpointSecured")
+        assert await rig.live_until_crash(None, False, secured) is None
+        rig.scores["run"] = RISE_AND_FALL
+        assert await rig.live_until_crash(None, False, next_runs, on=switched_off) is not None
+        assert await rig.live_until_crash(None, False, next_runs) is None
+        stopped = await rig.record("run")
+        assert (stopped.attempt, stopped.evictions) == (1, 0)
+        assert stopped.decision is not None
+        assert stopped.decision.pods_gone_at is not None
+        assert [k.best_step for k in stopped.retained] == [40]
 
     told(story)
 

@@ -130,8 +130,11 @@ def test_one_switched_off_by_a_hand_waits_for_that_hand() -> None:
     at.submit("ns/a", 2, 2)
     at.settle()
     at.switch("ns/a", False)
-    at.settle()
+    at.step("ns/a")  # before the queue itself has seen it
+    assert at.tickets["ns/a"].evicted == ""
     assert reason(at, "ns/a", c.ADMITTED) == "Deactivated"
+    at.settle()
+    assert reason(at, "ns/a", c.ADMITTED) == reason(at, "ns/a", c.RUNNING) == "Deactivated"
     assert "it was not this operator that wrote it" in at.jobs["ns/a"].record.condition(c.ADMITTED).message
     assert not at.tickets["ns/a"].active
     at.switch("ns/a", True)
