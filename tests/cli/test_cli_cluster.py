@@ -137,7 +137,7 @@ def test_why_history_get_simulate_of_a_stopped_run(shell: Shell) -> None:
     assert len(json.loads(shell.out("history", "over", "-o", "json"))["evals"]) == 12
     outcomes = json.loads(shell.out("simulate", "over", "--rule", "drawdown:max_drop=0.3", "-o", "json"))
     own, other = outcomes["outcomes"]
-    assert own["stopped_step"] == 240, "three declines of .01 or more behind the best at 160"
+    assert own["stopped_step"] == 240, "three evals, each more than .01 below the one before"
     assert other["stopped_step"] is None
     assert "(its own)" in shell.out("simulate", "over", "--rule", "scan")
 
