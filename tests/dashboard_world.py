@@ -40,7 +40,11 @@ Object = dict[str, Any]
 Curve = Sequence[tuple[float, float]]  # (score, proxy) of each eval
 EVERYONE = Viewer("you", None, True)
 KEY = "the-key-of-this-test"
-CONTAINER = {"name": "trainer", "image": "evalstop/example-trainer:0.1.0"}
+CONTAINER = {
+    "name": "trainer",
+    "image": "evalstop/example-trainer:0.1.0",
+    "ports": [{"name": "metrics", "containerPort": 9400}],
+}
 
 
 def over_optimising(seed: int, evals: int = 26, peak: int = 13) -> list[tuple[float, float]]:
@@ -67,7 +71,8 @@ def healthy(seed: int, evals: int = 18) -> list[tuple[float, float]]:
 def spec(pool: str = "research", *, gpus: int = 2, replicas: int = 2, **more: Any) -> Object:
     """A valid RLHFJob's spec."""
     completions = {"completions": replicas, "parallelism": replicas, "completionMode": "Indexed"}
-    template = {"spec": {"restartPolicy": "Never", "containers": [CONTAINER]}}
+    container = {**CONTAINER, "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
     made: Object = {
         "pool": pool,
         "gang": {"replicas": replicas, "gpusPerReplica": gpus},
@@ -82,9 +87,9 @@ def spec(pool: str = "research", *, gpus: int = 2, replicas: int = 2, **more: An
         "stopRule": {"kDeclines": {"k": 3, "minDelta": "0.01"}},
         "modifiers": [{"warmUp": {"minEvals": 5}}],
         "checkpoints": {
-            "location": {"volumeClaim": {"claimName": "work", "path": "/checkpoints"}},
+            "location": {"objectStore": {"uri": "s3://work/run"}},
             "layout": "Plain",
-            "retention": {"volumeClaim": {"claimName": "kept"}},
+            "retention": {"objectStore": {"uri": "s3://kept"}},
         },
     }
     return made | more
@@ -170,7 +175,7 @@ def conditions(now: float, **true: str) -> tuple[Condition, ...]:
 
 
 def checkpoint(best: Best, at: float) -> Kept:
-    path = f"/retained/team-a/run-3b3f2a/{best.step}"
+    path = f"s3://kept/team-a/run-3b3f2a/{best.step}"
     return Kept(best.step, best.step, path, "sha256:" + "5a" * 32, at, 1_400_000_000, best.score)
 
 
