@@ -141,26 +141,38 @@ def test_a_foreign_pod_on_a_pool_node_is_named_and_its_gpus_are_not_given_out(
     asyncio.run(story())
 
 
-def test_a_pool_of_a_delegate_that_is_not_there_yet_says_so_on_itself_and_its_jobs(
+def test_without_kueue_a_pool_that_delegates_to_it_says_so_and_others_work(
     rig: Rig, kubelet: FakeKubelet
 ) -> None:
+    """A job whose pool is taken from Kueue has its child made anew: it waits for Kueue no longer."""
+
     async def story() -> None:
         async with rig:
-            await rig.make_pool(delegate="Kueue")
+            other = f"{rig.pool_name}-other"
+            await rig.make_pool(delegate="Kueue", kueue={"localQueue": "team"})
+            await rig.make_pool_named(other, nodeSelector=[{"key": "pool", "value": rig.pool_name}])
             await rig.make_job("waits")
             async with rig.operator():
                 told = await eventually(
-                    lambda: condition(rig, rig.pool_name, "Ready", "DelegateNotAvailable")
+                    lambda: condition(rig, rig.pool_name, "QueueReady", "KueueNotInstalled")
                 )
-                assert (
-                    "spec.delegate: Kueue is not available in this version, expected Builtin or None" in told
-                )
-                await eventually(lambda: rig.has_reason("waits", "Accepted", "PoolNotUsable"))
-                found = await rig.condition("waits", "Accepted")
-                assert found is not None
-                assert f"GPUPool {rig.pool_name!r} admits nobody: spec.delegate: Kueue" in found[2]
-                await patch_pool(rig, rig.pool_name, {"delegate": "Builtin"})
+                assert "does not serve kueue.x-k8s.io/v1beta2; install Kueue 0.15" in told
+                await eventually(lambda: rig.has_reason("waits", "Admitted", "KueueNotInstalled"))
+                lined_up = await rig.workload("waits")
+                assert lined_up["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
+
+                await rig.delete_pool(rig.pool_name)  # its nodes are the other pool's from now on
+                await rig.make_job("goes", pool=other)
+                await eventually(lambda: rig.is_true("goes", "Running"), 60)
+                await rig.patch("goes", {"spec": {"runState": "Stopped"}})
+
+                await eventually(lambda: rig.has_reason("goes", "Admitted", "Stopped"))
+                await rig.delete_pool(other)
+                await rig.make_pool()
                 await eventually(lambda: rig.is_true("waits", "Running"), 60)
+                remade = await rig.workload("waits")
+                assert remade["metadata"]["uid"] != lined_up["metadata"]["uid"]
+                assert "kueue.x-k8s.io/queue-name" not in remade["metadata"]["labels"]
 
     asyncio.run(story())
 
