@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json as json_module
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from sim.what_if.compare import Comparison, Window
 
 NOTHING = "none"
+_LARGE = 1000  # jobs from which on progress is shown
 _SPANS = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 _CHANGE, _TIME, _STUDY = "What is other", "When", "How it is judged"
 
@@ -131,15 +134,20 @@ def what_if(
     from sim.what_if.compare import compare
 
     try:
-        made = compare(
-            trace,
-            _alternative(trace, rule, policy, nodes, enforce),
-            window=_window(trace, start, end, last),
-            future=future,
-            draws=draws,
-            seed=seed,
-            latencies=_latencies(trace, sets),
-        )
+        other = _alternative(trace, rule, policy, nodes, enforce)
+        window = _window(trace, start, end, last)
+        delays = _latencies(trace, sets)
+        with _progress(len(trace.jobs)) as tell:
+            made = compare(
+                trace,
+                other,
+                window=window,
+                future=future,
+                draws=draws,
+                seed=seed,
+                latencies=delays,
+                progress=tell,
+            )
     except ValueError as error:
         raise Failure(Exit.USAGE, str(error), "evalstop what-if --help; docs/what-if.md") from None
     made.notes += trace.notes
@@ -160,13 +168,29 @@ def _alternative(trace: Trace, rule: str, policy: str, nodes: str, enforce: bool
     from sim.what_if.arms import Alternative
 
     stops = rule != NOTHING
+    cluster = other_nodes(trace.cluster, nodes) if nodes else None
+    if trace.cluster is None and cluster is not None:
+        trace.cluster, cluster = cluster, None
+        trace.notes.insert(0, "The history names no nodes: those of --nodes are taken for both sides.")
     return Alternative(
         rule=specs.rule(rule) if rule and stops else None,
         policy=specs.policy(policy) if policy else None,
-        cluster=other_nodes(trace.cluster, nodes) if nodes else None,
+        cluster=cluster,
         stops=stops,
         enforce=enforce,
     )
+
+
+@contextmanager
+def _progress(jobs: int) -> Iterator[Callable[[int, int], None] | None]:
+    """On stderr; none for a history so small that it is done before the bar is loaded."""
+    if jobs < _LARGE:
+        yield None
+        return
+    from sim.report.terminal import progress
+
+    with progress("what-if", "run") as tell:
+        yield tell
 
 
 def other_nodes(there: Cluster | None, text: str) -> Cluster:

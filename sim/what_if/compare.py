@@ -27,7 +27,7 @@ from sim.what_if.arms import (
     scenarios,
     setting,
 )
-from sim.what_if.figures import FIGURES, Columns, Figure, columns, difference, stopped_at
+from sim.what_if.figures import FIGURES, Columns, Figure, columns, differences, stopped_at
 from sim.what_if.notes import told
 
 Progress = Callable[[int, int], None]  # runs done, runs in all
@@ -211,10 +211,14 @@ def compare(
     paired = [bases[way.unseen_wasted] for way in ways]
     pooled = ways[0].name.startswith("draw")
     truth = _truly(given.jobs, chosen)
-    figures = [
-        _compared(figure, paired, [arm.columns for arm in arms], chosen, truth, seed=seed, pooled=pooled)
-        for figure in FIGURES
-    ]
+    found = differences(paired, [arm.columns for arm in arms], chosen, seed=seed, pooled=pooled)
+    figures = []
+    for figure in FIGURES:
+        values = [_value(figure, arm.columns, chosen) for arm in arms]
+        if pooled:
+            values = [float(np.mean(values))]
+        baseline, known = _value(figure, paired[-1], chosen), truth.get(figure.key, nan)
+        figures.append(Compared(figure, known, baseline, tuple(values), tuple(found[figure.key])))
     made = Comparison(
         f"{other.name}, against the record",
         given,
@@ -238,24 +242,8 @@ def _arm(given: Setting, other: Alternative, way: Scenario, done: Sequence[Arm])
     return Arm(way.name, way.rows, result, columns(given, way.rows, result, unseen_wasted=way.unseen_wasted))
 
 
-def _compared(
-    figure: Figure,
-    base: Sequence[Columns],
-    other: Sequence[Columns],
-    chosen: npt.NDArray[np.int64],
-    truth: dict[str, float],
-    *,
-    seed: int,
-    pooled: bool,
-) -> Compared:
-    def value(made: Columns) -> float:
-        return float(figure.of(made[figure.column][chosen]))
-
-    found = difference(figure, base, other, chosen, seed=seed, pooled=pooled)
-    values = [value(made) for made in other]
-    if pooled:
-        values = [float(np.mean(values))]
-    return Compared(figure, truth.get(figure.key, nan), value(base[-1]), tuple(values), tuple(found))
+def _value(figure: Figure, made: Columns, chosen: npt.NDArray[np.int64]) -> float:
+    return float(figure.of(made[figure.column][chosen]))
 
 
 def _truly(jobs: Sequence[TraceJob], chosen: npt.NDArray[np.int64]) -> dict[str, float]:

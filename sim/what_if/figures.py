@@ -9,7 +9,7 @@ scenarios (`sim.what_if.futures`), over which it is widened.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, isfinite, nan
 
@@ -164,50 +164,51 @@ def _past_best(row: Row, share: float, unseen_wasted: bool) -> float:
     return max(0.0, until - best_at(evals, made))
 
 
-def picks(jobs: int, seed: int) -> Sequence[npt.NDArray[np.int64]]:
-    """Numbers of the jobs of each resample, in blocks of rows."""
-    length = max(1, ceil(jobs ** (1.0 / 3.0)))
-    blocks = ceil(jobs / length)
+def picks(jobs: int, seed: int) -> Iterator[npt.NDArray[np.int64]]:
+    """Numbers of the jobs of each resample, in blocks of rows; none for fewer than two jobs."""
+    if jobs < 2:
+        return
+    length = ceil(jobs ** (1.0 / 3.0))
     random = np.random.default_rng(seed)
-    made = []
-    rows = max(1, _CELLS // max(1, jobs))
+    rows = max(1, _CELLS // jobs)
     for done in range(0, RESAMPLES, rows):
-        starts = random.integers(0, jobs, size=(min(rows, RESAMPLES - done), blocks))
+        starts = random.integers(0, jobs, size=(min(rows, RESAMPLES - done), ceil(jobs / length)))
         numbers = (starts[:, :, None] + np.arange(length)) % jobs
-        made.append(numbers.reshape(len(starts), -1)[:, :jobs])
-    return made
+        yield numbers.reshape(len(starts), -1)[:, :jobs]
 
 
-def difference(
-    figure: Figure,
+def differences(
     base: Sequence[Columns],
     other: Sequence[Columns],
     chosen: npt.NDArray[np.int64],
     *,
     seed: int,
     pooled: bool,
-) -> list[Estimate]:
-    """The figure's difference, other less base, over the jobs ``chosen``; fewer than two: no interval.
+) -> dict[str, list[Estimate]]:
+    """Every figure's difference, other less base, over the jobs ``chosen``; fewer than two: no interval.
 
     One for each scenario; ``pooled``: the scenarios are draws of the same thing, and one for all of them, its
     interval of draws and resamples together.
     """
-    drawn = picks(len(chosen), seed) if len(chosen) > 1 else ()
-    found, resampled = [], []
-    for number, (a, b) in enumerate(zip(base, other, strict=True)):
-        one, two = a[figure.column][chosen], b[figure.column][chosen]
-        if not len(chosen):
-            return [Estimate(nan, nan, nan)] * (1 if pooled else len(base))
-        value = float(figure.of(two) - figure.of(one))
-        every = len(base) if pooled else 1
-        parts = [
-            figure.of(two[p]) - figure.of(one[p]) for p in (block[number % every :: every] for block in drawn)
-        ]
-        resampled.append(np.concatenate(parts) if parts else np.empty(0))
-        found.append(_estimate(value, resampled[-1]))
-    if not pooled:
-        return found
-    return [_estimate(float(np.mean([one.value for one in found])), np.concatenate(resampled))]
+    pairs = [
+        ({f.key: a[f.column][chosen] for f in FIGURES}, {f.key: b[f.column][chosen] for f in FIGURES})
+        for a, b in zip(base, other, strict=True)
+    ]
+    every = len(pairs) if pooled else 1
+    drawn: dict[str, list[list[Column]]] = {f.key: [[] for _ in pairs] for f in FIGURES}
+    for block in picks(len(chosen), seed):
+        for number, (one, two) in enumerate(pairs):
+            mine = block[number % every :: every]
+            for f in FIGURES:
+                drawn[f.key][number].append(f.of(two[f.key][mine]) - f.of(one[f.key][mine]))
+    found = {}
+    for f in FIGURES:
+        values = [float(f.of(two[f.key]) - f.of(one[f.key])) for one, two in pairs]
+        resampled = [np.concatenate(parts) if parts else np.empty(0) for parts in drawn[f.key]]
+        if pooled:
+            values, resampled = [float(np.mean(values))], [np.concatenate(resampled)]
+        found[f.key] = [_estimate(value, part) for value, part in zip(values, resampled, strict=True)]
+    return found
 
 
 def _estimate(value: float, resampled: Column) -> Estimate:
