@@ -169,7 +169,7 @@ def find_a_name_taken(cluster: Cluster, audit: AuditLog, job: dict[str, Any]) ->
 
 def resume(cluster: Cluster, audit: AuditLog, job: dict[str, Any]) -> None:
     """The stopped run goes on from its best checkpoint; where that is, its trainer reads in its ConfigMap."""
-    wanted = json.dumps({"spec": {"resume": {"id": "once more", "from": "Best"}}})
+    wanted = json.dumps({"spec": {"resume": {"id": "once-more", "from": "Best"}}})
     cluster.kubectl("patch", "rlhfjob", job["metadata"]["name"], "-n", SPACE, "--type=merge", "-p", wanted)
     wait_for_rights(audit, {("", "configmaps", "patch")})
 
