@@ -93,7 +93,7 @@ def run(
             try:
                 return await work(api)
             except ApiError as error:
-                raise of_api(error, "do that") from error
+                raise of_api(error, "talk to the cluster") from error
 
     return asyncio.run(whole())
 

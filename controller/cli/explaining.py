@@ -105,7 +105,7 @@ def _facts(job: Reading) -> Iterator[tuple[str, str]]:
     yield from _scores(job)
     for kept, label in ((record.secured, "secured"), *((k, "retained") for k in record.retained)):
         if kept is not None:
-            yield label, f"step {kept.step} at {kept.path} ({say.size(kept.bytes)}, {kept.digest[:19]}…)"
+            yield label, f"step {kept.step} at {kept.path} ({say.size(kept.bytes)}, {kept.digest[:19]}...)"
     for guard in record.guards:
         if guard.verdict is not None:
             v = guard.verdict

@@ -138,4 +138,4 @@ def _checkpoints(job: Reading) -> Iterator[list[str]]:
     for label, kept in found:
         if kept is not None:
             score = say.number(kept.score)
-            yield [label, str(kept.step), score, say.size(kept.bytes), kept.digest[:19] + "…", kept.path]
+            yield [label, str(kept.step), score, say.size(kept.bytes), kept.digest[:19] + "...", kept.path]

@@ -73,6 +73,9 @@ app.command("version", rich_help_panel=RUN)(version.version)
 
 def main() -> None:
     """Entry point of the console scripts `evalstop` and `kubectl-rlhf`."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a name that the terminal cannot show ends no command
     plugin = Path(sys.argv[0]).name.startswith("kubectl")
     app(prog_name="kubectl rlhf" if plugin else "evalstop")
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from controller.parity.trial import Trial
     from controller.policy.types import PolicySpec
 
+FIGURES = "parity.json"
 POLICIES = ("fifo", "srtf", "las")
 _PARITY = "Run"
 _OUT = "Output"
@@ -176,12 +177,12 @@ def parity(
             _check(trial, [spec for _, spec in chosen], nodes_of, remote)
             out.mkdir(parents=True, exist_ok=True)
             known = None if overheads is None else _read(overheads).calibration
-            asked = _Asked(trial, chosen, _about(trace, trial), waves, known, timeout)
+            asked = _Asked(trial, chosen, _about(trace, trial), waves, known, timeout, out)
             if remote:
                 report = _there(asked, _grounds(_pairs(nodes_of), image, storage_class), kubeconfig, context)
                 report = _with_log(report, decision_log)
             else:
-                report = _here(asked, len(chosen) if at_once else 1, out)
+                report = _here(asked, len(chosen) if at_once else 1)
         _write(report, out, markdown)
     typer.echo(json.dumps(report.summary(), allow_nan=False) if as_json else _text(report, out))
 
@@ -196,6 +197,7 @@ class _Asked:
     waves: int
     known: Calibration | None
     timeout: float
+    out: Path
 
 
 def _trial(file: Path, nodes: str, rule: str, speed: float | None, minutes: float) -> Trial:
@@ -257,15 +259,15 @@ def _about(file: Path, trial: Trial) -> dict[str, Any]:
     }
 
 
-def _here(asked: _Asked, sets: int, out: Path) -> Report:
+def _here(asked: _Asked, sets: int) -> Report:
     """On a local cluster that is there for this alone; its decision log is decided anew."""
     from controller.parity.loan import NoLoan, borrow
 
     sizes = [gpus for _, gpus in asked.trial.cluster.nodes]
-    kept = out / "decisions.jsonl"
+    kept = asked.out / "decisions.jsonl"
     with _telling() as tell:
         try:
-            with borrow(out / "cluster", sizes, sets, lambda line: tell("cluster", line)) as loan:
+            with borrow(asked.out / "cluster", sizes, sets, lambda line: tell("cluster", line)) as loan:
                 report = _played(asked, _grounds(loan.selectors), str(loan.kubeconfig), "", tell)
                 _keep(loan.decision_log, kept)
         except NoLoan as error:
@@ -294,10 +296,13 @@ def _played(asked: _Asked, grounds: Grounds, kubeconfig: str, context: str, tell
     from controller.parity.conduct import conduct
     from controller.parity.playing import Failed
 
+    def keep(so_far: Report) -> None:
+        _keep_figures(so_far, asked.out)
+
     async def work(api: cluster.Cluster) -> Report:
         try:
             return await conduct(
-                api, asked.trial, asked.policies, grounds, asked.about, tell, asked.waves, asked.known
+                api, asked.trial, asked.policies, grounds, asked.about, tell, asked.waves, asked.known, keep
             )
         except ExceptionGroup as group:  # of what was played at once
             first = _first(group)
@@ -308,6 +313,11 @@ def _played(asked: _Asked, grounds: Grounds, kubeconfig: str, context: str, tell
             raise
 
     return cluster.run(work, kubeconfig, context, "", asked.timeout)
+
+
+def _keep_figures(report: Report, out: Path) -> None:
+    """Everything so far: what comes after may fail, and took long."""
+    (out / FIGURES).write_text(json.dumps(report.document(), allow_nan=False) + "\n", encoding="utf-8")
 
 
 def _first(group: BaseException) -> BaseException:
@@ -347,7 +357,7 @@ def _write(report: Report, out: Path, into: Path | None) -> None:
     from controller.parity import page
 
     out.mkdir(parents=True, exist_ok=True)
-    (out / "parity.json").write_text(json.dumps(report.document(), allow_nan=False) + "\n", encoding="utf-8")
+    _keep_figures(report, out)
     page.write_page(out / "parity.html", report)
     if into is not None:
         page.write_markdown(into, report)
@@ -356,7 +366,7 @@ def _write(report: Report, out: Path, into: Path | None) -> None:
 def _text(report: Report, out: Path) -> str:
     from controller.parity.page import plain
 
-    return f"{plain(report)}\npage: {out / 'parity.html'}\nfigures: {out / 'parity.json'}"
+    return f"{plain(report)}\npage: {out / 'parity.html'}\nfigures: {out / FIGURES}"
 
 
 @contextmanager

@@ -109,11 +109,10 @@ class View:
         """The screen as lines, at most ``height`` of them; None: all."""
         lines = [*heading(self.jobs.values(), self.pools.values(), now, screen), ""]
         found = sorted(self.jobs.values(), key=_rank)
-        rows = table(found, fields(wide=False, everywhere=self._namespace is None), now, screen)
-        room = None if height is None else max(2, height - len(lines) - 1)
-        if room is not None and len(rows) > room:
-            hidden = len(rows) - room
-            rows = [*rows[:room], screen.paint(f"and {hidden} more", "dim")]
+        room = len(found) if height is None else max(1, height - len(lines) - 2)
+        rows = table(found[:room], fields(wide=False, everywhere=self._namespace is None), now, screen)
+        if len(found) > room:
+            rows.append(screen.paint(f"and {len(found) - room} more", "dim"))
         return [*lines, *(rows if found else ["No RLHFJobs."])]
 
 

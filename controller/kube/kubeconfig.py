@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -91,6 +93,7 @@ async def as_caller(
     # The loader logs what an exec plugin said and goes on without credentials; the server then says 401.
     logging.getLogger(kube_config.__name__).setLevel(logging.ERROR)
     folder = tempfile.mkdtemp(prefix="evalstop-kubeconfig-")  # inline certificates: nobody else can read it
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     try:
         await config.load_kube_config(  # type: ignore[no-untyped-call]
             config_file=listed,

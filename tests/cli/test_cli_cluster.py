@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import http.server
 import json
 import os
+import pty
+import re
+import select
+import signal
 import socket
+import struct
 import subprocess
 import sys
+import termios
 import threading
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -346,14 +356,16 @@ def test_an_api_server_that_is_down(tmp_path: Path) -> None:
 
 @pytest.fixture
 def answers(tmp_path: Path) -> Iterator[Any]:
-    """A server that gives one answer to everything: `answers(404, "no")` is its kubeconfig."""
+    """A server that gives one answer to everything: `answers(404, "no")` is its kubeconfig. Who
+    brings its token gets an empty list."""
     servers = []
 
-    def start(status: int, body: str) -> Path:
+    def start(status: int, body: str, token: str = "") -> Path:
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                data = body.encode()
-                self.send_response(status)
+                known = token and self.headers.get("Authorization") == f"Bearer {token}"
+                data = b'{"metadata": {"resourceVersion": "1"}, "items": []}' if known else body.encode()
+                self.send_response(200 if known else status)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)
@@ -506,3 +518,108 @@ def test_as_a_plugin_of_kubectl(shell: Shell) -> None:
         check=True,
     )
     assert offered.stdout == "pools\n:4\n"
+
+
+# -- what stays until it is ended ---------------------------------------------------------------------------
+
+
+class Screen:
+    """A command on a pseudo-terminal: what it draws can be read, and Ctrl-C be pressed."""
+
+    def __init__(self, shell: Shell, *arguments: str) -> None:
+        self._reader, other = pty.openpty()
+        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+        environ = {**os.environ, "KUBECONFIG": str(shell.kubeconfig), "TERM": "xterm"}
+        environ = {name: value for name, value in environ.items() if name not in ("COLUMNS", "NO_COLOR")}
+        command = [sys.executable, "-m", "controller.cli", *arguments]
+        self.process = subprocess.Popen(
+            command,
+            stdin=other,
+            stdout=other,
+            stderr=other,
+            env=environ,
+            start_new_session=True,
+            close_fds=True,
+        )
+        os.close(other)
+        self.drawn = ""
+
+    def shows(self, text: str, seconds: float = 60.0) -> bool:
+        """Whether it comes to show a text; what was drawn until then is forgotten."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if text in self.drawn:
+                self.drawn = self.drawn.partition(text)[2]
+                return True
+            if select.select([self._reader], [], [], 0.5)[0]:
+                try:
+                    self.drawn += os.read(self._reader, 65536).decode("utf-8", "replace")
+                except OSError:  # it has ended
+                    return text in self.drawn
+        return False
+
+    def interrupt(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        drain = threading.Thread(target=self._drain, daemon=True)
+        drain.start()
+        code = self.process.wait(timeout=60)
+        os.close(self._reader)
+        return code
+
+    def _drain(self) -> None:
+        with contextlib.suppress(OSError):
+            while os.read(self._reader, 65536):
+                pass
+
+
+def test_top_on_a_screen_follows_the_cluster_until_ctrl_c(shell: Shell) -> None:
+    screen = Screen(shell, "top", "--interval", "0.3")
+    try:
+        assert screen.shows("refused"), screen.drawn
+        w.write(shell.plane, shell.namespace, "fresh", w.refused())
+        assert screen.shows("2 Refused"), screen.drawn
+    finally:
+        code = screen.interrupt()
+    assert code == 130
+
+
+def test_the_dashboard_is_served_until_ctrl_c(shell: Shell) -> None:
+    screen = Screen(
+        shell, "dashboard", "--no-open", "-n", shell.namespace, "--queue-url", "http://127.0.0.1:9"
+    )
+    try:
+        assert screen.shows("http://127.0.0.1:"), screen.drawn
+        port = re.match(r"(\d+)", screen.drawn)
+        assert port is not None
+        with urllib.request.urlopen(f"http://127.0.0.1:{port[1]}/", timeout=30) as page:
+            assert page.status == 200
+    finally:
+        code = screen.interrupt()
+    assert code == 130
+
+
+def test_credential_plugins_are_run(tmp_path: Path, answers: Any) -> None:
+    """As clouds use them: the kubeconfig names a program that prints a token."""
+    plugin = tmp_path / "plugin"
+    credential = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": "s3cr3t"},
+    }
+    plugin.write_text(f"#!/bin/sh\necho '{json.dumps(credential)}'\n")
+    plugin.chmod(0o755)
+    path = answers(401, '{"message": "Unauthorized", "reason": "Unauthorized"}', "s3cr3t")
+    content = yaml.safe_load(path.read_text())
+    content["users"][0]["user"] = {
+        "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": str(plugin),
+            "interactiveMode": "Never",
+        }
+    }
+    path.write_text(yaml.safe_dump(content))
+    result = CliRunner().invoke(app, ["list"], env={"KUBECONFIG": str(path)})
+    assert (result.exit_code, "No RLHFJobs" in result.stderr) == (0, True), result.output
+    plugin.write_text("#!/bin/sh\nexit 1\n")
+    result = CliRunner().invoke(app, ["list"], env={"KUBECONFIG": str(path)})
+    assert (result.exit_code, "log in to the cluster" in result.stderr) == (4, True), result.output

@@ -1,0 +1,62 @@
+"""A user's pins on real files: they outlive rotation and other pins, can be resumed from, and are let go."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from test_checkpoints_jobs import build, pod_of, request_of
+from trainers_files import save
+
+from controller.checkpoints.access import carry_out
+from controller.checkpoints.jobs import parse_result
+from controller.checkpoints.request import Request
+from controller.policy.jobs import Operation, StartAccess
+
+OWNER = "0f2a1bb7-uid"
+
+
+def ask(location: Path, operation: str, step: int, **more: Any) -> Any:
+    return carry_out(Request(operation, "Plain", OWNER, str(location), step, **more))
+
+
+def pins(location: Path) -> set[str]:
+    return {path.name for path in (location / ".evalstop" / OWNER).iterdir() if path.name.isdigit()}
+
+
+def test_a_pin_is_a_secure_request_of_exactly_its_step() -> None:
+    job = build(StartAccess("pin-400-3", Operation.PIN, 400, release=(300,)))
+    request = request_of(job)
+    assert (request.operation, request.step, request.max_step_lag) == ("secure", 400, 0)
+    assert request.release == (300,)
+    assert request.source is None
+    assert job["metadata"]["labels"]["evalstop.dev/operation"] == "pin"
+    mounts = {mount["name"] for mount in pod_of(job)["containers"][0]["volumeMounts"]}
+    assert len(mounts) == 1, "the retention volume is not needed"
+    assert parse_result(job, []).operation is Operation.PIN
+
+
+def test_a_pin_outlives_rotation_and_the_run_can_go_on_from_it(tmp_path: Path) -> None:
+    for step in (100, 200):
+        save(tmp_path, "Plain", step)
+    pinned = ask(tmp_path, "secure", 100)
+    best = ask(tmp_path, "secure", 200)
+    for step in (100, 200):
+        shutil.rmtree(tmp_path / f"step-{step}")  # the trainer's rotation
+    assert pins(tmp_path) == {"100", "200"}
+    again = ask(tmp_path, "secure", 100)
+    assert (again.digest, again.method) == (pinned.digest, ""), "asked for again, it is there already"
+    restored = ask(tmp_path, "restore", 100)
+    assert (restored.step, restored.digest) == (100, pinned.digest)
+    assert Path(restored.path, "manifest.json").is_file()
+    assert best.digest != pinned.digest
+
+
+def test_what_is_named_no_longer_goes_with_the_next_one(tmp_path: Path) -> None:
+    for step in (100, 200, 300):
+        save(tmp_path, "Plain", step)
+    ask(tmp_path, "secure", 100)
+    ask(tmp_path, "secure", 200)
+    ask(tmp_path, "secure", 300, release=(100, 999))
+    assert pins(tmp_path) == {"200", "300"}
