@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 from typing import TypeVar
 
 from controller import names
@@ -27,9 +28,15 @@ def _identity(sample: Sample) -> tuple[Attempt, int]:
     if len(attempt) > 31:
         raise refuse(f"{where} has attempt {printable(attempt)!r}: expected at most 31 characters")
     try:
-        return Attempt.parse(attempt), step
+        return _attempt(attempt), step
     except ValueError as error:
         raise refuse(f"{where}: {printable(str(error), 160)}") from None
+
+
+@lru_cache(maxsize=64)
+def _attempt(text: str) -> Attempt:
+    """One object for all evals of a life."""
+    return Attempt.parse(text)
 
 
 def _step(sample: Sample, label: str) -> int:

@@ -18,6 +18,7 @@ import aiohttp
 from yarl import URL
 
 from controller.metrics.address import AddressPolicy
+from controller.metrics.atrest import AtRest
 from controller.metrics.parse import DEFAULT_LIMITS, Evals, Limits, MetricsError, printable, read
 from controller.policy.jobs import ScrapeOutcome, ScrapeView
 
@@ -82,7 +83,7 @@ class Scraper:
         self._limits = limits
         self._wall = wall
         self._session: aiohttp.ClientSession | None = None
-        self._known: OrderedDict[Target, Evals] = OrderedDict()
+        self._known: OrderedDict[Target, tuple[bytes, AtRest[Evals]]] = OrderedDict()  # by their digest
 
     async def __aenter__(self) -> Scraper:
         self._session = aiohttp.ClientSession(
@@ -132,8 +133,11 @@ class Scraper:
 
     def _read(self, target: Target, body: bytes) -> ScrapeView:
         """What the page says; its evals are parsed again only if their lines are not those of last time."""
-        view, evals = read(body, target.metric, self._limits, target.others, self._known.get(target))
-        self._known[target] = evals
+        known = self._known.get(target)
+        before = known[1].open() if known is not None else None
+        view, evals = read(body, target.metric, self._limits, target.others, before)
+        if known is None or known[0] != evals.digest:
+            self._known[target] = evals.digest, AtRest(evals)
         self._known.move_to_end(target)
         if len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)

@@ -186,6 +186,7 @@ class Engine:
                 code = 0 if stop.is_set() else 1
                 self._report(tasks)
                 await self._drain()
+                await _cancel(tasks)  # the scrapes with them, before what they read through is closed
         finally:
             await _cancel(tasks)
             await self.term.release()  # nothing of this process acts any more; kopf only ever read

@@ -18,6 +18,7 @@ from controller.checkpoints.jobs import request_id as access_request_id
 from controller.kube.cache import Cache, job_key, key_of
 from controller.kube.packed import Stored
 from controller.kube.resources import CONFIGMAPS, GPUPOOLS, JOBS, PODS, RLHFJOBS, Resource
+from controller.metrics.atrest import AtRest
 from controller.operator import runfile
 from controller.operator.ownership import (
     child_key,
@@ -124,7 +125,7 @@ class World:
     def __init__(self, cache: Cache, monotonic: Callable[[], float]) -> None:
         self.cache = cache
         self._now = monotonic
-        self._scrapes: dict[JobKey, ScrapeView] = {}
+        self._scrapes: dict[JobKey, tuple[float, AtRest[ScrapeView]]] = {}  # when (s), what besides
         self._refusals: dict[JobKey, _Refusal] = {}
         self._unstarted: dict[JobKey, dict[tuple[str, str], AccessView]] = {}  # by (uid, request id): why not
         self._forgotten: set[str] = set()  # uids of access Jobs whose deletion was accepted
@@ -198,15 +199,17 @@ class World:
 
     def scraped(self, key: JobKey, view: ScrapeView) -> bool:
         """Note a scrape; True if it says anything new."""
-        known = self._scrapes.get(key)
-        self._scrapes[key] = view
-        if known is not None and replace(known, at=view.at) == view:
+        known, said = self._scrapes.get(key), replace(view, at=0.0)
+        if known is not None and known[1].holds(said):
+            self._scrapes[key] = view.at, known[1]
             return False
+        self._scrapes[key] = view.at, AtRest(said)
         self.touch(key)
         return True
 
     def last_scrape(self, key: JobKey) -> ScrapeView | None:
-        return self._scrapes.get(key)
+        known = self._scrapes.get(key)
+        return replace(known[1].open(), at=known[0]) if known is not None else None
 
     def refuse(self, loaded: Loaded, problem: Problem, seconds: float) -> None:
         """The cluster will not have this workload; believed for ``seconds``, or until the spec changes."""
@@ -296,11 +299,11 @@ class World:
         observed = Observed(
             workload=workloads.view(child.open()) if child is not None else None,
             pods=tuple(workloads.pod_view(pod.open()) for pod in pods),
-            scrape=self._scrapes.get(key),
+            scrape=self.last_scrape(key),
             access=(*access, *finished),
             run_written=runfile.read(self._run_configmap(obj)),
             queue=self._queue(child.open()) if child is not None else None,
-            queue_problem=self._queue_problem(desired, pool),
+            queue_problem=self._queue_problem(desired, pool, child.open() if child is not None else None),
             fleet=self._fleet(key, obj, desired, record),
             finalizer=names.FINALIZER in (obj["metadata"].get("finalizers") or ()),
             announced=self._announced(key, pool_of(obj), record),
@@ -311,13 +314,15 @@ class World:
     def _queue(self, child: Object) -> QueueView | None:
         return delegates.of_workload(child).view(child, self.queues)
 
-    def _queue_problem(self, desired: Desired, pool: GPUPool | None) -> Problem | None:
+    def _queue_problem(self, desired: Desired, pool: GPUPool | None, child: Object | None) -> Problem | None:
         """Why the queue outside that the job is to wait in cannot serve it."""
         if not desired.queue or pool is None:
             return None
         namespace, gpus = desired.key.partition("/")[0], desired.replicas * desired.gpus_per_replica
         asked = delegates.of_pool(pool)
-        found = asked.queue_problem(namespace, desired.queue, gpus, pool, self.queues)
+        # A workload that is referred to may name a queue of its own.
+        own = workloads.queue_of(child) if child is not None and desired.workload_ref else ""
+        found = asked.queue_problem(namespace, own or desired.queue, gpus, pool, self.queues)
         return None if found is None else (found.reason, found.message)
 
     def load_quietly(self, key: JobKey) -> Loaded | None:
@@ -349,7 +354,7 @@ class World:
         """What its pool tells the job, and where its rule looks at peers, how they stood at its new evals."""
         name = pool_of(obj)
         told = fleet.told(self._pool_status(name), desired.metric)
-        steps = peers.unseen_steps(record, self._scrapes.get(key)) if peers.wanted(desired) else ()
+        steps = peers.unseen_steps(record, self.last_scrape(key)) if peers.wanted(desired) else ()
         if not steps:
             return told
         others = (other for other in self.members(name) if other != key)

@@ -1,7 +1,7 @@
 """The operator with thousands of jobs, on a real control plane with a thousand simulated nodes (KWOK).
 
 All jobs run, none of them changes: what scraping and deciding costs when there is nothing to do. One job
-comes up by itself, the others are copies of it (`scale_clones`), and the operator is started over all of them.
+comes up by itself, the others are copies of it (`scale_clones`), and the operator is started over them all.
 They are in Shadow mode, for a simulated pod cannot keep a checkpoint. Baseline of CPU: the goal of a quarter
 of a core; of memory: 150 MB; a write is always one too many.
 """
