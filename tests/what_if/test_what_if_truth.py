@@ -135,6 +135,9 @@ def test_a_rule_that_looks_at_others_is_judged_while_they_run(past: Hidden) -> N
     low, high = value(made, "gpu_hours")
     assert low - 1e-6 <= true["gpu_hours"] <= high + 1e-6
     assert any("judged while all of them run" in note for note in made.notes)
+    graded = Alternative(rule=specs.rule("kDeclines:k=5+graded"))
+    drawn = compare(past.trace, graded, future="nearest", draws=2)
+    assert drawn.figure("stops").difference[0].value < 0
 
 
 def test_a_window_measures_its_jobs_and_lets_all_run(past: Hidden) -> None:
