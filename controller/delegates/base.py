@@ -114,6 +114,8 @@ class Adapter(Protocol):
         """Give back quota for which there are no nodes."""
         ...
 
-    def upkeep(self, pools: Iterable[GPUPool], known: Known, now: float) -> Sequence[Write]:
-        """What is to be written that concerns no RLHFJob."""
+    def upkeep(
+        self, pools: Iterable[GPUPool], changed: Iterable[Object], known: Known, now: float
+    ) -> Sequence[Write]:
+        """What is to be written that concerns no RLHFJob. ``changed``: its objects that may be the reason."""
         ...

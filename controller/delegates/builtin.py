@@ -70,5 +70,7 @@ class Builtin:
     def refuse(self, workload: Object, message: str, known: Known, now: float) -> Sequence[Write]:
         return ()
 
-    def upkeep(self, pools: Iterable[GPUPool], known: Known, now: float) -> Sequence[Write]:
+    def upkeep(
+        self, pools: Iterable[GPUPool], changed: Iterable[Object], known: Known, now: float
+    ) -> Sequence[Write]:
         return ()

@@ -68,6 +68,12 @@ class Kueue:
                     f"{where}: pod template: nodeSelector[{key}] is {value!r}, but GPUPool "
                     f"{pool.metadata.name!r} selects {selector[key]!r}; leave the key out",
                 )
+        if not workloads.queue_of(workload):
+            return Problem(
+                "QueueLabelMissing",
+                f"{where}: metadata.labels[{names.QUEUE_LABEL}] is not set, but GPUPool "
+                f"{pool.metadata.name!r} has delegate Kueue; set it to {queue!r}",
+            )
         if names.ANNOTATION_ADMISSION in workloads.pod_annotations(workload):
             return Problem(
                 "ReservedName",
@@ -86,7 +92,8 @@ class Kueue:
         reserved, evicted = _condition(status, "QuotaReserved"), _true(status, "Evicted")
         active = spec.get("active") is not False
         quota = reserved if reserved is not None and reserved["status"] == "True" else None
-        holds = quota is not None and active and evicted is None and _true(status, "Finished") is None
+        # One that has finished keeps its offer: to be told of that before its Job is no eviction.
+        holds = quota is not None and active and evicted is None
         words = evicted if evicted is not None else reserved if quota is None else None
         return QueueView(
             name=str(metadata["name"]),
@@ -150,11 +157,13 @@ class Kueue:
             return ()
         return (_answered(found, known, Answer.RETRY, message, now),)
 
-    def upkeep(self, pools: Iterable[GPUPool], known: Known, now: float) -> Sequence[Write]:
+    def upkeep(
+        self, pools: Iterable[GPUPool], changed: Iterable[Object], known: Known, now: float
+    ) -> Sequence[Write]:
         """AdmissionChecks say whether they are answered. Workloads that are no RLHFJob's are let through:
         their queue asks of them what it asks of all, and the operator has nothing to say to it."""
         served = any(pool.spec.delegate is Delegate.KUEUE for pool in pools)
-        return [*_activity(served, known, now), *_strangers(known, now)]
+        return [*_activity(served, known, now), *_strangers(changed, known, now)]
 
     def _record(self, workload: Object, known: Known) -> Object | None:
         if not known.absent(WORKLOADS) and not all(map(known.listed, (WORKLOADS, ADMISSION_CHECKS))):
@@ -244,8 +253,10 @@ def _activity(served: bool, known: Known, now: float) -> Iterator[Write]:
             yield Write(ADMISSION_CHECKS, check, {"status": {"conditions": [*others, condition]}}, "status")
 
 
-def _strangers(known: Known, now: float) -> Iterator[Write]:
-    for found in known.values(WORKLOADS):
+def _strangers(changed: Iterable[Object], known: Known, now: float) -> Iterator[Write]:
+    for found in changed:
+        if found["kind"] != WORKLOADS.kind:
+            continue
         if names.LABEL_JOB in (found["metadata"].get("labels") or {}):
             continue
         if _true(found.get("status") or {}, "QuotaReserved") and _answer(found, known) is Answer.PENDING:

@@ -13,7 +13,7 @@ from typing import Any
 
 from controller import delegates, log
 from controller.api.gpupool import GPUPool
-from controller.kube.cache import Cache
+from controller.kube.cache import Cache, key_of
 from controller.kube.client import Api
 from controller.kube.errors import ApiError, Conflict, NotFound
 from controller.kube.listwatch import ListWatch
@@ -46,6 +46,7 @@ class Outside:
         self._wanted = asyncio.Event()
         self._due = asyncio.Event()
         self._due.set()
+        self._fresh: dict[tuple[Resource, str], None] = {}  # objects that the next upkeep looks at
         self.cache.subscribe(self._changed)
         world.cache.subscribe(self._pool_changed)
 
@@ -115,6 +116,8 @@ class Outside:
             await asyncio.sleep(1.0)
 
     def _changed(self, resource: Resource, old: Object | None, new: Object | None) -> None:
+        if new is not None:
+            self._fresh[resource, key_of(new)] = None
         self._due.set()
         if resource == WORKLOADS:
             self._world.touch_job_of(old, new)
@@ -122,6 +125,8 @@ class Outside:
             namespaces = {o["metadata"]["namespace"] for o in (old, new) if o is not None}
             self._everybody(namespaces)
         else:
+            if resource == ADMISSION_CHECKS:  # whose they are may have changed for every Workload
+                self._fresh.update(((WORKLOADS, key_of(w)), None) for w in self.cache.values(WORKLOADS))
             self._everybody()
 
     def _everybody(self, namespaces: Iterable[str] | None = None) -> None:
@@ -144,11 +149,15 @@ class Outside:
             await asyncio.sleep(SOON)
             self._due.clear()
             pools: list[GPUPool] = self._world.pools()
+            fresh, self._fresh = self._fresh, {}
+            found = (self.cache.get(resource, key) for resource, key in fresh)
+            changed = [obj for obj in found if obj is not None]
             try:
                 for adapter in delegates.ADAPTERS.values():
-                    for write in adapter.upkeep(pools, self, self._clock()):
+                    for write in adapter.upkeep(pools, changed, self, self._clock()):
                         await self._write(write)
             except ApiError as error:
+                self._fresh = fresh | self._fresh
                 _logger.warning("a queue outside could not be told", error=str(error), again_in=AGAIN)
                 await asyncio.sleep(AGAIN)
                 self._due.set()

@@ -106,7 +106,10 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
         run = [j for j in snapshot.jobs if j.state is JobState.ADMITTED and j.key not in going]
         lower = [j for j in run if j.demoted and j.preemptible]
         stay = [j for j in run if not (j.demoted and j.preemptible)]
-        demoted = give_way(lambda: make_policy(policy), stay, lower, leaving, rest, NodeRoom(room.free), now)
+        # A queue outside may give the quota of one that gives way to whomever it likes, to this one again
+        # among them: so only for those who have quota.
+        wait = [j for j in rest if j.key in offered] if how.offers else rest
+        demoted = give_way(lambda: make_policy(policy), stay, lower, leaving, wait, NodeRoom(room.free), now)
         preemptions += [Preemption(j.key, DEMOTED) for j in demoted]
         leaving += demoted
     promised = holds(snapshot, leaving, admitted, rest, room.free, now)

@@ -167,6 +167,9 @@ def test_a_queue_label_where_the_pool_queues_itself_is_a_problem() -> None:
         assert problem.reason == "QueueLabelNotExpected"
         assert "start and suspend it against each other" in problem.message
     assert ADAPTERS[KUEUE].problem(labelled, pool(KUEUE), QUEUE, "t") is None
+    found = ADAPTERS[KUEUE].problem(child(ADAPTERS[BUILTIN]), pool(KUEUE), QUEUE, "Job run")
+    assert found is not None
+    assert (found.reason, f"set it to {QUEUE!r}" in found.message) == ("QueueLabelMissing", True)
 
 
 def test_what_kueue_could_not_put_into_the_pods_is_a_problem() -> None:
@@ -220,6 +223,18 @@ def test_each_reservation_of_quota_is_another_offer() -> None:
     view = ADAPTERS[KUEUE].view(world.job, world)
     assert view is not None
     assert (view.offer, view.evicted, view.message) == ("", "Preempted", "by a")
+
+
+def test_a_finished_workload_keeps_its_offer() -> None:
+    """Told before its Job is seen to end, it would pass for put out."""
+    world = World(ADAPTERS[KUEUE], suspended=False)
+    before = ADAPTERS[KUEUE].view(world.job, world)
+    finished = {"type": "Finished", "status": "True", "reason": "Succeeded", "lastTransitionTime": ""}
+    world.workload["status"]["conditions"].append(finished)
+    after = ADAPTERS[KUEUE].view(world.job, world)
+    assert before is not None
+    assert after is not None
+    assert after.offer == before.offer != ""
 
 
 def test_a_workload_of_another_job_of_that_label_is_not_looked_at() -> None:
@@ -353,7 +368,10 @@ def test_checks_say_whether_anybody_answers_them_and_strangers_are_let_through()
     stranger["metadata"] |= {"name": "plain", "labels": {}}
     world.objects[WORKLOADS].append(stranger)
     served = [pool(KUEUE), pool(BUILTIN)]
-    assert world.send(adapter.upkeep(served, world, 1.0)) == ["AdmissionCheck/status", "Workload/status"]
+    assert world.send(adapter.upkeep(served, world.objects[WORKLOADS], world, 1.0)) == [
+        "AdmissionCheck/status",
+        "Workload/status",
+    ]
     told = {c["name"]: c["state"] for c in stranger["status"]["admissionChecks"]}
     assert told == {"somebodys": "Ready", "evalstop": "Ready"}
     assert world.state()["state"] == "Pending"  # an RLHFJob's: the pool's plan answers
@@ -365,11 +383,11 @@ def test_checks_say_whether_anybody_answers_them_and_strangers_are_let_through()
         return condition["status"], condition["reason"]
 
     assert active() == ("True", "Answered")
-    assert world.send(adapter.upkeep(served, world, 2.0)) == []
-    world.send(adapter.upkeep([pool(BUILTIN)], world, 3.0))
+    assert world.send(adapter.upkeep(served, world.objects[WORKLOADS], world, 2.0)) == []
+    world.send(adapter.upkeep([pool(BUILTIN)], [], world, 3.0))
     assert active() == ("False", "NoPool")
     check["spec"]["parameters"] = {"kind": "ConfigMap"}
-    world.send(adapter.upkeep(served, world, 4.0))
+    world.send(adapter.upkeep(served, [], world, 4.0))
     assert active() == ("False", "ParametersNotSupported")
     other = world.get(ADMISSION_CHECKS, "somebodys")
     assert other is not None

@@ -85,7 +85,8 @@ class KueueRig(Rig):
     async def events(self, name: str) -> list[str]:
         """Reasons of the Events on an RLHFJob."""
         found = (await self.api.list(EVENTS, self.namespace))[0]
-        return [e["reason"] for e in found if e["involvedObject"]["name"] == name]
+        about = {"kind": "RLHFJob", "name": name}
+        return [e["reason"] for e in found if about.items() <= e["involvedObject"].items()]
 
     async def clear(self) -> None:
         """Take away what later operators and Kueue would see: other tests share the plane."""

@@ -234,9 +234,10 @@ def test_kueue_restarted_in_the_middle_of_a_stop(
         await rig.make_queues(gpus=4)
         await rig.make_kueue_pool()
         await rig.make_job("run", replicas=2)
-        await rig.make_job("next", replicas=2)
         async with rig.operator():
             await eventually(lambda: rig.runs("run"), what="it to run")
+            await rig.make_job("next", replicas=2)
+            await rig.waits_because("next", "WaitingForQuota")
             await asyncio.to_thread(kueue.plane.stop, PROCESS)
             await rig.patch("run", {"spec": {"runState": "Stopped"}})
             await eventually(lambda: rig.is_true("run", "TerminationTarget"))

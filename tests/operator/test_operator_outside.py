@@ -28,6 +28,11 @@ class Server:
         self.version = 100
         self.taken_away = asyncio.Event()
 
+    async def discover(self, resource: Resource) -> Object:
+        if not self.served:
+            raise NotFound(404, "NotFound", "the server could not find the requested resource")
+        return {}
+
     async def pages(
         self, resource: Resource, namespace: str | None = None, *, labels: str = ""
     ) -> AsyncIterator[tuple[list[Object], str]]:
