@@ -51,12 +51,14 @@ async def conduct(
     tell: Tell,
     waves: int = 2,
     known: Calibration | None = None,
+    keep: Callable[[Report], None] = lambda report: None,
 ) -> Report:
     """Play a trial under each policy and simulate it with the overheads of a run of its own.
 
     Args:
         policies: (as its user wrote it, in the trace's time). waves: of the calibration run.
         known: of a calibration run on this cluster before; None: there is one now.
+        keep: gets what there is after the calibration, and after each batch of policies.
 
     Raises:
         Failed: a run did not go as it was meant. ApiError: the API server refuses.
@@ -66,6 +68,7 @@ async def conduct(
     together = min(len(grounds.selectors), len(chosen))
     measured = known or await calibrate(api, trial, grounds, together, tell, waves)
     runs: list[Run] = []
+    keep(Report(about, measured, ()))
     for first in range(0, len(chosen), together):
         batch = chosen[first : first + together]
         simulations = [simulated(trial, policy, measured.latencies) for _, policy in batch]
@@ -82,6 +85,7 @@ async def conduct(
         )
         for (text, _), sim, (cluster, facts) in zip(batch, simulations, played, strict=True):
             runs.append(Run(text, sim, cluster, tuple(facts)))
+        keep(Report(about, measured, tuple(runs)))
     return Report(about, measured, tuple(runs))
 
 

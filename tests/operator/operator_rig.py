@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from controller.kube.resources import GPUPOOLS, JOBS, PODS, RLHFJOBS
 from controller.metrics import Target
 from controller.operator.engine import Engine
 from controller.operator.settings import Settings
+from controller.policy import declog
 from controller.policy.jobs import JobRecord, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint
 from deploy.local.plane import Plane
@@ -101,6 +104,15 @@ class CountingApi(Api):
         return answer
 
 
+def decided_anew(log: Path) -> int:
+    """Decide everything in a decision log again, and compare byte for byte; how many decisions there are."""
+    lines = [line for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    entries = list(declog.replay(lines))
+    assert entries, f"no decision in {log}"
+    assert [e for e in entries if not e.same] == []
+    return len(entries)
+
+
 class Rig:
     """What a test needs: an administrator's client, objects to make, and operators to start and kill."""
 
@@ -113,21 +125,27 @@ class Rig:
         self._names: list[str] = []
         self.api: Api
         self._connection: Connection
+        self._folder = tempfile.TemporaryDirectory(prefix="evalstop-rig-")
+        self.decision_log = Path(self._folder.name) / "decisions.jsonl"
 
     async def __aenter__(self) -> Rig:
         self.api = Api(await connect({"KUBECONFIG": str(self._kubeconfigs[0])}))
         self._connection = await connect({"KUBECONFIG": str(self._kubeconfigs[1])})
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         await self.api.close()
+        if kind is None and self.decision_log.exists():
+            decided_anew(self.decision_log)
 
     # -- operators ---------------------------------------------------------------------------------------
 
     def engine(self, settings: Settings | None = None) -> Engine:
-        return Engine(
-            settings or SETTINGS, self._connection, CountingApi(self._connection), scrape=self._scrape
-        )
+        """Whatever it decides is decided anew, from its log, when the rig ends, and must be the same."""
+        chosen = settings or SETTINGS
+        if not chosen.decision_log:
+            chosen = replace(chosen, decision_log=str(self.decision_log))
+        return Engine(chosen, self._connection, CountingApi(self._connection), scrape=self._scrape)
 
     @contextlib.asynccontextmanager
     async def operator(self, settings: Settings | None = None) -> AsyncIterator[Engine]:

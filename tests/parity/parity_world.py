@@ -38,3 +38,33 @@ def facts(key: str, *, at: float = 0.0, began: float = 1.0, ended: float = 10.0,
     found = Facts(key, 1, submitted=at, ended=seen)
     found.admissions[1] = Admitted(at, words=Words(began, ended, 0.0, ended - began, False))
     return found
+
+
+def calibration_facts() -> list[Facts]:
+    """Jobs from which exactly `DELAYS` are measured: one that ends, one preempted, one stopped, one next."""
+    d = DELAYS
+    ends = Facts("ends", 1, submitted=0.0)
+    trained = d["queue_delay"] + d["start_delay"]
+    ends.admissions[1] = Admitted(d["queue_delay"], words=Words(trained, trained + 8, 0, 8, False))
+    ends.done[1] = trained + 8 + d["end_delay"]
+    ends.ended = ends.done[1] + 2.0  # the status tells later
+
+    gives_way = Facts("gives-way", 1, submitted=0.0)
+    told = 3.0 + d["preempt_delay"]
+    gives_way.admissions[1] = Admitted(
+        d["queue_delay"],
+        preempted=3.0,
+        back=told + d["suspend_delay"],
+        words=Words(trained, told, 0, 4, True),
+    )
+    stops = Facts("stops", 1, submitted=0.0, decided=4.0 + d["eval_delay"], decided_step=300)
+    left = stops.decided + d["retain_time"]  # type: ignore[operator]
+    stops.admissions[1] = Admitted(
+        d["queue_delay"], words=Words(trained, left, 0, 4, True, ((200, 3.0), (300, 4.0)))
+    )
+    stops.pods_gone = left + d["suspend_delay"]
+    # After the last of these GPUs came free.
+    waits = Facts("waits", 1, submitted=1.0)
+    at = ends.done[1] + d["handover_delay"]
+    waits.admissions[1] = Admitted(at, words=Words(at + d["start_delay"], at + 5, 0, 4, False))
+    return [ends, gives_way, stops, waits]

@@ -18,6 +18,7 @@ from controller.api.record import record
 from deploy.local.acquire import Found
 from deploy.local.demo import cast
 from deploy.local.demo.facts import Role
+from deploy.local.demo.report import replay
 from deploy.local.demo.stage import SYSTEM, Stage, stage
 from deploy.local.errors import PlaneError
 from deploy.local.report import silent
@@ -36,6 +37,8 @@ def story(tools: dict[str, Found], tmp_path_factory: pytest.TempPathFactory) -> 
             [s for s in scenes.supplies if s["kind"] != "Namespace" or s["metadata"]["name"] == NAMESPACE]
         )
         yield built
+        same, words = replay(built.decision_log(), built.plane.work / "decisions.jsonl")
+        assert same, words
 
 
 def sample(name: str, **spec: Any) -> Json:
