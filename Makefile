@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test images kind kind-down test-kind check lint types imports generated generate bench clean up down status
+.PHONY: screenshots help setup demo test images kind kind-down test-kind check lint types imports generated generate bench clean up down status
 
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ generate: $(STAMP)  ## rewrite the generated files
 
 bench: $(STAMP)  ## benchmarks: a table, and build/bench.json
 	$(BIN)/python -m tests.bench
+
+screenshots: $(STAMP)  ## the pictures of docs/dashboard.md, by a headless Chromium
+	$(BIN)/python -m tests.browser.screenshots
 
 lock: $(STAMP)  ## resolve requirements.lock anew from pyproject.toml
 	$(BIN)/pip install --quiet uv

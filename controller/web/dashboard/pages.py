@@ -113,7 +113,7 @@ class Pages:
         job = self._feed.job(key) if viewer.sees(namespace) else None
         if job is None:
             raise NotThere(f"there is no RLHFJob {key} that you may read; it may have been deleted")
-        asked = what_if(job, query)
+        asked = await asyncio.to_thread(what_if, job, query)  # it loads NumPy the first time
         curve = curve_of(job)
         drawn = other = ""
         if curve.points:
@@ -180,8 +180,9 @@ class Pages:
     async def saved(self, viewer: Viewer, query: Mapping[str, str], narrow: bool) -> Page:
         found = savings(r.job for r in self.rows(viewer))
         drawn = ""
-        if sum(1 for s in found.stops if s.hours is not None) > 1:
-            drawn = await asyncio.to_thread(charts.saved_svg, moments(found.stops), "s", narrow)
+        known = moments(found.stops)
+        if known and known[-1][0] - known[0][0] >= 60.0:  # of one moment there is no course to draw
+            drawn = await asyncio.to_thread(charts.saved_svg, known, "s", narrow)
         announce = f"{found.hours:.4g} GPU-hours saved by {len(found.stops)} stops"
         values = {"savings": found, "chart": drawn, "viewer": viewer}
         return Page("savings.html", "Savings", announce, values)
