@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from controller.cli.reading import Reading
+from controller.policy.conditions import ACCEPTED
+from controller.policy.jobs import Condition
 
 # {job} is `` NAME -n NAMESPACE``, {ns} `` -n NAMESPACE``.
 CURES = {
@@ -40,9 +42,35 @@ CURES = {
     "UnsupportedKind": "use a workload kind that docs/api.md names",
 }
 
+# What Kueue lacks or refuses: the messages name the field, the page tells how it is all set up.
+_KUEUE = "kubectl get localqueues{ns}; kubectl get clusterqueues,admissionchecks; docs/kueue.md"
+CURES |= dict.fromkeys(
+    (
+        "KueueNotInstalled",
+        "CheckNotFound",
+        "CheckMissing",
+        "QueueNotFound",
+        "QueueStopped",
+        "QueueLabelMissing",
+        "ClusterQueueNotFound",
+        "ClusterQueueStopped",
+        "ClusterQueueInactive",
+        "QuotaMissing",
+        "QuotaTooSmall",
+        "FlavorMismatch",
+    ),
+    _KUEUE,
+)
+REFUSED = "mend what the message names: kubectl edit rlhfjob{job}"  # of any other reason not to be accepted
+
+
+def asks(condition: Condition) -> bool:
+    """Whether a condition asks something of people: it does not hold, and something can be done about it."""
+    return not condition.status and (condition.type == ACCEPTED or condition.reason in CURES)
+
 
 def cure(job: Reading, reason: str) -> str:
-    """What to do about a condition's reason; "": nothing is known to do."""
-    text = CURES.get(reason, "")
+    """What to do about the reason of a condition that `asks`."""
+    text = CURES.get(reason, REFUSED)
     name = f" {job.name}{job.flags()}"
     return text.format(job=name, ns=job.flags(), name=job.name, pool=job.spec.get("pool", ""))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.cli import say
-from controller.cli.cures import CURES, cure
+from controller.cli.cures import asks, cure
 from controller.cli.reading import Reading, rule
 from controller.policy import conditions as c
 from controller.policy.jobs import Decision
@@ -146,7 +146,7 @@ def _scores(job: Reading) -> Iterator[tuple[str, str]]:
 def troubles(job: Reading) -> Iterator[tuple[str, str]]:
     """(reason, message) of False conditions that somebody could do something about."""
     for condition in job.record.conditions:
-        if not condition.status and condition.reason in CURES and condition.type not in (c.RUNNING,):
+        if asks(condition) and condition.type != c.RUNNING:
             yield condition.reason, condition.message
 
 

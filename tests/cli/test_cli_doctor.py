@@ -105,6 +105,10 @@ def test_conditions_that_ask_for_something() -> None:
     found = list(checks.conditions(job))
     assert [f.level for f in found] == [Level.WRONG]
     assert "kubectl edit rlhfjob refused -n team" in found[0].cure
+    strange = replace(w.ACCEPTED, status=False, reason="SomethingNew", message="spec.x: no")
+    found = list(checks.conditions(reading.read(w.whole("odd", replace(w.refused(), conditions=(strange,))))))
+    assert found == [wrong("Accepted", "SomethingNew: spec.x: no", found[0].cure)]
+    assert "kubectl edit rlhfjob odd" in found[0].cure, "a refusal is never passed over"
     fine = list(checks.conditions(reading.read(w.whole("healthy", w.running()))))
     assert [f.level for f in fine] == [Level.OK]
 

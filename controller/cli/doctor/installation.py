@@ -321,4 +321,10 @@ def _pool_cure(name: str, reason: str) -> str:
     return {
         "NoUsableNodes": f"label nodes as spec.nodeSelector says, or {edit}",
         "InvalidSpec": f"mend the field that the message names: {edit}",
+        "YieldedToOlderPool": f"let the pools select different nodes: {edit}",
+        "SharedWithYoungerPool": f"let the pools select different nodes: {edit}",
+        "ForeignPods": "kubectl delete those pods, or keep the pool's nodes from them by a taint",
+        "ForeignPodsStuck": "kubectl describe those pods; of a node that is gone: kubectl delete node NODE",
+        "KueueNotInstalled": "install Kueue, or choose another spec.delegate: docs/kueue.md",
+        "CheckNotFound": "make the AdmissionCheck that docs/kueue.md shows",
     }.get(reason, f"evalstop pools {name}")

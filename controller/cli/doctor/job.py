@@ -7,7 +7,7 @@ from typing import Any
 
 from controller import names
 from controller.cli.cluster import Cluster
-from controller.cli.cures import CURES, cure
+from controller.cli.cures import asks, cure
 from controller.cli.doctor.findings import Finding, note, ok, unknown, wrong
 from controller.cli.doctor.pods import trouble
 from controller.cli.reading import Reading
@@ -53,7 +53,7 @@ def conditions(job: Reading) -> Iterator[Finding]:
         if condition.status:
             continue
         text = f"{condition.reason}: {condition.message}"
-        if condition.reason in CURES:
+        if asks(condition):
             told += 1
             yield wrong(condition.type, text, cure(job, condition.reason))
         elif condition.type not in _FINE_WHILE_FALSE:
