@@ -17,6 +17,7 @@ import yaml
 
 from deploy.helm.cluster import Cluster, until
 from deploy.local.acquire import obtain
+from deploy.local.client import Client, Unreachable
 from deploy.local.errors import PlaneError
 from deploy.local.helm.client import Helm
 from deploy.local.helm.recipe import HELM, PROGRAM
@@ -82,6 +83,16 @@ class Kind:
             self._give_gpus(cluster, worker)
         self._share(cluster)
         return cluster
+
+    def unready(self) -> str | None:
+        """What the API server says against its being ready, without a program's start; None: nothing."""
+        server = yaml.safe_load(self.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+        try:
+            # Anybody may ask; on loopback, and nothing is told.
+            Client(server, None, None).get("/readyz", timeout_s=10.0)
+        except Unreachable as error:
+            return str(error)
+        return None
 
     def down(self) -> None:
         """Delete the cluster. Its volumes stay."""

@@ -49,12 +49,9 @@ class KindStage:
         """Why the API server has not been ready for half a minute: on a busy disk etcd misses a check."""
         said = None
         for _ in range(_CHECKS):
-            try:
-                self.cluster.kubectl("get", "--raw", "/readyz", "--request-timeout=10s")
+            if (said := self.kind.unready()) is None:
                 return None
-            except PlaneError as error:
-                said = str(error)
-                time.sleep(5.0)
+            time.sleep(5.0)
         return said
 
     def claim_folder(self, namespace: str, claim: str) -> Path:

@@ -162,7 +162,16 @@ def find_a_name_taken(cluster: Cluster, audit: AuditLog, job: dict[str, Any]) ->
     """A ConfigMap of the name that the operator gives its own: it looks, does not touch it, and says so."""
     mine = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "clash-run", "namespace": SPACE}}
     cluster.apply([mine, job | {"metadata": {"name": "clash", "namespace": SPACE}}])
-    wait_for_rights(audit, {("", "configmaps", "get"), ("", "events", "patch")})
+    wait_for_rights(audit, {("", "configmaps", "get")})
+
+    def told() -> bool:
+        found = cluster.get("events", "-n", SPACE, "--field-selector=involvedObject.name=clash")["items"]
+        return any(event["reason"] == "ActionRefused" for event in found)
+
+    until("the operator to say that the name is taken", told)
+    # Its next life finds what the former one has said, and counts it there.
+    cluster.kubectl("delete", "pod", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=evalstop-operator")
+    wait_for_rights(audit, {("", "events", "patch")})
     assert "data" not in cluster.get("configmap", "clash-run", "-n", SPACE)
     cluster.kubectl("delete", "rlhfjob", "clash", "-n", SPACE)
 
