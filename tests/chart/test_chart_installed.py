@@ -150,11 +150,13 @@ def test_every_right_that_is_given_is_used_and_every_one_that_is_used_is_given(
 EVERYBODYS: set[tuple[str, str, str]] = set()
 # Rights over finalizers are looked at when somebody makes an object whose owner's deletion waits for it; the
 # request itself names another object (the next test shows what becomes of it without).
+# Applying an object that is not there yet is audited as a patch; it needs the right to create as well.
 NEVER_ASKED_FOR = {
     "evalstop-operator": {
         ("evalstop.dev", "rlhfjobs/finalizers", "update"),
         ("batch", "jobs/finalizers", "update"),
-    }
+    },
+    "evalstop-pools": {("evalstop.dev", "gpupools", "create")},
 }
 
 
@@ -216,6 +218,39 @@ def wake_a_parked_pod(cluster: Cluster) -> None:
     cluster.kubectl("delete", "pod", "parked", "-n", SPACE, "--wait=false")
 
 
+def may(cluster: Cluster, user: str, verb: str, resource: str) -> bool:
+    """Whether the API server lets a user do that now; kubectl's exit status is 1 where it does not."""
+    try:
+        return "yes" in cluster.kubectl("auth", "can-i", verb, resource, f"--as={user}")
+    except PlaneError:
+        return False
+
+
+def test_a_pool_cannot_be_applied_anew_without_the_right_to_create(cluster: Cluster, notes: str) -> None:
+    rule = {"apiGroups": ["evalstop.dev"], "resources": ["gpupools"], "verbs": ["get", "patch"]}
+    rbac = "rbac.authorization.k8s.io"
+    role = {
+        "apiVersion": f"{rbac}/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "patcher"},
+        "rules": [rule],
+    }
+    binding = {
+        "apiVersion": f"{rbac}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "patcher"},
+        "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "patcher"},
+        "subjects": [{"kind": "User", "name": "patcher", "apiGroup": rbac}],
+    }
+    cluster.apply([role, binding])
+    until("the role", lambda: may(cluster, "patcher", "patch", "gpupools.evalstop.dev"))
+    pool = {"apiVersion": "evalstop.dev/v1alpha1", "kind": "GPUPool", "metadata": {"name": "new"}}
+    text = json.dumps(pool | {"spec": POOL["spec"]})
+    apply = ("apply", "--server-side", "--dry-run=server", "--as=patcher", "-f", "-")
+    with pytest.raises(PlaneError, match="cannot create resource"):
+        cluster.kubectl(*apply, stdin=text)
+
+
 def test_without_its_rights_over_finalizers_the_operator_could_own_nothing(
     own_plane: None, cluster: Cluster, helm: Helm, chart: Path
 ) -> None:
@@ -249,10 +284,7 @@ def test_without_its_rights_over_finalizers_the_operator_could_own_nothing(
     operator = f"--as=system:serviceaccount:{NAMESPACE}:evalstop-operator"
     ask = ("create", "--dry-run=server", "-f", "-")
     cluster.kubectl(*ask, operator, stdin=json.dumps(child))
-    until(
-        "the lesser role",
-        lambda: cluster.kubectl("auth", "can-i", "create", "configmaps", "--as=less") == "yes\n",
-    )
+    until("the lesser role", lambda: may(cluster, "less", "create", "configmaps"))
     with pytest.raises(PlaneError, match="cannot set blockOwnerDeletion"):
         cluster.kubectl(*ask, "--as=less", stdin=json.dumps(child))
 
