@@ -130,9 +130,7 @@ def test_the_operator_writes_status_and_finalizer_unhindered(guarded: Plane, nam
     """Its own writes never touch the workload, so the policy passes them over."""
     guarded.client().post(jobs(namespace), job(namespace, reference()))
     client = operator(guarded)
-    now = client.get(jobs(namespace, "run"))
-    now["status"] = {"summary": "Queued"}
-    client.request("PUT", jobs(namespace, "run") + "/status", now, 10.0)
+    client.patch(jobs(namespace, "run") + "/status", {"status": {"summary": "Queued"}})
     assert client.get(jobs(namespace, "run"))["status"] == {"summary": "Queued"}
 
 
@@ -206,7 +204,8 @@ def test_the_operator_has_the_rights_it_needs_and_no_others(guarded: Plane, name
 
     assert [c for c in CAN if not allowed(*c)] == []
     assert [c for c in CANNOT if allowed(*c)] == []
-    assert allowed("update", "leases.coordination.k8s.io", "evalstop-system")
+    assert allowed("create", "leases.coordination.k8s.io", "evalstop-system")
+    assert not allowed("patch", "leases.coordination.k8s.io", "evalstop-system"), "its own only, by name"
 
 
 def test_no_role_of_ours_has_a_wildcard() -> None:
