@@ -147,6 +147,7 @@ def _moments(axis: Axes, curve: Curve, words: bool) -> None:
                 va="top",
                 color=colour,
                 weight="bold",
+                bbox={"facecolor": svg.SURFACE, "edgecolor": "none", "pad": 1.5},  # over the other lines
             )
 
 

@@ -86,7 +86,7 @@ class Pages:
             "attention": attention[:_FEW],
             "attention_total": len(attention),
             "pools": pools,
-            "bars": await self._bars(pools, narrow),
+            "bars": await self._bars(pools, True),  # cards are narrow, whatever the page is
             "backs": backs[:_FEW],
             "savings": saved,
             "viewer": viewer,
@@ -143,7 +143,7 @@ class Pages:
 
     async def all_pools(self, viewer: Viewer, query: Mapping[str, str], narrow: bool) -> Page:
         pools = self.pools(viewer)
-        values = {"pools": pools, "bars": await self._bars(pools, narrow), "viewer": viewer}
+        values = {"pools": pools, "bars": await self._bars(pools, True), "viewer": viewer}
         announce = ", ".join(
             f"{p.name}: {p.status.free or 0} of {p.status.capacity or 0} free" for p in pools
         )
