@@ -132,7 +132,7 @@ class Actions:
         try:
             await self._tell(loaded, lambda by: by.start(child, place, self._world.queues, self._clock()))
         except Refused as error:
-            restart = workloads.restart_patch(child)
+            restart = None if workloads.queue_of(child) else workloads.restart_patch(child)
             if error.status != 422 or restart is None:
                 raise
             await self._patch(JOBS, child, restart, subresource="status")

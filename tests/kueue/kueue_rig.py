@@ -69,8 +69,10 @@ class KueueRig(Rig):
         conditions = (await self.kueues(name)).get("status", {}).get("conditions") or ()
         return next((c for c in conditions if c["type"] == type_ and c["status"] == "True"), None)
 
-    async def runs(self, name: str, attempt: int = 1) -> bool:
-        return await self.is_true(name, "Running") and (await self.record(name)).attempt == attempt
+    async def runs(self, name: str, after: int = 0) -> bool:
+        """All its pods run, under a number above ``after``. Which number that is, is Kueue's affair, too:
+        while it takes a queue in it may take quota back before a job has started on it."""
+        return await self.is_true(name, "Running") and (await self.record(name)).attempt > after
 
     async def waits_because(self, name: str, reason: str) -> str:
         """Condition Admitted with that reason: its message."""
