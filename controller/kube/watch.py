@@ -4,9 +4,9 @@ Only ``on.event`` handlers, so kopf writes nothing: no finalizers, no annotation
 All state and all decisions live in the engine's loop. kopf ends on some API faults by design (an in-stream
 500, a 410 on the watch request); whoever runs this shell must end the process when the thread ends.
 
-It watches the operator's own kinds. What comes with them by the thousand (pods, Jobs, ConfigMaps) comes by
-`controller.kube.listwatch`: kopf starts a task with a queue for each object that it sees, and keeps a memory
-of it for as long as the object is there.
+It watches the pools. What comes by the thousand (RLHFJobs, pods, Jobs, ConfigMaps) comes by
+`controller.kube.listwatch`: kopf starts a task with a queue for each object that it sees, holds all that it
+has listed until these are through, and keeps a memory of each object for as long as it is there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import kopf
 
 from controller import names
 from controller.kube.connect import Connection
-from controller.kube.resources import OWN, Resource
+from controller.kube.resources import BY_KOPF, Resource
 
 # (resource, object as the server sends it, gone): called in the engine's loop, one call per event.
 Sink = Callable[[Resource, Mapping[str, Any], bool], None]
@@ -66,7 +66,7 @@ class WatchShell:
         connection: Connection,
         sink: Sink,
         loop: asyncio.AbstractEventLoop,
-        resources: tuple[Resource, ...] = OWN,
+        resources: tuple[Resource, ...] = BY_KOPF,
     ) -> None:
         self._connection = connection
         self._sink = sink

@@ -23,7 +23,7 @@ from controller.kube.errors import ApiError
 from controller.kube.events import Recorder
 from controller.kube.listwatch import ListWatch
 from controller.kube.packed import Stored
-from controller.kube.resources import GPUPOOLS, NODES, OWN, PODS, RLHFJOBS, Resource
+from controller.kube.resources import BY_KOPF, GPUPOOLS, NODES, PODS, RLHFJOBS, Resource
 from controller.kube.trim import Object
 from controller.kube.watch import WatchShell
 from controller.metrics import AddressPolicy, ScrapeLoop, Scraper
@@ -115,11 +115,11 @@ class Engine:
                 self._listed,
                 settings.relist_seconds,
                 keep=self.cache.stored,
-                watched=kind in OWN,
+                watched=kind in BY_KOPF,
             )
             for kind in self.cache.stores
         ]
-        self._unmended = set(OWN)  # not yet listed once more after kopf began to watch
+        self._unmended = set(BY_KOPF)  # not yet listed once more after kopf began to watch
         self._mending = False
         self._shell: WatchShell | None = None
 
