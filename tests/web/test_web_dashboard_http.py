@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from dashboard_scene import STOPPED, WAITING, scene
-from dashboard_world import KEY, Running, job_object, pool_object, running
+from dashboard_world import KEY, MemoryApi, Running, job_object, pool_object, running
 
 from controller.kube.errors import NotFound, Unavailable
-from controller.web.dashboard.access import Viewer
+from controller.web.dashboard.access import KeyGate, Viewer
 
 VIEWS = (
     "/view/",
@@ -236,6 +236,17 @@ def test_a_cluster_that_does_not_answer_is_told_and_what_was_known_stays_shown()
         assert "What is shown may be old: ConnectionBroken: connection refused" in after.text
         assert "overoptimising" in before.text
         assert "overoptimising" in after.text
+
+
+def test_a_cluster_that_was_never_listed_is_not_shown_as_an_empty_one() -> None:
+    api = MemoryApi()
+    api.failure = Unavailable(0, "ConnectionBroken", "connection refused")
+    with Running(api, KeyGate(KEY, Viewer("jane", frozenset(), True)), None) as board:
+        found = ask(board, "/view/jobs")
+        assert found.status == 503
+        assert "not listed yet: ConnectionBroken: connection refused" in found.text
+        assert ask(board, "/readyz", None).status == 503
+        assert ask(board, "/healthz", None).status == 200
 
 
 def test_without_crds_it_is_said_what_to_install() -> None:

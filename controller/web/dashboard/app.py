@@ -140,32 +140,28 @@ class Dashboard:
             return self._problem(401, token=bool(token))
         except CannotReview as error:
             return self._problem(503, message=f"the API server cannot be asked who you are: {error}")
+        if self._feed.not_installed:
+            message = "RLHFJobs and GPUPools are not installed in this cluster: kubectl apply -f crds/"
+            return self._problem(503, message=message)
+        if not self._feed.ready:  # else it would look as if there were no jobs, or none to be seen
+            message = f"the cluster's jobs are not listed yet: {self._feed.problem or 'under way'}"
+            return self._problem(503, message=message)
         if viewer.namespaces is not None and not viewer.namespaces:
             return self._problem(403, viewer=viewer)
         if not viewer.pools and request.url.path.startswith("/view/pools"):
             return self._problem(403, viewer=viewer, kind="GPUPools")
-        if self._feed.not_installed:
-            message = "RLHFJobs and GPUPools are not installed in this cluster: kubectl apply -f crds/"
-            return self._problem(503, message=message)
         narrow = narrow_for(request.query_params.get("width", ""))
         query = {k: v for k, v in request.query_params.items() if k != "width"}
         try:
-            body, known_by = await self._body(request.url.path, viewer, query, narrow, make)
+            page = await make(viewer, query, narrow)
         except NotThere as error:
             return self._problem(404, message=str(error))
+        body = render(page.template, {**page.values, "page": page, "stale": self._feed.problem}).encode()
+        known_by = f'"{hashlib.sha256(body).hexdigest()[:24]}"'
         headers = {"ETag": known_by, "Cache-Control": "private, no-cache", "Vary": "Authorization"}
         if request.headers.get("if-none-match") == known_by:
             return Response(status_code=304, headers=headers)
         return Response(body, media_type="text/html", headers=headers)
-
-    async def _body(
-        self, path: str, viewer: Viewer, query: Mapping[str, str], narrow: bool, make: Make
-    ) -> tuple[bytes, str]:
-        page = await make(viewer, query, narrow)
-        values = {**page.values, "page": page, "stale": self._feed.problem, "query": query}
-        text = render(page.template, values)
-        body = text.encode()
-        return body, f'"{hashlib.sha256(body).hexdigest()[:24]}"'
 
     def _problem(self, status: int, **values: Any) -> Response:
         shown = {"status": status, "hint": self._gate.hint, "viewer": None, "kind": "RLHFJobs", "message": ""}
