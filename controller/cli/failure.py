@@ -109,6 +109,13 @@ def of_api(error: ApiError, doing: str) -> Failure:
         return Failure(
             Exit.REFUSED, f"cannot {doing}: {error.message}", "mend the value that the message names"
         )
+    if error.status == 0 and "certificate" in error.message.lower():
+        return Failure(
+            Exit.UNREACHABLE,
+            f"cannot {doing}: a certificate is not valid ({error.message})",
+            "expired, or of another cluster: get a new kubeconfig from whoever runs the cluster\n"
+            "kubectl config view --raw --minify shows which certificates are in use",
+        )
     if error.status == 0 or error.status >= 500 or error.status == 429:
         return Failure(
             Exit.UNREACHABLE,

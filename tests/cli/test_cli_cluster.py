@@ -329,6 +329,18 @@ def test_no_usable_kubeconfig(tmp_path: Path, content: str | None, said: str) ->
     assert (result.exit_code, said in result.stderr, "next:" in result.stderr) == (5, True, True)
 
 
+def test_a_server_whose_certificate_nobody_vouches_for(shell: Shell, tmp_path: Path) -> None:
+    content = yaml.safe_load(shell.kubeconfig.read_text())
+    for entry in content["clusters"]:
+        for field in ("certificate-authority", "certificate-authority-data"):
+            entry["cluster"].pop(field, None)
+    path = tmp_path / "config"
+    path.write_text(yaml.safe_dump(content))
+    told = shell("list", "--kubeconfig", str(path), code=5).stderr
+    assert "a certificate is not valid" in told
+    assert "get a new kubeconfig" in told
+
+
 def server_config(folder: Path, url: str) -> Path:
     path = folder / "config"
     path.write_text(

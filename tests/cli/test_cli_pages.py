@@ -272,6 +272,13 @@ def test_every_answer_of_the_server_is_an_exit_code_and_says_what_is_next(
     assert "list RLHFJobs" in failure.message
 
 
+def test_certificates_that_are_not_valid_are_told_apart_from_a_server_that_is_down() -> None:
+    error = ApiError(0, "ConnectionBroken", "GET /: ClientConnectorCertificateError: certificate has expired")
+    failure = of_api(error, "list RLHFJobs")
+    assert (failure.code, "a certificate is not valid" in failure.message) == (Exit.UNREACHABLE, True)
+    assert "get a new kubeconfig" in failure.next_step
+
+
 def test_no_answer_at_all() -> None:
     assert of_api(ApiError(0, "Timeout", "no answer"), "x").code is Exit.UNREACHABLE
 
