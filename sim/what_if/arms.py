@@ -180,16 +180,15 @@ def _drawn(
     given: Setting, other: Alternative, rows: tuple[Row, ...], open_: Sequence[int], draws: int, seed: int
 ) -> list[Scenario]:
     found = futures.donors(given.jobs, given.rule)
+    near = {n: futures.nearest(given.jobs[n], found) for n in open_ if given.jobs[n].evals is not None}
     rule = other.rule.make() if other.rule is not None else None
     made = []
     for number in range(draws):
         random = Random(f"{seed}/{number}")
         changed = {}
-        for n in open_:
+        for n, others in near.items():
             job = given.jobs[n]
-            if job.evals is None:
-                continue
-            evals = futures.continued(job, found, random)
+            evals = futures.continued(job, others, random)
             stop = first_stop(rule, evals) if rule is not None else None
             seen = job.past.seen if job.past is not None else 1.0
             changed[n] = Row(job.work, evals, None if stop is None else stop.eval, seen, invented=True)

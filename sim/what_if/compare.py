@@ -275,13 +275,13 @@ def _most_changed(made: Comparison) -> list[dict[str, Any]]:
     for n in map(int, made.chosen):
         job, before, after = made.given.jobs[n], made.base, arm
         one, two = (stopped_at(a.rows[n], a.result, n) for a in (before, after))
-        change = after.result.jct[n] - before.result.jct[n]
+        change = float(after.columns["jct"][n]) - float(before.columns["jct"][n])
         if one == two and not change:
             continue
         entry: dict[str, Any] = {
             "job": job.key,
-            "jct_baseline": before.result.jct[n],
-            "jct_alternative": after.result.jct[n],
+            "jct_baseline": float(before.columns["jct"][n]),
+            "jct_alternative": float(after.columns["jct"][n]),
             "change": change,
             "stopped_baseline": None if one is None else one + 1,
             "stopped_alternative": None if two is None else two + 1,

@@ -22,6 +22,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+import numpy as np
+import numpy.typing as npt
+
 from controller.policy.types import Verb
 from sim.foresight import RuleSpec, first_stop
 from sim.traces.trace import TraceJob
@@ -30,15 +33,24 @@ from sim.workload import Evals
 MODES = ("bounds", "nearest", "recorded")
 ENOUGH = 3  # runs seen whole, from which on one can be drawn
 NEAR = 5  # nearest runs among which is drawn
+_SHARES = 201  # of the training, at which donors' curves are compared
 _JOINED = 3  # evals whose mean is where the curve goes on
 
 
 @dataclass(frozen=True, slots=True)
 class Donors:
-    """Runs that were seen whole. ``doubted``: only such as their rule would have stopped."""
+    """Runs that were seen whole. ``doubted``: only such as their rule would have stopped.
+
+    ``grid``: (jobs, `_SHARES`) scores, linear between the evals, at even shares of the training.
+    """
 
     jobs: tuple[TraceJob, ...]
     doubted: bool
+    grid: npt.NDArray[np.float64]
+
+    @staticmethod
+    def of(jobs: Sequence[TraceJob], *, doubted: bool) -> Donors:
+        return Donors(tuple(jobs), doubted, np.array([_on_grid(job.evals) for job in jobs]))
 
     @property
     def note(self) -> str:
@@ -64,23 +76,39 @@ def donors(jobs: Sequence[TraceJob], rule: RuleSpec | None) -> Donors:
         )
     doubted = [job for job in whole if _doubted(job, rule)]
     if len(doubted) >= ENOUGH:
-        return Donors(tuple(doubted), True)
-    return Donors(tuple(whole), False)
+        return Donors.of(doubted, doubted=True)
+    return Donors.of(whole, doubted=False)
 
 
-def continued(job: TraceJob, found: Donors, draw: Random) -> Evals:
-    """The job's evals with what one of the nearest runs did from there on.
+def nearest(job: TraceJob, found: Donors) -> list[TraceJob]:
+    """The runs that went most like this one as far as it was seen, the nearest first, `NEAR` at most.
 
-    Nearest by the root mean square of the difference to its scores at the same shares of the training, each
-    curve less its mean. Runs of the same metric are taken, where there are `ENOUGH`.
+    By the root mean square of the difference of the scores at the same shares of the training, each curve
+    less its mean there. Runs of the same metric are taken, where there are `ENOUGH`.
     """
     evals, past = job.evals, job.past
     assert evals is not None
     assert past is not None
-    same = [other for other in found.jobs if other.past is None or other.past.metric == past.metric]
-    candidates = same if len(same) >= ENOUGH else list(found.jobs)
-    nearest = sorted(candidates, key=lambda other: (_distance(evals, other.evals), other.key))[:NEAR]
-    other = draw.choice(nearest).evals
+    metrics = [other.past.metric if other.past is not None else past.metric for other in found.jobs]
+    rows = np.array([n for n, metric in enumerate(metrics) if metric == past.metric], dtype=np.int64)
+    if len(rows) < ENOUGH:
+        rows = np.arange(len(found.jobs))
+    scores, at = np.asarray(evals.scores, dtype=np.float64), np.asarray(evals.at)
+    known = np.isfinite(scores)
+    own = scores[known] - scores[known].mean() if known.any() else scores[known]
+    places = np.rint(at[known] * (_SHARES - 1)).astype(np.int64)
+    theirs = found.grid[rows][:, places]
+    gaps = theirs - theirs.mean(axis=1, keepdims=True) - own if known.any() else np.zeros((len(rows), 1))
+    distances = np.sqrt((gaps**2).mean(axis=1))
+    ordered = sorted(range(len(rows)), key=lambda n: (distances[n], found.jobs[rows[n]].key))
+    return [found.jobs[rows[n]] for n in ordered[:NEAR]]
+
+
+def continued(job: TraceJob, near: Sequence[TraceJob], draw: Random) -> Evals:
+    """The job's evals, and from there on what one of ``near`` did, drawn, as high as the job then stood."""
+    evals, past, other = job.evals, job.past, draw.choice(near).evals
+    assert evals is not None
+    assert past is not None
     assert other is not None
     seen = max(past.seen, evals.at[-1])
     level, began = _level(evals, len(evals.at)), _level(other, bisect_right(other.at, seen))
@@ -103,31 +131,13 @@ def _doubted(job: TraceJob, rule: RuleSpec | None) -> bool:
     return found is not None and found.verdict.verb is Verb.STOP and found.eval < len(job.evals.at) - 1
 
 
-def _distance(one: Evals, other: Evals | None) -> float:
-    if other is None:
-        return math.inf
-    pairs = [
-        (score, there)
-        for share, score in zip(one.at, one.scores, strict=True)
-        if math.isfinite(score) and (there := _score_at(other, share)) is not None
-    ]
-    if not pairs:
-        return math.inf
-    mean_one = math.fsum(a for a, _ in pairs) / len(pairs)
-    mean_other = math.fsum(b for _, b in pairs) / len(pairs)
-    return math.sqrt(math.fsum(((a - mean_one) - (b - mean_other)) ** 2 for a, b in pairs) / len(pairs))
-
-
-def _score_at(evals: Evals, share: float) -> float | None:
-    """Linear between its evals; its first (last) one before (after) them; None: it is not finite there."""
-    place = bisect_right(evals.at, share)
-    if place in (0, len(evals.at)):
-        found = evals.scores[min(place, len(evals.at) - 1)]
-    else:
-        left, right = evals.at[place - 1], evals.at[place]
-        part = (share - left) / (right - left)
-        found = evals.scores[place - 1] * (1.0 - part) + evals.scores[place] * part
-    return found if math.isfinite(found) else None
+def _on_grid(evals: Evals | None) -> npt.NDArray[np.float64]:
+    assert evals is not None  # of a donor
+    known = [(share, s) for share, s in zip(evals.at, evals.scores, strict=True) if math.isfinite(s)]
+    if not known:
+        return np.full(_SHARES, 0.0)
+    at, scores = zip(*known, strict=True)
+    return np.asarray(np.interp(np.linspace(0.0, 1.0, _SHARES), at, scores), dtype=np.float64)
 
 
 def _level(evals: Evals, until: int) -> float:

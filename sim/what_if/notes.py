@@ -38,7 +38,7 @@ def _fidelity(made: Comparison) -> list[str]:
         job = made.given.jobs[n]
         if job.past is not None and job.past.ended is not None:
             real += job.past.ended - job.submitted
-            ours += made.base.result.jct[n]
+            ours += float(made.base.columns["jct"][n])
             ended += 1
     if real <= 0.0:
         return []
