@@ -92,6 +92,15 @@ def measure(arenas: Sequence[Sequence[Facts]]) -> Calibration:
     Raises:
         ValueError: one of the delays was never to be seen; the message names it.
     """
+    measured = sampled(arenas)
+    for one in measured:
+        if not one.count:
+            raise ValueError(f"{one.name}: was not to be seen in the calibration run (from {one.between})")
+    return Calibration(measured, tuple(map(tuple, arenas)))
+
+
+def sampled(arenas: Sequence[Sequence[Facts]]) -> tuple[Measured, ...]:
+    """The delays as far as these jobs show them; of one that none shows, no measurement."""
     facts = [one for arena in arenas for one in arena]
     found: dict[str, tuple[str, Iterable[float | None]]] = {
         "queue_delay": ("submission, admission into free GPUs", _queue(arenas)),
@@ -106,12 +115,10 @@ def measure(arenas: Sequence[Sequence[Facts]]) -> Calibration:
     measured = []
     for name, (between, samples) in found.items():
         kept = [max(0.0, s) for s in samples if s is not None]
-        if not kept:
-            raise ValueError(f"{name}: was not to be seen in the calibration run (from {between})")
-        mean = fsum(kept) / len(kept)
+        mean = fsum(kept) / max(1, len(kept))
         spread = sqrt(fsum((s - mean) ** 2 for s in kept) / max(1, len(kept) - 1))
         measured.append(Measured(name, len(kept), mean, spread, between))
-    return Calibration(tuple(measured), tuple(map(tuple, arenas)))
+    return tuple(measured)
 
 
 def _each(facts: Iterable[Facts]) -> Iterable[Admitted]:

@@ -196,13 +196,27 @@ def _difference(d: Difference) -> tuple[str, ...]:
     return (str(d.event), *times, f"{d.kind}: {d.cause}")
 
 
-_OVERHEADS = ("delay", "from, to", "mean", "standard deviation", "measurements")
+_OVERHEADS = (
+    "delay",
+    "from, to",
+    "mean",
+    "standard deviation",
+    "measurements",
+    "mean in the trial itself, not used",
+)
 
 
 def _overheads(report: Report) -> list[tuple[str, ...]]:
     return [
-        (m.name, m.between, f"{m.mean:.2f} s", f"{m.deviation:.2f} s", str(m.count))
-        for m in report.calibration.measured
+        (
+            m.name,
+            m.between,
+            f"{m.mean:.2f} s",
+            f"{m.deviation:.2f} s",
+            str(m.count),
+            f"{t.mean:.2f} s" if t.count else "none",
+        )
+        for m, t in zip(report.calibration.measured, report.in_trial, strict=True)
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from controller.parity.calibration import Calibration, measure
+from controller.parity.calibration import Calibration, Measured, measure, sampled
 from controller.parity.compare import Compared, compare
 from controller.parity.facts import Admitted, Facts, Words
 from controller.parity.timeline import Timeline, as_dict, of_dict
@@ -45,6 +45,12 @@ class Report:
     def compared(self) -> list[Compared]:
         return [compare(r.policy, r.sim, r.cluster, r.facts, self.calibration) for r in self.runs]
 
+    @property
+    def in_trial(self) -> tuple[Measured, ...]:
+        """The same delays as the trial itself shows them. Nothing is simulated with them: they tell how far
+        the calibration held."""
+        return sampled([run.facts for run in self.runs])
+
     def summary(self) -> dict[str, Any]:
         """What ``--json`` prints."""
         return {
@@ -52,6 +58,7 @@ class Report:
             "version": VERSION,
             **self.about,
             "overheads": [asdict(m) for m in self.calibration.measured],
+            "overheads_in_trial": [asdict(m) for m in self.in_trial],
             "policies": [one.as_dict() for one in self.compared],
             "decision_log": None if self.replayed is None else asdict(self.replayed),
         }
