@@ -21,8 +21,8 @@ from deploy.grafana import dashboards
 from deploy.local.plane import Plane
 
 LEASE = {
-    "EVALSTOP_LEASE_SECONDS": "3",
-    "EVALSTOP_LEASE_RENEW_SECONDS": "2",
+    "EVALSTOP_LEASE_SECONDS": "5",
+    "EVALSTOP_LEASE_RENEW_SECONDS": "4",
     "EVALSTOP_LEASE_RETRY_SECONDS": "0.5",
 }
 

@@ -25,8 +25,8 @@ from deploy.local.plane import Plane
 
 # Tests kill operators, and the next one waits for as long as the Lease runs.
 LEASE = {
-    "EVALSTOP_LEASE_SECONDS": "3",
-    "EVALSTOP_LEASE_RENEW_SECONDS": "2",
+    "EVALSTOP_LEASE_SECONDS": "5",
+    "EVALSTOP_LEASE_RENEW_SECONDS": "4",
     "EVALSTOP_LEASE_RETRY_SECONDS": "0.5",
 }
 
