@@ -20,7 +20,7 @@ SIZES = (1_000, 5_000)
 INTERVAL = 15  # s between scrapes
 WINDOW = 60.0  # s measured: four scrapes of every job
 _FIRST = "job-00000"
-_STEP = 15.0  # s; over so long it must have done no more than twice what it will do at rest
+_STEP, _QUIET = 15.0, 3  # s, and how often in a row it must have been quiet for so long
 _PATIENCE_S = 900.0
 
 
@@ -59,17 +59,20 @@ def _judged(job: Json) -> bool:
 
 
 def _settled(built: Scale, say: Callable[[str], None]) -> Usage:
-    """Until the operator uses no less CPU than the moment before, and nobody writes; what it took so far."""
+    """Until, for a while, nobody writes and it uses not much more CPU than ever; what it took until then."""
     deadline = time.monotonic() + _PATIENCE_S
-    before, writes, slope = built.usage(OPERATOR), built.writes(), float("inf")
+    before, writes, least, quiet = built.usage(OPERATOR), built.writes(), float("inf"), 0
     while True:
         time.sleep(_STEP)
         now, later = built.usage(OPERATOR), built.writes()
         used = now.cpu - before.cpu
-        say(f"{used / _STEP:.2f} cores, {now.memory / 1e6:.0f} MB")
-        if (used > 0.8 * slope and later == writes) or time.monotonic() > deadline:
-            return before
-        before, writes, slope = now, later, used
+        least = min(least, used)
+        quiet = quiet + 1 if later == writes and used <= 2.0 * least else 0
+        told = "no writes" if later == writes else "writes"
+        say(f"{used / _STEP:.2f} cores, {now.memory / 1e6:.0f} MB, {told}")
+        if quiet == _QUIET or time.monotonic() > deadline:
+            return now
+        before, writes = now, later
 
 
 def _at_rest(built: Scale, size: int, say: Callable[[str], None]) -> Iterator[Row]:
