@@ -6,6 +6,7 @@ import contextlib
 import re
 import subprocess
 import threading
+from collections import deque
 from collections.abc import Iterator
 
 from controller.cli.failure import Exit, Failure
@@ -71,8 +72,11 @@ def forwarded(
                 else "evalstop doctor says whether the operator is there; --operator-namespace says where",
             )
         patience.cancel()
+        # kubectl writes a line for each connection: into a pipe that nobody reads, until it stands still.
+        for stream in (process.stdout, process.stderr):
+            threading.Thread(target=deque, args=(stream, 0), daemon=True).start()
         yield f"http://127.0.0.1:{found[1]}"
     finally:
         patience.cancel()
         process.terminate()
-        process.communicate()
+        process.wait()

@@ -128,7 +128,7 @@ def list_jobs(
             return
         if not output.objects(found, form):
             output.lines(table(found, chosen, time.time(), screen, not no_headers))
-        async for _, obj in follow(api, RLHFJOBS, where, selector, version):
+        async for _, obj in follow(api, RLHFJOBS, where, selector, version, found):
             if not output.objects([obj], form, one=True):
                 output.lines(table([obj], chosen, time.time(), screen, header=False))
 

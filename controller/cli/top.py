@@ -99,7 +99,10 @@ class View:
         ours = resource is RLHFJOBS
         kept = self.jobs if ours else self.pools
         namespace, labels = (self._namespace, self._labels) if ours else (None, "")
-        async for kind, obj in follow(self._api, resource, namespace, labels, self._versions[resource]):
+        changes = follow(
+            self._api, resource, namespace, labels, self._versions[resource], list(kept.values())
+        )
+        async for kind, obj in changes:
             if kind == "DELETED":
                 kept.pop(_key(obj), None)
             else:

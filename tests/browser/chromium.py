@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
-CACHE = Path(os.environ.get("EVALSTOP_CACHE") or Path.home() / ".cache" / "evalstop") / "chromium"
+_FOLDER = Path(os.environ.get("EVALSTOP_CACHE") or Path.home() / ".cache" / "evalstop") / "chromium"
 _TRIES = 3  # a mirror may answer late
 Run = Callable[[Sequence[str]], str]
+
+
+def _release(said: Path = Path("/etc/os-release")) -> str:
+    """What packages are unpacked for, as "debian-12-x86_64": their libraries go with the system's."""
+    lines = said.read_text().splitlines() if said.is_file() else []
+    known = {k: v.strip("\"'") for k, _, v in (line.partition("=") for line in lines)}
+    return f"{known.get('ID', 'unknown')}-{known.get('VERSION_ID', 'rolling')}-{platform.machine()}"
+
+
+CACHE = _FOLDER / _release()
 
 
 class NoChromium(Exception):

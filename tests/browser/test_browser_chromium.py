@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -82,3 +83,12 @@ def test_what_apt_said_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     (tmp_path / "bin" / "apt-get").unlink()
     with pytest.raises(chromium.NoChromium, match="no apt-get"):
         chromium.obtain(run=machine.run)
+
+
+def test_each_release_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    said = tmp_path / "os-release"
+    said.write_text('ID=debian\nVERSION_ID="12"\n')
+    assert chromium._release(said) == f"debian-12-{platform.machine()}"
+    said.write_text("ID=debian\n")
+    assert chromium._release(said).startswith("debian-rolling-")
+    assert chromium._release(tmp_path / "none").startswith("unknown-")

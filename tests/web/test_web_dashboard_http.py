@@ -12,7 +12,7 @@ from dashboard_scene import STOPPED, WAITING, scene
 from dashboard_world import KEY, MemoryApi, Running, job_object, pool_object, running
 
 from controller.kube.errors import NotFound, Unavailable
-from controller.web.dashboard.access import KeyGate, Viewer
+from controller.web.dashboard.access import CannotReview, KeyGate, Viewer
 
 VIEWS = (
     "/view/",
@@ -247,6 +247,17 @@ def test_a_cluster_that_was_never_listed_is_not_shown_as_an_empty_one() -> None:
         assert "not listed yet: ConnectionBroken: connection refused" in found.text
         assert ask(board, "/readyz", None).status == 503
         assert ask(board, "/healthz", None).status == 200
+
+
+def test_what_the_api_server_says_of_the_dashboard_is_not_for_whoever_asks() -> None:
+    class Silent(KeyGate):
+        async def viewer(self, token: str, namespaces: Any) -> Viewer:
+            raise CannotReview("tokenreviews is forbidden: User system:serviceaccount:x:y at 10.0.0.1")
+
+    with Running(MemoryApi(), Silent(KEY, Viewer("jane", None, True)), None) as board:
+        found = ask(board, "/view/jobs")
+        assert (found.status, "cannot be asked who you are" in found.text) == (503, True)
+        assert "serviceaccount" not in found.text
 
 
 def test_without_crds_it_is_said_what_to_install() -> None:

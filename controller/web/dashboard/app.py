@@ -18,12 +18,15 @@ from fastapi import FastAPI, Request
 from fastapi.responses import PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 
+from controller import log
 from controller.web.dashboard.access import CannotReview, Gate, Unauthenticated, Viewer
 from controller.web.dashboard.charts import narrow_for
 from controller.web.dashboard.feed import Feed
 from controller.web.dashboard.pages import NotThere, Page, Pages
 from controller.web.dashboard.queues import Queues
 from controller.web.dashboard.render import render, static
+
+_logger = log.get("evalstop.dashboard")
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -139,7 +142,10 @@ class Dashboard:
         except Unauthenticated:
             return self._problem(401, token=bool(token))
         except CannotReview as error:
-            return self._problem(503, message=f"the API server cannot be asked who you are: {error}")
+            # Whoever asks is not known yet: what the API server said of this process is not for them.
+            _logger.warning("cannot ask who a viewer is", error=str(error))
+            message = "the API server cannot be asked who you are; the dashboard's log says why"
+            return self._problem(503, message=message)
         if self._feed.not_installed:
             message = "RLHFJobs and GPUPools are not installed in this cluster: kubectl apply -f crds/"
             return self._problem(503, message=message)
@@ -184,7 +190,7 @@ def _health(app: FastAPI, feed: Feed) -> None:
     async def ready() -> Response:
         if feed.ready:
             return PlainTextResponse("ok\n")
-        return PlainTextResponse(f"not listed yet: {feed.problem or 'under way'}\n", 503)
+        return PlainTextResponse("not listed yet; the log says why\n", 503)
 
     app.add_api_route("/healthz", healthy, methods=["GET"])
     app.add_api_route("/readyz", ready, methods=["GET"])
