@@ -81,6 +81,6 @@ ADMISSION_CHECKS = Resource(KUEUE, "v1beta2", "admissionchecks", "AdmissionCheck
 # What the operator keeps a copy of, in the order in which it is first listed: nodes and pods before the
 # jobs that would be judged by them.
 WATCHED: tuple[Resource, ...] = (NODES, PODS, JOBS, CONFIGMAPS, GPUPOOLS, RLHFJOBS)
-# Of these, what kopf watches. RLHFJobs come by the thousand, like their pods: kopf holds all that it lists in
-# full until its tasks have gone through it, which with 5,000 of them takes 70 MB and more for good.
-BY_KOPF: tuple[Resource, ...] = (GPUPOOLS,)
+# Of these, what kopf watches: the operator's own kinds. What comes with them is left to `ListWatch`, because
+# kopf keeps a memory of each object that it ever saw, some 5 kB.
+BY_KOPF: tuple[Resource, ...] = (GPUPOOLS, RLHFJOBS)

@@ -4,9 +4,9 @@ Only ``on.event`` handlers, so kopf writes nothing: no finalizers, no annotation
 All state and all decisions live in the engine's loop. kopf ends on some API faults by design (an in-stream
 500, a 410 on the watch request); whoever runs this shell must end the process when the thread ends.
 
-It watches the pools. What comes by the thousand (RLHFJobs, pods, Jobs, ConfigMaps) comes by
-`controller.kube.listwatch`: kopf starts a task with a queue for each object that it sees, holds all that it
-has listed until these are through, and keeps a memory of each object for as long as it is there.
+It watches the operator's own kinds. What comes with them (pods, Jobs, ConfigMaps, nodes) comes by
+`controller.kube.listwatch`: kopf starts a task with a queue for each object that it sees, and keeps a memory
+of it for as long as the object is there.
 """
 
 from __future__ import annotations
