@@ -16,7 +16,7 @@ from typing import Any
 import structlog
 
 from controller import delegates, log, workloads
-from controller.api import convert
+from controller.api import convert, newer
 from controller.api import fleet as fleet_status
 from controller.api.gpupool import GPUPool
 from controller.kube.cache import Cache, key_of
@@ -90,6 +90,11 @@ class PoolPass:
                 result = "unavailable"
                 delay = self._queue.retry(name)
                 _logger.warning("pass failed at an API call", error=str(error), again_in=delay)
+            except convert.StatusError as error:
+                result = "failed"
+                delay = self._queue.retry(name)
+                said = "status is unreadable; the pool is left alone"
+                _logger.error(said, error=str(error), again_in=delay)
             except Exception:
                 result = "failed"
                 delay = self._queue.retry(name)
@@ -106,6 +111,7 @@ class PoolPass:
             reason, message = pool
             await self._writer.pool(obj, pool_status.unusable(obj, reason, message, self._clock()))
             return "invalid"
+        newer.refuse_newer_pool(obj.get("status"))
         thoughts = self._thoughts(name)
         now = self._clock()
         views = self._views(pool, thoughts, now)

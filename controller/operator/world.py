@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from controller import delegates, names, workloads
-from controller.api import convert, fleet
+from controller.api import convert, fleet, newer
 from controller.api.gpupool import GPUPool
 from controller.checkpoints.jobs import COMPONENT, is_released, parse_result
 from controller.checkpoints.jobs import request_id as access_request_id
@@ -292,6 +292,7 @@ class World:
         found = self.pool(pool_of(obj))
         pool = found if isinstance(found, GPUPool) else None
         desired = self._read_desired(key, obj, found)
+        newer.refuse_newer_job(obj.get("status"))
         record = convert.record(obj.get("status"))
         child = self._child(obj)
         pods = self._pods(obj)

@@ -297,7 +297,7 @@ def test_a_spoilt_status_is_named(stored: dict[str, Any], said: str) -> None:
         record(stored)
 
 
-def test_fields_of_a_newer_version_are_passed_over() -> None:
+def test_readers_pass_over_fields_of_a_newer_version() -> None:
     assert record({"best": {"step": 3, "score": "1", "colour": "red"}, "mood": "good"}).best is not None
 
 

@@ -1,0 +1,69 @@
+"""After a downgrade: a status with fields that this version does not know is left alone by whoever writes."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from api_examples import JOB
+from hypothesis import given
+from test_api_record import DESIRED, RECORDS
+
+from controller.api.convert import StatusError, status
+from controller.api.newer import refuse_newer_job, refuse_newer_pool
+from controller.kube.cache import Cache
+from controller.kube.resources import RLHFJOBS
+from controller.operator.brain import Brain
+from controller.operator.metrics import Metrics
+from controller.operator.world import World
+from controller.policy.jobs import JobRecord
+
+POOL = {"capacity": 8, "holds": [{"source": "a/b", "target": "a/c", "nodes": ["n"], "admission": 1}]}
+
+
+@given(RECORDS)
+def test_what_this_version_writes_it_works_on(found: JobRecord) -> None:
+    refuse_newer_job(status(found, DESIRED, 0.0))
+
+
+def test_so_it_does_on_an_object_without_a_status() -> None:
+    refuse_newer_job(None)
+    refuse_newer_pool(None)
+    refuse_newer_pool(POOL)
+
+
+@pytest.mark.parametrize(
+    ("stored", "path"),
+    [
+        ({"mood": "good"}, "status.mood"),
+        ({"best": {"step": 3, "score": "1", "colour": "red"}}, "status.best.colour"),
+        ({"rule": {"verdict": {"tone": 1}}}, "status.rule.verdict.tone"),
+        ({"retained": [{"path": "a"}, {"glow": True}]}, r"status.retained\[1\].glow"),
+    ],
+)
+def test_a_field_of_a_newer_version_is_named(stored: dict[str, Any], path: str) -> None:
+    with pytest.raises(StatusError, match=f"^{path}: this version of EvalStop has no such field"):
+        refuse_newer_job(stored)
+
+
+def test_so_is_one_of_a_pool() -> None:
+    with pytest.raises(StatusError, match=r"^status.holds\[0\].why: "):
+        refuse_newer_pool(json.loads(json.dumps(POOL).replace('"source"', '"why": 1, "source"')))
+
+
+def test_the_operator_plans_nothing_for_such_a_job_and_says_so() -> None:
+    cache, metrics = Cache(), Metrics()
+    world = World(cache, time.monotonic)
+    brain = Brain(world, metrics, time.time)
+    about = JOB["metadata"] | {"uid": "u", "resourceVersion": "1", "generation": 1}
+    known = JOB | {"metadata": about, "status": {"attempt": 1}}
+    cache.put(RLHFJOBS, known)
+    key = "team/run"
+    assert brain.think(key) is not None
+    newer = {"metadata": about | {"resourceVersion": "2"}, "status": {"attempt": 1, "mood": "good"}}
+    cache.put(RLHFJOBS, known | newer)
+    assert brain.think(key) is None
+    assert (brain.unreadable(key), brain.unreadable_count) == (True, 1)
+    assert brain.recall(key) is None, "nor is an earlier plan carried out"
