@@ -24,9 +24,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(1200))  # getting a Chromium may be part of the first one
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One Chromium for all."""
+    """One Chromium for a module: no longer, because while Playwright is at work its event loop runs in this
+    thread, and whoever comes next cannot start one."""
     try:
         found = obtain()
     except NoChromium as error:
