@@ -18,7 +18,11 @@ class Latencies:
     """
 
     start_delay: float = param(
-        0.0, unit="s", doc="from admission until the run makes progress, at every start; GPUs held", ge=0.0
+        0.0,
+        unit="s",
+        doc="from admission until all members are ready, at every start; GPUs held, no service yet, and a "
+        "preempted run leaves at once",
+        ge=0.0,
     )
     restart_cost: float = param(
         0.0, unit="s", doc="on top of it, when a preempted run starts again; GPUs held", ge=0.0

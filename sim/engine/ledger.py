@@ -11,10 +11,21 @@ from sim.workload import Workload
 class Ledger:
     """Columns of a `Result` while the run goes on; times in s, -1 where nothing has happened yet.
 
-    ``counted``: until when a running job's service is in its view's ``attained``.
+    ``counted``: until when a running job's service is in its view's ``attained``; while it starts, when its
+    members will be ready, from which on it is counted. ``held``: since when it has had its GPUs.
     """
 
-    __slots__ = ("_workload", "counted", "ended", "lost", "preempted", "service", "started", "stopped")
+    __slots__ = (
+        "_workload",
+        "counted",
+        "ended",
+        "held",
+        "lost",
+        "preempted",
+        "service",
+        "started",
+        "stopped",
+    )
 
     def __init__(self, workload: Workload) -> None:
         rows = len(workload)
@@ -24,6 +35,7 @@ class Ledger:
         self.service: list[float] = [0] * rows
         self.lost: list[float] = [0] * rows
         self.counted: list[float] = [0] * rows
+        self.held: list[float] = [0] * rows
         self.preempted: dict[int, int] = {}
         self.stopped: set[int] = set()
 

@@ -104,6 +104,7 @@ class _Engine:
         "_ledger",
         "_planner",
         "_room",
+        "_starting",
         "_ticket",
         "_training",
         "_views",
@@ -130,6 +131,7 @@ class _Engine:
         self._fleet = evals.fleet
         # Who runs and who leaves, where runs can be demoted.
         self._crowd: Crowd | None = Crowd(policy) if evals.grades else None
+        self._starting: dict[int, VirtualJob] = {}  # admitted, their members not ready yet
         self._held: dict[JobKey, str] = {}  # whose stops are held back, and why
         self._fleet_wakes = inf  # when the pool's questions are asked again at the latest
         self._views = views
@@ -154,6 +156,9 @@ class _Engine:
     # -- decisions
 
     def _settle(self, now: float) -> None:
+        job: Any  # a policy gives back the very views it was given
+        for job in self._starting.values():  # a policy counts time from what it heard last, theirs not yet
+            self._planner.updated(job, now)
         while True:
             decision = self._planner.decide(now)
             if decision is NOTHING and self._wake_at is None:
@@ -161,7 +166,6 @@ class _Engine:
             admit, preempt, release, wake_at = decision
             if wake_at != self._wake_at:
                 self._set_alarm(now, wake_at)
-            job: Any  # a policy gives back the very views it was given
             again = False
             for job in admit:
                 again |= self._start(job, now)
@@ -215,7 +219,11 @@ class _Engine:
         if not again:
             ledger.started[row] = now
         job.state = _ADMITTED
-        job.since = ledger.counted[row] = now
+        job.since = ledger.held[row] = ledger.counted[row] = now
+        if delay := self._latencies.start_delay:
+            ledger.counted[row] = ready = now + delay
+            self._starting[row] = job
+            self._at(ready, row, self._ready, job)
         if isinstance(self._room, NodeRoom) and isinstance(job, DetailedJob):
             job.nodes = self._room.placed.pop(job.key)
         self._planner.admitted(job, now)
@@ -235,6 +243,16 @@ class _Engine:
             for number in sorted(evals.late.pop(row, ())):
                 quiet &= self._score((job, number))
         return not quiet
+
+    def _ready(self, job: VirtualJob) -> bool:
+        """All members are ready: from now on its service and what is left of it count, as in the operator."""
+        now, row = self._kernel.now, job.sequence
+        if self._starting.get(row) is not job or self._ledger.counted[row] != now:
+            return True  # it has left since
+        del self._starting[row]
+        job.since = now
+        self._planner.updated(job, now)
+        return False
 
     def _schedule(self, job: VirtualJob, row: int) -> None:
         """The run's next event: an eval that somebody looks at, or its end."""
@@ -256,7 +274,8 @@ class _Engine:
         if self._fleet is not None and isinstance(job, JudgedJob):
             self._fleet.left(job, now, ended=True)
             quiet = not self._consult(now) and quiet
-        ledger.service[row] = job.attained + (now - ledger.counted[row]) * job.gpus
+        ledger.service[row] += (now - ledger.held[row]) * job.gpus
+        self._starting.pop(row, None)
         if self._journal is not None:
             self._journal.write(now, "end", job.key)
         return quiet
@@ -291,11 +310,17 @@ class _Engine:
         latencies = self._latencies
         if self._ledger.ended[row] >= 0:
             return True
+        if not stopping and row in self._starting:
+            return False
         left = latencies.retain_time if stopping else latencies.preempt_delay
         return bool(left or latencies.end_delay) and self._training.end_at(row) <= now + left
 
     def _suspend(self, job: VirtualJob, now: float, state: JobState, why: str) -> bool:
-        """The run stops training now. Whether its GPUs are free at once."""
+        """The run is to leave; it stops training now, or once it hears of its preemption.
+
+        Says whether its GPUs are free at once. One that is preempted before its members are ready has nothing
+        to save and nobody to tell.
+        """
         row, latencies = job.sequence, self._latencies
         stopping = state is _STOPPING
         if self._ends_first(row, now, stopping):
@@ -310,15 +335,16 @@ class _Engine:
         if self._fleet is not None and isinstance(job, JudgedJob):
             self._fleet.left(job, now, stopped=stopping)
         self._planner.leaving(job, now)
+        starting = self._starting.pop(row, None) is not None
         graceful = stopping or latencies.checkpoint_on_preempt
-        heard = now if stopping else now + latencies.preempt_delay
+        heard = now if stopping or starting else now + latencies.preempt_delay
         self._ledger.lost[row] += self._training.pause(row, heard, graceful=graceful)
         if heard > now and self._evals.any and (late := self._evals.overtaken(row)):
             self._evals.late.setdefault(row, []).extend(late)
         delay = latencies.suspend_delay + (heard - now)
         if stopping:
             delay += latencies.retain_time
-        elif graceful:
+        elif graceful and not starting:
             delay += latencies.checkpoint_time
         if self._journal is not None:
             self._journal.write(now, "release" if stopping else "preempt", job.key, why)
@@ -338,8 +364,8 @@ class _Engine:
     def _free(self, job: VirtualJob) -> bool:
         """The pods of a suspended run are gone."""
         now, row, ledger = self._kernel.now, job.sequence, self._ledger
-        job.attained += (now - ledger.counted[row]) * job.gpus
-        ledger.service[row] = job.attained
+        self._count(job, now)
+        ledger.service[row] += (now - ledger.held[row]) * job.gpus
         if self._crowd is not None:
             del self._crowd.leaving[row]
         if self._journal is not None:
@@ -381,7 +407,7 @@ class _Engine:
             return True  # its trainer is gone, and nobody reads it any more
         assert isinstance(job, JudgedJob)  # views are, where there are evals
         proposed = job.proposal
-        service = job.attained + (now - self._ledger.counted[row]) * job.gpus
+        service = job.attained + max(0, now - self._ledger.counted[row]) * job.gpus
         news = self._evals.hear(job, number, now, service)
         if self._fleet is not None:
             news |= self._consult(now)
@@ -395,10 +421,16 @@ class _Engine:
 
     def _refresh(self, job: VirtualJob, now: float) -> None:
         """Bring a running job's view up to ``now`` (s)."""
+        self._count(job, now)
         row = job.sequence
-        job.attained += (now - self._ledger.counted[row]) * job.gpus
-        self._ledger.counted[row] = now
-        job.remaining = self._training.end_at(row) - now
+        job.remaining = self._training.end_at(row) - max(now, self._ledger.counted[row])
+
+    def _count(self, job: VirtualJob, now: float) -> None:
+        """The service up to ``now`` (s) that is not in its view yet: from its members' readiness on."""
+        row, counted = job.sequence, self._ledger.counted
+        if now > counted[row]:
+            job.attained += (now - counted[row]) * job.gpus
+            counted[row] = now
 
     # -- the pool's own questions
 

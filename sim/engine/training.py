@@ -36,13 +36,17 @@ class Training:
         return len(evals.at) if evals is not None else 0
 
     def left(self, row: int, again: bool) -> float:
-        """Seconds until the end if the waiting job were admitted now; ``again``: it has run before."""
+        """Seconds until the end from when the waiting job's members are ready; ``again``: it has run before.
+
+        The start is not among them: the operator counts a run from its members' readiness on, too
+        (`controller.policy.service`).
+        """
         left = self.work[row] - self.done[row]
         # Nothing is added where nothing is due: whole seconds stay exact ints.
         if self._cost:
             left += (self.evals(row) - self.next[row]) * self._cost
-        overhead = self._overhead[again]
-        return left + overhead if overhead else left
+        restart = self.latencies.restart_cost
+        return left + restart if again and restart else left
 
     def begin(self, row: int, now: float, again: bool) -> None:
         """A run was admitted at ``now``."""
