@@ -84,10 +84,15 @@ class Play:
 
 @dataclass(slots=True)
 class Folder:
-    """Checkpoints in the layout Plain (docs/trainer-contract.md), each a small file and a manifest."""
+    """Checkpoints in the layout Plain (docs/trainer-contract.md), each a small file and a manifest.
+
+    Rotation is not compressed as the trace is: three checkpoints that a real run keeps for hours would be
+    gone in seconds here, the best before anybody could have secured it. So far more are kept than a run has
+    evals while a checkpoint is being secured.
+    """
 
     path: Path
-    keep: int = 3
+    keep: int = 32
 
     def save(self, step: int, position: float, attempt: int) -> None:
         """Raises OSError; what is half written has no manifest."""

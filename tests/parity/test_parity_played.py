@@ -139,6 +139,16 @@ def test_only_the_newest_checkpoints_stay(tmp_path: Path) -> None:
     assert folder.latest() == 1.5
 
 
+def test_a_best_eval_is_there_to_be_secured_long_after_its_real_time_would_be_over(tmp_path: Path) -> None:
+    client = EvalStopClient(port=0, host="127.0.0.1", speaks=True, started=1)
+    at = tuple(n / 20 for n in range(1, 21))
+    play = Play(0.2, at, tuple(1.0 - share for share in at))  # the first is the best
+    player = Player(play, client, Folder(tmp_path), Termination(), tmp_path / "words")
+    assert player.run() == 0
+    kept = {int(p.name.removeprefix("step-")) for p in tmp_path.glob("step-*")}
+    assert kept == {play.step(share) for share in at}
+
+
 def test_evals_closer_than_a_step_have_steps_of_their_own() -> None:
     at = tuple(0.5 + n / 10_000 for n in range(5))
     play = Play(10.0, at, (0.0,) * 5)
