@@ -20,8 +20,8 @@ _FIELD = "spec.resourceGroups[].flavors[].resources[nvidia.com/gpu].nominalQuota
 
 
 def is_ours(check: Object | None) -> bool:
-    """Whether an AdmissionCheck is one that this operator answers."""
-    return check is not None and check["spec"].get("controllerName") == names.CHECK_CONTROLLER
+    """Whether an AdmissionCheck is one that this operator answers. Kueue takes one without a spec, too."""
+    return check is not None and (check.get("spec") or {}).get("controllerName") == names.CHECK_CONTROLLER
 
 
 def installed_problem(pool: GPUPool, known: Known) -> Problem | None:

@@ -161,6 +161,11 @@ class Outside:
                 _logger.warning("a queue outside could not be told", error=str(error), again_in=AGAIN)
                 await asyncio.sleep(AGAIN)
                 self._due.set()
+            except Exception:  # an object of theirs that nobody foresaw: all else goes on
+                self._fresh = fresh | self._fresh
+                _logger.exception("upkeep failed in a way it should not", again_in=AGAIN)
+                await asyncio.sleep(AGAIN)
+                self._due.set()
 
     async def _write(self, write: delegates.Write) -> None:
         metadata = write.obj["metadata"]

@@ -41,7 +41,6 @@ from controller.policy.jobs import (
     JobRecord,
     Observed,
     Plan,
-    QueueView,
     RefusalRecord,
     RunFile,
     RunState,
@@ -247,16 +246,18 @@ def job_view(
         not_before=record.gang_backoff.until if record.gang_backoff is not None else None,
         avoid=record.gang_backoff.avoid if record.gang_backoff is not None else (),
         refused=record.refusal is not None and record.refusal.final,
-        **(_offered(observed.queue, record, state) if _in_its_queue(desired, observed) else {}),
+        **(_offered(observed, record, state) if _in_its_queue(desired, observed) else {}),
         **seen_by_fleet(desired, record, judged=state is JobState.ADMITTED and desired.mode is not Mode.OFF),
     )
 
 
-def _offered(queue: QueueView | None, record: JobRecord, state: JobState) -> dict[str, Any]:
-    """What a queue outside says of a waiting job: the offer that is not answered yet, and its words."""
+def _offered(observed: Observed, record: JobRecord, state: JobState) -> dict[str, Any]:
+    """What a queue outside says of a waiting job: the offer that is not answered yet, and its words. Where
+    something is wrong with that queue no offer is answered (`outside.wait`)."""
+    queue = observed.queue
     if queue is None or state is not JobState.QUEUED:
         return {}
-    open_ = queue.answer is Answer.PENDING and record.refusal is None
+    open_ = queue.answer is Answer.PENDING and record.refusal is None and observed.queue_problem is None
     return {
         "offer": queue.offer if open_ else "",
         "offered_at": queue.offered_at if open_ and queue.offer else None,

@@ -28,7 +28,7 @@ from controller.policy.preempting import settle_account
 from controller.policy.types import JobState
 
 LOST = "QuotaLost"
-SLOW = 15.0  # s that a queue outside may take to act on its record before it is said that it does not
+SLOW = 15.0  # s that a queue outside may take to act on its record, and its news may take to come
 # Conditions Running that say why a run is off its GPUs; they last until it is started again.
 LEFT = frozenset({"Preempted", "PreemptedByQueue", "Evicted", "Deactivated"})
 # Kueue's codes by which an eviction is shown under another word than Evicted.
@@ -110,6 +110,7 @@ def wait(draft: Draft) -> Plan | None:
         return None
     if draft.observed.queue_problem is not None:
         draft.conditions.set(c.ADMITTED, False, *draft.observed.queue_problem, warning=True)
+        _leave_quota_to_others(draft, draft.observed.queue_problem[0])
         return draft.plan(None)
     queue = draft.observed.queue
     if queue is None:
@@ -120,6 +121,18 @@ def wait(draft: Draft) -> Plan | None:
         draft.conditions.set(c.ADMITTED, False, "NotQueued", message)
         return draft.plan(None)
     return _in_line(draft, queue)
+
+
+def _leave_quota_to_others(draft: Draft, reason: str) -> None:
+    """Switch off a job whose offer nobody answers while something is wrong with its queue. Not at once: that
+    it was mended may be known a moment later than the offer that came of it."""
+    queue = open_offer(draft)
+    if queue is None or queue.offered_at is None:
+        return
+    if (left := queue.offered_at + SLOW - draft.now) > 0:
+        draft.wake_in(left)
+    else:
+        draft.act(SuspendWorkload(reason))
 
 
 def _move(draft: Draft) -> Plan:

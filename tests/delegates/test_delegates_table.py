@@ -367,6 +367,8 @@ def test_checks_say_whether_anybody_answers_them_and_strangers_are_let_through()
     stranger = workload(world.job)
     stranger["metadata"] |= {"name": "plain", "labels": {}}
     world.objects[WORKLOADS].append(stranger)
+    bare = {"metadata": {"name": "bare"}}  # Kueue's CRD takes one without a spec: it is nobody's
+    world.objects[ADMISSION_CHECKS].append(bare)
     served = [pool(KUEUE), pool(BUILTIN)]
     assert world.send(adapter.upkeep(served, world.objects[WORKLOADS], world, 1.0)) == [
         "AdmissionCheck/status",
@@ -392,3 +394,4 @@ def test_checks_say_whether_anybody_answers_them_and_strangers_are_let_through()
     other = world.get(ADMISSION_CHECKS, "somebodys")
     assert other is not None
     assert "status" not in other
+    assert "status" not in bare

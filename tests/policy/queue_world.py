@@ -48,8 +48,8 @@ class Ticket:
 
 
 class QueueWorld(World):
-    """``quota``: GPUs that the queue gives out. ``problem``: why it serves nobody. ``down``: it does
-    nothing."""
+    """``quota``: GPUs that the queue gives out. ``problem``: what is wrong with it; only a stopped
+    one gives no quota. ``down``: it does nothing."""
 
     def __init__(self, nodes: dict[str, int], quota: int) -> None:
         super().__init__(nodes)
@@ -165,7 +165,7 @@ class QueueWorld(World):
                 job.observed = replace(
                     job.observed, workload=WorkloadView("w", suspended=False, queue=workload.queue)
                 )
-        if self.problem is None:
+        if self.problem is None or not self.problem[0].endswith("Stopped"):
             self._reserve()
 
     def _suspend(self, job: Job, workload: WorkloadView) -> None:

@@ -194,6 +194,21 @@ def test_a_gang_too_large_is_switched_off_until_the_pool_grows() -> None:
     assert at.jobs["ns/a"].record.refusal is None
 
 
+def test_quota_is_not_kept_while_something_is_wrong_with_the_queue() -> None:
+    at = world(quota=4)
+    at.problem = PROBLEMS["problem"]
+    at.submit("ns/a", 2, 2)
+    at.settle()
+    assert reason(at, "ns/a", c.ADMITTED) == "FlavorMismatch"
+    at.now += outside.SLOW
+    at.settle()
+    ticket = at.tickets["ns/a"]
+    assert (ticket.active, ticket.ours, ticket.quota) == (False, True, False)
+    at.problem = None
+    at.settle()
+    assert runs(at, "ns/a")
+
+
 def test_quota_that_finds_no_nodes_goes_back_and_others_have_it() -> None:
     """Quota of eight over nodes of which one is taken: the gang of eight gives way to one that fits."""
     at = world(quota=8, nodes={"n1": 4, "n2": 4})
@@ -265,8 +280,13 @@ def test_only_when_contended_counts_those_who_wait_for_quota() -> None:
     assert at.jobs["ns/a"].record.decision is not None
 
 
+PROBLEMS = {
+    "stopped": ("QueueStopped", "LocalQueue q: held"),
+    "problem": ("FlavorMismatch", "ResourceFlavor other: another label"),
+    "mended": None,
+}
 EVENTS = st.sampled_from(
-    ["evict", "off", "on", "stop", "run", "down", "up", "finish", "falls", "problem", "mended"]
+    ["evict", "off", "on", "stop", "run", "down", "up", "finish", "falls", "stopped", "problem", "mended"]
 )
 
 
@@ -301,8 +321,8 @@ def test_whatever_happens_and_whenever_the_operator_dies_the_wish_is_carried_out
             at.finish(key)
         elif event == "falls" and runs(at, key):
             at.scores(key, 4, 3, 2, 1)
-        elif event in ("problem", "mended"):
-            at.problem = ("QueueStopped", "LocalQueue q: held") if event == "problem" else None
+        elif event in PROBLEMS:
+            at.problem = PROBLEMS[event]
         for _ in range(passes):
             for other in at.jobs:
                 at.step(other, acts=acts)
