@@ -195,5 +195,10 @@ def snapshot(name: str, obj: Object | None, model: GPUPool | None, history: Hist
     if not nodes and last is not None:
         nodes = last.nodes
     if model is not None:
-        return PoolSnapshot(name, convert.policy(model), nodes, (), limits=convert.stop_limits(model))
-    return PoolSnapshot(name, last.policy if last is not None else PolicySpec("fifo"), nodes, ())
+        limits = convert.stop_limits(model)
+        return PoolSnapshot(
+            name, convert.policy(model), nodes, (), delegate=model.spec.delegate, limits=limits
+        )
+    if last is not None:
+        return PoolSnapshot(name, last.policy, nodes, (), delegate=last.delegate)
+    return PoolSnapshot(name, PolicySpec("fifo"), nodes, ())

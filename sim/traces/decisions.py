@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import heapq
 import math
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ OLDEST = (
     2  # lines from this version on tell what happened in words of today, though not what would be decided
 )
 _GZIP = b"\x1f\x8b"
+_LOST = b"{"  # stands for what cannot be unpacked, so that it is counted
 # Why a line was left out.
 CUT = "cut off at the end of the file"
 DAMAGED = "damaged, or cut off in the middle"
@@ -246,7 +248,7 @@ def _why(file: Path, number: int, text: str, whole: bool) -> str:
 def stream(file: Path) -> Iterator[str]:
     """The lines of a file, plain or gzipped, as they come; bytes that are no UTF-8 make a line unreadable.
 
-    A gzipped file that was cut off gives what could be unpacked, the last line of it cut.
+    A gzipped file that was cut off or damaged gives what could be unpacked, and then a line that was cut.
     """
     with file.open("rb") as raw:
         zipped = raw.read(2) == _GZIP
@@ -255,7 +257,8 @@ def stream(file: Path) -> Iterator[str]:
         while True:
             try:
                 chunk = data.read(1 << 20)
-            except (EOFError, OSError):
+            except (EOFError, OSError, zlib.error):
+                rest = rest or _LOST
                 break
             if not chunk:
                 break

@@ -16,9 +16,11 @@ from statistics import median
 
 from controller.policy.jobs import Decision, Desired, JobRecord, ScrapeView
 from controller.policy.types import (
+    Delegate,
     JobState,
     JobView,
     Mode,
+    PolicySpec,
     PoolSnapshot,
     StopLimits,
 )
@@ -168,6 +170,12 @@ class History:
                 raise TraceError.value(file, 0, "pool", self.pool, "one of " + ", ".join(self.pools))
             raise TraceError(file, 0, "", "no plan of a pool in it, so no cluster and no jobs")
         trace = Trace(files, FORMAT, [], skipped, policy=self.snapshot.policy)
+        if self.snapshot.delegate is not Delegate.BUILTIN:
+            trace.policy = PolicySpec("fifo", {"backfill": True})
+            trace.notes.append(
+                f"The pool's delegate is {self.snapshot.delegate}: whose turn it was is not replayed; jobs"
+                " queue by fifo with backfill instead."
+            )
         trace.cluster = self._cluster()
         trace.rule = self._rule(trace.notes)
         trace.latencies = self._latencies()

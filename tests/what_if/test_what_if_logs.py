@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,9 @@ from hypothesis import strategies as st
 from logged_world import RISE, RISE_AND_FALL, logged
 
 from controller.policy.declog import VERSION
-from controller.policy.types import Mode
+from controller.policy.types import Mode, PolicySpec
 from sim.traces import TraceError, read
-from sim.traces.decisions import read_history
+from sim.traces.decisions import read_history, stream
 from sim.traces.past import End
 from sim.traces.past_files import merged, read_past, with_rotated
 from sim.traces.trace import Trace, TraceJob
@@ -244,6 +245,34 @@ def test_several_pools_in_a_log_need_a_name(tmp_path: Path, whole_log: list[str]
         read_past([file], pool="q")
     with pytest.raises(TraceError, match="pool: 'r' is not allowed, expected one of p, q"):
         read_past([file], pool="r")
+
+
+def test_a_delegate_is_not_replayed_and_that_is_told(tmp_path: Path, whole_log: list[str]) -> None:
+    entries = [json.loads(line) for line in whole_log]
+    for entry in entries:
+        if entry["kind"] == "pool":
+            entry["input"] |= {"delegate": "Kueue", "policy": {"name": "las", "params": {}}}
+    trace = read_past([written(tmp_path / "log", [json.dumps(entry) for entry in entries])])
+    assert trace.policy == PolicySpec("fifo", {"backfill": True})
+    assert told(trace, "The pool's delegate is Kueue")
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut"])
+def test_a_gzipped_log_that_is_damaged_tells_what_it_can(
+    tmp_path: Path, whole_log: list[str], damage: str
+) -> None:
+    noise = random.Random(1).randbytes(1 << 16).hex()  # or it would be unpacked in one piece
+    lines = [json.dumps({**json.loads(line), "noise": noise}) + "\n" for line in whole_log[:40]]
+    packed = bytearray(gzip.compress("".join(lines).encode()))
+    half = len(packed) // 2
+    if damage == "flipped":
+        packed[half : half + 2000] = b"\xff" * 2000
+    (tmp_path / "log.gz").write_bytes(packed[:half] if damage == "cut" else packed)
+    read = list(stream(tmp_path / "log.gz"))
+    whole = [line for line in read if line in lines]
+    assert read[: len(whole)] == lines[: len(whole)]
+    assert 0 < len(whole) < len(lines)
+    assert not read[-1].endswith("\n")  # counted as cut off
 
 
 def test_changing_nodes_are_kept_and_the_usual_ones_replayed(tmp_path: Path, whole_log: list[str]) -> None:
