@@ -1,6 +1,6 @@
 """The pages' examples: every ``$ evalstop …`` in a fenced block is run, and what it prints stands below it.
 
-    python tests/cli/cli_docs.py            # writes docs/cli.md and docs/reading-a-decision.md anew
+    python tests/cli/cli_docs.py            # writes these pages anew
 
 The API server is a stub here that gives the objects of `cli_world`, so that names, times and numbers on the
 pages stay the same; that commands work on a real one is what test_cli_cluster.py is about.
@@ -33,7 +33,7 @@ import cli_world as w  # noqa: E402
 
 from controller.cli.main import app  # noqa: E402
 
-PAGES = (ROOT / "docs" / "cli.md", ROOT / "docs" / "reading-a-decision.md")
+PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in ("cli", "reading-a-decision", "troubleshooting"))
 WIDTH = "110"
 NOW = w.START + 900.0
 BLOCK = re.compile(r"^```\n(\$ .*?)^```$", re.M | re.S)

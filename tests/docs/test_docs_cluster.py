@@ -1,0 +1,163 @@
+"""The pages' shell blocks, line by line, on a real API server without an operator."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from fresh_namespace import fresh_namespace
+from typer.testing import CliRunner
+
+from controller.cli.main import app
+from deploy.local.errors import PlaneError
+from deploy.local.plane import Plane
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests" / "cli"))
+
+import cli_world as w  # noqa: E402
+
+pytestmark = pytest.mark.cluster
+SYSTEM = "evalstop-system"
+ENDLESS = (" -w",)
+# What ends with another code than 0, and is right.
+CODES = {
+    "kubectl auth can-i patch gpupools": 1,
+    "kubectl auth can-i get secrets": 1,
+    "evalstop doctor": 1,  # there is no operator here
+}
+
+
+class Desk:
+    """Where somebody sits with the pages: a shell, a kubeconfig, the repository's folder."""
+
+    def __init__(self, plane: Plane, namespace: str, folder: Path) -> None:
+        self.plane, self.namespace, self.folder = plane, namespace, folder
+        self.environ = {
+            **os.environ,
+            "KUBECONFIG": str(plane.kubeconfig),
+            "PATH": f"{plane.binaries['kubectl'].parent}:{os.environ['PATH']}",
+        }
+
+    def runs(self, command: str) -> str:
+        """As it stands on the page, but in this test's namespace."""
+        here = re.sub(r"(-n |--namespace )team\b", rf"\g<1>{self.namespace}", command)
+        wanted = next((code for start, code in CODES.items() if command.startswith(start)), 0)
+        if here.startswith("evalstop "):
+            done = CliRunner().invoke(app, shlex.split(here)[1:], env=self.environ)
+            code, said = done.exit_code, done.output
+            assert done.exception is None or isinstance(done.exception, SystemExit), said
+        else:
+            ran = subprocess.run(
+                ["bash", "-c", here], cwd=self.folder, env=self.environ, capture_output=True, text=True,
+                timeout=120,
+            )  # fmt: skip
+            code, said = ran.returncode, ran.stdout + ran.stderr
+        assert code == wanted, f"{here}: {code}\n{said}"
+        return said
+
+
+@pytest.fixture(scope="module")
+def desk(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    w.install(plane)
+    folder = tmp_path_factory.mktemp("desk")
+    (folder / "examples").symlink_to(ROOT / "examples")
+    page = (ROOT / "docs" / "writing-a-job.md").read_text()
+    (folder / "job.yaml").write_text("".join(re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)))
+    with fresh_namespace(plane, "docs") as namespace:
+        yield Desk(plane, namespace, folder)
+        plane.kubectl("delete", "clusterrole,clusterrolebinding", "pool-readers", "--ignore-not-found")
+
+
+def lines(page: str) -> list[str]:
+    text = (ROOT / "docs" / page).read_text()
+    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)
+    found = [re.sub(r"\s+#\s.*", "", line) for block in blocks for line in block.splitlines()]
+    return [line for line in found if not line.endswith(ENDLESS)]
+
+
+def test_the_pages_commands_on_a_real_api_server(desk: Desk) -> None:
+    said: dict[str, str] = {}
+    for command in lines("writing-a-job.md"):
+        said[command] = desk.runs(command)
+        if command == "kubectl apply -n team -f job.yaml":
+            w.write(desk.plane, desk.namespace, "my-run", w.shadow())  # what an operator would note
+    assert "would have stopped it at step 240" in said["evalstop why my-run -n team"]
+    assert "mode Enforce (was Shadow)" in said["evalstop mode my-run Enforce -n team"]
+    for command in lines("security.md"):
+        said[command] = desk.runs(command)
+    asked = [s for c, s in said.items() if "can-i" in c and "--list" not in c]
+    assert [("yes" in s.splitlines(), "no" in s.splitlines()) for s in asked] == [
+        (True, False), (False, True), (False, True)
+    ]  # fmt: skip
+    w.put(desk.plane, desk.namespace, "nowhere", "waits", w.queued())
+    for command in lines("troubleshooting.md"):
+        said[command] = desk.runs(command)
+    assert "Name:         waits" in said["kubectl -n team describe rlhfjob waits"]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"gangs": {}}, 'unknown field "spec.gangs"'),
+        ({"gang": {"replicas": 0, "gpusPerReplica": 2}}, "spec.gang.replicas: Invalid value"),
+    ],
+)
+def test_refusals_are_as_the_page_says(desk: Desk, kubectl: Any, change: dict[str, Any], told: str) -> None:
+    assert told in (ROOT / "docs" / "writing-a-job.md").read_text()
+    job = yaml.safe_load((desk.folder / "job.yaml").read_text())
+    job["spec"] |= change
+    with pytest.raises(PlaneError, match=re.escape(told)):
+        kubectl("apply", "-n", desk.namespace, "-f", "-", stdin=yaml.safe_dump(job))
+
+
+def shown(page: str, start: str) -> list[str]:
+    """Commands of a page's indented blocks that begin so, without comments."""
+    text = (ROOT / "docs" / page).read_text()
+    found = [line.strip() for line in re.findall(rf"^    ({re.escape(start)}.*)$", text, re.M)]
+    return [re.sub(r"\s+#\s.*", "", line) for line in found]
+
+
+def test_what_operators_are_told_to_look_at(desk: Desk) -> None:
+    """On an installation without pods: the names are right, and the objects there."""
+    desk.plane.kubectl("apply", "-f", str(ROOT / "deploy" / "manifests" / "operator.yaml"))
+    try:
+        commands = shown("alerts.md", "kubectl ") + shown("high-availability.md", f"kubectl -n {SYSTEM} get")
+        assert len(commands) == 3
+        for command in commands:
+            if found := re.search(r" logs (deploy/\S+)", command):  # nobody starts its pods here
+                desk.runs(f"kubectl -n {SYSTEM} get {found[1]}")
+            elif command.endswith("get lease evalstop-operator"):
+                with pytest.raises(AssertionError, match=r'"evalstop-operator" not found'):
+                    desk.runs(command)
+            else:
+                desk.runs(command)
+    finally:
+        desk.plane.kubectl("delete", "-f", str(ROOT / "deploy" / "manifests" / "operator.yaml"))
+
+
+def test_what_operators_are_told_to_change(desk: Desk) -> None:
+    """How an installation is cleared away; in a dry run, since other tests share the cluster."""
+    admin = desk.plane.client()
+    admin.post(f"{w.GROUP}/gpupools", w.pool("research"))
+    taint = {"key": "evalstop.dev/pool", "effect": "NoSchedule"}
+    node = {"metadata": {"name": "docs-node"}, "spec": {"taints": [taint]}}
+    admin.post("/api/v1/nodes", node)
+    try:
+        (patch,) = shown("install.md", "kubectl patch gpupool research")
+        assert "patched" in desk.runs(patch)
+        for kind in ("delete rlhfjobs", "delete gpupools", "delete crd", "taint nodes"):
+            (command,) = shown("install.md", f"kubectl {kind}")
+            said = desk.runs(f"{command} --dry-run=server")
+            assert "(server dry run)" in said or "untainted" in said or "No resources found" in said
+    finally:
+        admin.delete("/api/v1/nodes/docs-node")
+        admin.delete(f"{w.GROUP}/gpupools/research")
