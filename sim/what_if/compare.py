@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from math import isfinite, nan
 from typing import Any
 
@@ -33,6 +34,7 @@ from sim.what_if.notes import told
 Progress = Callable[[int, int], None]  # runs done, runs in all
 DRAWS = 20
 _SHOWN = 10  # jobs that change most
+_DATED = 3.0e8  # s: from here on a clock counts since 1970
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,8 @@ def compare(
     if not len(chosen):
         first, last = given.jobs[0].submitted, given.jobs[-1].submitted
         raise ValueError(
-            f"--from, --to: no job was submitted then, expected a time between {first} and {last}"
+            "--from, --to: no job was submitted then, expected a time between"
+            f" {_moment(first)} and {_moment(last)}"
         )
     ways = scenarios(given, other, future, draws, seed)
     tell(0, 1 + len(ways))
@@ -290,6 +293,13 @@ def _most_changed(made: Comparison) -> list[dict[str, Any]]:
         found.append((one == two, -abs(change), entry))
     found.sort(key=lambda one: (one[0], one[1]))
     return [entry for _, _, entry in found[:_SHOWN]]
+
+
+def _moment(seconds: float) -> str:
+    """As --from takes it: UTC; on a log's own clock, which begins at 0, seconds."""
+    if seconds < _DATED:
+        return f"{seconds:g}"
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _finite(value: float) -> float | None:
