@@ -56,6 +56,10 @@ class Unavailable(ApiError):
 _CLASSES: Mapping[int, type[ApiError]] = {400: Refused, 403: Refused, 404: NotFound, 410: Gone, 422: Refused}
 
 
+# What a patch with `fieldValidation=Strict` is refused with; before it the server quotes the whole object.
+_STRICT = "strict decoding error: "
+
+
 def from_response(status: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
     """The exception for a non-2xx answer; reads the message out of a ``Status`` object when there is one."""
     reason, message = "", ""
@@ -65,6 +69,9 @@ def from_response(status: int, body: bytes, headers: Mapping[str, str]) -> ApiEr
             reason, message = str(answer.get("reason") or ""), str(answer.get("message") or "")
     except ValueError:
         message = body[:300].decode("utf-8", "replace")
+    _, strict, field = message.partition(_STRICT)
+    if strict:
+        message = f"{strict}{field}"
     if status == 409:
         kind: type[ApiError] = AlreadyExists if reason == "AlreadyExists" else Conflict
     elif status == 429 or status >= 500:

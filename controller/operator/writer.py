@@ -82,6 +82,7 @@ class StatusWriter:
                 subresource="status",
                 version=metadata["resourceVersion"],
                 uid=metadata["uid"],
+                strict=True,  # a definition of an older version would forget fields, `epoch` among them
             )
         except Conflict as error:
             await self.refresh(resource, obj)

@@ -1,7 +1,8 @@
-"""After a downgrade: a status with fields that this version does not know is left alone by whoever writes."""
+"""Operator and definitions of different versions: no field of a status is taken away or forgotten unseen."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from typing import Any
@@ -14,12 +15,16 @@ from test_api_record import DESIRED, RECORDS
 from controller.api.convert import StatusError, status
 from controller.api.newer import refuse_newer_job, refuse_newer_pool
 from controller.kube.cache import Cache
+from controller.kube.errors import Refused, from_response
 from controller.kube.resources import RLHFJOBS
 from controller.operator.brain import Brain
+from controller.operator.leadership import Unopposed
 from controller.operator.metrics import Metrics
 from controller.operator.world import World
+from controller.operator.writer import StatusWriter
 from controller.policy.jobs import JobRecord
 
+ABOUT = JOB["metadata"] | {"uid": "u", "resourceVersion": "1", "generation": 1}
 POOL = {"capacity": 8, "holds": [{"source": "a/b", "target": "a/c", "nodes": ["n"], "admission": 1}]}
 
 
@@ -57,13 +62,39 @@ def test_the_operator_plans_nothing_for_such_a_job_and_says_so() -> None:
     cache, metrics = Cache(), Metrics()
     world = World(cache, time.monotonic)
     brain = Brain(world, metrics, time.time)
-    about = JOB["metadata"] | {"uid": "u", "resourceVersion": "1", "generation": 1}
-    known = JOB | {"metadata": about, "status": {"attempt": 1}}
+    known = JOB | {"metadata": ABOUT, "status": {"attempt": 1}}
     cache.put(RLHFJOBS, known)
     key = "team/run"
     assert brain.think(key) is not None
-    newer = {"metadata": about | {"resourceVersion": "2"}, "status": {"attempt": 1, "mood": "good"}}
+    newer = {"metadata": ABOUT | {"resourceVersion": "2"}, "status": {"attempt": 1, "mood": "good"}}
     cache.put(RLHFJOBS, known | newer)
     assert brain.think(key) is None
     assert (brain.unreadable(key), brain.unreadable_count) == (True, 1)
     assert brain.recall(key) is None, "nor is an earlier plan carried out"
+
+
+OLD_DEFINITION = (
+    ' "" is invalid: patch: Invalid value: "{\\"apiVersion\\":\\"evalstop.dev/v1alpha1\\",…}": '
+    'strict decoding error: unknown field "status.epoch"'
+)
+
+
+class OlderServer:
+    """Answers a status patch as a server with an older definition: without Strict it forgets the field."""
+
+    async def merge_patch(self, *_: Any, strict: bool = False, **__: Any) -> dict[str, Any]:
+        if not strict:
+            return JOB | {"metadata": ABOUT}
+        body = json.dumps({"kind": "Status", "reason": "Invalid", "message": OLD_DEFINITION}).encode()
+        raise from_response(422, body, {})
+
+
+def test_an_older_definition_refuses_the_status_and_the_field_is_named() -> None:
+    cache, metrics, term = Cache(), Metrics(), Unopposed()
+    server: Any = OlderServer()
+    writer = StatusWriter(server, cache, World(cache, time.monotonic), metrics, term)
+    pool = {"metadata": ABOUT, "status": {}}
+    with pytest.raises(
+        Refused, match=r'^Invalid \(422\): strict decoding error: unknown field "status.epoch"$'
+    ):
+        asyncio.run(writer.pool(pool, {"capacity": 3}))
