@@ -209,7 +209,7 @@ def test_the_plain_manifests_say_the_same_as_the_chart(helm: Helm, chart: Path, 
         helm, chart, {"scheduler": SCHEDULER, "delegates": {"kueue": True}, "dashboard": {"enabled": True}}
     )
     plain = []
-    for folder in ("manifests", "extender"):
+    for folder in ("manifests", "extender", "dashboard"):
         for path in sorted((repository / "deploy" / folder).glob("*.yaml")):
             plain += [o for o in yaml.safe_load_all(path.read_text()) if o]
     assert plain
