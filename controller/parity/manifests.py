@@ -82,15 +82,18 @@ def pool(place: Place, policy: PolicySpec, max_priority: int) -> Object:
 
 
 def rlhfjob(trial: Trial, row: int, place: Place) -> Object:
-    """A job of the trial, its pods playing it."""
+    """A job of the trial, its pods playing it.
+
+    Its user states what the run takes, not what the trace's user thought: the simulator's srtf goes by what
+    is really left, and would be held against another policy.
+    """
     workload, name = trial.workload, trial.names[row]
     replicas, gpus = trial.gangs[row]
     evals = workload.evals[row] if len(workload.evals) else None
-    expected = workload.estimate[row] if len(workload.estimate) else None
     spec: Object = {
         "pool": place.name,
         "gang": {"replicas": replicas, "gpusPerReplica": gpus},
-        "expectedDurationSeconds": int(expected or workload.work[row]),
+        "expectedDurationSeconds": int(workload.work[row]),
         "metrics": [{"name": METRIC}],
         "stopRule": member(trial.rule.rule, RULES),
         "modifiers": [member(modifier, MODIFIERS) for modifier in trial.rule.modifiers],

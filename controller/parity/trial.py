@@ -116,8 +116,11 @@ def compressed(policy: PolicySpec, speed: float) -> PolicySpec:
     Raises:
         ParamError: a policy that goes by what a played run does not report, or by namespaces.
     """
-    if policy.name in ("slaq", "fairShare"):
-        expected = "fifo, srtf, srtfEst or las: played runs report no loss and share one namespace"
+    if policy.name in ("slaq", "fairShare", "srtfEst"):
+        expected = (
+            "fifo, srtf or las: played runs report no loss and share one namespace, and only the operator "
+            "learns estimates"
+        )
         raise ParamError("policy", policy.name, expected)
     values = dict(policy.params)
     for info in describe(POLICIES[policy.name].params):

@@ -55,7 +55,7 @@ def test_a_bad_trace_is_told_by_line_and_field(tmp_path: Path, entries: list[obj
     ("options", "words"),
     [
         (["--policy", "lottery"], "queuePolicy"),
-        (["--policy", "slaq"], "expected fifo, srtf, srtfEst or las"),
+        (["--policy", "slaq"], "expected fifo, srtf or las"),
         (["--rule", "kDeclines:k=0"], "kDeclines.k"),
         (["--nodes", "many"], "--nodes: 'many' is not allowed"),
         (["--kubeconfig", "k"], "--nodes-of: is missing"),

@@ -15,9 +15,12 @@ from controller.parity.manifests import Place
 from controller.parity.simulated import simulated
 from controller.parity.timeline import How
 from controller.parity.trial import NAME_MOST, Trial, compressed, trial
+from controller.policy.jobs import JobRecord
 from controller.policy.params import ParamError
+from controller.policy.service import remaining
 from controller.policy.types import PolicySpec
 from sim import specs
+from sim.engine.training import Training
 from sim.latencies import Latencies
 from sim.traces import read
 
@@ -83,7 +86,8 @@ def test_a_policy_s_times_are_compressed_with_the_trace(text: str, params: dict[
 @pytest.mark.parametrize(
     ("policy", "rule", "words"),
     [
-        ("slaq", "kDeclines", "policy: 'slaq' is not allowed, expected fifo, srtf, srtfEst or las"),
+        ("slaq", "kDeclines", "policy: 'slaq' is not allowed, expected fifo, srtf or las"),
+        ("srtfEst", "kDeclines", "policy: 'srtfEst' is not allowed, expected fifo, srtf or las"),
         ("fifo", "medianOfPeers", "a played run does not report peers"),
         ("fifo", "kDeclines|safety=drawdown", "a played run reports one metric"),
     ],
@@ -118,6 +122,17 @@ def test_the_operator_reads_of_the_manifests_what_the_simulator_runs(tmp_path: P
     assert wanted.rule.name == found.rule.rule.name
     assert {k: wanted.rule.params[k] for k in found.rule.rule.params} == dict(found.rule.rule.params)
     assert [m.name for m in wanted.modifiers] == [m.name for m in found.rule.modifiers]
+
+
+@pytest.mark.parametrize("estimate", [900, 9000])
+def test_srtf_knows_on_the_cluster_what_it_knows_in_the_simulator(tmp_path: Path, estimate: int) -> None:
+    found = made(tmp_path, [job(work=3600, estimate=estimate)], speed=60.0)
+    pool = convert.parse_pool(manifests.pool(PLACE, PolicySpec("srtf"), 0))
+    assert isinstance(pool, GPUPool)
+    wanted = convert.desired(manifests.rlhfjob(found, 0, PLACE), pool)
+    assert remaining(wanted, JobRecord(), 0.0) == Training(found.workload, Latencies(start_delay=3.0)).left(
+        0, False
+    )
 
 
 def test_missing_scores_and_errors_are_handed_to_the_pod_as_such(tmp_path: Path) -> None:
