@@ -9,7 +9,7 @@ from collections.abc import Callable
 from controller import log
 from controller.api import convert
 from controller.kube.cache import key_of
-from controller.kube.resources import GPUPOOLS
+from controller.kube.resources import GPUPOOLS, RLHFJOBS
 from controller.operator.declogfile import DecisionLog
 from controller.operator.metrics import Metrics
 from controller.operator.thought import Thought
@@ -65,6 +65,26 @@ class Brain:
             self._kept.pop(key, None)
             return None
         now = self._clock()
+        thought = Thought(loaded, self._plan(loaded, now), now, self._again)
+        self._kept[key] = (revision, thought)
+        self._keep_warm(thought)
+        return thought
+
+    def recall(self, key: JobKey) -> Thought | None:
+        """The last plan if nothing has changed since, else a new one.
+
+        Nothing: not the RLHFJob's version either. It grows by changes that nobody is told of (whose field it
+        is, what was applied last), and a record is written only over the version that was loaded.
+        """
+        kept, stored = self._kept.get(key), self._world.cache.find(RLHFJOBS, key)
+        if kept is not None and stored is not None:
+            revision, thought = kept
+            if (revision, thought.version) == (self._world.revision(key), str(stored.version)):
+                return thought
+        return self.think(key)
+
+    def _plan(self, loaded: Loaded, now: float) -> Plan:
+        """Whatever is planned is in the log: records are written by it."""
         started = time.perf_counter()
         planned = lifecycle.plan(loaded.desired, loaded.observed, loaded.record, now)
         self._metrics.plan_seconds.labels("job").observe(time.perf_counter() - started)
@@ -72,17 +92,7 @@ class Brain:
             self._decisions.append(
                 declog.job_line(loaded.desired, loaded.observed, loaded.record, now, planned)
             )
-        thought = Thought(loaded, planned, now, self._again)
-        self._kept[key] = (revision, thought)
-        self._keep_warm(thought)
-        return thought
-
-    def recall(self, key: JobKey) -> Thought | None:
-        """The last plan if nothing has changed since, else a new one."""
-        kept = self._kept.get(key)
-        if kept is not None and kept[0] == self._world.revision(key):
-            return kept[1]
-        return self.think(key)
+        return planned
 
     def _again(self, thought: Thought) -> tuple[Loaded, Plan]:
         """What a thought was made of, and the plan that follows from it now."""
@@ -90,7 +100,7 @@ class Brain:
         if loaded is None or loaded.version != thought.version:
             raise Stale(f"{thought.key} changed since it was planned")
         self._keep_warm(thought)
-        return loaded, lifecycle.plan(loaded.desired, loaded.observed, loaded.record, self._clock())
+        return loaded, self._plan(loaded, self._clock())
 
     def _keep_warm(self, thought: Thought) -> None:
         """The newest thoughts are whole; of one that is older the pool's extract is enough."""

@@ -1,0 +1,86 @@
+"""Of most plans only the pool's extract is kept: what is asked for besides is planned again, and logged."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from controller.kube.cache import Cache
+from controller.kube.resources import GPUPOOLS, RLHFJOBS
+from controller.operator.brain import WARM, Brain
+from controller.operator.metrics import Metrics
+from controller.operator.world import World
+from controller.operator.writer import Stale
+from controller.policy import declog
+
+POOL = {
+    "apiVersion": "evalstop.dev/v1alpha1",
+    "kind": "GPUPool",
+    "metadata": {"name": "gpus", "uid": "gpus", "resourceVersion": "1", "generation": 1},
+    "spec": {"nodeSelector": [{"key": "pool"}], "allowedNamespaces": [{"name": "*"}]},
+}
+KEYS = [f"ns/job-{i:03d}" for i in range(WARM + 6)]
+
+
+def rlhfjob(key: str, version: int) -> dict[str, Any]:
+    metadata = {"name": key.partition("/")[2], "namespace": "ns", "uid": key, "generation": 1}
+    return {
+        "apiVersion": "evalstop.dev/v1alpha1",
+        "kind": "RLHFJob",
+        "metadata": metadata | {"resourceVersion": str(version), "creationTimestamp": "2026-10-01T00:00:00Z"},
+        "spec": {
+            "pool": "gpus",
+            "workload": {"ref": {"apiVersion": "batch/v1", "kind": "Job", "name": "train"}},
+            "gang": {"replicas": 1, "gpusPerReplica": 1},
+            "evalMetric": "gold",
+        },
+    }
+
+
+@pytest.fixture
+def log() -> Any:
+    """A decision log: it appends."""
+    return []
+
+
+@pytest.fixture
+def brain(log: Any) -> Brain:
+    cache = Cache()
+    cache.put(GPUPOOLS, POOL)
+    for number, key in enumerate(KEYS):
+        cache.put(RLHFJOBS, rlhfjob(key, 10 + number))
+    return Brain(World(cache, time.monotonic), Metrics(), lambda: 1.9e9, log)
+
+
+def test_a_plan_that_is_no_longer_kept_whole_is_made_again_and_is_the_same(brain: Brain, log: Any) -> None:
+    first = brain.think(KEYS[0])
+    assert first is not None
+    loaded, plan, version = first.loaded, first.plan, first.version
+    assert len(log) == 1
+    for key in KEYS[1:]:
+        assert brain.think(key) is not None
+    assert len(log) == len(KEYS)
+    assert brain.recall(KEYS[0]) is first
+    assert first.view == brain.recall(KEYS[0]).view  # type: ignore[union-attr]
+    assert len(log) == len(KEYS), "the pool's extract is at hand"
+    assert first.plan == plan
+    assert (first.loaded.desired, first.loaded.observed) == (loaded.desired, loaded.observed)
+    assert first.version == version
+    assert len(log) == len(KEYS) + 1, "it was planned again once, and that is told"
+    assert all(entry.same for entry in declog.replay(log))
+
+
+def test_of_one_that_has_changed_since_nothing_is_made_up(brain: Brain) -> None:
+    first = brain.think(KEYS[0])
+    assert first is not None
+    for key in KEYS[1:]:
+        brain.think(key)
+    brain._world.cache.put(RLHFJOBS, rlhfjob(KEYS[0], 1000))
+    with pytest.raises(Stale, match=r"ns/job-000 changed since it was planned"):
+        first.plan  # noqa: B018
+    again = brain.recall(KEYS[0])
+    assert again is not None
+    assert again is not first
+    assert again.version == "1000"
