@@ -1,0 +1,55 @@
+"""From the version before this one to this one: its objects are taken, and its jobs' memory reads."""
+
+from __future__ import annotations
+
+import copy
+
+import previous
+import pytest
+from test_api_record import DESIRED
+
+from controller.api.convert import record, status
+from controller.api.crd import RESOURCES, Resource, root_schema
+from controller.api.newer import refuse_newer_job
+
+# Rules that are new and refuse nothing that was stored: the number was not there before, nor was the choice
+# Kueue carried out.
+NEW_RULES = {
+    "rlhfjobs": [": has the rule !has(oldSelf.status) || !has(oldSelf.status.epoch)"],
+    "gpupools": [
+        ": has the rule !has(oldSelf.status) || !has(oldSelf.status.epoch)",
+        ".spec: has the rule (self.delegate == 'Kueue') == has(self.kueue)",
+    ],
+}
+
+
+@pytest.mark.parametrize("resource", RESOURCES, ids=lambda r: r.plural)
+def test_nothing_that_was_stored_is_refused_or_forgotten_by_the_new_definition(resource: Resource) -> None:
+    plural, model = resource.plural, resource.model
+    found = list(previous.narrower(previous.load()["schemas"][plural], previous.bare(root_schema(model))))
+    unexpected = [f for f in found if not f.startswith(tuple(NEW_RULES[plural]))]
+    assert unexpected == []
+    assert len(found) == len(NEW_RULES[plural]), "a rule named above is no longer new"
+
+
+@pytest.mark.parametrize("name", ["queued", "running", "stopped"])
+def test_a_status_of_the_previous_version_is_gone_on_with(name: str) -> None:
+    stored = previous.load()["statuses"][name]
+    refuse_newer_job(stored)
+    again = status(record(stored), DESIRED, 0.0)
+    assert {key: again.get(key) for key in stored} == stored
+
+
+def test_what_narrows_is_seen() -> None:
+    old = previous.load()["schemas"]["rlhfjobs"]
+    new = copy.deepcopy(old)
+    fields = new["properties"]["spec"]["properties"]
+    del fields["mode"]
+    fields["priority"]["maximum"] = 1
+    fields["gang"]["required"] = [*fields["gang"]["required"], "colour"]
+    fields["gang"]["properties"]["colour"] = {"type": "string"}
+    assert sorted(previous.narrower(old, new)) == [
+        ".spec.gang.colour: now required, and without a default",
+        ".spec.mode: is gone",
+        ".spec.priority: maximum is smaller",
+    ]
