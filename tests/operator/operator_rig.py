@@ -184,7 +184,8 @@ class Rig:
         stop = asyncio.Event()
         life = asyncio.create_task(engine.run(stop))
         hurry = asyncio.create_task(self._hurry(engine))
-        finished = asyncio.create_task(eventually(done, 30.0, "the operator to go on where it was"))
+        # Seldom: nearly every life ends by its crash, and what is asked here it has to share its cores with.
+        finished = asyncio.create_task(eventually(done, 60.0, "the operator to go on where it was", 0.5))
         crashed = asyncio.create_task(api.crashed.wait())
         await asyncio.wait([life, finished, crashed], return_when=asyncio.FIRST_COMPLETED)
         if not api.crashed.is_set():
@@ -343,9 +344,12 @@ class Rig:
 
 
 async def eventually(
-    check: Callable[[], Awaitable[Any]], seconds: float = 60.0, what: str = "it to come true"
+    check: Callable[[], Awaitable[Any]],
+    seconds: float = 60.0,
+    what: str = "it to come true",
+    every: float = 0.05,
 ) -> Any:
-    """Ask every 50 ms until the answer is true."""
+    """Ask ``every`` so many seconds until the answer is true."""
     deadline = time.monotonic() + seconds
     while True:
         answer = await check()
@@ -353,4 +357,4 @@ async def eventually(
             return answer
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {seconds:g} s for {what}")
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(every)
