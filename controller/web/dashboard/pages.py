@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ from controller.web.dashboard import charts
 from controller.web.dashboard.access import Viewer
 from controller.web.dashboard.feed import Feed, Job, Pool
 from controller.web.dashboard.jobs import Listing, Row, Wanted, listing, row
-from controller.web.dashboard.queues import Queues
+from controller.web.dashboard.lineup import line_up
+from controller.web.dashboard.queues import Found, Queues
 from controller.web.dashboard.savings import savings
 from controller.web.dashboard.states import GROUPS, STATES
 from controller.web.dashboard.whatif import what_if
@@ -154,7 +156,7 @@ class Pages:
         if pool is None:
             raise NotThere(f"there is no GPUPool {name} that you may read")
         rows = [r for r in self.rows(viewer) if r.job.pool == name]
-        found = await self._queues.of(name)
+        found = await self._queue(name)
         waiting: list[dict[str, Any]] = []
         if found.queue is not None:
             for place in found.queue.items:
@@ -199,8 +201,16 @@ class Pages:
             bars[pool.name] = await asyncio.to_thread(charts.gpus_svg, *parts, f"g{number}", narrow)
         return bars
 
+    async def _queue(self, name: str) -> Found:
+        """The operator's own plan; where it cannot be asked for, the policy's order by the statuses."""
+        found, pool = await self._queues.of(name), self._feed.pool(name)
+        if found.queue is not None or pool is None:
+            return found
+        jobs = [job for job in self._feed.jobs() if job.pool == name]
+        return Found(line_up(pool, jobs, time.time()), found.problem)
+
     async def _place(self, job: Job) -> Any:
-        found = await self._queues.of(job.pool)
+        found = await self._queue(job.pool)
         if found.queue is None:
             return None
         return next((place for place in found.queue.items if place.job == job.key), None)

@@ -43,7 +43,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A pool's queue, or why there is none to show."""
+    """A pool's queue, or why the operator's cannot be had; both: it was worked out without the operator."""
 
     queue: Queue | None = None
     problem: str = ""

@@ -1,0 +1,98 @@
+"""Places in a queue worked out from the statuses, where the operator's own plan cannot be asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from controller.api import convert
+from controller.policy import judging
+from controller.policy.conditions import ADMITTED
+from controller.policy.queueing import MAX_WAIT, make_policy
+from controller.policy.queueing.srtf_est import SrtfEst
+from controller.policy.service import attained, remaining
+from controller.policy.types import Delegate, JobState, JobView
+from controller.web.dashboard.feed import Job, Pool
+from controller.web.dashboard.states import state
+from controller.web.positions import Place, Queue
+
+_LEAVING = ("Stopping", "Preempting")
+
+
+def line_up(pool: Pool, jobs: Iterable[Job], now: float) -> Queue | None:
+    """Who waits before ``pool``, by its queue policy, as of ``now`` (s); then those that cannot start now.
+
+    ``jobs``: all of the pool, of whatever namespace. It is the policy's order and no more: who fits, whom a
+    hold is for, who starts again after a while, only the operator's plan tells.
+
+    None: the order is not to be had from statuses. Kueue has its own; srtfEst goes by running times that the
+    operator has learned from other jobs.
+    """
+    if pool.spec is None or pool.spec.spec.delegate != Delegate.BUILTIN:
+        return None
+    spec = convert.policy(pool.spec)
+    if spec.name == SrtfEst.name:
+        return None
+    waiting = {job.key: job for job in jobs if state(job.summary).group == "waiting"}
+    running = [job for job in jobs if state(job.summary).group == "running"]
+    queued = [job for job in waiting.values() if job.summary == "Queued"]
+    policy = make_policy(spec)
+    policy.rebuild([_view(pool, job, now) for job in (*queued, *running)], now)
+    most = float(spec.params[MAX_WAIT])
+    order = [found.key for found in policy.queue()]
+    # A policy notices who is overdue when it decides, and here nothing is decided.
+    order.sort(key=lambda key: _queued(waiting[key]) if _overdue(waiting[key], most, now) else math.inf)
+    items = [_place(waiting.pop(key), n, most, now) for n, key in enumerate(order, start=1) if key in waiting]
+    items += [_place(job, None, most, now) for _, job in sorted(waiting.items())]
+    return Queue(pool=pool.name, policy=spec.name, planned=now, total=len(items), items=tuple(items))
+
+
+def _view(pool: Pool, job: Job, now: float) -> JobView:
+    assert pool.spec is not None
+    desired, record = job.desired, job.record
+    how, since = JobState.QUEUED, _queued(job)
+    if job.summary != "Queued":
+        how = JobState.STOPPING if job.summary in _LEAVING else JobState.ADMITTED
+        since = record.admission.at if record.admission is not None else since
+    return JobView(
+        key=job.key,
+        submitted=job.created,
+        sequence=0,
+        replicas=desired.replicas,
+        gpus_per_replica=desired.gpus_per_replica,
+        priority=job.priority,
+        state=how,
+        attained=attained(desired, record, now),
+        remaining=remaining(desired, record, now),
+        since=since,
+        progress=record.progress.share if record.progress is not None else None,
+        weight=float(pool.spec.weight(job.namespace)),
+        loss_trend=record.loss_trend,
+        mark=record.mark,
+        demoted=judging.is_demoted(desired, record),
+    )
+
+
+def _place(job: Job, position: int | None, most: float, now: float) -> Place:
+    why = job.record.condition(ADMITTED)
+    return Place(
+        job=job.key,
+        state=job.summary,
+        position=position,
+        reason=why.reason if why is not None else "",
+        message=why.message if why is not None else state(job.summary).meaning,
+        waited_seconds=max(0.0, now - _queued(job)),
+        overdue=position is not None and _overdue(job, most, now),
+        replicas=job.desired.replicas,
+        gpus=job.gpus,
+        key={},
+    )
+
+
+def _overdue(job: Job, most: float, now: float) -> bool:
+    """As `controller.policy.queueing.ageing` has it."""
+    return now - _queued(job) >= most and not judging.is_demoted(job.desired, job.record)
+
+
+def _queued(job: Job) -> float:
+    return job.created if job.record.queued_at is None else job.record.queued_at

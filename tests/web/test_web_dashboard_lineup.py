@@ -1,0 +1,95 @@
+"""Places worked out from statuses are the queue policy's own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from dashboard_world import Running, job_object, pool_object, running, with_record
+from test_web_dashboard_http import ask
+
+from controller.policy import conditions as c
+from controller.policy.jobs import Condition, JobRecord
+from controller.web.dashboard.access import Viewer
+from controller.web.dashboard.feed import read_job, read_pool
+from controller.web.dashboard.lineup import line_up
+
+NOW = 1_763_000_000.0
+WHY = Condition(c.ADMITTED, False, "WaitingForGPUs", "0 are free", NOW, 1)
+
+
+def pool(policy: dict[str, Any], **more: Any) -> dict[str, Any]:
+    found = pool_object("research")
+    found["spec"] |= {"queuePolicy": policy, **more}
+    return found
+
+
+def waits(name: str, since: float, of: dict[str, Any], namespace: str = "team-a", **more: Any) -> Any:
+    obj = job_object(namespace, name, created=since, pool="research")
+    obj["spec"] |= {k: v for k, v in more.items() if k != "attained"}
+    record = replace(JobRecord(), queued_at=since, conditions=(WHY,), attained=more.get("attained", 0.0))
+    obj = with_record(obj, record, of)
+    obj["status"]["summary"] = "Queued"
+    return obj
+
+
+def places(of: dict[str, Any], *jobs: dict[str, Any]) -> list[tuple[str, int | None]] | None:
+    found = line_up(read_pool(of), [read_job(j, {"research": of}) for j in jobs], NOW)
+    return None if found is None else [(p.job.partition("/")[2], p.position) for p in found.items]
+
+
+def test_each_policy_has_its_own_order() -> None:
+    for policy, expected in (
+        ({"fifo": {}}, ["urgent", "old", "new"]),
+        ({"srtf": {}}, ["urgent", "new", "old"]),
+        ({"las": {}}, ["urgent", "new", "old"]),
+    ):
+        of = pool(policy)
+        jobs = [
+            waits("new", NOW - 100, of, expectedDurationSeconds=600),
+            waits("old", NOW - 900, of, expectedDurationSeconds=60_000, attained=1e5),
+            waits("urgent", NOW - 10, of, expectedDurationSeconds=90_000, priority=5),
+        ]
+        assert places(of, *jobs) == [(name, n) for n, name in enumerate(expected, start=1)], policy
+
+
+def test_who_waited_too_long_comes_first_whatever_the_policy() -> None:
+    of = pool({"srtf": {}}, maxWaitSeconds=3600)
+    jobs = [
+        waits("short", NOW - 10, of, expectedDurationSeconds=60),
+        waits("long", NOW - 4000, of, expectedDurationSeconds=90_000),
+    ]
+    assert places(of, *jobs) == [("long", 1), ("short", 2)]
+
+
+def test_who_cannot_start_has_no_place() -> None:
+    of = pool({"fifo": {}})
+    unfit = waits("unfit", NOW - 900, of)
+    unfit["status"]["summary"] = "Unfit"
+    assert places(of, unfit, waits("next", NOW, of)) == [("next", 1), ("unfit", None)]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"delegate": "Kueue", "kueue": {"localQueue": "research"}}, {"queuePolicy": {"srtfEst": {}}}],
+)
+def test_no_order_is_made_up(more: dict[str, Any]) -> None:
+    of = pool({"fifo": {}})
+    of["spec"] |= more
+    assert places(of, waits("run", NOW, of)) is None
+
+
+def test_the_page_shows_places_and_no_names_of_others() -> None:
+    of = pool({"fifo": {}})
+    objects = [of, waits("mine", NOW - 10, of), waits("theirs", NOW - 900, of, namespace="team-b")]
+    with running(objects, Viewer("jane", frozenset({"team-a"}), True)) as board:
+        _shows(board)
+
+
+def _shows(board: Running) -> None:
+    found = ask(board, "/view/pools/research").text
+    assert "Places are the queue policy" in found
+    assert "theirs" not in found
+    assert found.index("a job of another namespace") < found.index("mine")
+    assert "Number <strong>2</strong> in the queue" in ask(board, "/view/jobs/team-a/mine").text
