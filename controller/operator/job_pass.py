@@ -17,9 +17,9 @@ from controller.operator.checks import Checks
 from controller.operator.metrics import Metrics
 from controller.operator.queue import Locks, WorkQueue
 from controller.operator.targets import Targets
-from controller.operator.thought import Thought
-from controller.operator.world import World
+from controller.operator.world import Loaded, World
 from controller.operator.writer import Stale, StatusWriter
+from controller.policy.jobs import Plan
 from controller.policy.types import JobKey, JobView
 
 _logger = log.get("evalstop.job")
@@ -87,33 +87,34 @@ class JobPass:
             if not self._brain.unreadable(key):
                 self._world.forget(key)
             return "gone"
-        wrote = await self._writer.record(thought.loaded, thought.plan.record, thought.now)
-        self._tell_log(thought, wrote)
-        self._offer(key, str((thought.loaded.obj.get("spec") or {}).get("pool") or ""), thought.view)
-        self._targets.follow(thought.loaded)
-        await self._act(thought)
-        await self._actions.discard_unreleased(thought.loaded, thought.plan.record)
-        for event in thought.plan.events:
-            await self._recorder.post(thought.loaded.obj, event.reason, event.message, warning=event.warning)
-        self._queue.later(key, self._next(thought))
-        return "wrote" if wrote or thought.plan.actions else "quiet"
+        # Held from here on: the thought itself may be reduced to its extract while this pass waits.
+        loaded, plan = thought.loaded, thought.plan
+        wrote = await self._writer.record(loaded, plan.record, thought.now)
+        self._tell_log(plan, wrote)
+        self._offer(key, str((loaded.obj.get("spec") or {}).get("pool") or ""), thought.view)
+        self._targets.follow(loaded)
+        await self._act(loaded, plan)
+        await self._actions.discard_unreleased(loaded, plan.record)
+        for event in plan.events:
+            await self._recorder.post(loaded.obj, event.reason, event.message, warning=event.warning)
+        self._queue.later(key, self._next(loaded, plan))
+        return "wrote" if wrote or plan.actions else "quiet"
 
-    async def _act(self, thought: Thought) -> None:
-        for action in thought.plan.actions:
+    async def _act(self, loaded: Loaded, plan: Plan) -> None:
+        for action in plan.actions:
             try:
-                await self._actions.do(thought.loaded, action)
+                await self._actions.do(loaded, action)
             except Refused as error:
                 # The server will say the same again until somebody changes something: say so on the job.
                 message = f"{type(action).__name__}: {error.message}"
-                await self._recorder.post(thought.loaded.obj, "ActionRefused", message, warning=True)
+                await self._recorder.post(loaded.obj, "ActionRefused", message, warning=True)
                 raise
 
-    def _next(self, thought: Thought) -> float | None:
-        times = [thought.plan.requeue_after, self._checks.again_in(thought.loaded)]
+    def _next(self, loaded: Loaded, plan: Plan) -> float | None:
+        times = [plan.requeue_after, self._checks.again_in(loaded)]
         return min((t for t in times if t is not None), default=None)
 
-    def _tell_log(self, thought: Thought, wrote: bool) -> None:
-        plan = thought.plan
+    def _tell_log(self, plan: Plan, wrote: bool) -> None:
         if not wrote and not plan.actions:
             return
         facts: Mapping[str, Any] = {

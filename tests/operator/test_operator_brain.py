@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 from controller.kube.cache import Cache
 from controller.kube.resources import GPUPOOLS, RLHFJOBS
 from controller.operator.brain import WARM, Brain
+from controller.operator.job_pass import JobPass
 from controller.operator.metrics import Metrics
+from controller.operator.queue import Locks, WorkQueue
 from controller.operator.world import World
 from controller.operator.writer import Stale
 from controller.policy import declog
@@ -34,7 +37,13 @@ def rlhfjob(key: str, version: int) -> dict[str, Any]:
             "pool": "gpus",
             "workload": {"ref": {"apiVersion": "batch/v1", "kind": "Job", "name": "train"}},
             "gang": {"replicas": 1, "gpusPerReplica": 1},
-            "evalMetric": "gold",
+            "metrics": [{"name": "gold_reward"}],
+            "stopRule": {"kDeclines": {"k": 3, "minDelta": "0.01"}},
+            "checkpoints": {
+                "layout": "Plain",
+                "location": {"volumeClaim": {"claimName": "work", "path": "/checkpoints"}},
+                "retention": {"volumeClaim": {"claimName": "kept", "path": "/"}},
+            },
         },
     }
 
@@ -84,3 +93,42 @@ def test_of_one_that_has_changed_since_nothing_is_made_up(brain: Brain) -> None:
     assert again is not None
     assert again is not first
     assert again.version == "1000"
+
+
+def test_a_job_pass_ends_as_it_began_though_its_plan_is_let_go_meanwhile(brain: Brain) -> None:
+    """A pool pass may look at thousands while a job's status is being written: its Events still come."""
+    world, posted, metrics = brain._world, list[str](), Metrics()
+
+    class Parts:
+        """Whatever else a pass calls: only the status is written, and that takes its time."""
+
+        async def ensure(self, *_: Any) -> None: ...
+
+        async def discard_unreleased(self, *_: Any) -> None: ...
+
+        async def do(self, *_: Any) -> None: ...
+
+        def again_in(self, *_: Any) -> None: ...
+
+        def follow(self, *_: Any) -> None: ...
+
+        async def record(self, *_: Any) -> bool:
+            world.cache.put(RLHFJOBS, rlhfjob(KEYS[0], 1000) | {"status": {"attempt": 0}})
+            for key in KEYS[1:]:
+                brain.think(key)
+            return True
+
+        async def post(self, obj: Any, reason: str, message: str, **_: Any) -> None:
+            posted.append(reason)
+
+    async def story() -> None:
+        parts: Any = Parts()
+        queue = WorkQueue(time.monotonic)
+        made = JobPass(
+            world, brain, parts, parts, parts, parts, parts, metrics, queue, Locks(), lambda *_: None
+        )
+        await made.run(KEYS[0])
+
+    asyncio.run(story())
+    assert posted == ["Valid", "WorkloadNotFound"]
+    assert metrics.passes.labels("job", "wrote")._value.get() == 1
