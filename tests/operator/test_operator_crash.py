@@ -60,7 +60,7 @@ async def check_the_end(rig: Rig, kubelet: FakeKubelet) -> None:
     assert set(kubelet.store.done("retain")) == {40}
 
 
-@pytest.mark.timeout(900)  # some forty lives, each with a deadline of its own: 15 s in all where nobody else is
+@pytest.mark.timeout(900)  # some forty lives, each with a deadline of its own: 15 s in all on an idle machine
 def test_killed_before_and_after_every_write(rig: Rig, kubelet: FakeKubelet) -> None:
     """Each life of the operator does one write and dies right before it or right after it took effect."""
 
