@@ -1,8 +1,8 @@
 """What the version before this one stored, kept beside the tests: an upgrade is tested without git's history.
 
-``previous.json`` has the schemas of its definitions, without descriptions, and statuses that its code wrote: now
-those of commit 01a9efd, before the election and Kueue. When a version is released, its own take their place:
-``python tests/api/previous.py``.
+``previous.json`` has the schemas of its definitions, without descriptions, and statuses that its code wrote:
+now those of commit 01a9efd, before the election and Kueue. When a version is released, its own take their
+place: ``python tests/api/previous.py``.
 """
 
 from __future__ import annotations
