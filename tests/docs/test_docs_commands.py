@@ -115,8 +115,7 @@ SHOWN = {
     "evalstop sim replay LOG": "tests/sim_cli/test_sim_cli.py::test_replay_says_what_would_have_happened",
     "evalstop sim record examples/traces/sixty.jsonl": "tests/sim_cli/test_sim_cli.py::"
     "test_record_replay_and_compare",
-    "evalstop parity TRACE": "tests/parity/test_parity_cluster.py::"
-    "test_a_small_trace_on_a_cluster_that_is_named",
+    "evalstop parity": "tests/parity/test_parity_cluster.py::test_a_small_trace_on_a_cluster_that_is_named",
     "evalstop what-if decisions.jsonl": "tests/what_if/test_what_if_cli.py::test_two_nodes_more",
     "evalstop what-if examples/histories/demo.jsonl": "tests/what_if/test_what_if_cli.py::"
     "test_the_page_shows_what_the_command_prints",
