@@ -211,7 +211,7 @@ def _show(items: list[Mapping[str, Any]]) -> None:
     for item in items:
         reason = item["reason"] or item["state"]
         key = ", ".join(
-            f"{name} {_value(value)}" for name, value in item["key"].items() if name != "submitted"
+            f"{name} {_value(name, value)}" for name, value in item["key"].items() if name != "submitted"
         )
         rows.append(
             [
@@ -228,5 +228,7 @@ def _show(items: list[Mapping[str, Any]]) -> None:
         typer.echo(items[0]["message"])
 
 
-def _value(value: Any) -> str:
+def _value(name: str, value: Any) -> str:
+    if name == "since" and value is not None:
+        return say.moment(value)
     return "unknown" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import replace
+from typing import Any
 
 import cli_world as w
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api.crd import RESOURCES
-from controller.cli import explaining, get, history, jobs, pools, reading, say, top, why
+from controller.cli import explaining, get, history, jobs, pools, queue, reading, say, top, why
 from controller.cli.cures import CURES
 from controller.cli.failure import Exit, of_api
 from controller.cli.table import Column, render
@@ -146,6 +147,21 @@ def test_a_pool_on_one_page() -> None:
     assert lines[-1].split() == [
         "2025-11-13", "02:18:20Z", "team/over", "kDeclines", "2", "+1.2s", "+2.0s", "team/next", "+4.5s"
     ]  # fmt: skip
+
+
+def test_the_queue_is_printed_as_its_page_shows(repository, capsys) -> None:
+    def place(job: str, position: int, gpus: int, waited: float, level: int, attained: float) -> Any:
+        rank = {"priority": 0, "queue": level, "attainedGPUSeconds": attained, "since": NOW - waited}
+        return {
+            "job": job, "position": position, "gpus": gpus, "waitedSeconds": waited, "overdue": False,
+            "state": "Queued", "reason": "WaitingForGPUs", "message": "", "key": {**rank, "submitted": 5.0},
+        }  # fmt: skip
+
+    queue._show(
+        [place("team/short-7", 1, 8, 130.0, 1, 0.0), place("team/long-3", 2, 16, 3840.0, 3, 412_000.0)]
+    )
+    page = (repository / "docs" / "queueing.md").read_text()
+    assert f"$ evalstop queue research\n{capsys.readouterr().out}2 waiting in pool research (las)" in page
 
 
 def test_every_cure_is_for_a_reason_that_somebody_gives(repository) -> None:

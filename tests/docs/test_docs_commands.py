@@ -92,7 +92,7 @@ SHOWN = {
     "python -m controller.web.dashboard": "tests/browser/test_browser_cluster.py",
     "kubectl port-forward": "tests/web/test_web_queue.py::test_by_port_forward",
     "kubectl create token": "tests/browser/test_browser_cluster.py",
-    "evalstop queue research": "tests/web/test_web_queue.py::test_the_command_prints_the_queue",
+    "evalstop queue research": "tests/cli/test_cli_pages.py::test_the_queue_is_printed_as_its_page_shows",
     "evalstop list -n team -w": "tests/cli/test_cli_cluster.py::test_watch_prints_what_changes",
     "evalstop list -A -o json": "tests/docs/test_docs_commands.py::test_what_scripts_read_is_there",
     "evalstop why run -o json": "tests/docs/test_docs_commands.py::test_what_scripts_read_is_there",
