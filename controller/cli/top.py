@@ -110,7 +110,8 @@ class View:
 
     def picture(self, now: float, screen: Terminal, height: int | None) -> list[str]:
         """The screen as lines, at most ``height`` of them; None: all."""
-        lines = [*heading(self.jobs.values(), self.pools.values(), now, screen), ""]
+        most = None if height is None else max(1, height // 3)  # of pools: jobs are to be seen, too
+        lines = [*heading(self.jobs.values(), self.pools.values(), now, screen, most), ""]
         found = sorted(self.jobs.values(), key=_rank)
         room = len(found) if height is None else max(1, height - len(lines) - 2)
         rows = table(found[:room], fields(wide=False, everywhere=self._namespace is None), now, screen)
@@ -119,16 +120,18 @@ class View:
         return [*lines, *(rows if found else ["No RLHFJobs."])]
 
 
-def heading(jobs: Any, pools: Any, now: float, screen: Terminal) -> list[str]:
-    """Counts of jobs by state, and one line per pool."""
+def heading(jobs: Any, pools: Any, now: float, screen: Terminal, most: int | None = None) -> list[str]:
+    """Counts of jobs by state, and one line per pool, for at most ``most`` of them; None: all."""
     counts: dict[str, int] = {}
     for job in jobs:
         state = _state(job)
         counts[state] = counts.get(state, 0) + 1
     said = ", ".join(f"{counts[state]} {state}" for state in ORDER if state in counts) or "no jobs"
     lines = [f"evalstop  {say.moment(now)}  {said}"]
-    for pool in sorted(pools, key=_key):
-        lines.append(_pool_line(pool, screen))
+    pools = sorted(pools, key=_key)
+    lines += [_pool_line(pool, screen) for pool in pools[:most]]
+    if most is not None and len(pools) > most:
+        lines.append(f"and {len(pools) - most} more pools: evalstop pools")
     return [screen.cut(line, screen.width) if screen.width else line for line in lines]
 
 

@@ -243,6 +243,11 @@ def test_a_thousand_jobs_are_one_table_and_fit_on_one_screen_of_top() -> None:
     assert len(lines) <= 24
     assert "bad" in lines[3], "what is refused comes first"
     assert lines[-1].startswith("and 9")
+    view.pools = {f"/pool-{i:02}": w.pool(f"pool-{i:02}") for i in range(60)}
+    lines = view.picture(NOW, Terminal(100), 24)
+    assert len(lines) <= 24
+    assert "and 52 more pools: evalstop pools" in lines
+    assert any("bad" in line for line in lines)
 
 
 @given(
