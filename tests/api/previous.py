@@ -1,8 +1,8 @@
-"""What the version before this one stored, kept beside the tests: an upgrade is tested without git's history.
+"""What the version before this one stored, kept beside the tests: they need no history of git's.
 
-``previous.json`` has the schemas of its definitions, without descriptions, and statuses that its code wrote:
-now those of commit 01a9efd, before the election and Kueue. When a version is released, its own take their
-place: ``python tests/api/previous.py``.
+``previous.json`` has the schemas of its definitions, without descriptions, statuses that its code wrote, and
+a running job with what its code made for it: now those of commit 01a9efd, before the election and Kueue. When
+a version is released, its own take their place: ``python tests/api/previous.py``.
 """
 
 from __future__ import annotations
@@ -61,6 +61,59 @@ def bare(schema: Any) -> Any:
     return {k: bare(v) for k, v in schema.items() if k != "description" or not isinstance(v, str)}
 
 
+def running() -> dict[str, Any]:
+    """A job that was admitted for the 12th time: its manifest, its Job and ConfigMap, and the mark of its
+    rule. NAMESPACE, POOL and UID stand for what its cluster calls them."""
+    from api_examples import JOB, full_record
+
+    from controller import names
+    from controller.operator import runfile
+    from controller.policy.stopping import RULES, rule_fingerprint
+    from controller.policy.types import PolicySpec
+    from controller.workloads import Scheduling, build_child, start_patch
+
+    job = json.loads(json.dumps(JOB))
+    job["metadata"] = {"name": "upgraded", "namespace": "NAMESPACE"}
+    spec = job["spec"]
+    spec |= {"pool": "POOL", "gang": {"replicas": 2, "gpusPerReplica": 2}}
+    spec["metrics"], spec["stopRule"] = [{"name": "gold"}], {"kDeclines": {"k": 5}}
+    del spec["modifiers"]
+    spec["checkpoints"] |= {
+        "location": {"objectStore": {"uri": "s3://work/run"}},
+        "retention": {"objectStore": {"uri": "s3://kept"}},
+    }
+    template = spec["workload"]["template"]["spec"]
+    template |= {"completions": 2, "parallelism": 2}
+    template["template"]["spec"]["terminationGracePeriodSeconds"] = 1
+    template["template"]["spec"]["containers"][0] |= {
+        "ports": [{"name": "metrics", "containerPort": 9400}],
+        "resources": {"limits": {names.GPU_RESOURCE: "2"}},
+    }
+    record = full_record(condition_count=6, retained=0, message="a message")
+    accepted = json.loads(json.dumps(job))
+    accepted["metadata"]["uid"] = "UID"
+    child = build_child(accepted, Scheduling(priority_class=names.PRIORITY_CLASS))
+    child = _merged(
+        child, start_patch(child | {"metadata": child["metadata"] | {"uid": ""}}, 12, {"pool": "POOL"})
+    )
+    del child["metadata"]["uid"]
+    rule = PolicySpec("kDeclines", {"k": 5})
+    return {
+        "job": job,
+        "child": child,
+        "run": runfile.manifest(accepted, record.run),
+        "rule": {"version": RULES["kDeclines"].version, "paramsHash": rule_fingerprint(rule, ())},
+    }
+
+
+def _merged(obj: dict[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """What the API server makes of a merge patch that takes nothing away."""
+    out = dict(obj)
+    for key, value in patch.items():
+        out[key] = _merged(out.get(key) or {}, value) if isinstance(value, Mapping) else value
+    return out
+
+
 def main() -> None:
     """Record the present version as the previous one."""
     import dataclasses
@@ -81,6 +134,7 @@ def main() -> None:
     found = {
         "schemas": {r.plural: bare(root_schema(r.model)) for r in RESOURCES},
         "statuses": {name: status(record, DESIRED, 0.0) for name, record in records.items()},
+        "running": running(),
     }
     FILE.write_text(json.dumps(found, separators=(",", ":"), sort_keys=True) + "\n")
 
