@@ -230,6 +230,40 @@ def test_editors_and_viewers_of_a_namespace_get_the_matching_rights(
         assert has() is granted
 
 
+def test_who_views_the_whole_cluster_reads_pools_and_who_views_a_namespace_does_not(
+    guarded: Plane, kubectl: Callable[..., str], namespace: str
+) -> None:
+    here, everywhere = f"{namespace}-here", f"{namespace}-everywhere"
+    kubectl("create", "rolebinding", here, "--clusterrole=view", f"--user={here}", "-n", namespace)
+    kubectl("create", "clusterrolebinding", everywhere, "--clusterrole=view", f"--user={everywhere}")
+
+    def may(user: str, verb: str, what: str, subresource: str = "") -> bool:
+        asked = {"verb": verb, "resource": what, "group": "evalstop.dev", "subresource": subresource}
+        place = {"namespace": namespace} if what == "rlhfjobs" else {}
+        review: Any = guarded.client().post(
+            "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+            {
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SubjectAccessReview",
+                "spec": {"user": user, "resourceAttributes": {**asked, **place}},
+            },
+        )
+        return bool(review["status"]["allowed"])
+
+    try:
+        eventually("view has pools", lambda: may(everywhere, "list", "gpupools"))
+        eventually("view has jobs", lambda: may(here, "list", "rlhfjobs"))
+        for verb in ("get", "watch"):
+            assert may(everywhere, verb, "gpupools")
+        assert may(everywhere, "get", "gpupools", "status")
+        for verb in ("create", "update", "patch", "delete"):
+            assert not may(everywhere, verb, "gpupools")
+            assert not may(everywhere, verb, "gpupools", "status")
+        assert not may(here, "list", "gpupools")
+    finally:
+        kubectl("delete", "clusterrolebinding", everywhere)
+
+
 def test_the_policy_has_no_type_errors(guarded: Plane) -> None:
     """The controller checks the expressions against the CRD's schema; one warned of cannot fire."""
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/rlhfjob-author.evalstop.dev"
