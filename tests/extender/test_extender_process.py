@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
+import http.client
+import ssl
+import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from extender_rig import eventually
 
+from controller.extender.certificates import LEAF_DAYS, Pem, issue_client, issue_server
 from controller.extender.scheduler_config import write
 from deploy.local.client import Client
 from deploy.local.plane import Plane
@@ -32,6 +40,100 @@ def test_the_process_is_ready_tells_that_it_fails_open_and_ends_when_asked(
     (part,) = [p for p in plane.status().processes if p.name == "extender-process"]
     assert part.state != "running"
     assert '"code": 0' in plane.log("extender-process").read_text()
+
+
+class Wire:
+    """An extender process under certificates of this test's authority, and requests like kube-scheduler's."""
+
+    def __init__(self, plane: Plane, folder: Path) -> None:
+        self.folder = folder
+        self._process = Extender(plane, process="extender-certificates")
+        self._ca = self._process.certificates.ca
+        self._authority = Pem(self._ca.read_text(), self._ca.with_suffix(".key").read_text())
+        self.serving = self._write("serving", issue_server(self._authority, ["127.0.0.1"], _days_ago(0)))
+        client = issue_client(self._authority, "scheduler", _days_ago(0))
+        self.client = self._write("client", client)
+        self._process.environment |= {
+            "EVALSTOP_EXTENDER_CERTIFICATE": str(self.serving[0]),
+            "EVALSTOP_EXTENDER_KEY": str(self.serving[1]),
+        }
+
+    def start(self) -> None:
+        self._process.start()
+
+    def stop(self) -> None:
+        self._process.stop()
+
+    def serve(self, issued: datetime.datetime) -> None:
+        """Put another serving certificate, made at that time, where the extender looks for a renewed one."""
+        self._write("serving", issue_server(self._authority, ["127.0.0.1"], issued))
+
+    def expired_client(self) -> tuple[Path, Path]:
+        issued = _days_ago(LEAF_DAYS + 1)
+        return self._write("expired", issue_client(self._authority, "scheduler", issued))
+
+    def ask(self, client: tuple[Path, Path]) -> int:
+        """The status of a request; a connection of its own. Raises OSError: one of the two is refused."""
+        context = ssl.create_default_context(cafile=str(self._ca))
+        context.load_cert_chain(*client)
+        port = urlsplit(self._process.url).port
+        with contextlib.closing(
+            http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=context)
+        ) as connection:
+            connection.request("POST", "/preempt", b"{}", {"Content-Type": "application/json"})
+            return connection.getresponse().status
+
+    def ends(self) -> float:
+        """When the serving certificate ends (s), as the extender's metric has it."""
+        name = 'evalstop_extender_certificate_expiry_timestamp_seconds{certificate="serving"} '
+        with urllib.request.urlopen(f"{self._process.status}/metrics", timeout=20) as answer:
+            lines = answer.read().decode().splitlines()
+        (found,) = [line.removeprefix(name) for line in lines if line.startswith(name)]
+        return float(found)
+
+    def _write(self, name: str, pem: Pem) -> tuple[Path, Path]:
+        files = self.folder / f"{name}.crt", self.folder / f"{name}.key"
+        for file, text in zip(files, (pem.certificate, pem.key), strict=True):
+            file.write_text(text)
+        return files
+
+
+def _days_ago(days: float) -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=days)
+
+
+@pytest.fixture
+def wire(plane: Plane, extender_kubeconfig: Path, tmp_path: Path) -> Iterator[Wire]:
+    made = Wire(plane, tmp_path)
+    made.start()
+    yield made
+    made.stop()
+
+
+def test_an_expired_certificate_is_refused_on_both_sides_and_the_metric_says_when_it_ended(
+    wire: Wire,
+) -> None:
+    heard = 400  # past TLS: an empty message is no request of kube-scheduler's
+    assert wire.ask(wire.client) == heard
+    assert wire.ends() > time.time() + 364 * 86400
+    with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)) as refused:
+        wire.ask(wire.expired_client())
+    assert not isinstance(refused.value, ssl.SSLCertVerificationError), "the server's was good"
+    assert wire.ask(wire.client) == heard
+
+    def answer() -> str:
+        try:
+            return str(wire.ask(wire.client))
+        except ssl.SSLCertVerificationError as error:
+            return error.verify_message
+
+    wire.serve(_days_ago(LEAF_DAYS + 1))
+    eventually(lambda: answer() == "certificate has expired", "the expired certificate to be served")
+    ended = time.time() - wire.ends()
+    assert 0 < ended - 86400 < 600, "it ended a day ago"
+    wire.serve(_days_ago(0))
+    eventually(lambda: answer() == str(heard), "the renewed certificate to be served")
+    assert wire.ends() > time.time()
 
 
 def test_its_identity_may_touch_a_pods_status_and_nothing_else(
