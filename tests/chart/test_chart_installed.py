@@ -364,13 +364,27 @@ def test_older_definitions_are_brought_up_to_date(
     assert "gangTimeoutSeconds" in schema["properties"]["spec"]["properties"]
 
 
-def test_uninstalling_leaves_jobs_definitions_pools_and_checkpoints(
-    cluster: Cluster, notes: str, values: dict[str, Any]
+@pytest.mark.timeout(420)
+def test_uninstalling_leaves_running_jobs_definitions_pools_and_checkpoints(
+    cluster: Cluster, notes: str, values: dict[str, Any], jobs: dict[Role, dict[str, Any]]
 ) -> None:
+    runs = long_run(jobs[Role.WAITING])
+    cluster.apply([runs])
+    until("the long run", lambda: is_true(cluster, runs, "Running"), 150)
+    training, kept = pods_of(cluster, runs), retained_files(cluster, runs)
     before = {kind: names_of(cluster, kind) for kind in ("rlhfjobs", "jobs", "pvc")}
     assert all(before.values())
+    assert [phase for phase, _ in training.values()] == ["Running", "Running"]
+    stopped = cluster.get("rlhfjob", jobs[Role.OVER_OPTIMISING]["metadata"]["name"], "-n", SPACE)["status"]
+    copies = [copy["path"] for copy in stopped["retained"]]
+    assert copies
+    assert [c for c in copies if not any(file.startswith(f"{c}/") for file in kept)] == []
     cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout=60s")
+    of_operator = ("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=evalstop-operator")
+    until("the operator to be gone", lambda: not cluster.get(*of_operator)["items"])
     assert {kind: names_of(cluster, kind) for kind in ("rlhfjobs", "jobs", "pvc")} == before
+    assert pods_of(cluster, runs) == training
+    assert retained_files(cluster, runs) == kept
     assert names_of(cluster, "gpupools") == {"research"}
     assert {"rlhfjobs.evalstop.dev", "gpupools.evalstop.dev"} <= names_of(cluster, "crd")
     left = yaml.safe_load(
@@ -389,6 +403,75 @@ def test_uninstalling_leaves_jobs_definitions_pools_and_checkpoints(
     assert ours == []
     again = cluster.install(values)  # the same release takes up what it left
     assert "STATUS: deployed" in again
+    assert pods_of(cluster, runs) == training
+    cluster.kubectl("delete", "rlhfjob", runs["metadata"]["name"], "-n", SPACE)
+
+
+def long_run(job: dict[str, Any]) -> dict[str, Any]:
+    """A job that trains for longer than a test, whatever its evals say."""
+    found: dict[str, Any] = json.loads(json.dumps(job).replace("waiting", "long-run"))
+    found["metadata"]["name"] = "long-run"
+    found["spec"]["mode"] = "Off"
+    container = found["spec"]["workload"]["template"]["spec"]["template"]["spec"]["containers"][0]
+    longer = ("--steps=5000", "--step-seconds=0.2")
+    container["args"] = [a for a in container["args"] if not a.startswith(("--steps=", "--step-seconds="))]
+    container["args"] += longer
+    return found
+
+
+def pods_of(cluster: Cluster, job: dict[str, Any]) -> dict[str, tuple[str, list[int]]]:
+    """A job's training pods by uid: phase, and how often each container was restarted."""
+    label = f"evalstop.dev/job={job['metadata']['name']},evalstop.dev/component=workload"
+    return {
+        pod["metadata"]["uid"]: (
+            pod["status"]["phase"],
+            [c["restartCount"] for c in pod["status"].get("containerStatuses", ())],
+        )
+        for pod in cluster.get("pods", "-n", SPACE, "-l", label)["items"]
+    }
+
+
+LIST_FILES = """
+import hashlib, json, pathlib
+root = pathlib.Path("/retained")
+files = (path for path in root.rglob("*") if path.is_file())
+found = {f"/retained/{p.relative_to(root)}": hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+print(json.dumps(found))
+"""
+
+
+def retained_files(cluster: Cluster, job: dict[str, Any]) -> dict[str, str]:
+    """Digests of all files on the claim of retained checkpoints, read by a pod that mounts it where an access
+    pod does: statuses name paths so."""
+    template = job["spec"]["workload"]["template"]["spec"]["template"]["spec"]
+    keep = ("image", "securityContext")
+    container = {key: value for key, value in template["containers"][0].items() if key in keep}
+    container |= {"name": "list", "command": ["python", "-c", LIST_FILES]}
+    container["volumeMounts"] = [{"name": "kept", "mountPath": "/retained", "readOnly": True}]
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "list-retained", "namespace": SPACE},
+        "spec": {
+            "restartPolicy": "Never",
+            "securityContext": template["securityContext"],
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [container],
+            "volumes": [{"name": "kept", "persistentVolumeClaim": {"claimName": "retained"}}],
+        },
+    }
+    cluster.apply([pod])
+
+    def phase() -> str:
+        found = str(cluster.get("pod", "list-retained", "-n", SPACE)["status"].get("phase"))
+        return found if found in ("Succeeded", "Failed") else ""
+
+    ended = until("the pod that lists what is retained", phase, 90)
+    said = cluster.kubectl("logs", "list-retained", "-n", SPACE)
+    assert ended == "Succeeded", said
+    cluster.kubectl("delete", "pod", "list-retained", "-n", SPACE, "--wait")
+    files: dict[str, str] = json.loads(said)
+    return files
 
 
 def names_of(cluster: Cluster, kind: str) -> set[str]:
