@@ -365,7 +365,7 @@ def test_older_definitions_are_brought_up_to_date(
 
 
 @pytest.mark.timeout(420)
-def test_uninstalling_leaves_running_jobs_definitions_pools_and_checkpoints(
+def test_uninstalling_leaves_jobs_definitions_pools_and_checkpoints(
     cluster: Cluster, notes: str, values: dict[str, Any], jobs: dict[Role, dict[str, Any]]
 ) -> None:
     runs = long_run(jobs[Role.WAITING])
