@@ -362,7 +362,7 @@ class Leadership:
             return (
                 f"{self._which}: {error.message}; EVALSTOP_LEASE_NAMESPACE names the operator's own namespace"
             )
-        return f"{self._which}: {error or type(error).__name__}"
+        return f"{self._which}: {str(error) or type(error).__name__}"
 
     @property
     def _which(self) -> str:
