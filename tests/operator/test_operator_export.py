@@ -75,7 +75,8 @@ def test_a_past_is_exported_from_the_log_and_from_the_cluster(
         assert list(over.evals.scores) == RISE_AND_FALL
         assert over.past.ended is not None
         assert following.past.started is not None
-        assert following.past.started >= over.past.ended
+        # A pool sees for itself that pods are gone, be it a moment before their job's pass writes when.
+        assert following.past.started > over.past.ended - 5.0
         assert following.past.waited is not None
         assert following.past.waited > 0.0
         assert trace.latencies is not None
