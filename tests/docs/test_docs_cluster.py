@@ -66,15 +66,16 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def desk(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    w.install(plane)
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    """On a cluster of its own: the pages name things as a user would, who has nothing else there."""
     folder = tmp_path_factory.mktemp("desk")
     (folder / "examples").symlink_to(ROOT / "examples")
     page = (ROOT / "docs" / "writing-a-job.md").read_text()
     (folder / "job.yaml").write_text("".join(re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)))
-    with fresh_namespace(plane, "docs") as namespace:
-        yield Desk(plane, namespace, folder)
-        plane.kubectl("delete", "clusterrole,clusterrolebinding", "pool-readers", "--ignore-not-found")
+    with Plane(tmp_path_factory.mktemp("plane") / "p") as plane:
+        w.install(plane)
+        with fresh_namespace(plane, "docs") as namespace:
+            yield Desk(plane, namespace, folder)
 
 
 def lines(page: str) -> list[str]:
@@ -111,12 +112,12 @@ def test_the_pages_commands_on_a_real_api_server(desk: Desk) -> None:
         ({"gang": {"replicas": 0, "gpusPerReplica": 2}}, "spec.gang.replicas: Invalid value"),
     ],
 )
-def test_refusals_are_as_the_page_says(desk: Desk, kubectl: Any, change: dict[str, Any], told: str) -> None:
+def test_refusals_are_as_the_page_says(desk: Desk, change: dict[str, Any], told: str) -> None:
     assert told in (ROOT / "docs" / "writing-a-job.md").read_text()
     job = yaml.safe_load((desk.folder / "job.yaml").read_text())
     job["spec"] |= change
     with pytest.raises(PlaneError, match=re.escape(told)):
-        kubectl("apply", "-n", desk.namespace, "-f", "-", stdin=yaml.safe_dump(job))
+        desk.plane.kubectl("apply", "-n", desk.namespace, "-f", "-", stdin=yaml.safe_dump(job))
 
 
 def shown(page: str, start: str) -> list[str]:
