@@ -241,7 +241,7 @@ def job_view(
         loss_trend=record.loss_trend,
         mark=record.mark,
         demoted=judging.is_demoted(desired, record),
-        waited=max(0.0, admission.at - _queued_at(record, submitted)) if admission is not None else 0.0,
+        waited=max(0.0, admission.at - queued_at(record, submitted)) if admission is not None else 0.0,
         attempt=record.attempt,
         not_before=record.gang_backoff.until if record.gang_backoff is not None else None,
         avoid=record.gang_backoff.avoid if record.gang_backoff is not None else (),
@@ -271,14 +271,15 @@ def _in_its_queue(desired: Desired, observed: Observed) -> bool:
     return workload is not None and (workload.queue == desired.queue or bool(desired.workload_ref))
 
 
-def _queued_at(record: JobRecord, submitted: float) -> float:
+def queued_at(record: JobRecord, submitted: float) -> float:
+    """Since when (s) a job has stood in the queue, this time: at first since it was submitted."""
     return submitted if record.queued_at is None else record.queued_at
 
 
 def _since(record: JobRecord, state: JobState, submitted: float) -> float | None:
     """Since when (s) it has waited, or has run; None: it is on its way out."""
     if state is JobState.QUEUED:
-        return _queued_at(record, submitted)
+        return queued_at(record, submitted)
     admission = record.admission
     if state is not JobState.ADMITTED or admission is None:
         return None

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from controller.policy.queueing import MAX_WAIT, make_policy
+from controller.policy.queueing.ageing import overdue, waits_since
 from controller.policy.queueing.explain import ranked_by
 from controller.policy.types import JobKey, JobState, JobView, PoolPlan, PoolSnapshot, Waiting
 
@@ -109,19 +110,16 @@ def _place(moment: Moment, keys: _Keys, job: JobView, why: Waiting | None, now: 
     state = job.state
     if why is None and any(a.key == job.key for a in moment.plan.admissions):
         state = JobState.ADMITTED
-    waited = None
-    if state is JobState.QUEUED:
-        waited = max(0.0, now - (job.submitted if job.since is None else job.since))
+    queued = state is JobState.QUEUED
     most = snapshot.policy.params.get(MAX_WAIT)
-    overdue = waited is not None and isinstance(most, float) and waited >= most and not job.demoted
     return Place(
         job=job.key,
         state=str(state),
         position=why.position if why is not None and why.position else None,
         reason=why.reason if why is not None else "",
         message=why.message if why is not None else "",
-        waited_seconds=waited,
-        overdue=overdue,
+        waited_seconds=max(0.0, now - waits_since(job)) if queued else None,
+        overdue=queued and isinstance(most, float) and overdue(job, most, now),
         replicas=job.replicas,
         gpus=job.gpus,
         key=keys.of(job),

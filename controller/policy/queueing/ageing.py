@@ -26,6 +26,7 @@ It holds per stay in the queue; a job that its rule has demoted (`JobView.demote
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar
@@ -52,6 +53,16 @@ class AgeingParams:
     max_wait: float = param(
         604800.0, unit="s", doc="after such a wait a job comes first and nobody passes it", gt=0.0, le=1e12
     )
+
+
+def waits_since(job: QueueJob) -> float:
+    """Since when (s) a job that is queued has waited in this stay."""
+    return job.submitted if job.since is None else job.since
+
+
+def overdue(job: QueueJob, most: float, now: float) -> bool:
+    """Whether a job that is queued has waited for ``most`` s, and may go before all others."""
+    return not job.demoted and now - waits_since(job) >= most
 
 
 class Ageing(PolicyBase):
@@ -81,15 +92,18 @@ class Ageing(PolicyBase):
         self._until: dict[JobKey, float] = {}  # until when a run that waited for long is not preempted
         self._shielded: set[JobKey] = set()
         self._leaving: dict[JobKey, QueueJob] = {}
-        self._now = -inf  # of the newest decision
+        self._now = -inf  # of the newest decision, or of what was taken in since
         self.base.rebuild(())
+
+    def rebuild(self, jobs: Iterable[QueueJob], now: float = 0.0) -> None:
+        super().rebuild(jobs, now)
+        self._now = now
 
     # -- events
 
     def submitted(self, job: QueueJob, now: float) -> None:
         self._forget(job.key)
-        since = job.submitted if job.since is None else job.since
-        entry = (inf if job.demoted else since, job.submitted, job.sequence, job.key, job)
+        entry = (inf if job.demoted else waits_since(job), job.submitted, job.sequence, job.key, job)
         self._entries[job.key] = entry
         insort(self._waiting, entry)
         self.base.submitted(job, now)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 from controller.api import convert
-from controller.policy import judging
+from controller.policy import judging, lifecycle
 from controller.policy.conditions import ADMITTED
 from controller.policy.queueing import MAX_WAIT, make_policy
+from controller.policy.queueing.ageing import overdue
 from controller.policy.queueing.srtf_est import SrtfEst
 from controller.policy.service import attained, remaining
 from controller.policy.types import Delegate, JobState, JobView
@@ -37,13 +37,13 @@ def line_up(pool: Pool, jobs: Iterable[Job], now: float) -> Queue | None:
     running = [job for job in jobs if state(job.summary).group == "running"]
     queued = [job for job in waiting.values() if job.summary == "Queued"]
     policy = make_policy(spec)
-    policy.rebuild([_view(pool, job, now) for job in (*queued, *running)], now)
+    views = {job.key: _view(pool, job, now) for job in (*queued, *running)}
+    policy.rebuild(views.values(), now)
     most = float(spec.params[MAX_WAIT])
-    order = [found.key for found in policy.queue()]
-    # A policy notices who is overdue when it decides, and here nothing is decided.
-    order.sort(key=lambda key: _queued(waiting[key]) if _overdue(waiting[key], most, now) else math.inf)
-    items = [_place(waiting.pop(key), n, most, now) for n, key in enumerate(order, start=1) if key in waiting]
-    items += [_place(job, None, most, now) for _, job in sorted(waiting.items())]
+    items = []
+    for n, found in enumerate((f for f in policy.queue() if f.key in waiting), start=1):
+        items.append(_place(waiting.pop(found.key), n, overdue(views[found.key], most, now), now))
+    items += [_place(job, None, False, now) for _, job in sorted(waiting.items())]
     return Queue(pool=pool.name, policy=spec.name, planned=now, total=len(items), items=tuple(items))
 
 
@@ -73,7 +73,7 @@ def _view(pool: Pool, job: Job, now: float) -> JobView:
     )
 
 
-def _place(job: Job, position: int | None, most: float, now: float) -> Place:
+def _place(job: Job, position: int | None, late: bool, now: float) -> Place:
     why = job.record.condition(ADMITTED)
     return Place(
         job=job.key,
@@ -82,17 +82,12 @@ def _place(job: Job, position: int | None, most: float, now: float) -> Place:
         reason=why.reason if why is not None else "",
         message=why.message if why is not None else state(job.summary).meaning,
         waited_seconds=max(0.0, now - _queued(job)),
-        overdue=position is not None and _overdue(job, most, now),
+        overdue=late,
         replicas=job.desired.replicas,
         gpus=job.gpus,
         key={},
     )
 
 
-def _overdue(job: Job, most: float, now: float) -> bool:
-    """As `controller.policy.queueing.ageing` has it."""
-    return now - _queued(job) >= most and not judging.is_demoted(job.desired, job.record)
-
-
 def _queued(job: Job) -> float:
-    return job.created if job.record.queued_at is None else job.record.queued_at
+    return lifecycle.queued_at(job.record, job.created)
