@@ -1,7 +1,8 @@
 """How a tool is built from pinned Go modules, and in which folder of the cache it is kept.
 
 A recipe is one declaration: `versions.CONTROL_PLANE` and `kueue.recipe.KUEUE` are two; `acquire.obtain`
-follows either. Another tool is one more folder with `go.mod` and `go.sum`, and one more declaration.
+follows either. Another tool is one more folder with `go.mod` and `go.sum`, and one more declaration, by
+`of_module` where it is one program of one module.
 """
 
 import dataclasses
@@ -12,7 +13,7 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -90,6 +91,36 @@ class Recipe:
     def cache_folder(self) -> Path:
         """Where the results of exactly this recipe are kept between runs."""
         return cache_root() / f"{self.name}-{self.pins[0]}-{self.digest()}"
+
+
+def of_module(
+    name: str,
+    title: str,
+    version: str,
+    module: str,
+    folder: Path,
+    *,
+    linker: Sequence[str] = (),
+    trees: Mapping[str, Tree] | None = None,
+    takes: str,
+) -> Recipe:
+    """The program `cmd/<name>` of one Go module, asked for its version by the build information in it.
+
+    `linker`: its flags besides `STRIPPED`. The rest as in `Recipe`.
+    """
+    return Recipe(
+        name=name,
+        title=f"{title} {version}",
+        pins=(version,),
+        folder=folder,
+        output=name,
+        programs={name: version},
+        ask=lambda _, path: built_version(path, module),
+        package=f"{module}/cmd/{name}",
+        flags=("-trimpath", "-buildvcs=false", "-ldflags", " ".join((STRIPPED, *linker))),
+        trees=trees or {},
+        takes=takes,
+    )
 
 
 def goos() -> str:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from deploy.local.recipe import STRIPPED, Recipe, built_version
+from deploy.local.recipe import of_module
 
 VERSION = "3.22.0"
 MODULE = "helm.sh/helm/v3"
@@ -18,25 +18,12 @@ _SET = {
     "pkg/chartutil.k8sVersionMinor": _KUBERNETES[1],
 }
 
-
-def _ask(_: str, path: Path) -> str | None:
-    return built_version(path, MODULE)
-
-
-HELM = Recipe(
-    name="helm",
-    title=f"Helm {VERSION}",
-    pins=(VERSION,),
-    folder=Path(__file__).parent / "gobuild",
-    output=PROGRAM,
-    programs={PROGRAM: VERSION},
-    ask=_ask,
-    package=f"{MODULE}/cmd/helm",
-    flags=(
-        "-trimpath",
-        "-buildvcs=false",
-        "-ldflags",
-        " ".join([STRIPPED, *(f"-X {MODULE}/{name}={value}" for name, value in _SET.items())]),
-    ),
+HELM = of_module(
+    PROGRAM,
+    "Helm",
+    VERSION,
+    MODULE,
+    Path(__file__).parent / "gobuild",
+    linker=[f"-X {MODULE}/{name}={value}" for name, value in _SET.items()],
     takes="about three minutes",
 )
