@@ -27,6 +27,16 @@ FIXTURES = {"plane", "tools"}
 TOOLS = {"helm_tools": HELM, "kubeconform_tools": KUBECONFORM, "kueue_tools": KUEUE, "kwok_tools": KWOK}
 
 
+def built(request: pytest.FixtureRequest, fixture: str) -> dict[str, Found]:
+    """What the recipe of a fixture of `TOOLS` gave; without it the test does not run, and the summary says
+    so."""
+    report: ClusterReport | None = request.config.pluginmanager.getplugin("cluster-report")
+    assert report is not None
+    if fixture not in report.more:
+        pytest.skip(f"no {TOOLS[fixture].title} (what was tried stands above)")
+    return report.more[fixture]
+
+
 def under_ci() -> bool:
     """Whether the environment says that this is continuous integration."""
     return os.environ.get("CI", "").strip().lower() in ("true", "1", "yes")

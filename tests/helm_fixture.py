@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from cluster_report import built
 
 from deploy.helm.generate import CHART
 from deploy.local.acquire import Found
@@ -13,23 +14,13 @@ from deploy.local.helm.recipe import PROGRAM
 @pytest.fixture(scope="session")
 def helm_tools(request: pytest.FixtureRequest, tools: dict[str, Found]) -> dict[str, Found]:
     """Helm; without it the test does not run, and the summary says so."""
-    report = request.config.pluginmanager.getplugin("cluster-report")
-    assert report is not None
-    if "helm_tools" not in report.more:
-        pytest.skip("no Helm (what was tried stands above)")
-    found: dict[str, Found] = report.more["helm_tools"]
-    return found
+    return built(request, "helm_tools")
 
 
 @pytest.fixture(scope="session")
 def kubeconform_tools(request: pytest.FixtureRequest, tools: dict[str, Found]) -> dict[str, Found]:
     """kubeconform, in the same way."""
-    report = request.config.pluginmanager.getplugin("cluster-report")
-    assert report is not None
-    if "kubeconform_tools" not in report.more:
-        pytest.skip("no kubeconform (what was tried stands above)")
-    found: dict[str, Found] = report.more["kubeconform_tools"]
-    return found
+    return built(request, "kubeconform_tools")
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from agent_fixture import SHELL_IMAGE
+from cluster_report import built
 from fresh_namespace import fresh_namespace
 
 from deploy.local.acquire import Found
@@ -20,12 +21,7 @@ from deploy.local.plane import Plane
 @pytest.fixture(scope="session")
 def kueue_tools(request: pytest.FixtureRequest, tools: dict[str, Found]) -> dict[str, Found]:
     """Kueue's program and manifests; without them the test does not run, and the summary says so."""
-    report = request.config.pluginmanager.getplugin("cluster-report")
-    assert report is not None
-    if "kueue_tools" not in report.more:
-        pytest.skip("no Kueue (what was tried stands above)")
-    found: dict[str, Found] = report.more["kueue_tools"]
-    return found
+    return built(request, "kueue_tools")
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from fresh_namespace import fresh_namespace
 from typer.testing import CliRunner
 
 from controller.cli.main import app
+from deploy.local.acquire import Found
 from deploy.local.errors import PlaneError
 from deploy.local.plane import Plane
 
@@ -66,7 +67,7 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+def desk(tools: dict[str, Found], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     """On a cluster of its own: the pages name things as a user would, who has nothing else there."""
     folder = tmp_path_factory.mktemp("desk")
     (folder / "examples").symlink_to(ROOT / "examples")

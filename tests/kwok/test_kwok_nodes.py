@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from cluster_report import built
 
 from deploy.local.acquire import Found
 from deploy.local.kwok.nodes import POD_RANGE, SimulatedNodes, quiet_options
@@ -19,12 +20,7 @@ COUNT, GPUS = 4, 8
 
 @pytest.fixture(scope="module")
 def kwok_tools(request: pytest.FixtureRequest, tools: dict[str, Found]) -> dict[str, Found]:
-    report = request.config.pluginmanager.getplugin("cluster-report")
-    assert report is not None
-    if "kwok_tools" not in report.more:
-        pytest.skip("no KWOK (what was tried stands above)")
-    found: dict[str, Found] = report.more["kwok_tools"]
-    return found
+    return built(request, "kwok_tools")
 
 
 @pytest.fixture(scope="module")
