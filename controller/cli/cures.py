@@ -31,6 +31,7 @@ CURES = {
     "ClaimForOnePod": "use a claim with access mode ReadWriteMany or ReadWriteOnce",
     "NothingRetained": "evalstop resume{job} --from latest goes on without a retained checkpoint",
     "TooLarge": "the gang is larger than the pool: evalstop pools {pool}",
+    "NodesClosed": "nodes of the pool take no new pods: see kubectl get nodes; kubectl uncordon opens one",
     "GPUsUsedByOthers": "pods of nobody's hold the pool's GPUs: evalstop pools {pool} names them",
     "GangTimedOut": "evalstop doctor{job} shows why its pods found no node; it is tried again by itself",
     "QueueTakesWorkload": "Kueue would take the workload: see docs/checkpoints.md, Kueue",

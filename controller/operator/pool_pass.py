@@ -173,19 +173,19 @@ class PoolPass:
             tolerated = [
                 t for child in children if child is not None for t in workloads.tolerations(child.open())
             ]
-        usable = sorted(
-            (n for n in there if nodes.usable(n, tolerated)), key=lambda n: str(n["metadata"]["name"])
-        )
         used = nodes.gpus_by_node(around.guests)
         leaving = nodes.gpus_by_node(pool_status.leaving(around.guests, now))
+        usable, closed = [], []
+        for node in sorted(there, key=lambda n: str(n["metadata"]["name"])):
+            name = str(node["metadata"]["name"])
+            gpus = nodes.node_gpus(node)
+            view = NodeView(name, gpus, used.get(name, 0), leaving.get(name, 0), nodes.rack(node))
+            (usable if nodes.usable(node, tolerated) else closed).append(view)
         return PoolSnapshot(
             pool=pool.metadata.name,
             policy=convert.policy(pool),
-            nodes=tuple(
-                NodeView(name, nodes.node_gpus(n), used.get(name, 0), leaving.get(name, 0), nodes.rack(n))
-                for n in usable
-                for name in (str(n["metadata"]["name"]),)
-            ),
+            nodes=tuple(usable),
+            closed=tuple(closed),
             jobs=tuple(views.values()),
             holds=convert.holds(obj.get("status")),
             hold_seconds=float(pool.spec.hold_seconds),

@@ -18,7 +18,7 @@ from controller.policy.types import Delegate, JobKey, JobState, JobView, Refusal
 
 TOO_LARGE = "TooLarge"
 # Reasons of `Waiting` that GPUs, and nothing else, would mend.
-_NO_ROOM = frozenset({"WaitingForGPUs", "NoUsableNodes", "GPUsUsedByOthers"})
+_NO_ROOM = frozenset({"WaitingForGPUs", "NoUsableNodes", "NodesClosed", "GPUsUsedByOthers"})
 
 
 class Delegation(NamedTuple):

@@ -14,7 +14,7 @@ In a pool whose delegate is Kueue jobs wait there, and only those start for whic
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from controller.policy.accounts import LEAVING, free_gpus
@@ -215,44 +215,67 @@ def _unfit_jobs(snapshot: PoolSnapshot) -> dict[JobKey, Waiting]:
             continue
         shape = (job.replicas, job.gpus_per_replica)
         if shape not in known:
-            known[shape] = _unfit(job, snapshot.nodes, snapshot.pool)
+            known[shape] = _unfit(job, snapshot)
         if why := known[shape]:
             unfit[job.key] = Waiting(job.key, 0, *why)
     return unfit
 
 
-def _unfit(job: JobView, nodes: tuple[NodeView, ...], pool: str) -> tuple[str, str] | None:
-    """Why a gang of this job's shape could not run if no other job were there: reason and message."""
+def _unfit(job: JobView, snapshot: PoolSnapshot) -> tuple[str, str] | None:
+    """Why a gang of this job's shape could not run if no other job were there: reason and message.
+
+    Too large is what all nodes of the pool together could not hold, be some of them closed for now."""
+    nodes, pool, size = snapshot.nodes, snapshot.pool, job.gpus_per_replica
+    every = nodes + snapshot.closed
+    largest = max((n.gpus for n in every), default=size)
+    if size > largest:
+        return (
+            "TooLarge",
+            f"spec.gang.gpusPerReplica: {size} is more than the {largest} GPUs of the "
+            f"largest node of pool {pool!r}; at most {largest} is right",
+        )
+    members = _members(every, size)
+    if every and job.replicas > members:
+        return (
+            "TooLarge",
+            f"spec.gang.replicas: {job.replicas} replicas of {size} GPUs are more than pool "
+            f"{pool!r} can hold ({sum(n.gpus for n in every)} GPUs on {len(every)} nodes); "
+            f"at most {members} is right",
+        )
     if not nodes:
         return (
             "NoUsableNodes",
             f"GPUPool {pool!r} has no ready and schedulable node now; the job waits until it has",
         )
-    largest = max(n.gpus for n in nodes)
-    if job.gpus_per_replica > largest:
+    if job.replicas > (members := _members(nodes, size)):
         return (
-            "TooLarge",
-            f"spec.gang.gpusPerReplica: {job.gpus_per_replica} is more than the {largest} GPUs of the "
-            f"largest node of pool {pool!r}; at most {largest} is right",
-        )
-    members = sum(n.gpus // job.gpus_per_replica for n in nodes)
-    if job.replicas > members:
-        return (
-            "TooLarge",
-            f"spec.gang.replicas: {job.replicas} replicas of {job.gpus_per_replica} GPUs are more than pool "
-            f"{pool!r} can hold ({sum(n.gpus for n in nodes)} GPUs on {len(nodes)} nodes); "
-            f"at most {members} is right",
+            "NodesClosed",
+            f"needs {job.replicas} x {size} GPUs; {_names(snapshot.closed)} of pool {pool!r} "
+            f"{'is' if len(snapshot.closed) == 1 else 'are'} not ready, cordoned or tainted, which leaves "
+            f"room for {members}; the job waits until enough nodes are open again, and others go first",
         )
     stay = {n.name: n.foreign - n.leaving for n in nodes}
-    left = sum(max(0, n.gpus - stay[n.name]) // job.gpus_per_replica for n in nodes)
+    left = sum(max(0, n.gpus - stay[n.name]) // size for n in nodes)
     if job.replicas > left:
         return (
             "GPUsUsedByOthers",
-            f"needs {job.replicas} x {job.gpus_per_replica} GPUs; pods of no RLHFJob of pool {pool!r} use "
+            f"needs {job.replicas} x {size} GPUs; pods of no RLHFJob of pool {pool!r} use "
             f"{sum(stay.values())} of its {sum(n.gpus for n in nodes)}, which leaves room for "
             f"{left}; the job waits until they are gone, and others go first",
         )
     return None
+
+
+def _members(nodes: Iterable[NodeView], size: int) -> int:
+    """How many members of ``size`` GPUs the nodes hold."""
+    return sum(n.gpus // size for n in nodes)
+
+
+def _names(nodes: tuple[NodeView, ...]) -> str:
+    """The first three by name, and how many more."""
+    first = ", ".join(n.name for n in nodes[:3])
+    more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
+    return f"{'node' if len(nodes) == 1 else 'nodes'} {first}{more}"
 
 
 def _waiting(

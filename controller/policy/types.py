@@ -437,6 +437,7 @@ class PoolSnapshot:
     offer_seconds: float = 300.0  # s for which an offer of quota may wait for nodes before it is given back
     noise: tuple[MetricNoise, ...] = ()  # as learned so far
     falls: tuple[SharedFall, ...] = ()  # as known so far, newest last
+    closed: tuple[NodeView, ...] = ()  # its nodes that take no new pods now: not ready, cordoned, tainted
 
 
 @dataclass(frozen=True, slots=True)

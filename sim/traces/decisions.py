@@ -7,6 +7,7 @@ after the other) is one log: lines are taken in the order of their time, and eac
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import heapq
 import math
@@ -60,6 +61,7 @@ class _Raw:
     desired: Any = None
     record: Any = None
     read: tuple[Desired, JobRecord] | None = None
+    decided: Any = None  # the record that its last line decides on
 
 
 class _Fold:
@@ -78,6 +80,7 @@ class _Fold:
             elif kind == "job":
                 assert isinstance(given, dict) or given is None
                 self._job(file, line, now, given or {})
+                self._decides(given or {}, entry.get("decision"))
             else:
                 raise TraceError.value(file, line, "kind", kind, "job or pool")
         except TraceError:
@@ -98,6 +101,19 @@ class _Fold:
         facts = self.history.job(file, line, now, *raw.read)
         if scrape is not None:
             self.history.scraped(facts, scrape)
+
+    def _decides(self, given: dict[str, Any], decision: Any) -> None:
+        decided = decision.get("record") if isinstance(decision, dict) else None
+        self._raw[str(given["desired"]["key"])].decided = decided
+
+    def end(self) -> History:
+        """All that was taken in. What a job's last line decided is its record from then on: no later line
+        would tell that it ended if the log ends with that."""
+        for key, raw in self._raw.items():
+            if raw.decided is not None and raw.decided != raw.record and key in self.history.jobs:
+                with contextlib.suppress(ValueError, TypeError):  # its input was read, and counts
+                    self.history.jobs[key].record = decode(JobRecord, raw.decided)
+        return self.history
 
 
 @dataclass(slots=True)
@@ -132,7 +148,7 @@ def read_decisions(logs: Sequence[tuple[Path, Iterable[str]]], skipped: Skipped)
     for why, error in _taken(fold, logs):
         if error is not None and why != REPEATED:
             skipped.add(error)
-    return fold.history.trace([file for file, _ in logs], skipped)
+    return fold.end().trace([file for file, _ in logs], skipped)
 
 
 def read_history(files: Sequence[Path], pool: str = "") -> tuple[History, LeftOut]:
@@ -156,7 +172,7 @@ def read_history(files: Sequence[Path], pool: str = "") -> tuple[History, LeftOu
         raise next(iter(left.first.values()))
     if not left.lines:
         raise TraceError(files[0], 0, "", "is empty")
-    return fold.history, left
+    return fold.end(), left
 
 
 def _taken(

@@ -40,8 +40,10 @@ def test_a_past_is_exported_from_the_log_and_from_the_cluster(
                 await eventually(
                     lambda: rig.is_true("over", "BestCheckpointSecured"), what="the best secured"
                 )
+                await asyncio.sleep(1.0)  # statuses tell whole seconds: one that was made later,
                 await rig.make_job("next", replicas=2, priority=3)
                 await eventually(lambda: rig.has_reason("next", "Admitted", "WaitingForGPUs"))
+                await asyncio.sleep(2.0)  # and a wait that shows in them
                 rig.scores["over"] = RISE_AND_FALL
                 rig.scores["next"] = RISE_AND_FALL[:3]
                 await eventually(lambda: rig.is_true("over", "GPUsReleased"), what="the stop")

@@ -6,9 +6,13 @@ contract, that a plan made from the record and the visible world alone always go
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from controller.policy import lifecycle, pool
+import pytest
+
+from controller.policy import declog, lifecycle, pool
 from controller.policy.jobs import (
     AccessView,
     CreateWorkload,
@@ -271,3 +275,25 @@ class World:
         job.observed = replace(
             job.observed, workload=WorkloadView("w", False, finished="Complete"), pods=pods
         )
+
+
+@contextmanager
+def logged_plans() -> Iterator[list[str]]:
+    """The decision log's lines of every plan that is made within."""
+    lines: list[str] = []
+    plan_job, plan_pool = lifecycle.plan, pool.plan
+
+    def logged_job(desired, observed, record, now):
+        planned = plan_job(desired, observed, record, now)
+        lines.append(declog.job_line(desired, observed, record, now, planned))
+        return planned
+
+    def logged_pool(snapshot, now):
+        planned = plan_pool(snapshot, now)
+        lines.append(declog.pool_line(snapshot, now, planned))
+        return planned
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lifecycle, "plan", logged_job)
+        patch.setattr(pool, "plan", logged_pool)
+        yield lines

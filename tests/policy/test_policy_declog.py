@@ -7,32 +7,17 @@ import math
 from typing import Any
 
 import pytest
-from policy_world import World
+from policy_world import World, logged_plans
 
-from controller.policy import declog, lifecycle, pool
+from controller.policy import declog
 from controller.policy.codec import decode, dumps, encode
 from controller.policy.jobs import Desired, JobRecord, Observed, ScrapeOutcome, ScrapeView
 from controller.policy.types import EvalPoint, NodeView, PolicySpec, PoolSnapshot
 
 
-def recorded_run(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def recorded_run() -> list[str]:
     """A whole story, every plan of it logged."""
-    lines: list[str] = []
-    plan_job, plan_pool = lifecycle.plan, pool.plan
-
-    def logged_job(desired, observed, record, now):
-        planned = plan_job(desired, observed, record, now)
-        lines.append(declog.job_line(desired, observed, record, now, planned))
-        return planned
-
-    def logged_pool(snapshot, now):
-        planned = plan_pool(snapshot, now)
-        lines.append(declog.pool_line(snapshot, now, planned))
-        return planned
-
-    with monkeypatch.context() as patch:
-        patch.setattr(lifecycle, "plan", logged_job)
-        patch.setattr(pool, "plan", logged_pool)
+    with logged_plans() as lines:
         world = World({"n1": 2, "n2": 2})
         world.submit("ns/a", 2, 2)
         world.submit("ns/b", 2, 2)
@@ -44,8 +29,8 @@ def recorded_run(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return lines
 
 
-def test_every_line_of_a_whole_story_replays_byte_for_byte(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = recorded_run(monkeypatch)
+def test_every_line_of_a_whole_story_replays_byte_for_byte() -> None:
+    lines = recorded_run()
     assert len(lines) > 50
     replayed = list(declog.replay(lines))
     assert all(r.same for r in replayed)
@@ -53,8 +38,8 @@ def test_every_line_of_a_whole_story_replays_byte_for_byte(monkeypatch: pytest.M
     assert {r.subject for r in replayed} == {"ns/a", "ns/b", "p"}
 
 
-def test_a_changed_decision_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = recorded_run(monkeypatch)
+def test_a_changed_decision_is_found() -> None:
+    lines = recorded_run()
     stops = [i for i, text in enumerate(lines) if '"grants":[{' in text]
     entry = json.loads(lines[stops[0]])
     entry["decision"]["grants"] = []
@@ -63,9 +48,7 @@ def test_a_changed_decision_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert differing == [stops[0] + 1]
 
 
-def test_a_line_of_version_2_is_compared_in_what_that_version_could_say(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_line_of_version_2_is_compared_in_what_that_version_could_say() -> None:
     def older(value: Any) -> Any:
         """As version 2 wrote it: without the fields that came with queues outside."""
         new = {"offer", "offered_at", "queue_says", "refused", "refusals", "lifted", "offer_seconds", "queue"}
@@ -74,7 +57,7 @@ def test_a_line_of_version_2_is_compared_in_what_that_version_could_say(
             return {k: older(v) for k, v in value.items() if k not in new}
         return [older(v) for v in value] if isinstance(value, list) else value
 
-    entries = [older(json.loads(line)) | {"v": 2} for line in recorded_run(monkeypatch)]
+    entries = [older(json.loads(line)) | {"v": 2} for line in recorded_run()]
     assert all(r.same for r in declog.replay(map(dumps, entries)))
     granted = next(e for e in entries if e["kind"] == "pool" and e["decision"]["grants"])
     granted["decision"]["grants"] = []

@@ -231,3 +231,31 @@ def test_a_job_that_only_others_pods_keep_from_fitting_holds_nobody_up(
     nodes = (NodeView("a", 8, foreign=1, leaving=1), NodeView("b", 8))
     plan = pool.plan(PoolSnapshot("p", spec, nodes, (wide, *small)), now)
     assert next(w for w in plan.waiting if w.key == "ns/wide").reason == "WaitingForGPUs"
+
+
+@pytest.mark.parametrize("spec", POLICIES, ids=policy_name)
+def test_a_gang_that_fits_the_pool_but_not_its_open_nodes_is_not_called_too_large(spec: PolicySpec) -> None:
+    """A node that is cordoned for an hour must not have gangs given up; nor do they hold up others."""
+    wide, huge, big, small = (
+        job("ns/wide", 3, 8, remaining=1.0),
+        job("ns/huge", 5, 8, remaining=1.0),
+        job("ns/big", 1, 16, remaining=1.0),
+        job("ns/small", at=5.0, remaining=100.0),
+    )
+    shut = tuple(NodeView(name, 8) for name in "bcd")
+    plan = pool.plan(PoolSnapshot("p", spec, (NodeView("a", 8),), (wide, huge, big, small), closed=shut), 10)
+    assert names(plan.admissions) == ["ns/small"]
+    why = {w.key: w for w in plan.waiting}
+    assert {key: w.reason for key, w in why.items()} == {
+        "ns/wide": "NodesClosed",
+        "ns/huge": "TooLarge",
+        "ns/big": "TooLarge",
+    }
+    assert "needs 3 x 8 GPUs; nodes b, c, d of pool 'p' are not ready" in why["ns/wide"].message
+    assert "can hold (32 GPUs on 4 nodes); at most 4 is right" in why["ns/huge"].message
+    shut = tuple(NodeView(name, 8) for name in "abcd")
+    plan = pool.plan(PoolSnapshot("p", spec, (), (wide, huge), closed=shut), 10)
+    assert {w.key: w.reason for w in plan.waiting} == {"ns/wide": "NoUsableNodes", "ns/huge": "TooLarge"}
+    # With all of them open it starts.
+    plan = pool.plan(PoolSnapshot("p", spec, shut, (wide,)), 10)
+    assert names(plan.admissions) == ["ns/wide"]

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from policy_world import World
+from policy_world import World, logged_plans
 
-from controller.policy import declog, lifecycle, pool
 from controller.policy.jobs import Desired, Direction, Guardrail, MetricPoints
 from controller.policy.stopping import RULES
 from controller.policy.stopping.guardrails import shared
@@ -134,27 +133,12 @@ def test_a_resumed_trainer_takes_back_what_it_does_again(tmp_path: Path) -> None
     assert job.work == 80.0  # 2 s a step; the pause between the attempts is no training
 
 
-def decision_log(monkeypatch: pytest.MonkeyPatch, *, total_steps: int = 0, **changes: Any) -> list[str]:
+def decision_log(*, total_steps: int = 0, **changes: Any) -> list[str]:
     """a falls and is stopped, b gets its GPUs and runs on, c waits to the end: as the operator logs it.
 
     ``changes``: of every job's `Desired`.
     """
-    lines: list[str] = []
-    plan_job, plan_pool = lifecycle.plan, pool.plan
-
-    def logged_job(desired, observed, record, now):
-        planned = plan_job(desired, observed, record, now)
-        lines.append(declog.job_line(desired, observed, record, now, planned))
-        return planned
-
-    def logged_pool(snapshot, now):
-        planned = plan_pool(snapshot, now)
-        lines.append(declog.pool_line(snapshot, now, planned))
-        return planned
-
-    with monkeypatch.context() as patch:
-        patch.setattr(lifecycle, "plan", logged_job)
-        patch.setattr(pool, "plan", logged_pool)
+    with logged_plans() as lines:
         world = World({"n1": 2, "n2": 2})
         world.submit("ns/a", 2, 2)
         world.submit("ns/b", 2, 2)
@@ -183,9 +167,9 @@ def decision_log(monkeypatch: pytest.MonkeyPatch, *, total_steps: int = 0, **cha
     return lines
 
 
-def test_a_decision_log_is_a_trace_of_its_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decision_log_is_a_trace_of_its_cluster(tmp_path: Path) -> None:
     file = tmp_path / "decisions.jsonl"
-    file.write_text("\n".join(decision_log(monkeypatch)) + "\n")
+    file.write_text("\n".join(decision_log()) + "\n")
     trace = read([file])
     assert trace.format == "decision-log"
     assert trace.policy == PolicySpec("fifo")
@@ -204,11 +188,9 @@ def test_a_decision_log_is_a_trace_of_its_cluster(tmp_path: Path, monkeypatch: p
     assert any("did not come to their end" in note for note in trace.notes)
 
 
-def test_progress_says_how_long_a_stopped_run_would_have_been(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_says_how_long_a_stopped_run_would_have_been(tmp_path: Path) -> None:
     file = tmp_path / "decisions.jsonl"
-    whole = decision_log(monkeypatch, total_steps=140)
+    whole = decision_log(total_steps=140)
     file.write_text("\n".join(whole) + "\n")
     a = next(job for job in read([file]).jobs if job.key == "ns/a")
     assert a.work == pytest.approx(14 * 600, rel=0.1)  # half of its steps were done
@@ -233,13 +215,13 @@ def test_a_logs_differences_are_turned_as_its_scores_are() -> None:
     assert list(found.stderrs) == [None, 0.25, None]
 
 
-def test_a_log_brings_guardrails_and_training_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_brings_guardrails_and_training_losses(tmp_path: Path) -> None:
     """Rules are logged at their share of the budget of false alarms, and shared again when they are made."""
     primary = shared(PolicySpec("glr", {"alpha": 0.05}), 2, RULES)
     guard = shared(PolicySpec("eProcess"), 2, RULES)
     guardrails = (Guardrail("safety", guard, Direction.MINIMIZE),)
     file = tmp_path / "decisions.jsonl"
-    lines = decision_log(monkeypatch, total_steps=140, rule=primary, guardrails=guardrails)
+    lines = decision_log(total_steps=140, rule=primary, guardrails=guardrails)
     file.write_text("\n".join(lines) + "\n")
     trace = read([file])
     assert trace.rule is not None
@@ -259,10 +241,8 @@ def test_a_log_brings_guardrails_and_training_losses(tmp_path: Path, monkeypatch
     assert read([run]).rule == trace.rule
 
 
-def test_a_job_whose_losses_are_not_all_known_is_replayed_without_and_that_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lines = [json.loads(line) for line in decision_log(monkeypatch, total_steps=140)]
+def test_a_job_whose_losses_are_not_all_known_is_replayed_without_and_that_is_said(tmp_path: Path) -> None:
+    lines = [json.loads(line) for line in decision_log(total_steps=140)]
     scrapes = [
         scrape
         for line in lines
@@ -281,9 +261,9 @@ def test_a_job_whose_losses_are_not_all_known_is_replayed_without_and_that_is_sa
     assert any("1 of 2 jobs had evals at which their training loss was not seen" in n for n in trace.notes)
 
 
-def test_a_weight_of_nothing_in_a_log_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_weight_of_nothing_in_a_log_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "decisions.jsonl"
-    lines = [json.loads(line) for line in decision_log(monkeypatch)]
+    lines = [json.loads(line) for line in decision_log()]
     for line in lines:
         for view in line["input"].get("jobs", ()):
             view["weight"] = 0.0

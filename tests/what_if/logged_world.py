@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-from policy_world import World
+from policy_world import World, logged_plans
 
-from controller.policy import declog, lifecycle, pool
 from controller.policy.jobs import WorkloadView
 from controller.policy.types import Mode
 
@@ -41,22 +39,7 @@ class Logged(World):
 
 def logged() -> list[str]:
     """The log's lines."""
-    lines: list[str] = []
-    plan_job, plan_pool = lifecycle.plan, pool.plan
-
-    def logged_job(desired, observed, record, now):
-        planned = plan_job(desired, observed, record, now)
-        lines.append(declog.job_line(desired, observed, record, now, planned))
-        return planned
-
-    def logged_pool(snapshot, now):
-        planned = plan_pool(snapshot, now)
-        lines.append(declog.pool_line(snapshot, now, planned))
-        return planned
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lifecycle, "plan", logged_job)
-        patch.setattr(pool, "plan", logged_pool)
+    with logged_plans() as lines:
         _happens(Logged({"n1": 2, "n2": 2}))
     return lines
 

@@ -304,10 +304,10 @@ def test_only_a_stop_by_a_rule_leaves_open_what_would_have_come(
     for entry in entries:
         if entry["kind"] != "job" or entry["input"]["desired"]["key"] != "ns/over":
             continue
-        found = entry["input"]["record"]
-        if found["decision"] is not None:
-            found["decision"] |= decision
-            found |= record
+        for found in (entry["input"]["record"], entry["decision"]["record"]):
+            if found["decision"] is not None:
+                found["decision"] |= decision
+                found |= record
     trace = read_past([written(tmp_path / "log", [json.dumps(entry) for entry in entries])])
     over = by_key(trace)["ns/over"]
     assert over.past is not None
@@ -322,13 +322,13 @@ def test_a_deleted_job_is_gone_and_one_of_another_evaluator_begins_anew(
     entries = [json.loads(line) for line in whole_log]
     for entry in entries:
         if entry["kind"] == "job" and entry["input"]["desired"]["key"] == "ns/next":
-            entry["input"]["record"]["finished"] = None
+            entry["input"]["record"]["finished"] = entry["decision"]["record"]["finished"] = None
             entry["input"]["desired"]["deleting"] = True
             life = entry["input"]["record"]["evals"]
             if len(life) >= 4:
                 number, started = life[2][2]
                 scale = {"since": 1.0, "life": f"{number}-{started}", "step": 30, "kept": None}
-                entry["input"]["record"]["scale"] = scale
+                entry["input"]["record"]["scale"] = entry["decision"]["record"]["scale"] = scale
     trace = read_past([written(tmp_path / "log", [json.dumps(entry) for entry in entries])])
     following = by_key(trace)["ns/next"]
     assert following.past is not None
@@ -337,6 +337,19 @@ def test_a_deleted_job_is_gone_and_one_of_another_evaluator_begins_anew(
     assert following.evals is not None
     assert list(following.evals.scores) == list(RISE[3:])
     assert told(trace, "3 evals of 1 jobs are left out: scored by another evaluator")
+
+
+def test_an_end_that_the_logs_last_line_decides_is_known(tmp_path: Path, whole_log: list[str]) -> None:
+    """The operator stopped right after it: no line came that has it as its input."""
+    entries = [json.loads(line) for line in whole_log]
+    ends = (n for n, one in enumerate(entries) if (one["decision"].get("record") or {}).get("finished"))
+    mine = next(n for n in ends if entries[n]["input"]["desired"]["key"] == "ns/next")
+    assert entries[mine]["input"]["record"]["finished"] is None
+    trace = read_past([written(tmp_path / "log", whole_log[: mine + 1])])
+    following = by_key(trace)["ns/next"]
+    assert following.past is not None
+    assert following.past.end is End.COMPLETE
+    assert following.past.ended == entries[mine]["now"]
 
 
 def test_several_exports_are_one_past_and_the_newest_has_the_last_word(
