@@ -175,7 +175,8 @@ class PoolPass:
             ]
         used = nodes.gpus_by_node(around.guests)
         leaving = nodes.gpus_by_node(pool_status.leaving(around.guests, now))
-        usable, closed = [], []
+        usable: list[NodeView] = []
+        closed: list[NodeView] = []
         for node in sorted(there, key=lambda n: str(n["metadata"]["name"])):
             name = str(node["metadata"]["name"])
             gpus = nodes.node_gpus(node)
