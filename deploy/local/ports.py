@@ -1,4 +1,4 @@
-"""Free loopback ports that nobody can take between choosing and using them."""
+"""Free loopback ports."""
 
 import socket
 from collections.abc import Iterable
@@ -6,7 +6,8 @@ from types import TracebackType
 
 
 class Ports:
-    """Ports reserved by sockets that are bound but never listen.
+    """Ports that nobody can take between choosing and using them: reserved by sockets that are bound but
+    never listen.
 
     The components bind the same ports with SO_REUSEPORT (`--permit-port-sharing`,
     `--socket-reuse-port`); connections reach only sockets that listen. The keeper inherits the
@@ -37,3 +38,10 @@ class Ports:
     ) -> None:
         for reservation in self._sockets.values():
             reservation.close()
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port that was free a moment ago, for a program that cannot share one with `Ports`."""
+    with socket.socket() as found:
+        found.bind((host, 0))
+        return int(found.getsockname()[1])

@@ -6,7 +6,6 @@ with Plane(work) as plane:
     Scheduler(plane, scheduler_config.configuration(options)).start()
 """
 
-import socket
 import sys
 import time
 import urllib.request
@@ -23,7 +22,7 @@ from deploy.local.client import Client
 from deploy.local.components import HOST
 from deploy.local.errors import PlaneError
 from deploy.local.plane import Plane
-from deploy.local.ports import Ports
+from deploy.local.ports import Ports, free_port
 from deploy.local.versions import SCHEDULER
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -119,7 +118,7 @@ class Extender:
     def __init__(self, plane: Plane, process: str = "evalstop-extender", config: Path | None = None) -> None:
         self._plane, self.process, self._config = plane, process, config
         self.certificates = Certificates(plane.folder.config / "extender-pki")
-        port, status_port = _free_port(), _free_port()
+        port, status_port = free_port(HOST), free_port(HOST)
         self.url = f"https://{HOST}:{port}"
         self.status = f"http://{HOST}:{status_port}"
         pair = self.certificates.server
@@ -160,12 +159,6 @@ def _succeeds(url: str) -> bool:
             return True
     except OSError:
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind((HOST, 0))
-        return int(found.getsockname()[1])
 
 
 def _wait(plane: Plane, process: str, ready: Callable[[], bool]) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ from playwright.sync_api import expect
 
 from deploy.local.client import Client
 from deploy.local.plane import Plane
+from deploy.local.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "deploy" / "manifests"
@@ -33,12 +33,6 @@ POOL = "dashboard-pool"
 DASHBOARD = "system:serviceaccount:evalstop-system:evalstop-dashboard"
 OPERATOR = "system:serviceaccount:evalstop-system:evalstop-operator"
 SERVICE_ACCOUNTS = ["system:serviceaccounts", "system:authenticated"]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def ask(port: int, path: str, token: str = "") -> tuple[int, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import secrets
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
@@ -36,7 +35,7 @@ from deploy.local.kueue.manager import PROCESS, Kueue
 from deploy.local.scheduler import Extender, Scheduler
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "operator"))
-from fake_kubelet import FakeKubelet
+from fake_kubelet import FakeKubelet, pool_of_its_own
 from operator_rig import SETTINGS, eventually, install
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,8 +74,7 @@ def kueue_api(kueue: Kueue) -> Iterator[client.ApiClient]:
 @pytest.fixture
 def kubelet(kueue_api: client.ApiClient) -> Iterator[FakeKubelet]:
     """Two nodes of four GPUs in a pool of their own."""
-    pool = f"k-{secrets.token_hex(3)}"
-    with FakeKubelet(kueue_api, [f"{pool}-a", f"{pool}-b"], {"pool": pool}, gpus=4) as running:
+    with pool_of_its_own(kueue_api, gpus=4) as running:
         yield running
 
 

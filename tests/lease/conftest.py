@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import secrets
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +10,7 @@ import pytest
 
 sys.path += [str(Path(__file__).resolve().parents[1] / neighbour) for neighbour in ("metrics", "operator")]
 
-from fake_kubelet import FakeKubelet
+from fake_kubelet import FakeKubelet, pool_of_its_own
 from kubernetes import client
 from operator_rig import Rig, install
 
@@ -28,13 +26,8 @@ def identity(plane: Plane) -> Path:
 @pytest.fixture
 def kubelet(api: client.ApiClient) -> Iterator[FakeKubelet]:
     """Two nodes of two GPUs, labelled for a pool of their own: `kubelet.pool`."""
-    pool = f"p-{secrets.token_hex(3)}"
-    with FakeKubelet(api, [f"{pool}-a", f"{pool}-b"], {"pool": pool}) as running:
+    with pool_of_its_own(api) as running:
         yield running
-        with contextlib.suppress(client.ApiException):
-            client.CustomObjectsApi(api).delete_cluster_custom_object(
-                "evalstop.dev", "v1alpha1", "gpupools", pool
-            )
 
 
 @pytest.fixture

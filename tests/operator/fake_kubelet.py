@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import secrets
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from string import ascii_lowercase
 from typing import Any
 
 from kubernetes import client, watch
@@ -75,7 +77,7 @@ class FakeKubelet:
         self.pod_ip = "127.0.0.1"
         self.pool = labels.get("pool", "")
         self._core, self._leases = client.CoreV1Api(api), client.CoordinationV1Api(api)
-        self._nodes, self._labels, self._gpus = list(nodes), labels, gpus
+        self.nodes, self._labels, self._gpus = list(nodes), labels, gpus
         self._stop = threading.Event()
         self._watch = watch.Watch()
         self._threads = [
@@ -84,7 +86,7 @@ class FakeKubelet:
         ]
 
     def __enter__(self) -> FakeKubelet:
-        for name in self._nodes:
+        for name in self.nodes:
             self._register(name)
         for thread in self._threads:
             thread.start()
@@ -93,7 +95,7 @@ class FakeKubelet:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._watch.stop()
-        for name in self._nodes:
+        for name in self.nodes:
             with contextlib.suppress(ApiException):
                 self._core.delete_node(name)
 
@@ -109,14 +111,14 @@ class FakeKubelet:
         """Let pods that were held while terminating go."""
         self.holding.clear()
         for pod in self._core.list_pod_for_all_namespaces().items:
-            if pod.spec.node_name in self._nodes and pod.metadata.deletion_timestamp:
+            if pod.spec.node_name in self.nodes and pod.metadata.deletion_timestamp:
                 self._remove(pod)
 
     def answer_late(self) -> None:
         """Answer the access pods that were left waiting."""
         self.slow_store.clear()
         for pod in self._core.list_pod_for_all_namespaces().items:
-            if pod.spec.node_name in self._nodes:
+            if pod.spec.node_name in self.nodes:
                 self._play(pod)
 
     def _register(self, name: str) -> None:
@@ -134,7 +136,7 @@ class FakeKubelet:
 
     def _beat(self) -> None:
         while not self._stop.wait(8.0):
-            for name in self._nodes:
+            for name in self.nodes:
                 with contextlib.suppress(ApiException, HTTPError):
                     lease = {"spec": {"renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")}}
                     self._leases.patch_namespaced_lease(name, "kube-node-lease", lease)
@@ -147,7 +149,7 @@ class FakeKubelet:
                     if self._stop.is_set():
                         return
                     pod = event["object"]
-                    if pod.spec.node_name in self._nodes and event["type"] != "DELETED":
+                    if pod.spec.node_name in self.nodes and event["type"] != "DELETED":
                         self._play(pod)
 
     def _play(self, pod: client.V1Pod) -> None:
@@ -205,3 +207,17 @@ def _ended(pod: client.V1Pod, code: int, message: str) -> dict[str, Any]:
         "restartCount": 0,
         "state": {"terminated": {"exitCode": code, "message": message, "reason": "Completed"}},
     }
+
+
+@contextlib.contextmanager
+def pool_of_its_own(api: client.ApiClient, nodes: int = 2, gpus: int = 2) -> Iterator[FakeKubelet]:
+    """So many nodes of so many GPUs, labelled for a pool that no other test has (`FakeKubelet.pool`); a
+    GPUPool of that name is deleted afterwards."""
+    pool = f"p-{secrets.token_hex(3)}"
+    members = [f"{pool}-{letter}" for letter in ascii_lowercase[:nodes]]
+    with FakeKubelet(api, members, {"pool": pool}, gpus) as running:
+        yield running
+        with contextlib.suppress(ApiException):
+            client.CustomObjectsApi(api).delete_cluster_custom_object(
+                names.GROUP, names.VERSION, "gpupools", pool
+            )

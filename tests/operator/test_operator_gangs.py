@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_kubelet import FakeKubelet
+from fake_kubelet import FakeKubelet, pool_of_its_own
 from kubernetes import client
 from operator_rig import CountingApi, Response, Rig, eventually
 
@@ -26,14 +24,8 @@ NODES_OF_POOL = 8
 
 @pytest.fixture
 def eight(api: client.ApiClient) -> Iterator[FakeKubelet]:
-    pool = f"g-{secrets.token_hex(3)}"
-    names = [f"{pool}-{i}" for i in range(NODES_OF_POOL)]
-    with FakeKubelet(api, names, {"pool": pool}, gpus=1) as running:
+    with pool_of_its_own(api, NODES_OF_POOL, gpus=1) as running:
         yield running
-        with contextlib.suppress(client.ApiException):
-            client.CustomObjectsApi(api).delete_cluster_custom_object(
-                "evalstop.dev", "v1alpha1", "gpupools", pool
-            )
 
 
 @pytest.fixture
@@ -96,8 +88,8 @@ def test_a_gang_that_is_not_bound_whole_in_time_makes_room_for_the_next(big: Rig
     """Its own node selector rules one node out, of which the pool knows nothing: seven get a node."""
 
     async def label(count: int) -> None:
-        for i in range(count):
-            await big.api.merge_patch(NODES, f"{eight.pool}-{i}", {"metadata": {"labels": {"good": "yes"}}})
+        for node in eight.nodes[:count]:
+            await big.api.merge_patch(NODES, node, {"metadata": {"labels": {"good": "yes"}}})
 
     async def backed_off() -> bool:
         return (await big.record("picky")).gang_backoff is not None

@@ -22,6 +22,7 @@ from controller.kube.cache import WentBack
 from controller.kube.resources import PODS
 from controller.policy import declog
 from deploy.local.plane import Plane
+from deploy.local.ports import free_port
 
 # Tests kill operators, and the next one waits for as long as the Lease runs.
 LEASE = {
@@ -56,14 +57,6 @@ def start(
         if process.poll() is None:
             process.kill()
             process.wait()
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def ask(port: int, path: str) -> tuple[int, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,18 +18,13 @@ from controller.checkpoints.layouts import LAYOUTS, judge
 from controller.checkpoints.volume import Volume
 from controller.metrics.parse import parse
 from controller.parity.facts import Words, words
+from deploy.local.ports import free_port
 from examples.evalstop_client import EvalStopClient
 from examples.played import Folder, Play, Player
 from examples.trainer.termination import EXIT_TERMINATED, Termination
 
 PATIENCE = 45.0  # s
 EVALS = ["--at=0.1,0.2,1", "--scores=0.5,nan,0.25", "--stderrs=0.1,0.1,nan"]
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def start(folder: Path, port: int, work: float, run_dir: Path | None = None) -> subprocess.Popen[bytes]:
