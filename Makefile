@@ -5,10 +5,10 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: screenshots help setup demo test images kind kind-down test-kind check lint types imports generated generate bench clean up down status
+.PHONY: screenshots help setup demo test images kind kind-parity kind-down test-kind check lint types imports generated generate bench clean up down status
 
 help:  ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v=sys.version_info; sys.exit(0 if v>=(3,11) else f"evalstop needs Python 3.11 or newer, {sys.executable} is {v[0]}.{v[1]}: make PYTHON=python3.11 …")'
@@ -33,6 +33,9 @@ kind: $(STAMP)  ## the main job on a kind cluster with the chart installed (KIND
 
 test-kind: $(STAMP)  ## the cluster tests on kind (takes the chart away from it first)
 	$(BIN)/python -m deploy.kind test $(if $(KEEP_IMAGES),--keep-images)
+
+kind-parity: $(STAMP)  ## a trace on kind's kubelets and in the simulator (PARITY=… for options of evalstop parity)
+	$(BIN)/python -m deploy.kind parity $(if $(KEEP_IMAGES),--keep-images) -- $(PARITY)
 
 kind-down: $(STAMP)  ## delete that cluster
 	$(BIN)/python -m deploy.kind down

@@ -70,7 +70,8 @@ def markdown(report: Report, pictures: Sequence[str]) -> str:
 
 
 def write_markdown(file: Path, report: Report) -> None:
-    """Put the report between the marks of a page, and its pictures into ``images`` beside it.
+    """Put the report between the marks of a page, and its pictures, which bear the page's name, into
+    ``images`` beside it.
 
     Raises:
         ValueError: the page exists and has no such marks.
@@ -79,7 +80,7 @@ def write_markdown(file: Path, report: Report) -> None:
     images.mkdir(parents=True, exist_ok=True)
     links = []
     for one in report.compared:
-        name = f"parity-{one.policy.partition(':')[0]}.svg"
+        name = f"{file.stem}-{one.policy.partition(':')[0]}.svg"
         (images / name).write_text(timelines(one), encoding="utf-8")
         links.append(f"images/{name}")
     text = file.read_text(encoding="utf-8") if file.exists() else f"{_BEGIN}\n{_END}\n"

@@ -1,8 +1,9 @@
-"""`python -m deploy.kind [demo|up|test|down]`: EvalStop on a kind cluster (`make kind`).
+"""`python -m deploy.kind [demo|up|test|parity|down]`: EvalStop on a kind cluster (`make kind`).
 
 demo: make the cluster if it is not there, build and load the images, install the chart with the second
 kube-scheduler, run the sample jobs, and draw what happened. up: the same without jobs. test: make the
-cluster, load the images, and run the cluster tests on it (what follows goes to pytest). down: delete it.
+cluster, load the images, and run the cluster tests on it (what follows goes to pytest). parity: replay a
+trace on it and in the simulator (what follows goes to `evalstop parity`). down: delete it.
 Exit status 0 if the story happened, 1 if not, 130 after Ctrl-C.
 
 From the environment: KIND_CLUSTER (evalstop), KIND_NODE_IMAGE (kind's own), BASE_IMAGE and IMAGE_BUILD_FLAGS
@@ -23,9 +24,9 @@ from rich.console import Console
 from controller.names import OPERATOR_IMAGE, TRAINER_IMAGE
 from deploy.helm.cluster import Cluster
 from deploy.images import build
+from deploy.kind import parity, testing
 from deploy.kind import stage as staging
-from deploy.kind import testing
-from deploy.kind.nodes import Kind, settings
+from deploy.kind.nodes import GPUS, Kind, settings
 from deploy.local import console as progress
 from deploy.local.demo import cast as casting
 from deploy.local.demo import report
@@ -40,26 +41,34 @@ PATIENCE_S = 600.0
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m deploy.kind", description=__doc__)
-    parser.add_argument("what", nargs="?", choices=("demo", "up", "test", "down"), default="demo")
+    parser.add_argument("what", nargs="?", choices=("demo", "up", "test", "parity", "down"), default="demo")
     parser.add_argument("--work", type=Path, default=DEFAULT_WORK, help="folder (default %(default)s)")
     parser.add_argument(
         "--patience", type=float, default=PATIENCE_S, help="seconds for the jobs (default %(default)g)"
     )
     parser.add_argument("--keep-images", action="store_true", help="use the images that the nodes have")
-    parser.add_argument("pytest", nargs="*", help="for test: arguments of pytest")
+    parser.add_argument("--gpus", type=int, help="that each worker counts (default: 4; 16 for parity)")
+    parser.add_argument(
+        "more", nargs="*", help="for test: arguments of pytest; for parity: its own"
+    )
     given = parser.parse_args()
+    gpus = given.gpus or (parity.GPUS if given.what == "parity" else GPUS)
     signal.signal(signal.SIGTERM, _interrupt)
     console = Console(highlight=False)
     name, image = settings()
     try:
         with progress.Console() as told:
-            kind = Kind(name, given.work.absolute(), image, told)
+            kind = Kind(name, given.work.absolute(), image, told, gpus)
             if given.what == "down":
                 kind.down()
                 return 0
             if given.what == "test":
                 cluster, _ = _with_images(kind, told, given.keep_images)
-                return testing.run(cluster, told, given.pytest)
+                return testing.run(cluster, told, given.more)
+            if given.what == "parity":
+                cluster, images = _with_images(kind, told, given.keep_images)
+                identity = images[f"{OPERATOR_IMAGE}:{build.tag()}"]
+                return parity.run(staging.KindStage(kind, cluster), identity, told, given.more)
             stage, cast, seconds, began = _up(kind, told, given.keep_images)
             if given.what == "demo":
                 return _demo(stage, cast, seconds, began, given.work, given.patience, console)

@@ -25,10 +25,10 @@ from deploy.local.report import Report
 from deploy.local.versions import KUBECTL
 
 WORKERS, GPUS = 2, 4
-VOLUMES = 8  # free ones, each time the cluster is brought up
+VOLUMES = 12  # free ones, each time the cluster is brought up
 STORAGE_CLASS = "evalstop-kind"
 _MOUNT = "/var/lib/evalstop-kind"  # in every node: the same folder of this machine
-_POOL_LABEL = "evalstop.dev/gpu-pool=research"
+POOL_LABEL = "evalstop.dev/gpu-pool=research"
 _SHARED = "evalstop.dev/shared"
 _DEFAULT = "storageclass.kubernetes.io/is-default-class"
 _CLASS = {
@@ -47,6 +47,7 @@ class Kind:
     Args:
         name: the cluster's. work: folder for kubeconfig and volumes.
         image: of its nodes; empty: kind's own choice.
+        gpus: that each worker counts.
 
     Errors of all methods: PlaneError.
     """
@@ -55,6 +56,7 @@ class Kind:
     work: Path
     image: str
     report: Report
+    gpus: int = GPUS
 
     @property
     def kubeconfig(self) -> Path:
@@ -164,13 +166,13 @@ class Kind:
 
     def _give_gpus(self, cluster: Cluster, node: str) -> None:
         """Count GPUs on a node that has none: they are scheduled by, and nothing else."""
-        cluster.kubectl("label", "node", node, _POOL_LABEL, "--overwrite")
-        add = [{"op": "add", "path": "/status/capacity/nvidia.com~1gpu", "value": str(GPUS)}]
+        cluster.kubectl("label", "node", node, POOL_LABEL, "--overwrite")
+        add = [{"op": "add", "path": "/status/capacity/nvidia.com~1gpu", "value": str(self.gpus)}]
         cluster.kubectl("patch", "node", node, "--subresource=status", "--type=json", "-p", json.dumps(add))
 
         def counted() -> bool:
             status = cluster.get("node", node)["status"]
-            return bool(status.get("allocatable", {}).get("nvidia.com/gpu") == str(GPUS))
+            return bool(status.get("allocatable", {}).get("nvidia.com/gpu") == str(self.gpus))
 
         until(f"node {node} to offer its GPUs", counted, 60)
 

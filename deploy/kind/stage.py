@@ -11,7 +11,7 @@ from typing import Any
 
 from controller import names
 from deploy.helm.cluster import NAMESPACE, RELEASE, Cluster
-from deploy.kind.nodes import GPUS, Kind
+from deploy.kind.nodes import Kind
 from deploy.local.demo.cast import Cast
 from deploy.local.errors import PlaneError
 
@@ -40,7 +40,7 @@ class KindStage:
 
     @property
     def node_gpus(self) -> Mapping[str, int]:
-        return dict.fromkeys(self.kind.workers(), GPUS)
+        return dict.fromkeys(self.kind.workers(), self.kind.gpus)
 
     def apply(self, manifests: Sequence[Manifest]) -> None:
         self.cluster.apply(manifests)
