@@ -100,6 +100,15 @@ StorageClass = Annotated[
         rich_help_panel="Cluster",
     ),
 ]
+SchedulerName = Annotated[
+    str,
+    typer.Option(
+        "--scheduler-name",
+        help="A kube-scheduler that asks the extender. Without it members go to other nodes than the plan's, "
+        "which the simulator does not know.",
+        rich_help_panel="Cluster",
+    ),
+]
 DecisionLog = Annotated[
     Path | None,
     typer.Option(
@@ -151,6 +160,7 @@ def parity(
     nodes_of: At = None,
     image: Image = "",
     storage_class: StorageClass = "",
+    scheduler_name: SchedulerName = "",
     decision_log: DecisionLog = None,
     kubeconfig: flags.Kubeconfig = "",
     context: flags.Context = "",
@@ -179,7 +189,8 @@ def parity(
             known = None if overheads is None else _read(overheads).calibration
             asked = _Asked(trial, chosen, _about(trace, trial), waves, known, timeout, out)
             if remote:
-                report = _there(asked, _grounds(_pairs(nodes_of), image, storage_class), kubeconfig, context)
+                grounds = _grounds(_pairs(nodes_of), image, storage_class, scheduler_name)
+                report = _there(asked, grounds, kubeconfig, context)
                 report = _with_log(report, decision_log)
             else:
                 report = _here(asked, len(chosen) if at_once else 1)
@@ -268,7 +279,8 @@ def _here(asked: _Asked, sets: int) -> Report:
     with _telling() as tell:
         try:
             with borrow(asked.out / "cluster", sizes, sets, lambda line: tell("cluster", line)) as loan:
-                report = _played(asked, _grounds(loan.selectors), str(loan.kubeconfig), "", tell)
+                grounds = _grounds(loan.selectors, scheduler=loan.scheduler)
+                report = _played(asked, grounds, str(loan.kubeconfig), "", tell)
                 _keep(loan.decision_log, kept)
         except NoLoan as error:
             raise Failure(
@@ -284,10 +296,12 @@ def _there(asked: _Asked, grounds: Grounds, kubeconfig: str, context: str) -> Re
         return _played(asked, grounds, kubeconfig, context, tell)
 
 
-def _grounds(selectors: tuple[tuple[str, str], ...], image: str = "", storage_class: str = "") -> Grounds:
+def _grounds(
+    selectors: tuple[tuple[str, str], ...], image: str = "", storage_class: str = "", scheduler: str = ""
+) -> Grounds:
     from controller.parity.conduct import Grounds
 
-    return Grounds(selectors, image, storage_class)
+    return Grounds(selectors, image, storage_class, scheduler)
 
 
 def _played(asked: _Asked, grounds: Grounds, kubeconfig: str, context: str, tell: Tell) -> Report:

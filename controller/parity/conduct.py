@@ -34,11 +34,14 @@ class Grounds:
     selectors: tuple[tuple[str, str], ...]
     image: str = ""
     storage_class: str = ""
+    scheduler: str = ""
 
     def place(self, number: int, what: str) -> Place:
         """A place of its own on that set of nodes."""
         name = f"parity-{what}-{secrets.token_hex(3)}".lower()
-        place = Place(name, self.selectors[number], storage_class=self.storage_class)
+        place = Place(
+            name, self.selectors[number], storage_class=self.storage_class, scheduler=self.scheduler
+        )
         return replace(place, image=self.image) if self.image else place
 
 

@@ -26,11 +26,13 @@ class NoLoan(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Loan:
-    """A cluster, its sets of nodes (a label each), and where the operator's decision log lies."""
+    """A cluster, its sets of nodes (a label each), where the operator's decision log lies, and the name of
+    the kube-scheduler that asks the extender."""
 
     kubeconfig: Path
     selectors: tuple[tuple[str, str], ...]
     decision_log: Path
+    scheduler: str
 
 
 @contextlib.contextmanager
@@ -73,7 +75,8 @@ def borrow(folder: Path, nodes: Sequence[int], sets: int, tell: Callable[[str], 
             raise NoLoan(f"the local cluster did not come up: {said[-1] if said else 'it said nothing'}")
         told = json.loads(line)
         pairs = (text.partition("=") for text in told["selectors"])
-        yield Loan(Path(told["kubeconfig"]), tuple((k, v) for k, _, v in pairs), Path(told["decisionLog"]))
+        selectors = tuple((key, value) for key, _, value in pairs)
+        yield Loan(Path(told["kubeconfig"]), selectors, Path(told["decisionLog"]), told["schedulerName"])
     finally:
         assert process.stdin is not None
         process.stdin.close()

@@ -33,12 +33,15 @@ class Place:
 
     ``selector``: (key, value) of the label of its nodes. ``image``: has Python and this repository, for
     `examples.played`. ``storage_class``: of the volumes, which many pods mount; "": the cluster's default.
+    ``scheduler``: a kube-scheduler that asks the extender, so that members go to the nodes of the plan;
+    "": the pool's default, which places them as it likes.
     """
 
     name: str  # of the namespace and the pool
     selector: tuple[str, str]
     image: str = f"{names.TRAINER_IMAGE}:0.1.0"
     storage_class: str = ""
+    scheduler: str = ""
 
 
 def namespace(place: Place) -> Object:
@@ -71,6 +74,8 @@ def pool(place: Place, policy: PolicySpec, max_priority: int) -> Object:
         "allowedNamespaces": [{"name": place.name, "maxPriority": max_priority}],
         "stopLimits": {"sharedFallPercent": 0},
     }
+    if place.scheduler:
+        spec["schedulerName"] = place.scheduler
     if MAX_WAIT in chosen:
         spec["maxWaitSeconds"] = int(chosen[MAX_WAIT])
     return {

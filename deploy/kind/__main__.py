@@ -48,9 +48,7 @@ def main() -> int:
     )
     parser.add_argument("--keep-images", action="store_true", help="use the images that the nodes have")
     parser.add_argument("--gpus", type=int, help="that each worker counts (default: 4; 16 for parity)")
-    parser.add_argument(
-        "more", nargs="*", help="for test: arguments of pytest; for parity: its own"
-    )
+    parser.add_argument("more", nargs="*", help="for test: arguments of pytest; for parity: its own")
     given = parser.parse_args()
     gpus = given.gpus or (parity.GPUS if given.what == "parity" else GPUS)
     signal.signal(signal.SIGTERM, _interrupt)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from controller.names import TRAINER_IMAGE
+from controller import names
 from deploy.images import build
 from deploy.kind import stage as staging
 from deploy.kind.nodes import POOL_LABEL, STORAGE_CLASS, WORKERS
@@ -37,7 +37,8 @@ def run(stage: staging.KindStage, identity: str, report: Report, more: list[str]
         *(sys.executable, "-m", "controller.cli", "parity", *trace, *more),
         *("--kubeconfig", str(stage.kubeconfig), "--nodes", f"{WORKERS}x{stage.kind.gpus}"),
         *("--nodes-of", POOL_LABEL, "--storage-class", STORAGE_CLASS),
-        *("--image", f"{TRAINER_IMAGE}:{build.tag()}", "--decision-log", str(stage.decision_log())),
+        *("--scheduler-name", names.SCHEDULER_NAME),
+        *("--image", f"{names.TRAINER_IMAGE}:{build.tag()}", "--decision-log", str(stage.decision_log())),
     ]
     report(f"evalstop parity {' '.join(command[4:])}")
     return subprocess.run(command, cwd=REPOSITORY).returncode

@@ -1,7 +1,8 @@
 """`python -m deploy.local.lend WORK --nodes 8,8 [--sets 3]`: a cluster for another program, on loan.
 
-Brings up a plane with nodes and the operator, all as in the demo, and says on stdout in one line of JSON
-where they are: ``{"kubeconfig": …, "selectors": ["evalstop.dev/lent=1", …], "decisionLog": …}``.
+Brings up a plane with nodes and the operator, all as in the demo, the extender and a kube-scheduler that asks
+it, and says on stdout in one line of JSON where they are:
+``{"kubeconfig": …, "selectors": ["evalstop.dev/lent=1", …], "decisionLog": …, "schedulerName": …}``.
 ``selectors`` has a node label for each set of nodes, every set alike. All of it ends with this process's
 stdin.
 """
@@ -18,6 +19,7 @@ from types import FrameType
 from deploy.local import console
 from deploy.local.demo.stage import stage
 from deploy.local.errors import PlaneError
+from deploy.local.scheduler import start_pair
 
 LABEL = "evalstop.dev/lent"
 
@@ -35,10 +37,12 @@ def main() -> int:
             for number in range(given.sets):
                 names = built.nodes.names[number * size : (number + 1) * size]
                 built.plane.kubectl("label", "nodes", *names, f"{LABEL}={number + 1}")
+            _, scheduler = start_pair(built.plane)
             said = {
                 "kubeconfig": str(built.plane.kubeconfig),
                 "selectors": [f"{LABEL}={number + 1}" for number in range(given.sets)],
                 "decisionLog": str(built.decision_log()),
+                "schedulerName": scheduler.process,
             }
             print(json.dumps(said), flush=True)
             sys.stdin.read()

@@ -1,9 +1,7 @@
 """A second kube-scheduler on a local plane, and the scheduler extender that it asks.
 
 with Plane(work) as plane:
-    extender = Extender(plane).start()
-    options = extender.certificates.options(extender.url)
-    Scheduler(plane, scheduler_config.configuration(options)).start()
+    extender, scheduler = start_pair(plane)
 """
 
 import sys
@@ -110,7 +108,7 @@ class Scheduler:
 
 
 class Extender:
-    """The scheduler extender as a process of the plane. Apply deploy/extender/rbac.yaml first.
+    """The scheduler extender as a process of the plane. Needs the roles of deploy/extender/rbac.yaml.
 
     Attributes: `url` (of the verbs), `status` (URL of health and metrics), `certificates`.
     """
@@ -150,6 +148,14 @@ class Extender:
 
     def stop(self) -> None:
         self._plane.stop(self.process)
+
+
+def start_pair(plane: Plane) -> tuple[Extender, Scheduler]:
+    """The extender under its own roles, and a kube-scheduler that asks it. Errors: PlaneError."""
+    plane.kubectl("apply", "-f", str(REPOSITORY / "deploy" / "extender" / "rbac.yaml"))
+    extender = Extender(plane).start()
+    options = extender.certificates.options(extender.url)
+    return extender, Scheduler(plane, scheduler_config.configuration(options)).start()
 
 
 def _succeeds(url: str) -> bool:

@@ -16,13 +16,12 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.extender import scheduler_config
 from deploy.local.agent.images import REPOSITORY
 from deploy.local.errors import PlaneError
 from deploy.local.kwok.nodes import PROCESS as KWOK
 from deploy.local.kwok.nodes import SimulatedNodes, quiet_options
 from deploy.local.plane import Plane
-from deploy.local.scheduler import Extender, Scheduler
+from deploy.local.scheduler import start_pair
 from deploy.local.versions import CONTROLLERS, SCHEDULER
 from tests.bench.scale_stub import METRIC
 
@@ -83,10 +82,7 @@ class Scale:
 
     def start_extender(self) -> None:
         """The scheduler extender under its own roles, and the second scheduler that asks it."""
-        self.plane.kubectl("apply", "-f", str(REPOSITORY / "deploy" / "extender" / "rbac.yaml"))
-        extender = Extender(self.plane).start()
-        options = extender.certificates.options(extender.url)
-        Scheduler(self.plane, scheduler_config.configuration(options)).start()
+        start_pair(self.plane)
 
     def usage(self, name: str) -> Usage:
         part = next(p for p in self.plane.status().processes if p.name == name)

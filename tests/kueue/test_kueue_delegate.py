@@ -18,7 +18,6 @@ from kueue_objects import job
 from kueue_rig import QUEUE, KueueRig
 
 from controller import names
-from controller.extender import scheduler_config
 from controller.kube.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -32,13 +31,12 @@ from controller.kube.resources import (
 from controller.policy import declog, outside
 from controller.policy.codec import dumps
 from deploy.local.kueue.manager import PROCESS, Kueue
-from deploy.local.scheduler import Extender, Scheduler
+from deploy.local.scheduler import start_pair
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "operator"))
 from fake_kubelet import FakeKubelet, pool_of_its_own
 from operator_rig import SETTINGS, eventually, install
 
-ROOT = Path(__file__).resolve().parents[2]
 RISE_AND_FALL = [1.0, 2.0, 3.0, 4.0, 3.5, 3.0, 2.5]
 pytestmark = pytest.mark.cluster
 
@@ -53,10 +51,7 @@ def operator_kubeconfig(kueue: Kueue) -> Path:
 @pytest.fixture(scope="module")
 def scheduler(kueue: Kueue, operator_kubeconfig: Path) -> Iterator[str]:
     """A kube-scheduler that asks the extender: its name. Both leave with this module."""
-    kueue.plane.kubectl("apply", "-f", str(ROOT / "deploy/extender/rbac.yaml"))
-    extender = Extender(kueue.plane).start()
-    options = extender.certificates.options(extender.url)
-    running = Scheduler(kueue.plane, scheduler_config.configuration(options)).start()
+    extender, running = start_pair(kueue.plane)
     yield running.process
     running.stop()
     extender.stop()

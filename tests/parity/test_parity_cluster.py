@@ -37,7 +37,7 @@ def test_a_small_trace_on_a_cluster_that_is_named(tools: dict[str, Found], tmp_p
             *(sys.executable, "-m", "controller.cli", "parity", str(trace), "--json", "--out", str(out)),
             *("--nodes", "1x4", "--speed", "1", "--policy", "srtf", "--overheads", str(overheads)),
             *("--kubeconfig", str(loan.kubeconfig), "--nodes-of", f"{key}={value}"),
-            *("--decision-log", str(loan.decision_log)),
+            *("--scheduler-name", loan.scheduler, "--decision-log", str(loan.decision_log)),
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
