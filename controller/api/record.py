@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import cache
@@ -189,7 +190,7 @@ def _parse(name: str, hint: Any, value: Any, path: str) -> Any:
         return hint(value)
     if type(value) is not hint:
         raise StatusError(f"status: {path}: {value!r} is not of type {hint.__name__}")
-    return value
+    return sys.intern(value) if hint is str else value  # thousands of records say the same in the same words
 
 
 # --- what has its own form ---------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated, Any, Literal, Protocol, cast
 
 from pydantic import ConfigDict, Field, create_model, model_validator
@@ -55,7 +56,13 @@ class Union(Spec):
         name = type(self).model_fields[field].alias or field
         member = getattr(self, field)
         infos = _INFOS[type(member)]
-        return PolicySpec(name, {i.name: _value(i, getattr(member, i.name), name) for i in infos})
+        return _shared(name, tuple((i.name, _value(i, getattr(member, i.name), name)) for i in infos))
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _shared(name: str, params: tuple[tuple[str, Any], ...]) -> PolicySpec:
+    """Thousands of jobs name the same few rules."""
+    return PolicySpec(name, dict(params))
 
 
 _INFOS: dict[type[Any], tuple[ParamInfo, ...]] = {}

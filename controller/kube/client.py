@@ -26,7 +26,7 @@ Permit = Callable[[], None]  # raises NotLeading where no write may be sent now
 
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
-PAGE = 250  # objects a LIST asks for at a time
+PAGE = 100  # objects a LIST asks for at a time: what a page takes as objects stays with the process
 
 
 class Api:

@@ -17,7 +17,7 @@ from controller import names
 Object = dict[str, Any]
 Key = str  # "namespace/name", or "name" for a cluster-scoped kind
 
-_OPENED = 256  # objects kept open: those of the passes under way, several times over
+_OPENED = 96  # objects kept open, 20 to 40 kB each: those of the passes under way, several times over
 _LEVEL, _WINDOW, _MEMORY = 6, -14, 7  # of zlib: raw deflate, 16 kB, by measurement (docs/operator.md)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 import threading
 import time
@@ -28,7 +29,10 @@ from controller.kube.resources import BY_KOPF, Resource
 # (resource, object as the server sends it, gone): called in the engine's loop, one call per event.
 Sink = Callable[[Resource, Mapping[str, Any], bool], None]
 
+Known = Callable[[Resource, Mapping[str, Any]], bool]
+
 HEARTBEAT = 1.0  # s between signs of life from kopf's loop
+QUIET = 2.0  # s without an event after which kopf is taken to have gone through its LISTs
 IDLE = 0.2  # s for which kopf keeps the task and queue of an object that says nothing more
 CHUNK = 100  # objects of a LIST that kopf holds in full at a time
 
@@ -56,9 +60,13 @@ _IDENTITY: Any = names.MANAGED_BY  # in kopf's own peering, which is off
 class WatchShell:
     """Runs kopf in a thread and feeds ``sink`` in ``loop``.
 
-    ``started`` is set (in ``loop``) once kopf runs and goes on to list every kind; ``ended`` when the thread
-    is over, with the exception that ended it, if any, in ``error``. ``heartbeat`` is the monotonic time of
-    kopf's last sign of life.
+    ``started`` is set (in ``loop``) once kopf runs and goes on to list every kind; ``through`` when it has
+    gone through as many objects as `start` was told, or has had nothing to say for a while; ``ended`` when
+    the thread is over, with the exception that ended it, if any, in ``error``. ``heartbeat`` is the monotonic
+    time of its last sign of life.
+
+    Args:
+        known: whether a state of an object need not be handed over; asked in kopf's thread.
     """
 
     def __init__(
@@ -66,10 +74,11 @@ class WatchShell:
         connection: Connection,
         sink: Sink,
         loop: asyncio.AbstractEventLoop,
+        known: Known,
         resources: tuple[Resource, ...] = BY_KOPF,
     ) -> None:
         self._connection = connection
-        self._sink = sink
+        self._sink, self._known = sink, known
         self._loop = loop
         self._resources = resources
         self._stop = threading.Event()  # made before the thread, or a stop could come too early
@@ -79,8 +88,14 @@ class WatchShell:
         self.ended = asyncio.Event()
         self.error: BaseException | None = None
         self.heartbeat = time.monotonic()
+        self.through = asyncio.Event()
+        self._to_see, self._last = 0, math.inf  # objects; when it last went through one, or could begin
 
-    def start(self) -> None:
+    def start(self, there: int) -> None:
+        """Begin. ``there``: objects that its first LISTs will bring, as far as known."""
+        self._to_see = there
+        if not there:
+            self.through.set()
         self._thread.start()
 
     async def stop(self, patience: float = 8.0) -> None:
@@ -98,6 +113,7 @@ class WatchShell:
         finally:
             with contextlib.suppress(RuntimeError):  # the engine's loop is closed: nobody is left to tell
                 self._loop.call_soon_threadsafe(self.ended.set)
+                self._loop.call_soon_threadsafe(self.through.set)
 
     async def _operate(self) -> None:
         # Made before kopf starts: kopf cancels what it finds to have come after it.
@@ -119,10 +135,12 @@ class WatchShell:
     async def _beat(self) -> None:
         told = False
         while True:
-            self.heartbeat = time.monotonic()
+            self.heartbeat = now = time.monotonic()
             if self._ready.is_set() and not told:
-                told = True
+                told, self._last = True, now
                 self._loop.call_soon_threadsafe(self.started.set)
+            if now - self._last > QUIET and not self.through.is_set():
+                self._loop.call_soon_threadsafe(self.through.set)
             await asyncio.sleep(HEARTBEAT if told else 0.1)
 
     def _registry(self) -> kopf.OperatorRegistry:
@@ -148,8 +166,13 @@ class WatchShell:
 
     def _watch(self, registry: kopf.OperatorRegistry, resource: Resource) -> None:
         async def handler(event: Any, **_: Any) -> None:
-            gone = event["type"] == "DELETED"
-            self._loop.call_soon_threadsafe(self._sink, resource, event["object"], gone)
+            obj, gone = event["object"], event["type"] == "DELETED"
+            if event["type"] is None:
+                self._to_see, self._last = self._to_see - 1, time.monotonic()
+                if self._to_see == 0:
+                    self._loop.call_soon_threadsafe(self.through.set)
+            if gone or not self._known(resource, obj):
+                self._loop.call_soon_threadsafe(self._sink, resource, obj, gone)
 
         kopf.on.event(
             resource.group,

@@ -23,7 +23,7 @@ from controller.web.positions import Moment
 _logger = log.get("evalstop.brain")
 
 
-WARM = 64  # thoughts kept whole: those of the passes under way
+WARM = 32  # thoughts kept whole: those of the passes under way
 
 
 class Brain:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from controller import log
-from controller.kube.cache import Cache, key_of
+from controller.kube.cache import Cache, key_of, version_of
 from controller.kube.client import Api
 from controller.kube.connect import Connection
 from controller.kube.errors import ApiError
@@ -56,6 +56,8 @@ _logger = log.get("evalstop.engine")
 
 # s after kopf's start, by when it watches: a LIST then brings what fell between our first LIST and its own.
 GAP = 2.0
+# s that kopf gets for itself at the start to go through what there is.
+HEADSTART = 20.0
 # s within which a pool looks at what its jobs' new evals tell of the noise: with many jobs they always do.
 LEARN_DELAY = 30.0
 
@@ -231,9 +233,10 @@ class Engine:
             await self._first_lists(watches)
             await self._take_office()
             await self._look_at_foreign_pods_once()
-            shell = self._shell = WatchShell(self._connection, self._event, asyncio.get_running_loop())
-            self.health.watch("kopf", lambda: shell.heartbeat)
-            shell.start()
+            shell = self._shell = WatchShell(
+                self._connection, self._event, asyncio.get_running_loop(), self._known
+            )
+            await self._start_kopf(shell)
             workers = [
                 self._work(self.jobs, "jobs", self.job_pass.run) for _ in range(self._settings.workers)
             ]
@@ -254,6 +257,15 @@ class Engine:
     async def _watch_shell(self, shell: WatchShell) -> None:
         await shell.ended.wait()
         raise RuntimeError("kopf's thread ended") from shell.error
+
+    async def _start_kopf(self, shell: WatchShell) -> None:
+        """Start it, and let it go through its first LISTs before there is other work: it lists faster than
+        its tasks get their turns beside passes and scrapes, and holds in full what they have not come to."""
+        self.health.watch("kopf", lambda: shell.heartbeat)
+        shell.start(sum(len(self.cache.stores[kind]) for kind in BY_KOPF))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HEADSTART):
+                await shell.through.wait()
 
     async def _mend_after_start(self, shell: WatchShell) -> None:
         await shell.started.wait()
@@ -324,6 +336,11 @@ class Engine:
             self._unmended.remove(resource)
         if self.cache.complete:
             self._all_listed.set()
+
+    def _known(self, resource: Resource, obj: Mapping[str, Any]) -> bool:
+        """Whether the cache has this state or a later one. Asked in kopf's thread: it reads one entry."""
+        found = self.cache.find(resource, key_of(obj))
+        return found is not None and found.version >= version_of(obj)
 
     def _event(self, resource: Resource, obj: Mapping[str, Any], gone: bool) -> None:
         if gone:
