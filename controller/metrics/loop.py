@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -48,6 +49,9 @@ class ScrapeLoop:
         deliver: called with each result in the loop's thread; it should only note it down. An exception in it
             is logged and ends nothing.
         concurrency: scrapes at the same time, over all. per_host: of the same IP.
+        grain: what is due within this many s is due, far less than an interval. With less than 2 ms the loop
+            would go round and round before each scrape: uvloop's timers round to whole ms and fire early. With
+            more it wakes up less often, for several scrapes at a time, which is cheaper.
         monotonic: clock for due times, s.
     """
 
@@ -58,6 +62,7 @@ class ScrapeLoop:
         *,
         concurrency: int = 64,
         per_host: int = 2,
+        grain: float = 0.002,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         if concurrency < 1 or per_host < 1:
@@ -66,6 +71,7 @@ class ScrapeLoop:
         self._deliver = deliver
         self._concurrency = concurrency
         self._per_host = per_host
+        self._grain = grain
         self._now = monotonic
         self._schedule = Schedule()
         self._targets: dict[JobKey, Target] = {}
@@ -73,6 +79,7 @@ class ScrapeLoop:
         self._hosts: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
+        self._until = 0.0  # when the sleep under way ends by itself
         self._lags: deque[float] = deque(maxlen=256)
         self._started = 0
         self._beat = monotonic()
@@ -123,7 +130,9 @@ class ScrapeLoop:
             while True:
                 self._beat = self._now()
                 self._wake.clear()
-                while len(self._tasks) < self._concurrency and (turn := self._schedule.pop(self._now())):
+                while len(self._tasks) < self._concurrency and (
+                    turn := self._schedule.pop(self._now() + self._grain)
+                ):
                     self._admit(turn)
                 await self._sleep()
         finally:
@@ -133,16 +142,18 @@ class ScrapeLoop:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _sleep(self) -> None:
-        """Until something is due and may start, a scrape ended, or targets changed; at most 1 s."""
-        wait = 1.0
+        """Until something is due and may start, a scrape's end or new targets change that; at most 1 s."""
+        now, wait = self._now(), 1.0
+        self._until = math.inf  # at the cap, a scrape's end is what is waited for
         if len(self._tasks) < self._concurrency:
             due = self._schedule.next_due()
-            wait = min(wait, max(due - self._now(), 0.0)) if due is not None else wait
+            wait = min(wait, max(due - now, 0.0)) if due is not None else wait
+            self._until = now + wait
+        timer = asyncio.get_running_loop().call_later(wait, self._wake.set)
         try:
-            async with asyncio.timeout(wait):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
+            await self._wake.wait()
+        finally:
+            timer.cancel()
 
     def _admit(self, turn: Turn) -> None:
         host = self._targets[turn.key].ip
@@ -161,7 +172,7 @@ class ScrapeLoop:
         task.add_done_callback(lambda done: self._ended(done, target.ip))
 
     async def _one(self, turn: Turn, target: Target) -> None:
-        ok = False
+        ok, past_due = False, self._now() + 2 * self._grain
         try:
             view = await self._scrape(target)
             current = self._schedule.holds(turn) and self._targets.get(turn.key) == target
@@ -172,7 +183,8 @@ class ScrapeLoop:
         except Exception:
             logger.exception("scrape of %s failed in a way it should not", turn.key)
         finally:
-            self._schedule.done(turn, ok, self._now())
+            # A scrape may even end before it is due; its slot is used all the same.
+            self._schedule.done(turn, ok, max(self._now(), past_due))
 
     def _ended(self, task: asyncio.Task[None], host: str) -> None:
         self._tasks.discard(task)
@@ -187,4 +199,6 @@ class ScrapeLoop:
             self._held.pop(host, None)
         if not self._hosts[host]:
             del self._hosts[host]
-        self._wake.set()
+        due = self._schedule.next_due()
+        if due is not None and due < self._until:
+            self._wake.set()

@@ -1,33 +1,27 @@
-"""One guarded HTTP GET of a trainer's metrics: whatever comes back, a ScrapeView comes out.
+"""Scrapes a trainer's metrics: whatever comes back, a ScrapeView comes out.
 
-A trainer is a stranger: it may be slow, endless, hostile or not there. So: only allowed addresses, no name
-resolution, no redirects, no proxy variables, no cookies, no decompression, a cap on bytes while they stream,
-and on time from the first SYN to the last byte.
+A trainer is a stranger: it may be slow, endless, hostile or not there. So only allowed addresses are asked,
+and by ``fetch``'s guarded GET.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import os
+import functools
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from types import TracebackType
 
-import aiohttp
 from yarl import URL
 
 from controller.metrics.address import AddressPolicy
 from controller.metrics.atrest import AtRest
+from controller.metrics.fetch import Caps, fetch
 from controller.metrics.parse import DEFAULT_LIMITS, Evals, Limits, MetricsError, printable, read
 from controller.policy.jobs import ScrapeOutcome, ScrapeView
 
 _REMEMBERED = 20_000  # targets whose evals are remembered, to parse only what is new
-_HEADERS = {
-    "Accept": "text/plain;version=0.0.4;q=1,*/*;q=0.1",
-    "Accept-Encoding": "identity",
-    "User-Agent": "evalstop",
-}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,12 +49,22 @@ class Target:
 
     @property
     def url(self) -> URL:
-        path, _, query = self.path.partition("?")
-        return URL.build(scheme="http", host=self.ip, port=self.port, path=path, query_string=query)
+        return _url(self.ip, self.port, self.path)
+
+
+def _url(ip: str, port: int, path: str) -> URL:
+    path, _, query = path.partition("?")
+    return URL.build(scheme="http", host=ip, port=port, path=path, query_string=query)
+
+
+@functools.lru_cache(maxsize=256)
+def _encoded(path: str) -> str:
+    """A target's path and query as a request line holds them: of thousands of targets most have the same."""
+    return _url("0.0.0.0", 80, path).raw_path_qs
 
 
 class Scraper:
-    """Scrapes targets over one shared aiohttp session; use as an async context manager.
+    """Scrapes targets, each by a connection of its own: a kept one could meet the next owner of a pod's IP.
 
     Args:
         addresses: which pod IPs may be scraped.
@@ -78,32 +82,18 @@ class Scraper:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._addresses = addresses or AddressPolicy()
-        self._timeout = timeout
-        self._connect_timeout = min(connect_timeout, timeout)
+        self._caps = Caps(timeout, min(connect_timeout, timeout), limits.body_bytes)
         self._limits = limits
         self._wall = wall
-        self._session: aiohttp.ClientSession | None = None
         self._known: OrderedDict[Target, tuple[bytes, AtRest[Evals]]] = OrderedDict()  # by their digest
 
     async def __aenter__(self) -> Scraper:
-        self._session = aiohttp.ClientSession(
-            # A kept connection could meet the next owner of a pod's IP: one connection per scrape.
-            connector=aiohttp.TCPConnector(limit=0, force_close=True, use_dns_cache=False),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=self._timeout, sock_connect=self._connect_timeout),
-            headers=_HEADERS,
-            auto_decompress=False,
-            trust_env=False,
-            read_bufsize=64 << 10,
-        )
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        self._known.clear()
 
     async def scrape(self, target: Target) -> ScrapeView:
         """Read a target once. Never raises for anything the target or the network does."""
@@ -114,21 +104,6 @@ class Scraper:
                 return dataclasses.replace(view, at=self._wall())
             except MetricsError as error:
                 outcome, message = error.outcome, f"{target.url}: {error.message}"
-            except TimeoutError as error:
-                outcome, message = ScrapeOutcome.TIMEOUT, f"{target.url}: {self._late(error)}"
-            except (
-                aiohttp.ClientConnectorError,
-                aiohttp.ServerDisconnectedError,
-                aiohttp.ClientOSError,
-            ) as error:
-                outcome, message = ScrapeOutcome.UNREACHABLE, f"{target.url}: {_unreachable(error)}"
-            except (aiohttp.ClientError, ValueError) as error:
-                # No HTTP, or an answer that ended before its announced length.
-                outcome = ScrapeOutcome.NOT_PROMETHEUS
-                message = (
-                    f"{target.url}: the answer is not whole, valid HTTP ({printable(str(error), 160)}); "
-                    "expected status 200 and Prometheus text"
-                )
         return ScrapeView(outcome, printable(message, 400), at=self._wall())
 
     def _read(self, target: Target, body: bytes) -> ScrapeView:
@@ -143,68 +118,5 @@ class Scraper:
             self._known.popitem(last=False)
         return view
 
-    def _late(self, error: BaseException) -> str:
-        if isinstance(error, aiohttp.ConnectionTimeoutError):
-            return (
-                f"no connection within {self._connect_timeout:g} s; expected a trainer that listens on its "
-                "pod IP, and no NetworkPolicy between the operator and it"
-            )
-        return f"no complete answer within {self._timeout:g} s; expected a page that is ready when asked for"
-
     async def _body(self, target: Target) -> bytes:
-        if self._session is None:
-            raise RuntimeError("Scraper is not open: use 'async with Scraper(...) as scraper'")
-        async with self._session.get(target.url, allow_redirects=False) as response:
-            _check_answer(response, self._limits)
-            chunks: list[bytes] = []
-            size = 0
-            async for chunk in response.content.iter_any():
-                size += len(chunk)
-                if size > self._limits.body_bytes:
-                    response.close()
-                    raise MetricsError(
-                        ScrapeOutcome.TOO_LARGE,
-                        f"metrics page too large: reading stopped after {size} bytes, "
-                        f"at most {self._limits.body_bytes} bytes are read",
-                    )
-                chunks.append(chunk)
-            return b"".join(chunks)
-
-
-def _check_answer(response: aiohttp.ClientResponse, limits: Limits) -> None:
-    """Refuse by status and headers, before the body is read."""
-
-    def refuse(message: str, outcome: ScrapeOutcome = ScrapeOutcome.NOT_PROMETHEUS) -> MetricsError:
-        response.close()
-        return MetricsError(outcome, message)
-
-    expected = "expected status 200 and Prometheus text"
-    if 300 <= response.status < 400:
-        location = printable(response.headers.get("Location", "nowhere"))
-        raise refuse(
-            f"answered with a redirect ({response.status}) to {location}, never followed; {expected}"
-        )
-    if response.status != 200:
-        raise refuse(f"answered {response.status} {printable(response.reason or '')}; {expected}")
-    encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
-    if encoding != "identity":
-        raise refuse(
-            f"answered compressed ({printable(encoding)}) though only plain text was asked for; {expected}"
-        )
-    if response.content_type in ("text/html", "application/xhtml+xml"):
-        raise refuse(f"answered {response.content_type}, a page for people; {expected}: is the path right?")
-    length = response.content_length
-    if length is not None and length > limits.body_bytes:
-        raise refuse(
-            f"metrics page too large: {length} bytes announced, at most {limits.body_bytes} bytes are read",
-            ScrapeOutcome.TOO_LARGE,
-        )
-
-
-def _unreachable(error: OSError | aiohttp.ClientError) -> str:
-    if isinstance(error, aiohttp.ServerDisconnectedError):
-        return "connection closed without an answer; expected an HTTP server on that port"
-    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-    number = getattr(cause, "errno", None)
-    reason = os.strerror(number) if number else str(cause)
-    return f"not reachable ({printable(reason)}); expected the trainer to listen on its pod IP at that port"
+        return await fetch(target.ip, target.port, _encoded(target.path), self._caps)

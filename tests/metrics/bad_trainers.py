@@ -13,7 +13,7 @@ PAGE = b'rlhf_eval_score{metric="gold",step="10",attempt="1-1"} 0.5\nrlhf_step 1
 
 
 @contextlib.asynccontextmanager
-async def serving(manner: Manner) -> AsyncIterator[int]:
+async def serving(manner: Manner, host: str = "127.0.0.1") -> AsyncIterator[int]:
     """A server whose every connection is treated by ``manner``; yields its port."""
     tasks: set[asyncio.Task[None] | None] = set()
 
@@ -23,7 +23,7 @@ async def serving(manner: Manner) -> AsyncIterator[int]:
             await manner(reader, writer)
         writer.close()
 
-    server = await asyncio.start_server(connection, "127.0.0.1", 0)
+    server = await asyncio.start_server(connection, host, 0)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:

@@ -5,6 +5,7 @@ import itertools
 import logging
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import virtual_loop
@@ -25,8 +26,15 @@ def target(ip: str = "10.0.0.1", interval: float = 10.0, metric: str = "gold") -
 class World:
     """A scrape loop whose trainers answer after ``seconds`` of virtual time with ``view``."""
 
-    def __init__(self, *, concurrency: int = 64, per_host: int = 64) -> None:
-        self.clock = asyncio.get_running_loop().time
+    def __init__(
+        self,
+        *,
+        concurrency: int = 64,
+        per_host: int = 64,
+        grain: float = 0.002,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.clock = clock or asyncio.get_running_loop().time
         self.begin = self.clock()
         self.seconds: Callable[[Target], float] = lambda t: 0.0
         self.view: Callable[[Target], ScrapeView] = lambda t: OK
@@ -35,7 +43,12 @@ class World:
         self.running = 0
         self.peak = 0
         self.loop = ScrapeLoop(
-            self._scrape, self._deliver, concurrency=concurrency, per_host=per_host, monotonic=self.clock
+            self._scrape,
+            self._deliver,
+            concurrency=concurrency,
+            per_host=per_host,
+            grain=grain,
+            monotonic=self.clock,
         )
         self.task = asyncio.create_task(self.loop.run())
 
@@ -78,6 +91,51 @@ def test_a_target_is_scraped_at_a_fixed_rate_whatever_a_scrape_takes() -> None:
     assert len(times) == 100
     assert set(gaps(times)) == {10.0}
     assert times[0] == pytest.approx(10 * jitter("ns/a"), abs=1e-6)
+
+
+@pytest.mark.parametrize(("grain", "most"), [(0.002, 12), (0.3, 8)])
+def test_timers_that_fire_early_do_not_send_the_loop_round_and_round(grain: float, most: int) -> None:
+    async def main() -> tuple[list[float], int]:
+        running = asyncio.get_running_loop()
+        exact, looks = running.call_at, 0
+
+        def rounded(when: float, *args: Any, **kwargs: Any) -> asyncio.TimerHandle:
+            now = running.time()  # to whole ms, as uvloop does
+            return exact(now + round(when - now, 3), *args, **kwargs)
+
+        def clock() -> float:
+            nonlocal looks
+            looks += 1
+            return running.time() + looks * 1e-6  # else a loop that only goes round would do so for ever
+
+        running.call_at = rounded  # type: ignore[method-assign]
+        world = World(clock=clock, grain=grain)
+        world.loop.sync({f"ns/{i}": target(ip=f"10.0.0.{i}") for i in range(100)})
+        await world.pass_time(10)
+        world.scrapes.clear()
+        looks = 0
+        await world.pass_time(100)
+        await world.end()
+        return [at for at, _ in world.scrapes], looks
+
+    times, looks = virtual_loop.run(main())
+    assert 995 <= len(times) <= 1005  # at the ends of the time, some come early
+    assert looks < most * len(times)
+
+
+def test_a_scrape_that_ends_before_it_was_due_is_not_done_again() -> None:
+    async def main() -> list[float]:
+        world = World()
+        world.loop.put("ns/a", target())
+        await world.pass_time(10 * jitter("ns/a") - 0.001)
+        world.loop.hasten("ns/unknown")  # wakes the loop
+        await world.pass_time(25)
+        await world.end()
+        return [at for at, _ in world.scrapes]
+
+    times = virtual_loop.run(main())
+    assert times[0] == pytest.approx(10 * jitter("ns/a") - 0.001, abs=1e-6)
+    assert gaps(times) == [10.0, 10.0]  # the loop wakes every second after
 
 
 def test_slots_missed_by_a_long_scrape_are_skipped_not_made_up_for() -> None:
