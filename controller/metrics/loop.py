@@ -50,8 +50,8 @@ class ScrapeLoop:
             is logged and ends nothing.
         concurrency: scrapes at the same time, over all. per_host: of the same IP.
         grain: what is due within this many s is due, far less than an interval. With less than 2 ms the loop
-            would go round and round before each scrape: uvloop's timers round to whole ms and fire early. With
-            more it wakes up less often, for several scrapes at a time, which is cheaper.
+            would go round and round before each scrape: uvloop's timers round to whole ms and fire early.
+            With more it wakes up less often, for several scrapes at a time, which is cheaper.
         monotonic: clock for due times, s.
     """
 
