@@ -252,6 +252,7 @@ def server(app: FastAPI, host: str, port: int, tls: Settings | None = None) -> S
         }
     config = uvicorn.Config(
         app,
+        http="h11",  # unlike httptools', its heads have a limit
         host=host,
         port=port,
         log_config=None,

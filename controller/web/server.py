@@ -28,6 +28,7 @@ class WebServer:
     ) -> None:
         config = uvicorn.Config(
             app,
+            http="h11",  # unlike httptools', its heads have a limit
             ssl_certfile=certificate,
             ssl_keyfile=key,
             log_config=None,

@@ -199,6 +199,20 @@ def test_an_address_that_is_taken_is_named() -> None:
     asyncio.run(run())
 
 
+def test_a_request_whose_head_never_ends_is_refused(base: str) -> None:
+    host, _, port = base.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as stranger:
+        stranger.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\nX: ")
+        sent = 0
+        try:
+            while sent < 4 << 20:
+                sent += stranger.send(b"x" * 65536)
+            answer = stranger.recv(100)
+        except ConnectionError:
+            answer = b""
+    assert sent < 4 << 20 or answer.startswith(b"HTTP/1.1 400")
+
+
 # -- the command --------------------------------------------------------------------------------------------
 
 
