@@ -57,6 +57,7 @@ SHOWN = {
     "test_the_build_takes_base_and_flags_from_the_environment",
     "make kind": NOT_HERE + "docs/install.md",
     "make test-kind": NOT_HERE + "docs/install.md",
+    "make kind-parity": NOT_HERE + "docs/install.md",
     "make kind-down": NOT_HERE + "docs/install.md",
     # a plane of one's own
     "python -m deploy.local up": "tests/local/test_local_cli.py::test_up",
