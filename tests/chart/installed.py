@@ -30,12 +30,14 @@ SPACE = "team-a"
 def for_kubelets(scheduler: str) -> dict[str, Any]:
     """Values for a cluster with kubelets and Services; ``scheduler``: the image of its kube-scheduler."""
     anywhere = {"tolerations": [{"operator": "Exists"}]}
+    # The cluster's own runs there, so the image is there, and perhaps nowhere else.
+    beside_the_first = anywhere | {"nodeSelector": {"node-role.kubernetes.io/control-plane": ""}}
     pool = POOL | {"spec": POOL["spec"] | {"schedulerName": "evalstop-scheduler"}}
     return {
         "pools": [pool],
         "operator": anywhere | {"replicas": 1, "settings": {"foreignSeconds": 1}},
         "extender": anywhere | {"replicas": 2},
-        "scheduler": anywhere | {"enabled": True, "image": scheduler},
+        "scheduler": beside_the_first | {"enabled": True, "image": scheduler},
     }
 
 
