@@ -1,5 +1,6 @@
 """Fixtures for tests on a real control plane: one plane per session, a namespace per test."""
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +17,10 @@ from deploy.local.plane import Plane
 # ends a test that hangs.
 settings.register_profile("evalstop", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("evalstop")
+
+# A script's background job ignores Ctrl-C, and so would every program that a test interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["cluster_report", "agent_fixture", "kueue_fixture", "helm_fixture"]
 
