@@ -170,7 +170,7 @@ def test_the_report_goes_between_its_marks_and_nowhere_else(tmp_path: Path) -> N
     assert text.endswith("<!-- /parity -->\nafter\n")
     assert "OLD WORDS" not in text
     assert text.count("| las:first_threshold=9 | 11.0 s | 13.5 s | -18.5 % | 1 (1) | 1 (0) |") == 1
-    assert (tmp_path / "images" / "parity-las.svg").read_text().startswith("<svg")
+    assert (tmp_path / "images" / "docs-las.svg").read_text().startswith("<svg")
     (tmp_path / "plain.md").write_text("nothing\n")
     with pytest.raises(ValueError, match="between which the report goes"):
         page.write_markdown(tmp_path / "plain.md", report())
