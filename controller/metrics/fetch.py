@@ -71,6 +71,9 @@ def _request(ip: str, port: int, target: str) -> bytes:
     return f"GET {target} HTTP/1.1\r\nHost: {host}\r\n{_FIXED}".encode("ascii")
 
 
+_FRAMES = "chunks' frames included"
+
+
 class _Answer(asyncio.Protocol):
     """Sends the request, takes in the answer; ``ended`` is done when all is here or nothing more is wanted.
 
@@ -78,7 +81,7 @@ class _Answer(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_accepted", "_body", "_complete", "_headers", "_most", "_parser", "_problem", "_reason",
+        "_accepted", "_barren", "_body", "_complete", "_headers", "_most", "_parser", "_problem", "_reason",
         "_request", "_taken", "_transport", "ended",
     )  # fmt: skip
 
@@ -93,6 +96,7 @@ class _Answer(asyncio.Protocol):
             lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
         )
         self._taken = 0  # bytes, all that came
+        self._barren = 0  # bytes since the last of the body
         self._accepted = False  # the head is complete, and the body wanted
         self._complete = False
         self._reason = b""
@@ -132,12 +136,10 @@ class _Answer(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.ended.done() or self._parser is None:
             return
-        room = HEAD_BYTES - self._taken
+        room, before = HEAD_BYTES - self._taken, len(self._body)
         self._taken += len(data)
         if self._taken > HEAD_BYTES + 2 * self._most:  # chunks may have endless extensions and trailers
-            self._end(
-                _too_large(f"reading stopped after {self._taken} bytes, chunks' frames included", self._most)
-            )
+            self._end(_too_large(f"reading stopped after {self._taken} bytes, {_FRAMES}", self._most))
             return
         try:
             if not self._accepted:
@@ -150,6 +152,10 @@ class _Answer(asyncio.Protocol):
                 self._parser.feed_data(data)
             if self._complete:
                 self._end()
+            # Chunks' extensions and trailers are joined anew with every read, however short.
+            self._barren = 0 if len(self._body) > before else self._barren + len(data)
+            if self._accepted and self._barren > HEAD_BYTES:
+                self._end(_too_large(f"reading stopped after {self._taken} bytes, {_FRAMES}", self._most))
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._end(_invalid(str(error)))
 

@@ -112,6 +112,10 @@ class ScrapeLoop:
         self._schedule.hasten(key, self._now())
         self._wake.set()
 
+    def touch(self) -> None:
+        """Its `LoopStats.beat` is now: it is about to `run`."""
+        self._beat = self._now()
+
     @property
     def stats(self) -> LoopStats:
         return LoopStats(

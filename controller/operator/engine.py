@@ -56,7 +56,7 @@ _logger = log.get("evalstop.engine")
 
 # s after kopf's start, by when it watches: a LIST then brings what fell between our first LIST and its own.
 GAP = 2.0
-# s within which scrapes that are due are begun together: each time the loop wakes costs as much as half a scrape.
+# s within which scrapes that are due begin together: to wake costs the loop as much as half a scrape.
 GRAIN = 0.03
 # s that kopf gets for itself at the start to go through what there is.
 HEADSTART = 20.0
@@ -108,6 +108,7 @@ class Engine:
         self._standings: dict[JobKey, tuple[str, tuple[object, ...] | None]] = {}
         self._shown: dict[JobKey, tuple[object, ...]] = {}
         self._progress = {"jobs": monotonic(), "pools": monotonic()}
+        self._working = False  # passes and scrapes go on; before that nobody waits for them
         self._scrape = scrape
         self.scrapes: ScrapeLoop | None = None
         self._all_listed = asyncio.Event()
@@ -241,6 +242,7 @@ class Engine:
                 self._connection, self._event, asyncio.get_running_loop(), self._known
             )
             await self._start_kopf(shell)
+            self._begin_work(loop)
             workers = [
                 self._work(self.jobs, "jobs", self.job_pass.run) for _ in range(self._settings.workers)
             ]
@@ -471,12 +473,18 @@ class Engine:
     def _watching(self) -> bool:
         return self._shell is not None and self._shell.started.is_set()
 
+    def _begin_work(self, loop: ScrapeLoop) -> None:
+        """From now on a lack of progress is a fault: however long it stood by, it begins afresh."""
+        self._progress = dict.fromkeys(self._progress, time.monotonic())
+        loop.touch()
+        self._working = True
+
     def _beat(self, name: str, queue: WorkQueue) -> float:
         """Passes are made, or none is due."""
-        return time.monotonic() if queue.idle else self._progress[name]
+        return time.monotonic() if queue.idle or not self._working else self._progress[name]
 
     def _watch_scrapes(self, loop: ScrapeLoop) -> None:
-        self.health.watch("scrapes", lambda: loop.stats.beat if self.cache.complete else time.monotonic())
+        self.health.watch("scrapes", lambda: loop.stats.beat if self._working else time.monotonic())
         self.metrics.gauge(
             "evalstop_scrape_targets", "Trainers being scraped", lambda: [((), float(loop.stats.targets))]
         )

@@ -1,11 +1,12 @@
 """The decision log: every plan's input and output, one canonical JSON line each, replayable byte for byte.
 
-    {"decision":{…output…},"input":{…},"kind":"job"|"pool","now":1732186000.25,"v":3}
+    {"decision":{…output…},"input":{…},"kind":"job"|"pool","now":1732186000.25,"v":4}
 
 The version is raised whenever the same input would be written differently. A line of an earlier one in
 `READS` is compared in what that version could say; of any other it is refused by name, not misread.
 
-Version 3 has more fields than 2, all of them of queues outside (`controller.policy.outside`).
+Version 3 has more fields than 2, all of them of queues outside (`controller.policy.outside`);
+4 has the pool's nodes that are closed (`PoolSnapshot.closed`).
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from controller.policy.codec import decode, dumps, encode
 from controller.policy.jobs import Desired, JobRecord, Observed, Plan
 from controller.policy.types import PoolPlan, PoolSnapshot
 
-VERSION = 3
-READS = frozenset({2, VERSION})
+VERSION = 4
+READS = frozenset({2, 3, VERSION})
 
 
 class LogError(ValueError):

@@ -226,7 +226,7 @@ def _unfit(job: JobView, snapshot: PoolSnapshot) -> tuple[str, str] | None:
 
     Too large is what all nodes of the pool together could not hold, be some of them closed for now."""
     nodes, pool, size = snapshot.nodes, snapshot.pool, job.gpus_per_replica
-    every = nodes + snapshot.closed
+    every = nodes + tuple(n for n in snapshot.closed if n.gpus)  # a node that boots tells no GPUs yet
     largest = max((n.gpus for n in every), default=size)
     if size > largest:
         return (

@@ -107,8 +107,8 @@ def test_a_pools_difference_is_found_too(tmp_path: Path) -> None:
 DAMAGE = [
     pytest.param(lambda line: line[:50], "line 3: not JSON", id="cut off"),
     pytest.param(
-        lambda line: line.replace('"v":3', '"v":99'),
-        "version 99, this evalstop reads version 3",
+        lambda line: line.replace('"v":4', '"v":99'),
+        "version 99, this evalstop reads version 4",
         id="version",
     ),
     pytest.param(lambda line: "[]", "line 3: version None", id="no object"),
@@ -157,7 +157,7 @@ def test_differences_are_few_and_short() -> None:
 def test_version_names_what_decisions_depend_on() -> None:
     output = run("version").output
     assert "evalstop 0." in output
-    assert "evalstop.dev/v1alpha1, decision log 3, stop rules: " in output
+    assert "evalstop.dev/v1alpha1, decision log 4, stop rules: " in output
     for rule in RULES:
         assert re.search(rf"\b{rule} [1-9]", output), f"no version of {rule}"
 

@@ -67,15 +67,15 @@ def test_a_line_of_version_2_is_compared_in_what_that_version_could_say() -> Non
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"v":3,"kind":"pool"', "line 1: not JSON .*cut off"),
-        ('{"v":99,"kind":"pool"}', "line 1: version 99, this evalstop reads version 3"),
+        ('{"v":4,"kind":"pool"', "line 1: not JSON .*cut off"),
+        ('{"v":99,"kind":"pool"}', "line 1: version 99, this evalstop reads version 4"),
         ("[]", "line 1: version None"),
-        ('{"v":3,"kind":"soup","input":{},"now":1,"decision":{}}', "line 1: KeyError"),
+        ('{"v":4,"kind":"soup","input":{},"now":1,"decision":{}}', "line 1: KeyError"),
         (
-            '{"v":3,"kind":"pool","input":{"pool":3},"now":1,"decision":{}}',
+            '{"v":4,"kind":"pool","input":{"pool":3},"now":1,"decision":{}}',
             "PoolSnapshot.pool: expected str, got 3",
         ),
-        ('{"v":3,"kind":"pool","input":{"poool":3},"now":1,"decision":{}}', "unknown field 'poool'"),
+        ('{"v":4,"kind":"pool","input":{"poool":3},"now":1,"decision":{}}', "unknown field 'poool'"),
     ],
 )
 def test_what_cannot_be_read_is_named(text: str, message: str) -> None:

@@ -256,6 +256,9 @@ def test_a_gang_that_fits_the_pool_but_not_its_open_nodes_is_not_called_too_larg
     shut = tuple(NodeView(name, 8) for name in "abcd")
     plan = pool.plan(PoolSnapshot("p", spec, (), (wide, huge), closed=shut), 10)
     assert {w.key: w.reason for w in plan.waiting} == {"ns/wide": "NoUsableNodes", "ns/huge": "TooLarge"}
+    booting = (NodeView("new", 0),)
+    plan = pool.plan(PoolSnapshot("p", spec, (), (wide,), closed=booting), 10)
+    assert [w.reason for w in plan.waiting] == ["NoUsableNodes"]
     # With all of them open it starts.
     plan = pool.plan(PoolSnapshot("p", spec, shut, (wide,)), 10)
     assert names(plan.admissions) == ["ns/wide"]
