@@ -59,7 +59,7 @@ class Union(Spec):
         return _shared(name, tuple((i.name, _value(i, getattr(member, i.name), name)) for i in infos))
 
 
-@lru_cache(maxsize=1024, typed=True)
+@lru_cache(maxsize=1024)
 def _shared(name: str, params: tuple[tuple[str, Any], ...]) -> PolicySpec:
     """Thousands of jobs name the same few rules."""
     return PolicySpec(name, dict(params))

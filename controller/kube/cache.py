@@ -52,12 +52,16 @@ class Store:
     def values(self) -> Iterator[Stored]:
         return iter(self._objects.values())
 
+    def knows(self, key: Key, version: int) -> bool:
+        """Whether an object's state at this version is no news: it, or what came after it, was taken in."""
+        old = self._objects.get(key)
+        return version <= (old.version if old is not None else max(self._gone.get(key, 0), self._floor))
+
     def put(self, new: Stored) -> tuple[bool, Stored | None]:
         """Take in a state of an object. Returns (taken, what it replaced)."""
         key = new.key
         old = self._objects.get(key)
-        known = old.version if old is not None else max(self._gone.get(key, 0), self._floor)
-        if new.version <= known:
+        if self.knows(key, new.version):
             return False, old
         self._objects[key] = new
         self._gone.pop(key, None)
@@ -144,6 +148,10 @@ class Cache:
             return known
         packer = self._packers.get(resource)
         return packer(picked(resource, obj)) if packer is not None else Plain(trim(resource, obj))
+
+    def knows(self, resource: Resource, obj: Mapping[str, Any]) -> bool:
+        """Whether `put` would leave this state alone. It only reads, and may be asked in another thread."""
+        return self.stores[resource].knows(key_of(obj), version_of(obj))
 
     def put(self, resource: Resource, obj: Mapping[str, Any]) -> bool:
         """A state of an object, from the watch or from the answer to a write."""

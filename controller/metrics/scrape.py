@@ -11,7 +11,6 @@ import functools
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from types import TracebackType
 
 from yarl import URL
 
@@ -87,20 +86,13 @@ class Scraper:
         self._wall = wall
         self._known: OrderedDict[Target, tuple[bytes, AtRest[Evals]]] = OrderedDict()  # by their digest
 
-    async def __aenter__(self) -> Scraper:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._known.clear()
-
     async def scrape(self, target: Target) -> ScrapeView:
         """Read a target once. Never raises for anything the target or the network does."""
         outcome, message = ScrapeOutcome.REFUSED_ADDRESS, self._addresses.problem(target.ip)
         if message is None:
             try:
-                view = self._read(target, await self._body(target))
+                body = await fetch(target.ip, target.port, _encoded(target.path), self._caps)
+                view = self._read(target, body)
                 return dataclasses.replace(view, at=self._wall())
             except MetricsError as error:
                 outcome, message = error.outcome, f"{target.url}: {error.message}"
@@ -117,6 +109,3 @@ class Scraper:
         if len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
         return view
-
-    async def _body(self, target: Target) -> bytes:
-        return await fetch(target.ip, target.port, _encoded(target.path), self._caps)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from controller import log
-from controller.kube.cache import Cache, key_of, version_of
+from controller.kube.cache import Cache, key_of
 from controller.kube.client import Api
 from controller.kube.connect import Connection
 from controller.kube.errors import ApiError
@@ -179,19 +179,17 @@ class Engine:
         code = 1
         tasks: list[asyncio.Task[Any]] = []
         try:
-            async with contextlib.AsyncExitStack() as stack:
-                tasks = self._spawn(
-                    self._main(await self._scrape_loop(stack)),
-                    measure_lag(self.metrics, self.health),
-                    self.term.run(),
-                )
-                stopping = asyncio.create_task(stop.wait(), name="stop")
-                await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
-                stopping.cancel()
-                code = 0 if stop.is_set() else 1
-                self._report(tasks)
-                await self._drain()
-                await _cancel(tasks)  # the scrapes with them, before what they read through is closed
+            tasks = self._spawn(
+                self._main(self._scrape_loop()),
+                measure_lag(self.metrics, self.health),
+                self.term.run(),
+            )
+            stopping = asyncio.create_task(stop.wait(), name="stop")
+            await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            code = 0 if stop.is_set() else 1
+            self._report(tasks)
+            await self._drain()
         finally:
             await _cancel(tasks)
             await self.term.release()  # nothing of this process acts any more; kopf only ever read
@@ -215,12 +213,11 @@ class Engine:
                 "the queue API is not served: EVALSTOP_QUEUE_HOST, EVALSTOP_QUEUE_PORT", error=str(error)
             )
 
-    async def _scrape_loop(self, stack: contextlib.AsyncExitStack) -> ScrapeLoop:
+    def _scrape_loop(self) -> ScrapeLoop:
         scrape = self._scrape
         if scrape is None:
             addresses = AddressPolicy.parse(self._settings.scrape_addresses)
-            scraper = Scraper(addresses, timeout=self._settings.scrape_timeout, wall=self._clock)
-            scrape = (await stack.enter_async_context(scraper)).scrape
+            scrape = Scraper(addresses, timeout=self._settings.scrape_timeout, wall=self._clock).scrape
         loop = ScrapeLoop(
             scrape, self.targets.deliver, concurrency=self._settings.scrape_concurrency, grain=GRAIN
         )
@@ -239,7 +236,7 @@ class Engine:
             await self._take_office()
             await self._look_at_foreign_pods_once()
             shell = self._shell = WatchShell(
-                self._connection, self._event, asyncio.get_running_loop(), self._known
+                self._connection, self._event, asyncio.get_running_loop(), self.cache.knows
             )
             await self._start_kopf(shell)
             self._begin_work(loop)
@@ -282,15 +279,15 @@ class Engine:
         await asyncio.Event().wait()  # a part that ends, ends the process
 
     async def _work(
-        self, queue: WorkQueue, name: str, run: Callable[[str], Coroutine[Any, Any, None]]
+        self, queue: WorkQueue, name: str, run: Callable[[str], Coroutine[Any, Any, float | None]]
     ) -> None:
         with contextlib.suppress(Closed):
             while True:
-                key = await queue.get()
+                key, rest = await queue.get(), 0.0
                 try:
-                    await run(key)
+                    rest = await run(key) or 0.0
                 finally:
-                    queue.done(key)
+                    queue.done(key, rest)
                     self._progress[name] = time.monotonic()
         await asyncio.Event().wait()  # closed: draining, until cancelled
 
@@ -342,11 +339,6 @@ class Engine:
             self._unmended.remove(resource)
         if self.cache.complete:
             self._all_listed.set()
-
-    def _known(self, resource: Resource, obj: Mapping[str, Any]) -> bool:
-        """Whether the cache has this state or a later one. Asked in kopf's thread: it reads one entry."""
-        found = self.cache.find(resource, key_of(obj))
-        return found is not None and found.version >= version_of(obj)
 
     def _event(self, resource: Resource, obj: Mapping[str, Any], gone: bool) -> None:
         if gone:

@@ -48,6 +48,7 @@ from controller.policy.types import (
 _logger = log.get("evalstop.pool")
 
 WRITES_AT_ONCE = 16
+RESTS, REST_MOST = 3.0, 1.0  # after a plan, times as long as it took, at most (s): a quarter of the CPU, or less
 MESSAGE_REFRESH = 60.0  # s between writes of a waiting reason of which only the numbers changed
 
 
@@ -73,11 +74,16 @@ class PoolPass:
         self._writer, self._recorder = writer, recorder
         self._taints, self._foreign, self._metrics = taints, foreign, metrics
         self._queue, self._locks, self._clock, self._now = queue, locks, clock, monotonic
+        self._took = 0.0  # s, the last plan: what of a pass nothing else of the process can go on beside
         self._told: dict[JobKey, float] = {}  # when a waiting job's reason was last written
 
-    async def run(self, name: str) -> None:
-        """Make one pass; never raises, a pass that failed is made again after its back-off."""
-        started = time.perf_counter()
+    async def run(self, name: str) -> float:
+        """Make one pass; never raises, a pass that failed is made again after its back-off.
+
+        Returns: how long (s) the pool need not be looked at again. A pool of thousands of jobs takes half a
+        second to plan, and while they start or end something of it changes all the time.
+        """
+        started, self._took = time.perf_counter(), 0.0
         with structlog.contextvars.bound_contextvars(pool=name):
             try:
                 result = await self._pass(name)
@@ -101,6 +107,7 @@ class PoolPass:
                 _logger.exception("pass failed in a way it should not", again_in=delay)
         self._metrics.passes.labels("pool", result).inc()
         self._metrics.pass_seconds.labels("pool").observe(time.perf_counter() - started)
+        return min(REST_MOST, RESTS * self._took)
 
     async def _pass(self, name: str) -> str:
         await self._taints.ensure()
@@ -112,13 +119,16 @@ class PoolPass:
             await self._writer.pool(obj, pool_status.unusable(obj, reason, message, self._clock()))
             return "invalid"
         newer.refuse_newer_pool(obj.get("status"))
+        began = time.perf_counter()
         thoughts = self._thoughts(name)
         now = self._clock()
         views = self._views(pool, thoughts, now)
         around = self._surroundings(pool, thoughts, views)
         snapshot = self._snapshot(pool, obj, thoughts, views, around, now)
         plan = self._brain.plan_pool(snapshot, now)
-        wrote = await self._writer.pool(obj, self._status(obj, snapshot, plan, around, thoughts, now))
+        status = self._status(obj, snapshot, plan, around, thoughts, now)
+        self._took = time.perf_counter() - began
+        wrote = await self._writer.pool(obj, status)
         for event in fleet.events(snapshot, plan, now):
             await self._recorder.post(obj, event.reason, event.message, warning=event.warning)
         changed = await self._carry_out(plan, thoughts, now)

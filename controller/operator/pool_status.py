@@ -23,6 +23,7 @@ from controller.policy.accounts import free_gpus
 from controller.policy.handbacks import HandBack
 from controller.policy.stuck import STUCK_AFTER
 from controller.policy.types import JobState, PoolPlan, PoolSnapshot
+from controller.policy.wording import some
 
 Object = Mapping[str, Any]
 
@@ -123,16 +124,16 @@ def _nodes_exclusive(pool: str, contested: Mapping[str, Sequence[str]]) -> _Told
     if lost:
         owners = sorted({contested[node][0] for node in lost})
         message = (
-            f"spec.nodeSelector: {_some(lost)} {_are(lost)} selected by GPUPool {', '.join(owners)} too, "
-            "which is older and has them; a node is in one pool only, so let the selectors not overlap"
+            f"spec.nodeSelector: {some(lost, NAMED)} {_are(lost)} selected by GPUPool {', '.join(owners)} "
+            "too, which is older and has them; a node is in one pool only, so let the selectors not overlap"
         )
         return _Told("NodesExclusive", False, "YieldedToOlderPool", message)
     shared = sorted(node for node, pools in contested.items() if pools[0] == pool)
     if shared:
         others = sorted({other for node in shared for other in contested[node][1:]})
         message = (
-            f"spec.nodeSelector: {_some(shared)} {_are(shared)} selected by GPUPool {', '.join(others)} too; "
-            "this pool is older and has them; let the selectors not overlap"
+            f"spec.nodeSelector: {some(shared, NAMED)} {_are(shared)} selected by GPUPool "
+            f"{', '.join(others)} too; this pool is older and has them; let the selectors not overlap"
         )
         return _Told("NodesExclusive", False, "SharedWithYoungerPool", message)
     return _Told("NodesExclusive", True, "Exclusive", "no other GPUPool selects its nodes")
@@ -144,7 +145,7 @@ def _gpus_exclusive(guests: Sequence[Object], now: float) -> _Told:
     total = sum(workloads.gpus(pod.get("spec") or {}) for pod in guests)
     message = (
         f"{total} GPUs are used by {len(guests)} pods of no RLHFJob of this pool: "
-        f"{_some(sorted(_guest(pod) for pod in guests))}; they are not counted as free"
+        f"{some(sorted(_guest(pod) for pod in guests), NAMED)}; they are not counted as free"
     )
     since = {_name(pod): at for pod in guests if (at := _deleting(pod)) is not None}
     stuck = sorted(f"{name} (since {timestamp(at)})" for name, at in since.items() if now - at >= STUCK_AFTER)
@@ -153,7 +154,7 @@ def _gpus_exclusive(guests: Sequence[Object], now: float) -> _Told:
             "GPUsExclusive",
             False,
             "ForeignPodsStuck",
-            f"still terminating after {STUCK_AFTER:.0f} s: {_some(stuck)}; {message}",
+            f"still terminating after {STUCK_AFTER:.0f} s: {some(stuck, NAMED)}; {message}",
         )
     return _Told("GPUsExclusive", False, "ForeignPods", message)
 
@@ -172,11 +173,6 @@ def _deleting(pod: Object) -> float | None:
 
 def _are(names: Sequence[str]) -> str:
     return "is" if len(names) == 1 else "are"
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
 
 
 def _status(obj: Object, facts: Mapping[str, Any], told: Iterable[_Told], now: float) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -33,6 +34,7 @@ class WorkQueue:
         self._due: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
         self._failures: dict[str, int] = {}
+        self._rests: dict[str, float] = {}  # key -> until when
         self._wake = asyncio.Event()
         self._closed = False
 
@@ -80,11 +82,12 @@ class WorkQueue:
         """Have ``key`` worked on in ``delay`` seconds at the latest: for events of which one pass sees many.
 
         A key that is being worked on is worked on once more right afterwards: a timer would be replaced by
-        the one that the work ends with.
+        the one that the work ends with. A key that rests (``done``) does so to the end.
         """
+        delay = max(delay, self._rests.get(key, 0.0) - self._now())
         if key in self._active:
             self.add(key)
-        elif key not in self._ready and self._due.get(key, float("inf")) > self._now() + delay:
+        elif key not in self._ready and self._due.get(key, math.inf) > self._now() + delay:
             self.later(key, delay)
 
     def retry(self, key: str) -> float:
@@ -113,6 +116,7 @@ class WorkQueue:
             if self._ready:
                 key, _ = self._ready.popitem(last=False)
                 self._active.add(key)
+                self._rests.pop(key, None)
                 if self._ready:
                     self._wake.set()  # there is one for the next worker, too
                 return key
@@ -122,11 +126,18 @@ class WorkQueue:
             except TimeoutError:
                 continue
 
-    def done(self, key: str) -> None:
+    def done(self, key: str, rest: float = 0.0) -> None:
+        """The work on ``key`` is over. What came meanwhile, or comes by ``sooner``, waits for ``rest`` seconds;
+        a timer that ends before does not, nor does ``add``."""
         self._active.discard(key)
         since = self._again.pop(key, None)
+        if rest > 0.0:
+            self._rests[key] = self._now() + rest
         if since is not None and not self._closed:
-            self._ready[key] = since
+            if rest > 0.0:
+                self.later(key, min(rest, self._due.get(key, math.inf) - self._now()))
+            else:
+                self._ready[key] = since
         self._wake.set()
 
     def close(self) -> None:

@@ -51,6 +51,7 @@ from controller.policy.types import (
     Preemption,
     Waiting,
 )
+from controller.policy.wording import some
 
 __all__ = ["free_gpus", "plan"]
 
@@ -248,11 +249,13 @@ def _unfit(job: JobView, snapshot: PoolSnapshot) -> tuple[str, str] | None:
             f"GPUPool {pool!r} has no ready and schedulable node now; the job waits until it has",
         )
     if job.replicas > (members := _members(nodes, size)):
+        closed = [n.name for n in snapshot.closed]
+        what, are = ("node", "is") if len(closed) == 1 else ("nodes", "are")
         return (
             "NodesClosed",
-            f"needs {job.replicas} x {size} GPUs; {_names(snapshot.closed)} of pool {pool!r} "
-            f"{'is' if len(snapshot.closed) == 1 else 'are'} not ready, cordoned or tainted, which leaves "
-            f"room for {members}; the job waits until enough nodes are open again, and others go first",
+            f"needs {job.replicas} x {size} GPUs; {what} {some(closed, 3)} of pool {pool!r} {are} not ready, "
+            f"cordoned or tainted, which leaves room for {members}; the job waits until enough nodes are "
+            "open again, and others go first",
         )
     stay = {n.name: n.foreign - n.leaving for n in nodes}
     left = sum(max(0, n.gpus - stay[n.name]) // size for n in nodes)
@@ -269,13 +272,6 @@ def _unfit(job: JobView, snapshot: PoolSnapshot) -> tuple[str, str] | None:
 def _members(nodes: Iterable[NodeView], size: int) -> int:
     """How many members of ``size`` GPUs the nodes hold."""
     return sum(n.gpus // size for n in nodes)
-
-
-def _names(nodes: tuple[NodeView, ...]) -> str:
-    """The first three by name, and how many more."""
-    first = ", ".join(n.name for n in nodes[:3])
-    more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
-    return f"{'node' if len(nodes) == 1 else 'nodes'} {first}{more}"
 
 
 def _waiting(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from controller.policy import conditions as c
 from controller.policy.draft import Draft
+from controller.policy.wording import some
 
 STUCK_AFTER = 120.0  # s a pod may be terminating before it is reported by name
 NAMED = 5  # pods that are
@@ -19,9 +20,8 @@ def report(draft: Draft) -> None:
     ages = [(draft.now - p.deleting_since, p.name) for p in left if p.deleting_since is not None]
     stuck = sorted((age, name) for age, name in ages if age > STUCK_AFTER)
     if stuck:
-        more = f" and {len(stuck) - NAMED} more" if len(stuck) > NAMED else ""
-        names = ", ".join(f"{name} ({age:.0f} s)" for age, name in stuck[:NAMED])
-        message = f"still terminating: {names}{more}"
+        named = some([f"{name} ({age:.0f} s)" for age, name in stuck], NAMED)
+        message = f"still terminating: {named}"
         draft.conditions.set(c.RELEASED, False, "PodsStuck", message, warning=True)
     else:
         draft.conditions.set(c.RELEASED, False, "PodsTerminating", f"{len(left)} pods still hold their GPUs")

@@ -64,8 +64,7 @@ def main() -> int:
                 cluster, _ = _with_images(kind, told, given.keep_images)
                 return testing.run(cluster, told, given.more)
             if given.what == "parity":
-                cluster, images = _with_images(kind, told, given.keep_images)
-                identity = images[f"{OPERATOR_IMAGE}:{build.tag()}"]
+                cluster, identity = _with_images(kind, told, given.keep_images)
                 return parity.run(staging.KindStage(kind, cluster), identity, told, given.more)
             stage, cast, seconds, began = _up(kind, told, given.keep_images)
             if given.what == "demo":
@@ -80,8 +79,8 @@ def main() -> int:
         return 130
 
 
-def _with_images(kind: Kind, told: Report, keep: bool) -> tuple[Cluster, dict[str, str]]:
-    """The cluster with the images on its nodes, and their ids."""
+def _with_images(kind: Kind, told: Report, keep: bool) -> tuple[Cluster, str]:
+    """The cluster with the images on its nodes, and the id of the operator's."""
     if not keep:
         told("building the images …")
         build.build()
@@ -89,17 +88,17 @@ def _with_images(kind: Kind, told: Report, keep: bool) -> tuple[Cluster, dict[st
     cluster = kind.up()
     if not keep:
         kind.load(list(images))
-    return cluster, images
+    return cluster, images[f"{OPERATOR_IMAGE}:{build.tag()}"]
 
 
 def _up(kind: Kind, told: Report, keep: bool) -> tuple[staging.KindStage, casting.Cast, float, float]:
     """The cluster with everything installed; seconds that the installation took, and when it began."""
-    cluster, images = _with_images(kind, told, keep)
+    cluster, identity = _with_images(kind, told, keep)
     scenes = casting.load()
     pools = [d for d in scenes.supplies if d["kind"] == "GPUPool"]
     stage = staging.KindStage(kind, cluster)
     began = time.time()
-    seconds = staging.install(stage, pools, images[f"{OPERATOR_IMAGE}:{build.tag()}"])
+    seconds = staging.install(stage, pools, identity)
     told(f"the chart is installed and all its pods are ready after {seconds:.1f} s")
     return stage, staging.fitted(scenes, f"{TRAINER_IMAGE}:{build.tag()}"), seconds, began
 

@@ -26,10 +26,9 @@ def run(stage: staging.KindStage, identity: str, report: Report, more: list[str]
         `evalstop parity`'s exit status. Errors: PlaneError.
     """
     cluster = stage.cluster
-    # Whoever owned the workers before: the oldest pool that selects a node has it.
-    if cluster.kubectl("get", "crd", "gpupools.evalstop.dev", "--ignore-not-found", "-o", "name"):
+    if cluster.kubectl("get", "crd", "rlhfjobs.evalstop.dev", "--ignore-not-found", "-o", "name"):
         cluster.kubectl("delete", "rlhfjobs", "--all", "--all-namespaces", "--wait", timeout_s=300)
-        cluster.kubectl("delete", "gpupools", "--all", "--wait")
+    staging.remove_pools(cluster)
     seconds = staging.install(stage, [], identity)
     report(f"the chart is installed and all its pods are ready after {seconds:.1f} s")
     trace = [] if any(word.endswith((".jsonl", ".csv")) for word in more) else [TRACE]

@@ -114,6 +114,12 @@ def install(stage: KindStage, pools: Sequence[Manifest], identity: str) -> float
     return time.monotonic() - began
 
 
+def remove_pools(cluster: Cluster) -> None:
+    """No GPUPool, where there may be some: the oldest that selects a node has it. Errors: PlaneError."""
+    if cluster.kubectl("get", "crd", "gpupools.evalstop.dev", "--ignore-not-found", "-o", "name"):
+        cluster.kubectl("delete", "gpupools", "--all", "--wait")
+
+
 def fitted(cast: Cast, image: str) -> Cast:
     """The cast for this cluster: the pool is left to the chart, trainers run ``image``."""
     supplies = tuple(document for document in cast.supplies if document["kind"] != "GPUPool")

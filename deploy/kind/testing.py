@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 from deploy.helm.cluster import NAMESPACE, RELEASE, Cluster
+from deploy.kind import stage as staging
 from deploy.local.agent.images import REPOSITORY
 from deploy.local.report import Report
 
@@ -35,9 +36,7 @@ def remove(cluster: Cluster, report: Report) -> None:
         cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout=120s")
     folder = str(REPOSITORY / "deploy" / "manifests")
     cluster.kubectl("delete", "-k", folder, "--ignore-not-found", "--wait", timeout_s=180)
-    pools = cluster.kubectl("get", "crd", "gpupools.evalstop.dev", "--ignore-not-found", "-o", "name")
-    if pools:
-        cluster.kubectl("delete", "gpupools", "--all", "--wait")
+    staging.remove_pools(cluster)
 
 
 def _pytest(cluster: Cluster, arguments: list[str]) -> int:

@@ -79,8 +79,7 @@ class _Fold:
                 self.history.plan(file, line, now, decode(PoolSnapshot, given))
             elif kind == "job":
                 assert isinstance(given, dict) or given is None
-                self._job(file, line, now, given or {})
-                self._decides(given or {}, entry.get("decision"))
+                self._job(file, line, now, given or {}, entry.get("decision"))
             else:
                 raise TraceError.value(file, line, "kind", kind, "job or pool")
         except TraceError:
@@ -88,7 +87,7 @@ class _Fold:
         except (ValueError, TypeError, AssertionError) as error:
             raise TraceError(file, line, "input", str(error)) from None
 
-    def _job(self, file: Path, line: int, now: float, parts: dict[str, Any]) -> None:
+    def _job(self, file: Path, line: int, now: float, parts: dict[str, Any], decision: Any) -> None:
         wished, kept = parts.get("desired"), parts.get("record")
         key = str(wished.get("key")) if isinstance(wished, dict) else ""
         raw = self._raw.setdefault(key, _Raw())
@@ -101,10 +100,7 @@ class _Fold:
         facts = self.history.job(file, line, now, *raw.read)
         if scrape is not None:
             self.history.scraped(facts, scrape)
-
-    def _decides(self, given: dict[str, Any], decision: Any) -> None:
-        decided = decision.get("record") if isinstance(decision, dict) else None
-        self._raw[str(given["desired"]["key"])].decided = decided
+        raw.decided = decision.get("record") if isinstance(decision, dict) else None
 
     def end(self) -> History:
         """All that was taken in. What a job's last line decided is its record from then on: no later line

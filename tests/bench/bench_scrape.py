@@ -63,19 +63,19 @@ async def _loop(jobs: int, interval: float, seconds: float) -> Iterator[Row]:
     def deliver(key: str, view: ScrapeView) -> None:
         outcomes.append(view.outcome)
 
-    async with Scraper(AddressPolicy.parse("Loopback")) as scraper:
-        loop = ScrapeLoop(scraper.scrape, deliver, per_host=64)
-        task = asyncio.create_task(loop.run())
-        for i in range(jobs):
-            loop.put(f"ns/{i}", Target("127.0.0.1", port, "gold_reward", interval=interval))
-        await asyncio.sleep(interval)  # every phase has come once
-        outcomes.clear()
-        began = time.process_time()
-        await asyncio.sleep(seconds)
-        cpu = time.process_time() - began
-        stats = loop.stats
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    scraper = Scraper(AddressPolicy.parse("Loopback"))
+    loop = ScrapeLoop(scraper.scrape, deliver, per_host=64)
+    task = asyncio.create_task(loop.run())
+    for i in range(jobs):
+        loop.put(f"ns/{i}", Target("127.0.0.1", port, "gold_reward", interval=interval))
+    await asyncio.sleep(interval)  # every phase has come once
+    outcomes.clear()
+    began = time.process_time()
+    await asyncio.sleep(seconds)
+    cpu = time.process_time() - began
+    stats = loop.stats
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
     server.close()
     failed = sum(o is not ScrapeOutcome.OK for o in outcomes)
     wanted = jobs * seconds / interval

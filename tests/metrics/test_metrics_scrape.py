@@ -29,8 +29,8 @@ PATIENCE = 20.0  # s, for the others: this machine may be busy
 
 
 async def scrape(port: int, addresses: AddressPolicy = OPEN, limit: float = PATIENCE) -> ScrapeView:
-    async with Scraper(addresses, timeout=limit, connect_timeout=limit / 2, wall=lambda: 7.0) as scraper:
-        return await scraper.scrape(Target("127.0.0.1", port, "gold"))
+    scraper = Scraper(addresses, timeout=limit, connect_timeout=limit / 2, wall=lambda: 7.0)
+    return await scraper.scrape(Target("127.0.0.1", port, "gold"))
 
 
 # The operator's loop is uvloop's; its transports are not asyncio's.
@@ -199,29 +199,14 @@ BAD = [
         raw(HEAD + PAGE + b"# more\n"), "NotPrometheus", "not whole, valid HTTP", id="a length too short"
     ),
     pytest.param(raw((HEAD + PAGE) * 2), "NotPrometheus", "not whole, valid HTTP", id="two answers"),
-    pytest.param(
-        raw(CHUNKED, forever=b"1\r\n#\r\n" * 9999),
-        "TooLarge",
-        "reading stopped after",
-        id="endless small chunks",
-    ),
-    pytest.param(
-        raw(CHUNKED + b"1;", forever=b"a" * 99_999),
-        "TooLarge",
-        "reading stopped after",
-        id="endless extension",
-    ),
-    pytest.param(
-        raw(CHUNKED + b"0\r\nA: ", forever=b"b" * 99_999),
-        "TooLarge",
-        "reading stopped after",
-        id="endless trailer",
-    ),
-    pytest.param(
-        raw(CHUNKED + b"0\r\n", forever=b"A: b\r\n" * 9999),
-        "TooLarge",
-        "reading stopped",
-        id="endless trailers",
+    *(
+        pytest.param(raw(CHUNKED + begun, forever=rest), "TooLarge", "reading stopped after", id=name)
+        for name, begun, rest in (
+            ("endless small chunks", b"", b"1\r\n#\r\n" * 9999),
+            ("endless extension", b"1;", b"a" * 99_999),
+            ("endless trailer", b"0\r\nA: ", b"b" * 99_999),
+            ("endless trailers", b"0\r\n", b"A: b\r\n" * 9999),
+        )
     ),
     pytest.param(raw(CHUNKED + b"xyz\r\n"), "NotPrometheus", "not whole, valid HTTP", id="no chunk's size"),
     pytest.param(
@@ -348,7 +333,8 @@ def test_the_request_offers_no_compression_and_no_secret() -> None:
             request = await reader.readuntil(b"\r\n\r\n")
             writer.write(b"HTTP/1.0 200 OK\r\nSet-Cookie: a=b\r\n\r\n" + PAGE)
 
-        async with serving(listen) as port, Scraper(OPEN) as scraper:
+        scraper = Scraper(OPEN)
+        async with serving(listen) as port:
             for _ in range(2):  # a cookie of the first answer would come back with the second request
                 await scraper.scrape(Target("127.0.0.1", port, "gold", "/a b?c=d"))
         return request
@@ -465,7 +451,8 @@ def test_a_connection_that_is_reset(part: bytes, outcome: str, words: str, run: 
 def test_an_ipv6_trainer_is_asked_by_its_address_in_brackets(run: Run) -> None:
     async def main() -> tuple[ScrapeView, bytes, int]:
         trainer = Watched(HEAD + PAGE)
-        async with serving(trainer, "::1") as port, Scraper(OPEN) as scraper:
+        scraper = Scraper(OPEN)
+        async with serving(trainer, "::1") as port:
             return await scraper.scrape(Target("::1", port, "gold")), trainer.request, port
 
     try:

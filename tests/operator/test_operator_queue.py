@@ -176,3 +176,47 @@ def test_locks_serialise_by_key_and_leave_nothing_behind() -> None:
         assert locks._locks == {}
 
     asyncio.run(run())
+
+
+def test_a_key_that_rests_is_left_alone_by_all_but_a_timer_and_add() -> None:
+    async def run() -> None:
+        clock = Clock()
+        queue = WorkQueue(clock)
+
+        async def worked_on(rest: float, *, meanwhile: bool) -> None:
+            queue.add("a")
+            assert await queue.get() == "a"
+            if meanwhile:
+                queue.sooner("a", 0.1)
+            queue.done("a", rest)
+
+        await worked_on(1.0, meanwhile=True)
+        clock.now = 0.9
+        assert await ready(queue) == []
+        clock.now = 1.0
+        assert await ready(queue) == ["a"]
+        queue.done("a")
+
+        await worked_on(1.0, meanwhile=False)
+        queue.sooner("a", 0.1)
+        clock.now = 1.9
+        assert await ready(queue) == []
+        clock.now = 2.0
+        assert await ready(queue) == ["a"]
+        queue.sooner("a", 0.1)
+        queue.later("a", 0.2)  # what the work ends with
+        queue.done("a", 1.0)
+        clock.now = 2.2
+        assert await ready(queue) == ["a"]
+        queue.done("a", 1.0)
+
+        await worked_on(1.0, meanwhile=False)
+        assert await ready(queue) == []
+        queue.add("a")
+        assert await ready(queue) == ["a"]
+        queue.done("a")
+        queue.sooner("a", 0.1)
+        clock.now += 0.1
+        assert await ready(queue) == ["a"], "no rest is left from before"
+
+    asyncio.run(run())

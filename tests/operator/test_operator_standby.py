@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,20 +21,19 @@ def test_a_leader_that_stood_by_for_hours_is_not_taken_for_stalled() -> None:
         connection: Any = SimpleNamespace(origin="nowhere")
         api: Any = NoApi()
         engine = Engine(Settings.from_environ({}), connection, api=api, scrape=lambda target: None)
-        async with contextlib.AsyncExitStack() as stack:
-            loop = await engine._scrape_loop(stack)
-            loop._beat -= HOURS
-            engine._progress = {name: at - HOURS for name, at in engine._progress.items()}
-            assert engine.health.stalled() == []
-            for kind in engine.cache.stores:
-                engine._listed(kind, [], "1")
-            engine.jobs.add("ns/a")
-            engine.pools.add("p")
-            assert engine.health.stalled() == [], "kopf goes through its first lists"
-            engine._begin_work(loop)
-            assert engine.health.stalled() == []
-            loop._beat -= HOURS
-            engine._progress["jobs"] -= HOURS
-            assert sorted(part.split(":")[0] for part in engine.health.stalled()) == ["jobs", "scrapes"]
+        loop = engine._scrape_loop()
+        loop._beat -= HOURS
+        engine._progress = {name: at - HOURS for name, at in engine._progress.items()}
+        assert engine.health.stalled() == []
+        for kind in engine.cache.stores:
+            engine._listed(kind, [], "1")
+        engine.jobs.add("ns/a")
+        engine.pools.add("p")
+        assert engine.health.stalled() == [], "kopf goes through its first lists"
+        engine._begin_work(loop)
+        assert engine.health.stalled() == []
+        loop._beat -= HOURS
+        engine._progress["jobs"] -= HOURS
+        assert sorted(part.split(":")[0] for part in engine.health.stalled()) == ["jobs", "scrapes"]
 
     asyncio.run(take_over())

@@ -23,6 +23,7 @@ from controller.kube.resources import (
     PODS,
     RLHFJOBS,
 )
+from controller.policy.wording import some
 
 Object = dict[str, Any]
 
@@ -80,10 +81,10 @@ async def resource_definitions(api: Cluster) -> AsyncIterator[Finding]:
         ours, theirs = set(words(root_schema(resource.model))), set(words(schemas[key]))
         lacking, further = sorted(ours - theirs), sorted(theirs - ours)
         if lacking:
-            text = f"older than this evalstop: it does not know {_some(lacking)}"
+            text = f"older than this evalstop: it does not know {some(lacking, 4)}"
             yield wrong(about, text, UPGRADE)
         if further:
-            text = f"newer than this evalstop: {_some(further)} would not be shown"
+            text = f"newer than this evalstop: {some(further, 4)} would not be shown"
             yield note(about, text, "upgrade evalstop on this machine")
         if not lacking and not further:
             yield ok(about, f"{names.VERSION}, as this evalstop knows it")
@@ -101,11 +102,6 @@ def words(schema: Mapping[str, Any], path: str = "") -> Iterator[str]:
         yield from words(schema["items"], f"{path}[]")
     for word in schema.get("enum") or ():
         yield f"{path}={word}"
-
-
-def _some(paths: Sequence[str], most: int = 4) -> str:
-    shown = ", ".join(paths[:most])
-    return shown if len(paths) <= most else f"{shown} and {len(paths) - most} more"
 
 
 async def deployments(api: Cluster, namespace: str) -> list[Object]:
@@ -247,7 +243,7 @@ async def _operator_rights(api: Cluster, deployment: Object) -> AsyncIterator[Fi
         if not (answer.get("status") or {}).get("allowed"):
             lacking.append(f"{verb} {resource}{'/' + subresource if subresource else ''}")
     if lacking:
-        text = f"ServiceAccount {namespace}/{account} lacks {_some(lacking, 6)}"
+        text = f"ServiceAccount {namespace}/{account} lacks {some(lacking, 6)}"
         yield wrong(
             "operator's rights", text, "kubectl apply -f deploy/manifests/rbac.yaml   (or: helm upgrade)"
         )
