@@ -64,7 +64,7 @@ class Original:
     async def _copy(self, api: Api, name: str, node: str, ip: str) -> None:
         def like(obj: Json) -> Json:
             text = json.dumps(obj).replace(self._name, name)
-            text = text.replace(f'"{self._node}"', f'"{node}"').replace(f'"{self._ip}"', f'"{ip}"')
+            text = text.replace(self._node, node).replace(f'"{self._ip}"', f'"{ip}"')  # messages name nodes too
             found: Json = json.loads(text)
             for field in _SERVERS:
                 found["metadata"].pop(field, None)
