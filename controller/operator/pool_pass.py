@@ -48,7 +48,7 @@ from controller.policy.types import (
 _logger = log.get("evalstop.pool")
 
 WRITES_AT_ONCE = 16
-RESTS, REST_MOST = 3.0, 1.0  # after a plan, times as long as it took, at most (s): a quarter of the CPU, or less
+RESTS, REST_MOST = 3.0, 1.0  # after a plan: times as long as it took, and at most (s)
 MESSAGE_REFRESH = 60.0  # s between writes of a waiting reason of which only the numbers changed
 
 

@@ -127,8 +127,10 @@ class WorkQueue:
                 continue
 
     def done(self, key: str, rest: float = 0.0) -> None:
-        """The work on ``key`` is over. What came meanwhile, or comes by ``sooner``, waits for ``rest`` seconds;
-        a timer that ends before does not, nor does ``add``."""
+        """The work on ``key`` is over. What came meanwhile, or comes by ``sooner``, waits for ``rest`` seconds.
+
+        A timer that ends before does not, nor does ``add``.
+        """
         self._active.discard(key)
         since = self._again.pop(key, None)
         if rest > 0.0:

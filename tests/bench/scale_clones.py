@@ -64,7 +64,8 @@ class Original:
     async def _copy(self, api: Api, name: str, node: str, ip: str) -> None:
         def like(obj: Json) -> Json:
             text = json.dumps(obj).replace(self._name, name)
-            text = text.replace(self._node, node).replace(f'"{self._ip}"', f'"{ip}"')  # messages name nodes too
+            # Not its node's name as a whole string only: messages have it, too.
+            text = text.replace(self._node, node).replace(f'"{self._ip}"', f'"{ip}"')
             found: Json = json.loads(text)
             for field in _SERVERS:
                 found["metadata"].pop(field, None)
