@@ -127,7 +127,7 @@ class WorkQueue:
                 continue
 
     def done(self, key: str, rest: float = 0.0) -> None:
-        """The work on ``key`` is over. What came meanwhile, or comes by ``sooner``, waits for ``rest`` seconds.
+        """The work on ``key`` is over. What came meanwhile, or comes by ``sooner``, waits for ``rest`` (s).
 
         A timer that ends before does not, nor does ``add``.
         """
