@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -184,7 +184,14 @@ def parity(
             trial = _trial(trace, nodes, rule, speed, minutes)
             chosen = [(text, specs.policy(text)) for text in policy or POLICIES]
             remote = bool(kubeconfig or context)
-            _check(trial, [spec for _, spec in chosen], nodes_of, remote)
+            there = {
+                "--nodes-of": nodes_of,
+                "--image": image,
+                "--storage-class": storage_class,
+                "--scheduler-name": scheduler_name,
+                "--decision-log": decision_log,
+            }
+            _check(trial, [spec for _, spec in chosen], there, {"--at-once": at_once}, remote)
             out.mkdir(parents=True, exist_ok=True)
             known = None if overheads is None else _read(overheads).calibration
             asked = _Asked(trial, chosen, _about(trace, trial), waves, known, timeout, out)
@@ -227,17 +234,32 @@ def _trial(file: Path, nodes: str, rule: str, speed: float | None, minutes: floa
     )
 
 
-def _check(trial: Trial, policies: Sequence[PolicySpec], nodes_of: list[str] | None, remote: bool) -> None:
-    """Refuse before anything is started what could not be played, or simulated."""
+def _check(
+    trial: Trial,
+    policies: Sequence[PolicySpec],
+    there: Mapping[str, Any],
+    here: Mapping[str, Any],
+    remote: bool,
+) -> None:
+    """Refuse before anything is started what could not be played, or simulated, or would not be heeded.
+
+    Args:
+        there: options that are about a given cluster. here: those about the local one.
+    """
     from controller.parity.simulated import simulated
     from controller.parity.trial import compressed
     from sim.latencies import Latencies
 
-    if remote and not nodes_of:
+    if remote and not there["--nodes-of"]:
         raise ValueError("--nodes-of: is missing, expected the label of the nodes to use, LABEL=VALUE")
-    if nodes_of and not remote:
-        raise ValueError("--nodes-of: names nodes of a cluster, expected --kubeconfig or --context beside it")
-    _pairs(nodes_of)
+    for option, given in (here if remote else there).items():
+        if given and remote:
+            raise ValueError(
+                f"{option}: is about the local cluster, expected no --kubeconfig and no --context"
+            )
+        if given:
+            raise ValueError(f"{option}: is about a given cluster, expected --kubeconfig or --context too")
+    _pairs(there["--nodes-of"])
     for policy in policies:
         simulated(trial, compressed(policy, trial.speed), Latencies())
 
