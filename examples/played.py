@@ -171,6 +171,8 @@ class Player:
         left = self.termination.requested
         if left:
             self._save(self._position())
+        else:
+            self._catch_up()  # what came due while the last round took its time
         self._say(left)
         return EXIT_TERMINATED if left else 0
 

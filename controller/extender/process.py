@@ -176,8 +176,11 @@ class Extender:
         if found == self._serving or self.verbs.config.ssl is None:
             return
         self._serving = found
+        pair = (self._settings.certificate, self._settings.key)
         try:
-            self.verbs.config.ssl.load_cert_chain(self._settings.certificate, self._settings.key)
+            # First aside: of a pair that does not match, the context that serves would keep the half.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*pair)
+            self.verbs.config.ssl.load_cert_chain(*pair)
         except (OSError, ssl.SSLError) as error:  # half of the pair is new: the other half comes, too
             _logger.warning("cannot read the renewed certificate", error=str(error))
         else:

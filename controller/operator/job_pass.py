@@ -93,10 +93,12 @@ class JobPass:
         self._tell_log(plan, wrote)
         self._offer(key, str((loaded.obj.get("spec") or {}).get("pool") or ""), thought.view)
         self._targets.follow(loaded)
-        await self._act(loaded, plan)
-        await self._actions.discard_unreleased(loaded, plan.record)
-        for event in plan.events:
-            await self._recorder.post(loaded.obj, event.reason, event.message, warning=event.warning)
+        try:
+            await self._act(loaded, plan)
+            await self._actions.discard_unreleased(loaded, plan.record)
+        finally:  # what has changed is written by now: the next pass would not tell of it
+            for event in plan.events:
+                await self._recorder.post(loaded.obj, event.reason, event.message, warning=event.warning)
         self._queue.later(key, self._next(loaded, plan))
         return "wrote" if wrote or plan.actions else "quiet"
 

@@ -107,6 +107,19 @@ def test_evals_come_when_their_share_is_done_each_with_a_checkpoint_the_operator
     assert [judge(plain, store, candidate) for candidate in found] == [None] * 3
 
 
+def test_evals_that_come_due_while_a_checkpoint_is_written_are_reported_nevertheless(tmp_path: Path) -> None:
+    class Slow(Folder):
+        def save(self, step: int, position: float, attempt: int) -> None:
+            super().save(step, position, attempt)
+            time.sleep(0.3)
+
+    client = EvalStopClient(port=0, host="127.0.0.1", speaks=True, started=1)
+    play = Play(0.2, (0.1, 0.5, 1.0), (0.5, 0.4, 0.25))
+    player = Player(play, client, Slow(tmp_path / "c"), Termination(), tmp_path / "words")
+    assert player.run() == 0
+    assert [step for step, _ in player.evals] == [100, 500, 1000]
+
+
 def test_evals_before_the_checkpoint_are_not_made_again(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.save(150, 0.06, 1)
