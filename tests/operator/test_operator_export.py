@@ -50,6 +50,8 @@ def test_a_past_is_exported_from_the_log_and_from_the_cluster(
                 await eventually(
                     lambda: rig.is_true("next", "BestCheckpointSecured"), what="the next one's best"
                 )
+                # The first of its pods is read before the second is there; only those that run can finish.
+                await eventually(lambda: rig.is_true("next", "Running"), what="all of the next one to run")
                 kubelet.finish(rig.namespace, "next")
                 await eventually(lambda: rig.is_true("next", "GPUsReleased"), what="the end")
 

@@ -82,9 +82,16 @@ def test_a_demoted_run_gives_its_gpus_to_the_one_that_waits_and_is_not_stopped(
             async with rig.operator() as engine:
                 await eventually(lambda: rig.is_true("falls", "Demoted"), 60, what="the demotion")
                 assert await rig.has_reason("falls", "QualityDeclining", "Warned")
-                assert await rig.is_true("falls", "Running")
+                # The first of its pods is read before the second is ready.
+                await eventually(lambda: rig.is_true("falls", "Running"), what="all of it to run")
                 await rig.make_job("waits", replicas=2)
                 await eventually(lambda: rig.is_true("waits", "Running"), 60, what="the other one to run")
+
+                async def back_in_line() -> bool:
+                    return (await rig.record("falls")).preemptions == 1
+
+                # Its pool sees by itself that its pods are gone; its own record may say so later.
+                await eventually(back_in_line, what="the demoted one to be back in line")
                 falls = await rig.record("falls")
                 text = engine.metrics.text().decode()
             assert falls.decision is None
@@ -117,6 +124,13 @@ def test_a_failing_guardrail_stops_the_run_once_somebody_waits(rig: Rig, kubelet
                 assert "'safety'" in held[2]
                 await rig.make_job("waits", replicas=2)
                 await eventually(lambda: rig.is_true("waits", "Running"), 60, what="the hand-over")
+
+                async def handed() -> bool:
+                    decision = (await rig.record("run")).decision
+                    return decision is not None and decision.handed_to is not None
+
+                # It is noted on the stopped job after the other one was admitted.
+                await eventually(handed, what="the hand-over to be noted")
                 record = await rig.record("run")
             assert record.decision is not None
             assert record.decision.proposal.metric == "safety"
@@ -138,7 +152,14 @@ def test_an_event_can_be_declared_while_the_run_goes_on(rig: Rig, kubelet: FakeK
             async with rig.operator():
                 await eventually(lambda: rig.is_true("run", "BestCheckpointSecured"), 60)
                 event = {"cooldown": {"atStep": 60, "evals": 2, "forget": "Enabled"}}
-                await rig.patch("run", {"spec": {"modifiers": [event]}})
+                patched = await rig.patch("run", {"spec": {"modifiers": [event]}})
+
+                async def heeded() -> bool:
+                    seen = (await rig.job("run"))["status"].get("observedGeneration")
+                    return bool(seen == patched["metadata"]["generation"])
+
+                # Evals that are read before the event is known are a decline like any other.
+                await eventually(heeded, what="the event to be known")
                 rig.outcome["run"] = shows(evals(1, 2, 3, 4, 5, 2, 1.9, 1.8, 2.1))
 
                 async def read() -> bool:

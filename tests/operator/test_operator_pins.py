@@ -27,6 +27,12 @@ def test_steps_that_a_user_names_are_secured_beside_the_best_and_let_go_with_the
                 assert record.secured is not None
                 assert record.secured.step == 30
                 await rig.patch("run", {"spec": {"checkpoints": {"pins": None}}})
+
+                async def unwanted() -> bool:
+                    return await rig.condition("run", "CheckpointsPinned") is None
+
+                # A new best that is read before the new spec would be secured without letting go of the pin.
+                await eventually(unwanted, what="the pin to be unwanted")
                 rig.scores["run"] = [1.0, 2.0, 3.0, 4.0]
 
                 async def let_go() -> bool:
@@ -35,8 +41,13 @@ def test_steps_that_a_user_names_are_secured_beside_the_best_and_let_go_with_the
                     return secured and not found.pinned and not found.unpinned
 
                 await eventually(let_go, what="the pin to go with the next best")
-                jobs, _ = await rig.api.list(JOBS, rig.namespace, labels="evalstop.dev/component=access")
-                assert jobs == [], "access Jobs that were read are deleted"
+
+                async def deleted() -> bool:
+                    jobs, _ = await rig.api.list(JOBS, rig.namespace, labels="evalstop.dev/component=access")
+                    return not jobs
+
+                # Its answer is written down before the Job goes.
+                await eventually(deleted, what="access Jobs that were read to be deleted")
             released = [r["release"] for r in kubelet.store.asked if r["step"] == 40]
             assert released
             assert set(released[-1]) == {10, 30}

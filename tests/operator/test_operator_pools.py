@@ -51,6 +51,8 @@ def test_a_pool_deleted_while_jobs_wait_loses_nothing_and_takes_them_back(
             rig.scores["runs"] = [1.0, 2.0]
             async with rig.operator():
                 await eventually(lambda: rig.is_true("runs", "BestCheckpointSecured"))
+                # The first of its pods is read before the second is there; only those that run can finish.
+                await eventually(lambda: rig.is_true("runs", "Running"))
                 await rig.make_job("waits", replicas=2)
                 await eventually(lambda: rig.has_reason("waits", "Admitted", "WaitingForGPUs"))
                 await rig.delete_pool(rig.pool_name)

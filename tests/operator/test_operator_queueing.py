@@ -118,7 +118,12 @@ def test_las_suspends_at_the_next_checkpoint_and_the_run_goes_on_later(
                 )
                 rig.outcome["long"] = trainer(55, 55, served=1)
                 await eventually(lambda: rig.is_true("short", "Running"), what="the short job to run")
-                assert await rig.reason("long", "Admitted") in ("Queued", "WaitingForGPUs")
+
+                async def back_in_line() -> bool:
+                    return await rig.reason("long", "Admitted") in ("Queued", "WaitingForGPUs")
+
+                # Its pool sees by itself that its pods are gone; its own record may say so later.
+                await eventually(back_in_line, what="the long one to be back in line")
                 await eventually(lambda: over(rig, kubelet), 40, what="the long job to go on")
             await check_the_end(rig)
             # Only this variant's order is no function of what else is known of a job.
@@ -167,6 +172,12 @@ def test_estimates_preempt_after_the_grace_and_the_queue_is_told(rig: Rig, kubel
                 await eventually(lambda: rig.is_true("long", "Running"))
                 await rig.make_job("short", replicas=2, expectedDurationSeconds=60)
                 await eventually(lambda: rig.is_true("short", "Running"), what="the short job to run")
+
+                async def back_in_line() -> bool:
+                    return (await rig.record("long")).preemptions == 1
+
+                # Its pool sees by itself that its pods are gone; its own record may say so later.
+                await eventually(back_in_line, what="the long one to be back in line")
                 long_ = await rig.record("long")
                 assert (long_.preemptions, long_.attempt) == (1, 1)
                 # Six of its ten steps were in no checkpoint; it ran on for its second of grace at least.

@@ -89,6 +89,8 @@ def test_jobs_that_cannot_be_accepted(rig: Rig, kubelet: FakeKubelet) -> None:
                 # Once what was wrong is put right, the job goes its way, without anybody touching the job.
                 await rig.make_pool_named("no-such-pool")
                 await eventually(lambda: rig.is_true("nowhere", "Accepted"), what="the pool to be noticed")
+                # The last that is written of it: its workload is made, and its pool has said why it waits.
+                await eventually(lambda: rig.has_reason("nowhere", "Admitted", "NoUsableNodes"))
                 await asyncio.sleep(0.5)
                 before = len(rig.writes(engine))
                 for name in bad:

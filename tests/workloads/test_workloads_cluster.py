@@ -17,7 +17,7 @@ from controller import names, workloads
 from controller.checkpoints.jobs import AccessSettings, access_job
 from controller.policy.jobs import Kept, Operation, StartAccess
 from deploy.local.client import Unreachable
-from deploy.local.nodes import Nodes
+from deploy.local.nodes import Nodes, folder_of_claim
 from deploy.local.plane import Plane
 
 
@@ -128,6 +128,16 @@ def _may_drop_queue(cluster: Cluster, job: Any) -> bool:
     return True
 
 
+def _refused(cluster: Cluster, pod: Any) -> bool:
+    try:
+        cluster.create(pod, dry_run=True)
+    except Unreachable as error:
+        if "violates PodSecurity" not in str(error):
+            raise
+        return True
+    return False
+
+
 def test_store_work_where_a_default_queue_captures_unlabelled_jobs(
     plane: Plane, nodes: Nodes, cluster: Cluster, default_queue: None
 ) -> None:
@@ -143,6 +153,9 @@ def test_store_work_where_a_default_queue_captures_unlabelled_jobs(
     child = start_child(cluster, wish)
     (pod,) = cluster.pods_of(child)
     node = pod["spec"]["nodeName"]
+    # That it runs does not mean that it has saved: the file that makes its checkpoint whole comes last.
+    saved = folder_of_claim(nodes, cluster.namespace, "work") / "runs" / "step-100" / "manifest.json"
+    cluster.wait(lambda: saved.exists() and saved.stat().st_size)
 
     secured = work(cluster, wish, child, StartAccess("secure-100-1", Operation.SECURE, 100), node)
     assert secured.path == f"/ckpt/runs/.evalstop/{wish['metadata']['uid']}/100"
@@ -177,9 +190,10 @@ def test_access_jobs_satisfy_restricted_pod_security(cluster: Cluster) -> None:
     claims = {name: {"spec": {"accessModes": ["ReadWriteMany"]}} for name in ("work", "kept")}
     action = StartAccess("secure-100-1", Operation.SECURE, 100)
     made = access_job(wish, pod, action, AccessSettings(), claims=claims)["spec"]["template"]
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "access"}, "spec": made["spec"]}
-    cluster.create(pod)
-    pod = {**pod, "metadata": {"name": "bad"}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+    good = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "access"}, "spec": made["spec"]}
+    pod = {**good, "metadata": {"name": "bad"}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+    cluster.wait(lambda: _refused(cluster, pod))  # a namespace's labels take effect a moment later
+    cluster.create(good)
     with pytest.raises(Unreachable, match="violates PodSecurity"):
         cluster.create(pod)
 
