@@ -59,7 +59,8 @@ class AuditLog:
     def _asked(self, account: str, namespace: str) -> set[tuple[Right, bool]]:
         user = f"system:serviceaccount:{namespace}:{account}"
         found = set()
-        for line in self.path.read_text().splitlines():
+        whole, _, _ = self.path.read_text().rpartition("\n")  # the last line may be half written
+        for line in whole.splitlines():
             event = json.loads(line)
             if event["user"]["username"] != user or "objectRef" not in event:
                 continue

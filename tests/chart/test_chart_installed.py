@@ -99,9 +99,14 @@ def test_a_run_is_stopped_and_its_gpus_are_handed_over(
     cluster.apply([waiting])
     until("the stop", lambda: is_true(cluster, over, "GPUsReleased"), 120)
     until("the hand-over", lambda: is_true(cluster, waiting, "Running"), 60)
-    status = cluster.get("rlhfjob", over["metadata"]["name"], "-n", SPACE)["status"]
-    assert status["decision"]["handedTo"] == f"{SPACE}/{waiting['metadata']['name']}"
-    assert status["retained"], "no checkpoint was kept"
+
+    def status() -> Any:
+        return cluster.get("rlhfjob", over["metadata"]["name"], "-n", SPACE)["status"]
+
+    # The pool notes it after it has admitted the other, and once more if it was disturbed.
+    handed = until("the note of the hand-over", lambda: status()["decision"].get("handedTo"))
+    assert handed == f"{SPACE}/{waiting['metadata']['name']}"
+    assert status()["retained"], "no checkpoint was kept"
 
 
 def is_true(cluster: Cluster, job: dict[str, Any], kind: str) -> bool:
@@ -127,6 +132,9 @@ def test_every_right_that_is_given_is_used_and_every_one_that_is_used_is_given(
     identity = f"system:serviceaccount:{NAMESPACE}:evalstop-operator"
     kubeconfig = chart_plane.kubeconfig_for(identity, ["system:serviceaccounts", "system:authenticated"])
     asyncio.run(meet_conflicts(kubeconfig, pool, job, node))
+    # A request is logged after it is answered.
+    read_anew = {("evalstop.dev", "gpupools"), ("evalstop.dev", "rlhfjobs"), ("", "nodes")}
+    wait_for_rights(audit, {(group, resource, "get") for group, resource in read_anew})
     objects = render(helm, chart, LOCAL)
     wanted = {
         "evalstop-operator": [("ClusterRole", "evalstop-operator"), ("Role", "evalstop-leader")],

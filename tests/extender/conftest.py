@@ -72,8 +72,11 @@ def schedulers(plane: Plane, shared_line: Line, certificates: Certificates) -> I
 
 
 @pytest.fixture
-def cluster(plane: Plane, namespace: str, schedulers: dict[str, Scheduler]) -> Iterator[Cluster]:
+def cluster(
+    plane: Plane, namespace: str, schedulers: dict[str, Scheduler], extender: ExtenderThread
+) -> Iterator[Cluster]:
     """Asks the closed scheduler unless a pod says otherwise."""
-    made = Cluster(plane.client(), namespace, f"x-{secrets.token_hex(3)}", schedulers["closed"].process)
+    pool, scheduler = f"x-{secrets.token_hex(3)}", schedulers["closed"].process
+    made = Cluster(plane.client(), namespace, pool, scheduler, extender)
     yield made
     made.clear()

@@ -20,7 +20,8 @@ from controller import names
 from controller.extender.process import Extender
 from controller.extender.settings import Settings
 from controller.kube.connect import connect
-from controller.kube.resources import Resource
+from controller.kube.packed import key_of
+from controller.kube.resources import GPUPOOLS, PODS, RLHFJOBS, Resource
 from deploy.local.client import Client, Unreachable
 from deploy.local.scheduler import Certificates, Scheduler
 
@@ -127,6 +128,14 @@ class ExtenderThread:
                     return float(line.rpartition(" ")[2])
         return 0.0
 
+    def heard(self, resource: Resource, obj: Object) -> bool:
+        """Whether it knows this state of an object, or a later one. While events are held back: nobody is to
+        wait for that."""
+        found: list[bool] = []
+        # In its own thread: what is in its cache is then in its ledger, too.
+        self._call(lambda: found.append(self._late is not None or self.extender.cache.knows(resource, obj)))
+        return found[0]
+
     def _call(self, function: Callable[[], Any]) -> None:
         done = threading.Event()
         self._loop.call_soon_threadsafe(lambda: (function(), done.set()))
@@ -228,11 +237,29 @@ class Line:
 
 
 class Cluster:
-    """Objects of one test: nodes of one pool, RLHFJobs in one namespace, their pods."""
+    """Objects of one test: nodes of one pool, RLHFJobs in one namespace, their pods.
 
-    def __init__(self, client: Client, namespace: str, pool: str, scheduler: str) -> None:
+    ``extender``: what is written of pools and jobs, and who is bound, it has heard when a call returns;
+    kube-scheduler, which has a watch of its own, could ask it before that about a pod made later.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        namespace: str,
+        pool: str,
+        scheduler: str,
+        extender: ExtenderThread | None = None,
+    ) -> None:
         self.client, self.namespace, self.pool, self.scheduler = client, namespace, pool, scheduler
+        self._extender = extender
         self.nodes: list[str] = []
+
+    def _heard(self, resource: Resource, obj: Object) -> None:
+        extender = self._extender
+        if extender is not None:
+            what = f"the extender to hear of {resource.kind} {key_of(obj)}"
+            eventually(lambda: extender.heard(resource, obj), what)
 
     # -- nodes and pools -------------------------------------------------------------------------------------
 
@@ -268,11 +295,12 @@ class Cluster:
                 **spec,
             },
         }
-        self.client.post(f"{OURS}/gpupools", body)
+        self._heard(GPUPOOLS, self.client.post(f"{OURS}/gpupools", body))
 
     def promise(self, *holds: dict[str, Any]) -> None:
         """Write the pool's holds, as the operator does when a stop begins."""
-        self.client.patch(f"{OURS}/gpupools/{self.pool}/status", {"status": {"holds": list(holds)}})
+        path = f"{OURS}/gpupools/{self.pool}/status"
+        self._heard(GPUPOOLS, self.client.patch(path, {"status": {"holds": list(holds)}}))
 
     def hold(self, source: str, target: str, nodes: list[str], seconds: float = 300.0) -> dict[str, Any]:
         return {
@@ -318,7 +346,7 @@ class Cluster:
                 },
             },
         }
-        self.client.post(f"{OURS}/namespaces/{self.namespace}/rlhfjobs", body)
+        self._heard(RLHFJOBS, self.client.post(f"{OURS}/namespaces/{self.namespace}/rlhfjobs", body))
 
     def admit(self, name: str, number: int, nodes: list[str]) -> None:
         """Write an admission into a job's status, as the operator does before it unsuspends the workload."""
@@ -330,7 +358,7 @@ class Cluster:
 
     def _status(self, name: str, status: dict[str, Any]) -> None:
         path = f"{OURS}/namespaces/{self.namespace}/rlhfjobs/{name}/status"
-        self.client.patch(path, {"status": status})
+        self._heard(RLHFJOBS, self.client.patch(path, {"status": status}))
 
     def make_pod(
         self,
@@ -415,6 +443,9 @@ class Cluster:
         found = eventually(lambda: self.node_of(name), f"pod {name} to be bound; last: {self.told(name)}")
         assert found is not None
         assert node is None or found == node
+        pod = self.pod(name)
+        if names.LABEL_JOB in (pod["metadata"].get("labels") or {}):  # it watches no others
+            self._heard(PODS, pod)
         return found
 
     def parked(self, name: str, text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -282,9 +283,10 @@ def test_an_extender_that_hears_nothing_is_not_ready(tmp_path: Path) -> None:
         assert extender.unready() == ["ledger: about to be used"]
         extender.service.ready = True
         assert extender.unready() == []
-        extender._watches[0].heard -= DEAF + 1
+        extender._watches[0].heard = time.monotonic() - (DEAF + 1)
+        deaf = extender.unready()
         await extender.api.close()
-        return extender.unready()
+        return deaf
 
     (problem,) = asyncio.run(problems())
     assert problem.startswith("nodes: nothing heard for 301 s")

@@ -16,8 +16,7 @@ def test_quota_of_eight_three_jobs_of_four(kueue_nodes: Nodes, cluster: Cluster)
     for name in (stops, goes_on):
         running(cluster, jobs[name])
     assert suspended(cluster, waits)
-    workload = workload_of(cluster, jobs[waits])
-    assert workload is not None
+    workload = cluster.wait(lambda: workload_of(cluster, jobs[waits]))  # Kueue makes each on its own
     assert condition(workload, "Admitted") is None
 
     # Suspending an admitted Job by hand is undone: it must be stopped by its Workload.

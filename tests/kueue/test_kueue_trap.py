@@ -90,7 +90,9 @@ def test_store_work_goes_through_beside_a_child_that_kueue_manages(
     cluster.delete("Job", "run", "Foreground")
     assert answer(cluster, last).digest == secured.digest
 
-    for found in cluster.all("Job"):  # the child is gone
+    # The garbage collector takes the child away only after its Workload, which Kueue has to let go.
+    cluster.wait(lambda: "run" not in {found["metadata"]["name"] for found in cluster.all("Job")})
+    for found in cluster.all("Job"):
         name = found["metadata"]["name"]
         assert not captured(found)
         assert workload_of(cluster, found) is None
