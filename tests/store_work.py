@@ -80,13 +80,14 @@ class Cluster:
 
 
 def rlhfjob(namespace: str) -> dict[str, Any]:
-    """One whose trainer writes a Plain checkpoint of step 100 and sleeps."""
+    """One whose trainer writes a Plain checkpoint of step 100, is ready from then on, and sleeps."""
     program = (
         "import hashlib, json, os, time; d='/ckpt/runs/step-100'; os.makedirs(d, exist_ok=True); "
         "w=b'weights'; open(d+'/w','wb').write(w); "
         "f={'w': {'size': 7, 'sha256': hashlib.sha256(w).hexdigest()}}; "
         "open(d+'/manifest.json','w').write(json.dumps({'step': 100, 'files': f})); time.sleep(600)"
     )
+    written = ["test", "-s", "/ckpt/runs/step-100/manifest.json"]
     trainer = {
         "name": "trainer",
         "image": f"{names.TRAINER_IMAGE}:0.1.0",
@@ -94,6 +95,7 @@ def rlhfjob(namespace: str) -> dict[str, Any]:
         "ports": [{"name": "metrics", "containerPort": 9400}],
         "resources": {"limits": {names.GPU_RESOURCE: 1}},
         "volumeMounts": [{"name": "ckpt", "mountPath": "/ckpt"}],
+        "readinessProbe": {"exec": {"command": written}, "periodSeconds": 1, "timeoutSeconds": 10},
     }
     pod = {
         "restartPolicy": "Never",
@@ -137,7 +139,7 @@ def orphan(manifest: Any) -> Any:
 
 
 def start_child(cluster: Cluster, wish: Any) -> Any:
-    """Make, place and start the child, and wait for its pod to run."""
+    """Make, place and start the child, and wait for its pod to run and be ready."""
     child = create_child(cluster, orphan(workloads.build_child(wish)))
     assert workloads.view(child).suspended
     child = cluster.patch(child, workloads.start_patch(child, 1, {"kubernetes.io/os": "linux"}))
@@ -145,9 +147,14 @@ def start_child(cluster: Cluster, wish: Any) -> Any:
 
 
 def running(cluster: Cluster, child: Any) -> Any:
-    """The child as it is once one of its pods runs."""
-    cluster.wait(lambda: any(p["status"].get("phase") == "Running" for p in cluster.pods_of(child)))
+    """The child as it is once one of its pods is ready: a trainer has written its checkpoint by then."""
+    cluster.wait(lambda: any(_ready(pod) for pod in cluster.pods_of(child)))
     return cluster.get("Job", child["metadata"]["name"])
+
+
+def _ready(pod: Any) -> bool:
+    conditions = pod["status"].get("conditions") or []
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
 def access_manifest(

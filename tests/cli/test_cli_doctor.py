@@ -236,6 +236,11 @@ def clinic(plane: Plane) -> Iterator[Clinic]:
 
 @pytest.mark.cluster
 def test_what_is_well_on_a_real_cluster(clinic: Clinic) -> None:
+    # The API server publishes a kind's fields a moment after it serves the kind.
+    crd = "CRD rlhfjobs.evalstop.dev"
+    w.eventually(
+        "the kinds are published", lambda: {f["about"]: f["level"] for f in clinic()}.get(crd) == "ok"
+    )
     found = clinic()
     about = {f["about"]: f for f in found}
     assert about["API server"]["level"] == "ok"
@@ -288,9 +293,14 @@ def test_an_operator_that_is_not_ready_and_its_lease(clinic: Clinic) -> None:
                     f"{leases}/evalstop-operator", {"spec": {"renewTime": stamp, "leaseDurationSeconds": 9}}
                 )
 
+    lease = clinic.plane.client()
     thread = threading.Thread(target=renew)
     thread.start()
     try:
+        # From then on a look at it takes 9 s, not the 1 s in which a first renewal may not come.
+        w.eventually(
+            "it is renewed", lambda: lease.get(f"{leases}/evalstop-operator")["spec"].get("renewTime")
+        )
         assert {"pod-a_uid leads, term 4"} <= {f["text"] for f in clinic()}
     finally:
         over.set()

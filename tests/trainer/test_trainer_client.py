@@ -336,9 +336,11 @@ def test_resume_without_a_step_leaves_the_step_to_the_trainer(run_dir: Path) -> 
 # the server
 
 
-def scrape(port: int, path: str = "/metrics", host: str = "127.0.0.1", method: str = "GET") -> bytes:
+def scrape(
+    port: int, path: str = "/metrics", host: str = "127.0.0.1", method: str = "GET", timeout: float = 5
+) -> bytes:
     request = urllib.request.Request(f"http://{host}:{port}{path}", method=method)
-    with urllib.request.urlopen(request, timeout=5) as response:
+    with urllib.request.urlopen(request, timeout=timeout) as response:
         assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
         body: bytes = response.read()
         return body
@@ -449,7 +451,7 @@ def test_no_scrape_ever_mixes_two_reports(served: tuple[EvalStopClient, int]) ->
 
     threads = [
         threading.Thread(target=read, args=("collect", lambda: flat(c.collect()))),
-        threading.Thread(target=read, args=("http", lambda: samples(scrape(port)))),
+        threading.Thread(target=read, args=("http", lambda: samples(scrape(port, timeout=45)))),
         *(threading.Thread(target=write, args=(metric,)) for metric in ("gold", "safety")),
     ]
     interval = sys.getswitchinterval()
@@ -457,7 +459,7 @@ def test_no_scrape_ever_mixes_two_reports(served: tuple[EvalStopClient, int]) ->
     try:
         for thread in threads:
             thread.start()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while (reads["collect"] < 300 or reads["http"] < 20) and time.monotonic() < deadline:
             time.sleep(0.05)
     finally:

@@ -155,9 +155,18 @@ def test_the_last_step_is_evaluated_and_saved_whatever_the_interval(
 
 
 def test_a_step_takes_the_time_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    wait = Termination.wait
+
+    def spy(self: Termination, seconds: float) -> bool:
+        slept.append(seconds)
+        return wait(self, seconds)
+
+    monkeypatch.setattr(Termination, "wait", spy)
     began = time.monotonic()
     assert run_here(monkeypatch, "--steps=10", "--step-seconds=0.05") == 0
-    assert 0.5 <= time.monotonic() - began < 5
+    assert time.monotonic() - began >= 0.5
+    assert max(slept) <= 0.05  # and no longer: what else it takes is the machine's
 
 
 def test_the_checkpoint_is_there_before_its_score(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -181,9 +190,10 @@ def test_the_checkpoint_is_there_before_its_score(monkeypatch: pytest.MonkeyPatc
 def test_sigterm_finishes_the_step_and_leaves_with_143(start: Callable[..., Trainer], tmp_path: Path) -> None:
     folder = tmp_path / "c"
     trainer = start("--steps=100000", f"--checkpoints={folder}", "--step-seconds=0.01")
-    trainer.until(lambda: (folder / "step-10").is_dir(), "checkpoint")
+    # By what it says, which stays: rotation takes the folder away a quarter of a second later.
+    trainer.until(lambda: "step 10 of" in trainer.text, "checkpoint")
     trainer.process.terminate()
-    assert trainer.wait(10) == 143 == EXIT_TERMINATED
+    assert trainer.wait() == 143 == EXIT_TERMINATED
     assert "SIGTERM: left after step" in trainer.text
     newest = CheckpointFolder(folder).latest()
     assert newest is not None
@@ -193,10 +203,8 @@ def test_sigterm_finishes_the_step_and_leaves_with_143(start: Callable[..., Trai
 def test_sigterm_does_not_wait_for_a_slow_step_to_be_over(start: Callable[..., Trainer]) -> None:
     trainer = start("--steps=100000", "--step-seconds=1000")
     trainer.until(lambda: "step 0 of" in trainer.text, "first eval")
-    began = time.monotonic()
     trainer.process.terminate()
-    assert trainer.wait(10) == 143
-    assert time.monotonic() - began < 5
+    assert trainer.wait() == 143  # far sooner than the step is over
 
 
 def test_checkpoint_on_term_saves_the_very_step(start: Callable[..., Trainer], tmp_path: Path) -> None:
@@ -210,7 +218,7 @@ def test_checkpoint_on_term_saves_the_very_step(start: Callable[..., Trainer], t
     )
     trainer.until(lambda: "step 5 of" in trainer.text, "eval")
     trainer.process.terminate()
-    assert trainer.wait(10) == 143
+    assert trainer.wait() == 143
     left = int(trainer.text.split("left after step ")[1].split()[0])
     assert [c.step for c in CheckpointFolder(folder).all()] == [0, left]
 
@@ -230,7 +238,7 @@ def test_an_interrupted_sleep_ends_and_stays_ended(when: str) -> None:
         began = time.monotonic()
         assert termination.wait(30)
         assert termination.wait(30)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30  # neither was slept to its end
     finally:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         for number, handler in handlers.items():
@@ -384,7 +392,7 @@ def test_requests_are_carried_out_once_and_published(start: Callable[..., Traine
     time.sleep(0.2)
     assert trainer.scrape().step == view.step  # stands by, to be scraped
     trainer.process.terminate()
-    assert trainer.wait(10) == 143
+    assert trainer.wait() == 143
     assert f"stopped on request at step {view.step}" in trainer.text
 
 
@@ -412,7 +420,7 @@ def test_followers_are_silent_and_end_as_the_leader_does(
     follower = start("--steps=100000", "--step-seconds=0.05", *arguments, JOB_COMPLETION_INDEX="1")
     follower.until(lambda: catches_sigterm(follower.process.pid), "signal handler")
     follower.process.terminate()
-    assert follower.wait(10) == 143
+    assert follower.wait() == 143
 
 
 def test_a_full_volume_costs_checkpoints_not_the_run(
