@@ -73,6 +73,14 @@ class Pods:
     def logs(self, name: str, *arguments: str) -> str:
         return self.plane.kubectl("logs", "-n", self.namespace, name, *arguments)
 
+    def wait_words(self, name: str, count: int = 1, seconds: float = 45.0) -> list[str]:
+        """What a pod has said, once that is so many words: it runs before it has said anything."""
+        deadline = time.monotonic() + seconds
+        while len(words := self.logs(name).split()) < count:
+            assert time.monotonic() < deadline, f"after {seconds} s {name} has said only {words}"
+            time.sleep(0.05)
+        return words
+
     def output(self, name: str, seconds: float = 45.0) -> str:
         """What a pod that ends by itself has said."""
         pod = self.wait_phase(name, "Succeeded", "Failed", seconds=seconds)
