@@ -23,7 +23,7 @@ from controller.api import convert
 from controller.kube.resources import JOBS, LEASES
 
 RISE_AND_FALL = [1.0, 2.0, 3.0, 4.0, 3.5, 3.0, 2.5]
-LEASE = int(os.environ.get("EVALSTOP_TEST_LEASE", "6"))
+LEASE = int(os.environ.get("EVALSTOP_TEST_LEASE", "3"))
 
 
 SETTINGS = {
