@@ -8,6 +8,7 @@ from typing import Any
 from agent_fixture import SHELL_IMAGE
 
 from deploy.local.client import Unreachable
+from deploy.local.errors import PlaneError
 from deploy.local.plane import Plane
 
 Object = dict[str, Any]
@@ -74,12 +75,18 @@ class Pods:
         return self.plane.kubectl("logs", "-n", self.namespace, name, *arguments)
 
     def wait_words(self, name: str, count: int = 1, seconds: float = 45.0) -> list[str]:
-        """What a pod has said, once that is so many words: it runs before it has said anything."""
+        """What a pod has said, once that is so many words: it runs before it has said anything, and an agent
+        that came back does not know all its pods at once."""
         deadline = time.monotonic() + seconds
-        while len(words := self.logs(name).split()) < count:
-            assert time.monotonic() < deadline, f"after {seconds} s {name} has said only {words}"
+        while True:
+            try:
+                said = self.logs(name)
+                if len(words := said.split()) >= count:
+                    return words
+            except PlaneError as error:
+                said = str(error)
+            assert time.monotonic() < deadline, f"after {seconds} s {name} has said only {said!r}"
             time.sleep(0.05)
-        return words
 
     def output(self, name: str, seconds: float = 45.0) -> str:
         """What a pod that ends by itself has said."""
