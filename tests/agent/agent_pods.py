@@ -8,6 +8,7 @@ from typing import Any
 from agent_fixture import SHELL_IMAGE
 
 from deploy.local.client import Unreachable
+from deploy.local.errors import PlaneError
 from deploy.local.plane import Plane
 
 Object = dict[str, Any]
@@ -72,6 +73,20 @@ class Pods:
 
     def logs(self, name: str, *arguments: str) -> str:
         return self.plane.kubectl("logs", "-n", self.namespace, name, *arguments)
+
+    def wait_words(self, name: str, count: int = 1, seconds: float = 45.0) -> list[str]:
+        """What a pod has said, once that is so many words: it runs before it has said anything, and an agent
+        that came back does not know all its pods at once."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                said = self.logs(name)
+                if len(words := said.split()) >= count:
+                    return words
+            except PlaneError as error:
+                said = str(error)
+            assert time.monotonic() < deadline, f"after {seconds} s {name} has said only {said!r}"
+            time.sleep(0.05)
 
     def output(self, name: str, seconds: float = 45.0) -> str:
         """What a pod that ends by itself has said."""

@@ -282,12 +282,12 @@ def test_grace_is_only_ever_shortened() -> None:
         grace = Grace(30)
         grace.shorten(60)
         assert grace.left <= 30
-        grace.shorten(0.1)
         began = time.monotonic()
+        grace.shorten(0.1)
         await grace.expired.wait()
         return time.monotonic() - began
 
-    assert 0.05 < asyncio.run(go()) < 1
+    assert 0.05 < asyncio.run(go()) < 15
 
 
 def test_a_followed_log_survives_rotation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,10 +298,12 @@ def test_a_followed_log_survives_rotation(tmp_path: Path, monkeypatch: pytest.Mo
     async def go() -> bytes:
         writer = LogFile(tmp_path / "0.log")
         chunks: list[bytes] = []
+        reading = asyncio.Event()
 
         async def follow() -> None:
             async for chunk in read(writer.path, Options(follow=True), writer):
                 chunks.append(chunk)
+                reading.set()
 
         reader = asyncio.create_task(follow())
         for number in range(100):
@@ -309,9 +311,11 @@ def test_a_followed_log_survives_rotation(tmp_path: Path, monkeypatch: pytest.Mo
             await asyncio.sleep(0)
             writer.feed(b" a line\n")
             await asyncio.sleep(0.001)
+            # A thread opens the file for the reader: what rotates away twice before then is nobody's.
+            await asyncio.wait_for(reading.wait(), 30)
         writer.feed(b"end")
         writer.close()
-        await asyncio.wait_for(reader, 5)
+        await asyncio.wait_for(reader, 30)
         return b"".join(chunks)
 
     text = asyncio.run(go()).decode()

@@ -61,7 +61,7 @@ class Server:
         """The data of an answer of its API; None: it does not answer."""
         url = f"http://{self._address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
         try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
+            with urllib.request.urlopen(url, timeout=30) as answer:
                 return json.load(answer)["data"]
         except OSError:
             return None
@@ -95,6 +95,8 @@ def test_a_real_prometheus_fires_when_the_operator_dies(
         server = Server(prometheus, tmp_path, operator.port, alerts)
         try:
             await eventually(scraped(server), what="a scrape")
+            # Each rule tells of its last evaluation, which may have been before there was a leader.
+            await eventually(quiet(server), what="every alert to be inactive")
             states = server.states()
             assert len(states) == 25
             assert set(states.values()) == {"inactive"}, states
@@ -108,6 +110,7 @@ def test_a_real_prometheus_fires_when_the_operator_dies(
             operator.close()
             await eventually(fired(server), what="EvalStopNoLeader to fire")
         except BaseException:
+            print(server.states())
             print(server.log.read_text()[-3000:])
             raise
         finally:
@@ -118,6 +121,12 @@ def test_a_real_prometheus_fires_when_the_operator_dies(
             found = server.ask("query", query="evalstop_leader == 1 and evalstop_leader offset 3s == 1")
             evaluated = server.states()
             return bool(found and found["result"]) and bool(evaluated)
+
+        return check
+
+    def quiet(server: Server) -> Any:
+        async def check() -> bool:
+            return set(server.states().values()) == {"inactive"}
 
         return check
 

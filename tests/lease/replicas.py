@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import http.server
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -109,14 +110,11 @@ class Operator:
         self, name: str, kubeconfig: Path, folder: Path, settings: Mapping[str, str], skew: float
     ) -> None:
         self.log = folder / f"{name}.log"
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
         environ = {k: v for k, v in os.environ.items() if not k.startswith(("EVALSTOP_", "POD_"))}
         environ |= {
             "KUBECONFIG": str(kubeconfig),
             "EVALSTOP_HOST": "127.0.0.1",
-            "EVALSTOP_PORT": str(self.port),
+            "EVALSTOP_PORT": "0",
             "EVALSTOP_QUEUE_PORT": "0",
             "EVALSTOP_INSTANCE": name,
             "EVALSTOP_SCRAPE_ADDRESSES": "Loopback",
@@ -127,6 +125,12 @@ class Operator:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", SKEWED, str(skew)], cwd=REPOSITORY, env=environ, stderr=log
             )
+
+    @property
+    def port(self) -> int:
+        """Its own choice, which nobody else can have taken; 0: it has not told it yet."""
+        told = re.search(r"\bstarted\b.*\bport=(\d+).*\n", self.log.read_text())
+        return int(told[1]) if told is not None else 0
 
     def ask(self, path: str) -> tuple[int, str]:
         try:

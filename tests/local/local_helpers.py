@@ -8,7 +8,7 @@ from pathlib import Path
 from deploy.local import processes
 
 
-def until(done: Callable[[], object], timeout_s: float = 10.0) -> None:
+def until(done: Callable[[], object], timeout_s: float = 30.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not done():
         assert time.monotonic() < deadline, "did not come about"

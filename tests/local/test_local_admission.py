@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from local_helpers import until
 
 from deploy.local.client import Client, Unreachable
 from deploy.local.errors import PlaneError
@@ -33,7 +34,17 @@ def test_rbac_denies_who_was_granted_nothing(
     with pytest.raises(PlaneError, match=r'Forbidden.*User "alice" cannot list resource "pods"'):
         kubectl("get", "pods", "-n", namespace, kubeconfig=nobody)
     kubectl("create", "rolebinding", "staff", "--clusterrole=view", "--group=staff", "-n", namespace)
+    # The API server decides by its own copy of the bindings, which hears of a new one a little later.
+    until(lambda: allowed(kubectl, "get", "pods", "-n", namespace, kubeconfig=nobody))
     assert kubectl("get", "pods", "-n", namespace, "-o", "name", kubeconfig=nobody) == ""
+
+
+def allowed(kubectl: Callable[..., str], *arguments: str, kubeconfig: Path) -> bool:
+    try:
+        kubectl(*arguments, kubeconfig=kubeconfig)
+    except PlaneError:
+        return False
+    return True
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,7 +93,8 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def releases(server: Server) -> Releases:
-    return Releases(f"{server.url}/k8s", f"{server.url}/etcd", answer_s=2.0, stall_s=0.5)
+    """Patient: this machine may be busy."""
+    return Releases(f"{server.url}/k8s", f"{server.url}/etcd", answer_s=20.0, stall_s=20.0)
 
 
 def test_all_five_come_complete_and_executable(server: Server, releases: Releases, tmp_path: Path) -> None:
@@ -133,7 +135,7 @@ def stalling(handler: http.server.BaseHTTPRequestHandler) -> None:
     handler.end_headers()
     with suppress_broken():
         handler.wfile.write(b"x")
-        time.sleep(1.5)
+        time.sleep(10)
 
 
 def shortened(handler: http.server.BaseHTTPRequestHandler) -> None:
@@ -161,6 +163,12 @@ def suppress_broken() -> contextlib.suppress:
 
 
 FILE, SUM = f"{BIN}/kubectl", f"{BIN}/kubectl.sha256"
+# Short patience only for what the server really does slowly: a busy machine must not be taken for that.
+HURRIED: dict[tuple[str, object], dict[str, Any]] = {
+    (FILE, slowly): {"slow_s": 0.4},
+    (FILE, stalling): {"stall_s": 1.0},
+    (SUM, stalling): {"answer_s": 0.5},
+}
 
 
 @pytest.mark.parametrize(
@@ -168,8 +176,8 @@ FILE, SUM = f"{BIN}/kubectl", f"{BIN}/kubectl.sha256"
     [
         (FILE, b"#!/bin/sh\necho tampered\n", r"kubectl: refused, its sha256 is \w{12}…, the release says"),
         (FILE, None, "kubectl: 404 Not Found"),
-        (FILE, slowly, r"kubectl: only 0 kB/s: given up after \d s"),
-        (FILE, stalling, "kubectl: no byte within 0.5 s"),
+        (FILE, slowly, r"kubectl: only 0 kB/s: given up after \d+ s"),
+        (FILE, stalling, "kubectl: no byte within 1 s"),
         (FILE, shortened, "kubectl: ended after 1000 of 1000000 bytes"),
         (FILE, elsewhere, "release address 'http://example.org/kubectl' must begin with https://"),
         (SUM, None, "kubectl.sha256: 404 Not Found"),
@@ -191,7 +199,7 @@ def test_what_is_not_right_is_refused_with_its_address(
         del server.files[path]
     else:
         server.files[path] = content
-    patience = replace(releases, answer_s=0.5, slow_s=0.4)
+    patience = replace(releases, **HURRIED.get((path, content), {}))
     outcome = download(patience, ["kubectl"], tmp_path, silent)
     assert outcome.fetched == {}
 
@@ -254,10 +262,10 @@ def test_a_silent_network_costs_one_short_time_out(tmp_path: Path) -> None:
         deaf.listen(0)
         url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
         began = time.monotonic()
-        outcome = download(Releases(url, url, answer_s=0.5), BINARIES, tmp_path, silent)
-        assert time.monotonic() - began < 1.5
+        outcome = download(Releases(url, url, answer_s=2.0), BINARIES, tmp_path, silent)
+        assert time.monotonic() - began < 4, "less than two of the five time-outs"
     assert set(outcome.failed) == set(BINARIES)
-    assert all("within 0.5 s" in why or "timed out" in why for why in outcome.failed.values())
+    assert all("within 2 s" in why or "timed out" in why for why in outcome.failed.values())
 
 
 @pytest.mark.parametrize("address", ["https://example.org/x", "http://127.0.0.1:80", "http://localhost/x"])

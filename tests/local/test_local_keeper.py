@@ -30,7 +30,7 @@ def leave(*_):
 signal.signal(signal.SIGTERM, leave)
 say("up")
 while True:
-    signal.pause()
+    time.sleep(0.05)  # not pause: a signal just before it would not be handled before the next one
 """
 
 
@@ -98,10 +98,10 @@ def test_last_started_first_ended_and_each_gone_before_the_next_is_told(
 
 def test_who_does_not_leave_within_its_grace_is_killed(run: Run) -> None:
     run.start("etcd")
-    run.start("stubborn", pause=60, grace=0.2)
+    run.start("stubborn", pause=60, grace=2.0)  # long enough to say that it was told
     began = time.monotonic()
     run.control.down()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert run.said()[2:] == ["told stubborn", "told etcd", "gone etcd"]
     state = run.control.state()
     assert state is not None

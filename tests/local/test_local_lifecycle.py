@@ -133,7 +133,7 @@ def test_api_server_is_gone_before_etcd_is_told(work: Path) -> None:
         time.sleep(0.3)
         seen = observe(plane)
         began = time.monotonic()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
     watch.kill()
     watch.wait()
     assert seen.communicate(timeout=10)[0] == b"API server went, etcd runs\netcd went\n"

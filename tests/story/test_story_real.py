@@ -5,6 +5,7 @@ Every job here is the sample over-optimising run, hurried; each test changes one
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import time
@@ -107,14 +108,12 @@ def test_resume_from_best_end_to_end_then_deleting_keeps_what_was_retained(story
     run = json.loads(get(story, "configmap", "again" + names.RUN_CONFIGMAP_SUFFIX)["data"][names.RUN_KEY])
     kept = first["retained"][-1]["step"]
     assert (run["attempt"], run["resume"]["step"]) == (2, kept)
-    # The restored checkpoint is the retained one, and the trainer really goes on from its step.
+    # The restored checkpoint is the retained one, and the trainer really goes on from its step. It says so
+    # at once; its pods go with the next stop, so that is read before anything else is waited for.
+    wait_said(story, "again", f"step {kept}")
     more = wait(story, "again", "evaluating again", lambda s: any(x > best for x in steps(s)))["status"]
     after = [x for x in steps(more) if x > kept]
     assert after[0] == kept + 10
-    # By the workload's own name: access Jobs carry the RLHFJob's label too, and end at any moment.
-    of_trainer = ("-l", "batch.kubernetes.io/job-name=again")
-    logs = story.plane.kubectl("-n", NAMESPACE, "logs", *of_trainer, "--tail=200")
-    assert f"step {kept}" in logs
     # It over-optimises again, and is stopped again.
     second = wait(story, "again", "stopped again", stopped)["status"]
     assert second["decision"]["time"] > first["decision"]["time"]
@@ -125,6 +124,19 @@ def test_resume_from_best_end_to_end_then_deleting_keeps_what_was_retained(story
     with pytest.raises(PlaneError, match="not found"):
         wait_gone(story, "job", "again")
     assert sorted(folder.rglob("manifest.json")) == kept_files
+
+
+def wait_said(story: Stage, name: str, words: str, seconds: float = 60.0) -> None:
+    """Until the trainer has said it."""
+    # By the workload's own name: access Jobs carry the RLHFJob's label too, and end at any moment.
+    of_trainer = ("-l", f"batch.kubernetes.io/job-name={name}", "--tail=200")
+    deadline, said = time.monotonic() + seconds, ""
+    while words not in said:
+        if time.monotonic() > deadline:
+            pytest.fail(f"{name}: its trainer did not say {words!r} within {seconds:g} s\n{said}")
+        time.sleep(0.1)
+        with contextlib.suppress(PlaneError):  # a pod that has no log yet
+            said = story.plane.kubectl("-n", NAMESPACE, "logs", *of_trainer) or said
 
 
 def wait_gone(story: Stage, kind: str, name: str) -> None:
