@@ -14,7 +14,7 @@ from operator_rig import CountingApi, Fault, Response, Rig, eventually, failure
 
 from controller import names
 from controller.kube.errors import NotFound
-from controller.kube.resources import JOBS, RLHFJOBS
+from controller.kube.resources import EVENTS, JOBS, RLHFJOBS
 
 RISE_AND_FALL = [1.0, 2.0, 3.0, 4.0, 3.5, 3.0, 2.5]
 
@@ -244,5 +244,32 @@ def test_every_other_write_fails(rig: Rig, kubelet: FakeKubelet, fault: Any) -> 
                 engine.api.fault = every(2, fault)
                 await eventually(lambda: handed_over(rig), 60)
             await check_the_end(rig, kubelet)
+
+    asyncio.run(story())
+
+
+def test_an_action_that_fails_does_not_cost_the_events_of_its_pass(rig: Rig, kubelet: FakeKubelet) -> None:
+    """The status is written by then, so that no later pass has them to tell."""
+    failed: list[str] = []
+
+    async def first_workload(method: str, path: str, send: Callable[[], Awaitable[Response]]) -> Response:
+        if method == "POST" and path.endswith(f"/namespaces/{rig.namespace}/jobs") and not failed:
+            failed.append(path)
+            return failure(500, "InternalError")
+        return await send()
+
+    async def told() -> bool:
+        events, _ = await rig.api.list(EVENTS, rig.namespace)
+        return ("Valid", "run") in {(e["reason"], e["involvedObject"]["name"]) for e in events}
+
+    async def story() -> None:
+        async with rig, rig.operator() as engine:
+            assert isinstance(engine.api, CountingApi)
+            engine.api.fault = first_workload
+            await rig.make_pool()
+            await rig.make_job("run")
+            await eventually(lambda: rig.is_true("run", "Running"), what="it to run after the fault")
+            assert failed
+            await eventually(told, what="the Event of the pass whose action failed")
 
     asyncio.run(story())
