@@ -59,6 +59,10 @@ class Calibration:
         """Of one delay, s; 0 where it was not measured."""
         return next((m.mean for m in self.measured if m.name == name), 0.0)
 
+    def deviation(self, name: str) -> float:
+        """The standard deviation of one delay, s; 0 where it was not measured."""
+        return next((m.deviation for m in self.measured if m.name == name), 0.0)
+
 
 def run(cluster: Cluster, waves: int = 2) -> Trial:
     """The calibration's own trial: per wave, four long gangs that fill the nodes, and eight short ones, one

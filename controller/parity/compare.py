@@ -14,12 +14,13 @@ called unexplained.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import inf, nan
 from typing import Any
 
 from controller.parity.calibration import Calibration
 from controller.parity.facts import Admitted, Facts
+from controller.parity.scatter import Scatter
 from controller.parity.timeline import Event, How, Timeline
 
 TIE = 1.0  # s
@@ -61,12 +62,21 @@ class Compared:
     sim: Timeline
     cluster: Timeline
     differences: tuple[Difference, ...]
+    scatter: Scatter | None = None
 
     @property
     def relative_error(self) -> float:
         """Of the simulated mean JCT, against the cluster's."""
+        return self._error(self.sim.mean_jct)
+
+    def _error(self, simulated: float) -> float:
         measured = self.cluster.mean_jct
-        return (self.sim.mean_jct - measured) / measured if measured else nan
+        return (simulated - measured) / measured if measured else nan
+
+    @property
+    def scattered_error(self) -> float | None:
+        """Of the mean over replays with drawn delays, against the cluster's; None: there were none."""
+        return None if self.scatter is None else self._error(self.scatter.mean)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -75,6 +85,8 @@ class Compared:
             "jct_sim": self.sim.mean_jct,
             "jct_cluster": self.cluster.mean_jct,
             "relative_error": self.relative_error,
+            "jct_sim_scattered": None if self.scatter is None else asdict(self.scatter),
+            "relative_error_scattered": self.scattered_error,
             "stops": self.cluster.stops,
             "stops_sim": self.sim.stops,
             "preemptions": self.cluster.preemptions,
@@ -86,10 +98,16 @@ class Compared:
 
 
 def compare(
-    policy: str, sim: Timeline, cluster: Timeline, facts: Sequence[Facts], calibration: Calibration
+    policy: str,
+    sim: Timeline,
+    cluster: Timeline,
+    facts: Sequence[Facts],
+    calibration: Calibration,
+    scatter: Scatter | None = None,
 ) -> Compared:
     """Set a policy's two runs side by side; ``facts``: what the cluster told of its."""
-    return Compared(policy, sim, cluster, tuple(_Causes(sim, cluster, facts, calibration).differences()))
+    differences = tuple(_Causes(sim, cluster, facts, calibration).differences())
+    return Compared(policy, sim, cluster, differences, scatter)
 
 
 def in_order(places: Sequence[int], moved: Sequence[float] = ()) -> set[int]:

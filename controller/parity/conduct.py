@@ -16,6 +16,7 @@ from controller.parity.facts import Facts
 from controller.parity.manifests import Place
 from controller.parity.playing import play
 from controller.parity.report import Replayed, Report, Run
+from controller.parity.scatter import scatter
 from controller.parity.simulated import simulated
 from controller.parity.trial import Trial, compressed
 from controller.policy import declog
@@ -86,8 +87,10 @@ async def conduct(
             )
             for number, (text, policy) in enumerate(batch)
         )
-        for (text, _), sim, (cluster, facts) in zip(batch, simulations, played, strict=True):
-            runs.append(Run(text, sim, cluster, tuple(facts)))
+        for (text, policy), sim, (cluster, facts) in zip(batch, simulations, played, strict=True):
+            tell(text, "is being simulated with other delays")
+            drawn = scatter(trial, policy, measured)
+            runs.append(Run(text, sim, cluster, tuple(facts), drawn))
         keep(Report(about, measured, tuple(runs)))
     return Report(about, measured, tuple(runs))
 

@@ -26,6 +26,8 @@ _COLUMNS = (
     "mean JCT, simulator",
     "mean JCT, cluster",
     "error",
+    "simulated with drawn delays: mean, nine of ten",
+    "error of that mean",
     "stops (sim.)",
     "preemptions (sim.)",
     "differences in order",
@@ -170,12 +172,19 @@ def _rows(compared: Sequence[Compared]) -> list[tuple[str, ...]]:
             f"{one.sim.mean_jct:.1f} s",
             f"{one.cluster.mean_jct:.1f} s",
             f"{100 * one.relative_error:+.1f} %",
+            *_scattered(one),
             f"{one.cluster.stops} ({one.sim.stops})",
             f"{one.cluster.preemptions} ({one.sim.preemptions})",
             f"{len(one.differences)} of {len(one.cluster.events())} events",
         )
         for one in compared
     ]
+
+
+def _scattered(one: Compared) -> tuple[str, str]:
+    if (s := one.scatter) is None or (error := one.scattered_error) is None:
+        return "none", "none"
+    return f"{s.mean:.1f} s, {s.low:.1f} to {s.high:.1f}", f"{100 * error:+.1f} %"
 
 
 def _kinds(one: Compared) -> str:

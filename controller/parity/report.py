@@ -8,6 +8,7 @@ from typing import Any
 from controller.parity.calibration import Calibration, Measured, measure, sampled
 from controller.parity.compare import Compared, compare
 from controller.parity.facts import Admitted, Facts, Words
+from controller.parity.scatter import Scatter
 from controller.parity.timeline import Timeline, as_dict, of_dict
 
 FORMAT, VERSION = "evalstop-parity", 1
@@ -21,6 +22,7 @@ class Run:
     sim: Timeline
     cluster: Timeline
     facts: tuple[Facts, ...]
+    scatter: Scatter | None = None  # None: recorded by an older version
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Report:
 
     @property
     def compared(self) -> list[Compared]:
-        return [compare(r.policy, r.sim, r.cluster, r.facts, self.calibration) for r in self.runs]
+        return [compare(r.policy, r.sim, r.cluster, r.facts, self.calibration, r.scatter) for r in self.runs]
 
     @property
     def in_trial(self) -> tuple[Measured, ...]:
@@ -71,6 +73,7 @@ class Report:
                 "sim": as_dict(run.sim),
                 "cluster": as_dict(run.cluster),
                 "facts": list(map(_plain, run.facts)),
+                "scatter": None if run.scatter is None else asdict(run.scatter),
             }
             for run in self.runs
         ]
@@ -90,7 +93,13 @@ def of_document(document: dict[str, Any]) -> Report:
         raise ValueError(f"version: {document.get('version')!r} is not allowed, expected {VERSION}")
     try:
         runs = tuple(
-            Run(run["policy"], of_dict(run["sim"]), of_dict(run["cluster"]), tuple(map(_facts, run["facts"])))
+            Run(
+                run["policy"],
+                of_dict(run["sim"]),
+                of_dict(run["cluster"]),
+                tuple(map(_facts, run["facts"])),
+                Scatter(**said) if (said := run.get("scatter")) else None,
+            )
             for run in document["runs"]
         )
         replayed = document["decision_log"]

@@ -18,6 +18,7 @@ from controller.parity.calibration import measure
 from controller.parity.facts import Facts
 from controller.parity.facts import timeline as lived
 from controller.parity.report import Replayed, Report, Run, of_document
+from controller.parity.scatter import Scatter
 from controller.parity.timeline import How
 from controller.policy.jobs import AdmissionRecord, Condition, Decision, Desired, JobRecord, Preempting
 from controller.policy.types import Mode, PolicySpec, Proposal
@@ -125,7 +126,9 @@ def report() -> Report:
         "command": "evalstop parity t.jsonl",
         "notes": [],
     }
-    runs = (Run("las:first_threshold=9", sim, cluster, (facts("a"), facts("b"))),)
+    runs = (
+        Run("las:first_threshold=9", sim, cluster, (facts("a"), facts("b")), Scatter(9, 12.0, 10.5, 14.5)),
+    )
     return Report(about, measure([calibration_facts()]), runs, Replayed(7, 0))
 
 
@@ -134,6 +137,10 @@ def test_a_recorded_run_reads_back() -> None:
     again = of_document(document)
     assert json.loads(json.dumps(again.document())) == document
     assert again.calibration.latencies == report().calibration.latencies
+    older = json.loads(json.dumps(document))
+    for run in older["runs"]:
+        del run["scatter"]
+    assert [run.scatter for run in of_document(older).runs] == [None]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +176,12 @@ def test_the_report_goes_between_its_marks_and_nowhere_else(tmp_path: Path) -> N
     assert text.startswith("before\n<!-- parity -->\n")
     assert text.endswith("<!-- /parity -->\nafter\n")
     assert "OLD WORDS" not in text
-    assert text.count("| las:first_threshold=9 | 11.0 s | 13.5 s | -18.5 % | 1 (1) | 1 (0) |") == 1
+    assert (
+        text.count(
+            "| las:first_threshold=9 | 11.0 s | 13.5 s | -18.5 % | 12.0 s, 10.5 to 14.5 | -11.1 % | 1 (1) | 1 (0) |"
+        )
+        == 1
+    )
     assert (tmp_path / "images" / "docs-las.svg").read_text().startswith("<svg")
     (tmp_path / "plain.md").write_text("nothing\n")
     with pytest.raises(ValueError, match="between which the report goes"):
