@@ -126,9 +126,8 @@ def report() -> Report:
         "command": "evalstop parity t.jsonl",
         "notes": [],
     }
-    runs = (
-        Run("las:first_threshold=9", sim, cluster, (facts("a"), facts("b")), Scatter(9, 12.0, 10.5, 14.5)),
-    )
+    told = (facts("a"), facts("b"))
+    runs = (Run("las:first_threshold=9", sim, cluster, told, Scatter(9, 12.0, 10.5, 14.5)),)
     return Report(about, measure([calibration_facts()]), runs, Replayed(7, 0))
 
 
@@ -176,12 +175,8 @@ def test_the_report_goes_between_its_marks_and_nowhere_else(tmp_path: Path) -> N
     assert text.startswith("before\n<!-- parity -->\n")
     assert text.endswith("<!-- /parity -->\nafter\n")
     assert "OLD WORDS" not in text
-    assert (
-        text.count(
-            "| las:first_threshold=9 | 11.0 s | 13.5 s | -18.5 % | 12.0 s, 10.5 to 14.5 | -11.1 % | 1 (1) | 1 (0) |"
-        )
-        == 1
-    )
+    figures = "11.0 s | 13.5 s | -18.5 % | 12.0 s, 10.5 to 14.5 | -11.1 % | 1 (1) | 1 (0)"
+    assert text.count(f"| las:first_threshold=9 | {figures} |") == 1
     assert (tmp_path / "images" / "docs-las.svg").read_text().startswith("<svg")
     (tmp_path / "plain.md").write_text("nothing\n")
     with pytest.raises(ValueError, match="between which the report goes"):
