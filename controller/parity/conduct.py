@@ -76,6 +76,7 @@ async def conduct(
     for first in range(0, len(chosen), together):
         batch = chosen[first : first + together]
         simulations = [simulated(trial, policy, measured.latencies) for _, policy in batch]
+        drawn = [scatter(trial, policy, measured) for _, policy in batch]
         played = await _all(
             play(
                 api,
@@ -87,10 +88,8 @@ async def conduct(
             )
             for number, (text, policy) in enumerate(batch)
         )
-        for (text, policy), sim, (cluster, facts) in zip(batch, simulations, played, strict=True):
-            tell(text, "is being simulated with other delays")
-            drawn = scatter(trial, policy, measured)
-            runs.append(Run(text, sim, cluster, tuple(facts), drawn))
+        for (text, _), sim, spread, (cluster, facts) in zip(batch, simulations, drawn, played, strict=True):
+            runs.append(Run(text, sim, cluster, tuple(facts), spread))
         keep(Report(about, measured, tuple(runs)))
     return Report(about, measured, tuple(runs))
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from math import fsum
 from typing import TypeVar
 
+import numpy as np
+
 from controller.parity.calibration import Calibration
 from controller.parity.simulated import simulated
 from controller.parity.trial import Trial
@@ -44,16 +46,12 @@ def scatter(
     `simulated`.
     """
     rng = random.Random(seed)
-    found = sorted(
+    found = [
         simulated(shaken(trial, calibration, rng), policy, calibration.latencies).mean_jct
         for _ in range(replays)
-    )
-    return Scatter(
-        replays,
-        fsum(found) / replays,
-        found[int(0.05 * (replays - 1))],
-        found[-1 - int(0.05 * (replays - 1))],
-    )
+    ]
+    low, high = (float(bound) for bound in np.quantile(found, (0.05, 0.95)))
+    return Scatter(replays, fsum(found) / replays, low, high)
 
 
 def shaken(trial: Trial, calibration: Calibration, rng: random.Random) -> Trial:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from agent_fixture import SHELL_IMAGE
-from agent_pods import Pods, container, state
+from agent_pods import Pods, container, state, until
 from test_agent_process import PRIVATE, assert_soon_gone, running
 
 from deploy.local.agent.images import python_environment
@@ -56,10 +56,7 @@ def test_an_agent_told_to_leave_stops_its_pods_first(pods: Pods, nodes: Nodes) -
     pods.create("stays", container(f"sleep {mark}"), restart="Always")
     pods.wait_phase("p", "Running")
     former = pods.wait_phase("stays", "Running")["status"]["podIP"]
-    deadline = time.monotonic() + 45
-    while not (folder / "up").exists():  # from here on it has its trap
-        assert time.monotonic() < deadline, "the container does not come to its second command"
-        time.sleep(0.02)
+    until((folder / "up").exists, "the container to have its trap")
     began = time.monotonic()
     nodes.stop()
     assert time.monotonic() - began < 15, "it did not leave by itself: `stop` had to kill it"

@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from agent_pods import Object, Pods, container, ready, state
+from agent_pods import Object, Pods, container, ready, state, until
 
 
 def job(pods: Pods, name: str, spec: Object) -> str:
@@ -226,10 +226,8 @@ def test_deletion_gives_the_grace_and_no_more(pods: Pods) -> None:
     pods.create("forced", container(stubborn, **x), volumes=volumes, terminationGracePeriodSeconds=60)
     for name in ("polite", "stubborn", "forced"):
         pods.wait_phase(name, "Running")
-    deadline = time.monotonic() + 45
-    while not all((folder / name).exists() for name in ("polite", "stubborn", "forced")):
-        assert time.monotonic() < deadline, "a container has not set its trap"
-        time.sleep(0.02)
+    for name in ("polite", "stubborn", "forced"):
+        until((folder / name).exists, f"{name} to have its trap")
     began = time.monotonic()
     for name, grace in (("polite", None), ("stubborn", None), ("forced", 0)):
         pods.delete(name, grace)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from agent_pods import until
 
 from deploy.local.agent.mounts import missing_folder
 from deploy.local.agent.process import (
@@ -190,10 +191,7 @@ def test_a_hard_killed_agent_leaves_no_process(tmp_path: Path, doomed_agent: lis
     )
     assert agent.stdout is not None
     assert agent.stdout.readline() == b"up\n"
-    deadline = time.monotonic() + 20
-    while len(running(mark)) < 2 * len(WAYS):
-        assert time.monotonic() < deadline, "the containers' processes did not start"
-        time.sleep(0.02)
+    until(lambda: len(running(mark)) >= 2 * len(WAYS), "the containers' processes to start", 20)
     agent.kill()
     agent.wait()
     agent.stdout.close()

@@ -140,7 +140,7 @@ def test_quota_of_eight_three_jobs_of_four(
             stopped, third = await rig.record("one"), await rig.record("three")
             assert stopped.decision is not None
             assert third.admission is not None
-            assert await eventually(lambda: handed(rig, "one")) == f"{rig.namespace}/three"
+            assert await eventually(lambda: rig.handed_to("one")) == f"{rig.namespace}/three"
             assert [k.best_step for k in stopped.retained] == [40]
             found = await rig.kueues("one")
             assert found["spec"]["active"] is False
@@ -179,11 +179,6 @@ async def queue_ready(rig: KueueRig, status: str, reason: str) -> bool:
 async def unmarked(rig: KueueRig, name: str) -> bool:
     template = (await rig.workload(name))["spec"]["template"]
     return names.ANNOTATION_ADMISSION not in (template["metadata"].get("annotations") or {})
-
-
-async def handed(rig: KueueRig, name: str) -> str | None:
-    decision = (await rig.record(name)).decision
-    return decision.handed_to if decision is not None else None
 
 
 def test_a_job_that_kueue_puts_out_is_not_a_stopped_job(told: Callable[[Story], None]) -> None:

@@ -335,6 +335,12 @@ class Rig:
     async def has_reason(self, name: str, type_: str, reason: str) -> bool:
         return await self.reason(name, type_) == reason
 
+    async def handed_to(self, name: str) -> str | None:
+        """Who got a stopped job's GPUs. The pool notes it after it has admitted that one, and once more if it
+        was disturbed."""
+        decision = (await self.record(name)).decision
+        return None if decision is None else decision.handed_to
+
     async def workload(self, name: str) -> Object:
         return await self.api.get(JOBS, name, self.namespace)
 

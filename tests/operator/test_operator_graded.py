@@ -124,13 +124,7 @@ def test_a_failing_guardrail_stops_the_run_once_somebody_waits(rig: Rig, kubelet
                 assert "'safety'" in held[2]
                 await rig.make_job("waits", replicas=2)
                 await eventually(lambda: rig.is_true("waits", "Running"), 60, what="the hand-over")
-
-                async def handed() -> bool:
-                    decision = (await rig.record("run")).decision
-                    return decision is not None and decision.handed_to is not None
-
-                # It is noted on the stopped job after the other one was admitted.
-                await eventually(handed, what="the hand-over to be noted")
+                await eventually(lambda: rig.handed_to("run"), what="the hand-over to be noted")
                 record = await rig.record("run")
             assert record.decision is not None
             assert record.decision.proposal.metric == "safety"

@@ -16,12 +16,6 @@ from controller.policy.types import Mode
 RISE_AND_FALL = [1.0, 2.0, 3.0, 4.0, 3.5, 3.0, 2.5]
 
 
-async def handed_over(rig: Rig) -> bool:
-    """It is noted on the stopped job after the other one was admitted."""
-    decision = (await rig.record("over")).decision
-    return decision is not None and decision.handed_at is not None
-
-
 def test_an_over_optimising_run_is_stopped_and_its_gpus_go_to_the_one_that_waits(
     rig: Rig, kubelet: FakeKubelet
 ) -> None:
@@ -40,7 +34,7 @@ def test_an_over_optimising_run_is_stopped_and_its_gpus_go_to_the_one_that_waits
                 rig.scores["over"] = RISE_AND_FALL
                 await eventually(lambda: rig.is_true("over", "GPUsReleased"), 40, what="the stop")
                 await eventually(lambda: rig.is_true("next", "Running"), what="the next job to run")
-                await eventually(lambda: handed_over(rig), what="the hand-over to be noted")
+                await eventually(lambda: rig.handed_to("over"), what="the hand-over to be noted")
                 over, following = await rig.record("over"), await rig.record("next")
             decision = over.decision
             assert decision is not None

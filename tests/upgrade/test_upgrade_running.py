@@ -153,8 +153,8 @@ async def _is_stopped_once_and_hands_over(
     stopped = await rig.record("upgraded")
     assert stopped.decision is not None
     assert (stopped.decision.proposal.best_step, stopped.decision.proposal.step) == (120000, 123600)
-    # The pool notes it after it has admitted the next, and once more if it was disturbed.
-    assert await eventually(lambda: _handed(rig), what="the hand-over") == f"{rig.namespace}/next"
+    handed = await eventually(lambda: rig.handed_to("upgraded"), what="the hand-over")
+    assert handed == f"{rig.namespace}/next"
     assert [copy.step for copy in stopped.retained] == [120000]
     assert (kubelet.store.done("secure"), kubelet.store.done("retain")) == ([], [120000])
     suspended = [w for w in rig.writes(engine) if w.startswith("PATCH") and w.endswith("/jobs/upgraded")]
@@ -191,11 +191,6 @@ async def _a_newer_status_is_left_alone(rig: Upgraded, plane: Plane) -> None:
 async def _running(rig: Rig, name: str, replicas: int) -> bool:
     phases = [pod["status"].get("phase") for pod in await rig.pods(name)]
     return phases == ["Running"] * replicas
-
-
-async def _handed(rig: Rig) -> str | None:
-    decision = (await rig.record("upgraded")).decision
-    return decision.handed_to if decision is not None else None
 
 
 async def _default(rig: Rig) -> bool:
