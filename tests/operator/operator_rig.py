@@ -64,11 +64,14 @@ class Crash(BaseException):
 class CountingApi(Api):
     """Counts writes; can crash before or after the n-th, or answer with a fault of the test's choice.
 
-    Events and dry runs do not count: nothing depends on them.
+    Events and dry runs do not count: nothing depends on them. Nor do writes whose path has none of
+    ``about`` (what a test's own objects are called): another test's namespace keeps its RLHFJobs until all
+    of its pods are gone, and refuses whatever an operator would make there meanwhile.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, about: tuple[str, ...] = ("",), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.about = about
         self.writes: list[str] = []
         self.crash_at: int | None = None
         self.crash_after = False
@@ -80,7 +83,12 @@ class CountingApi(Api):
     async def _request(
         self, method: str, path: str, query: Mapping[str, str] | None, body: Object | None, content_type: str
     ) -> Response:
-        counted = method != "GET" and "/events" not in path and "dryRun" not in (query or {})
+        counted = (
+            method != "GET"
+            and "/events" not in path
+            and "dryRun" not in (query or {})
+            and any(name in path for name in self.about)
+        )
         if self.crashed.is_set():
             raise Crash
         fatal = False
@@ -119,6 +127,7 @@ class Rig:
     def __init__(self, kubeconfig: Path, operator_kubeconfig: Path, namespace: str, pool: str) -> None:
         self.namespace, self.pool_name = namespace, pool
         self._kubeconfigs = kubeconfig, operator_kubeconfig
+        self.about = namespace, pool  # in the path of all that is this test's own
         self.scores: dict[str, list[float]] = {}  # job name -> score of each eval, at steps 10, 20, …
         self.outcome: dict[str, ScrapeView] = {}  # job name -> what a scrape gives instead
         self.total_steps: int | None = None
@@ -145,7 +154,8 @@ class Rig:
         chosen = settings or SETTINGS
         if not chosen.decision_log:
             chosen = replace(chosen, decision_log=str(self.decision_log))
-        return Engine(chosen, self._connection, CountingApi(self._connection), scrape=self._scrape)
+        api = CountingApi(self._connection, about=self.about)
+        return Engine(chosen, self._connection, api, scrape=self._scrape)
 
     @contextlib.asynccontextmanager
     async def operator(self, settings: Settings | None = None) -> AsyncIterator[Engine]:
@@ -201,9 +211,9 @@ class Rig:
         return api.fatal_write
 
     def writes(self, engine: Engine) -> list[str]:
-        """What this operator wrote about this test's own objects; others on the plane leave remains."""
+        """What this operator wrote about this test's own objects."""
         assert isinstance(engine.api, CountingApi)
-        return [w for w in engine.api.writes if self.namespace in w or self.pool_name in w]
+        return list(engine.api.writes)
 
     async def _hurry(self, engine: Engine) -> None:
         """Five seconds between scrapes are the least the API allows: too many for a test."""

@@ -58,7 +58,7 @@ class Upgraded(Rig):
     def engine(self, settings: Settings | None = None) -> Engine:
         term = Term()
         chosen = settings or SETTINGS
-        api = CountingApi(self._connection, permit=term.check)
+        api = CountingApi(self._connection, about=self.about, permit=term.check)
         return Engine(chosen, self._connection, api, scrape=self._scrape, term=term)
 
     def evals(self, name: str, scores: list[float]) -> None:
