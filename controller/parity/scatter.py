@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import fsum
 from typing import TypeVar
 
@@ -40,18 +41,29 @@ class Scatter:
 def scatter(
     trial: Trial, policy: PolicySpec, calibration: Calibration, replays: int = REPLAYS, seed: int = 0
 ) -> Scatter:
-    """Simulate a trial under a (compressed) policy ``replays`` times, its jobs shaken anew each time.
+    """Simulate a trial under a (compressed) policy ``replays`` times, its jobs shaken anew each time, and
+    every stop, preemption and hand-over with delays of its own.
 
     Nothing of the cluster's run goes into it but what the calibration measured before. Raises like
     `simulated`.
     """
     rng = random.Random(seed)
+    draw = partial(drawn, calibration, rng)
     found = [
-        simulated(shaken(trial, calibration, rng), policy, calibration.latencies).mean_jct
+        simulated(shaken(trial, calibration, rng), policy, calibration.latencies, draw).mean_jct
         for _ in range(replays)
     ]
     low, high = (float(bound) for bound in np.quantile(found, (0.05, 0.95)))
     return Scatter(replays, fsum(found) / replays, low, high)
+
+
+def drawn(calibration: Calibration, rng: random.Random, latency: str) -> float:
+    """How much longer than usual (s) something takes once: it has the calibration's mean and standard
+    deviation, and a gamma distribution, as it never takes less than nothing."""
+    mean, deviation = calibration.mean(latency), calibration.deviation(latency)
+    if not mean or not deviation:
+        return 0.0
+    return rng.gammavariate((mean / deviation) ** 2, deviation**2 / mean) - mean
 
 
 def shaken(trial: Trial, calibration: Calibration, rng: random.Random) -> Trial:
@@ -59,15 +71,13 @@ def shaken(trial: Trial, calibration: Calibration, rng: random.Random) -> Trial:
 
     A job comes earlier or later by one of ``queue_delay``, trains longer or shorter by one of
     ``start_delay`` and one of ``end_delay``, and its evals are heard earlier or later by one of
-    ``eval_delay``. The delays of a preemption keep their means: when there is one is not known before.
+    ``eval_delay``.
     """
 
-    def draw(*names: str) -> float:
-        return fsum(rng.gauss(0.0, calibration.deviation(name)) for name in names)
-
+    draw = partial(drawn, calibration, rng)
     given = trial.workload
     submitted = [max(0.0, at + draw("queue_delay")) for at in given.submitted]
-    work = [max(_WORK_LEAST, work + draw("start_delay", "end_delay")) for work in given.work]
+    work = [max(_WORK_LEAST, work + draw("start_delay") + draw("end_delay")) for work in given.work]
     evals = [
         None if made is None else moved(made, draw("eval_delay") / lasts)
         for made, lasts in zip(given.evals or [None] * len(given), work, strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 
 from controller.parity.timeline import How, Lived, Stay, Timeline
 from controller.parity.trial import Trial
@@ -18,8 +19,13 @@ LIMITS = StopLimits(shared_fall_percent=None)
 _HOW = {"preempt": How.PREEMPT, "release": How.STOP}
 
 
-def simulated(trial: Trial, policy: PolicySpec, latencies: Latencies) -> Timeline:
-    """Run a trial under a (compressed) policy.
+def simulated(
+    trial: Trial,
+    policy: PolicySpec,
+    latencies: Latencies,
+    scatter: Callable[[str], float] | None = None,
+) -> Timeline:
+    """Run a trial under a (compressed) policy. ``scatter``: as in `sim.engine.simulate`.
 
     Raises:
         ParamError: policy or rule do not exist, or are out of bounds.
@@ -32,6 +38,7 @@ def simulated(trial: Trial, policy: PolicySpec, latencies: Latencies) -> Timelin
         EvalStop(make_policy(policy)),
         rule=trial.rule,
         latencies=latencies,
+        scatter=scatter,
         limits=LIMITS,
         journal=journal,
     )

@@ -66,13 +66,22 @@ class NodeRoom:
 
 
 class NodeTrial:
-    """A `Trial` over named nodes. Gangs that run stay on their nodes: nobody is moved."""
+    """A `Trial` over named nodes. Gangs that run stay on their nodes: nobody is moved.
+
+    A gang that can only have the GPUs of runs takes them from those that come last: it is lent the GPUs of
+    the last one given, then of the last but one, until it fits. So nobody is preempted for it where runs
+    that come later would do, wherever those are.
+    """
 
     def __init__(self, room: NodeRoom) -> None:
         self._room = room
         self._idle = FreeGpus(room.free)  # free now, and not taken in this trial
         self._coming = FreeGpus(room.free)  # idle, and GPUs of those who leave anyway
+        self._lent = FreeGpus(room.free)  # coming, and GPUs of runs that are lent
         self._open = FreeGpus(room.free)  # coming, and GPUs of runs that could be preempted
+        self._runs: list[QueueJob] = []  # that could be preempted, best first, and are not lent yet
+        self._lenders: set[JobKey] = set()
+        self._stay: set[JobKey] = set()  # who has kept its GPUs
         self._starts: list[tuple[QueueJob, tuple[str, ...]]] = []
         self._too_large: set[tuple[int, int]] = set()  # gangs that did not fit; nor do others like them
 
@@ -81,7 +90,10 @@ class NodeTrial:
         leaves = job.state is not JobState.ADMITTED or job.proposal is not None
         for node, gpus in held(job):
             if self._open.add(node, gpus) and leaves:
+                self._lent.add(node, gpus)
                 self._coming.add(node, gpus)
+        if not leaves:
+            self._runs.append(job)
 
     def keep(self, job: QueueJob) -> bool:
         open_ = self._open
@@ -92,31 +104,38 @@ class NodeTrial:
         for node, gpus in wanted.items():
             if open_[node] < gpus:
                 return False
+        self._stay.add(job.key)
         for node, gpus in wanted.items():
-            self._use(node, gpus)
+            open_.add(node, -gpus)
+            if job.key in self._lenders:
+                self._lent.add(node, -gpus)
+            self._cap(node)
         return True
 
     def take(self, job: QueueJob) -> bool:
-        shape = (job.replicas, job.gpus_per_replica)
+        replicas, size = shape = (job.replicas, job.gpus_per_replica)
         if shape in self._too_large:
             return False
-        nodes = self._idle.fit(job.replicas, job.gpus_per_replica, job.avoid)
+        nodes = self._idle.fit(replicas, size, job.avoid)
         if nodes is not None:
             self._starts.append((job, nodes))
             for node in nodes:
-                self._idle.add(node, -job.gpus_per_replica)
-                self._coming.add(node, -job.gpus_per_replica)
-        elif (nodes := self._coming.fit(job.replicas, job.gpus_per_replica, job.avoid)) is not None:
+                self._idle.add(node, -size)
+                self._coming.add(node, -size)
+        elif (nodes := self._coming.fit(replicas, size, job.avoid)) is not None:
             # Nobody need be preempted for it.
             for node in nodes:
-                self._coming.add(node, -job.gpus_per_replica)
+                self._coming.add(node, -size)
+        elif self._open.fit(replicas, size, job.avoid) is None:
+            self._too_large.add(shape)
+            return False
         else:
-            nodes = self._open.fit(job.replicas, job.gpus_per_replica, job.avoid)
-            if nodes is None:
-                self._too_large.add(shape)
-                return False
+            while (nodes := self._lent.fit(replicas, size, job.avoid)) is None:
+                self._lend()  # until all is lent that is open, where it fits
         for node in nodes:
-            self._use(node, job.gpus_per_replica)
+            self._open.add(node, -size)
+            self._lent.add(node, -size)
+            self._cap(node)
         return True
 
     def commit(self) -> list[QueueJob]:
@@ -124,9 +143,17 @@ class NodeTrial:
             self._room.place(job, nodes)
         return [job for job, _ in self._starts]
 
-    def _use(self, node: str, gpus: int) -> None:
-        self._open.add(node, -gpus)
-        self._idle.cap(node, self._coming.cap(node, self._open[node]))
+    def _lend(self) -> None:
+        """The GPUs of the last run that is not lent yet and has not kept them."""
+        while (job := self._runs.pop()).key in self._stay:
+            pass
+        self._lenders.add(job.key)
+        for node, gpus in held(job):
+            self._lent.add(node, gpus)
+
+    def _cap(self, node: str) -> None:
+        """What is used of a node is used of what is idle there, if there is nothing else."""
+        self._idle.cap(node, self._coming.cap(node, self._lent[node]))
 
 
 class AnyRoom:

@@ -7,7 +7,7 @@ the policy as proposals and come back as releases, as in the operator.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import inf
 from typing import Any
 
@@ -43,6 +43,7 @@ def simulate(
     *,
     rule: RuleSpec | None = None,
     latencies: Latencies = _NO_LATENCIES,
+    scatter: Callable[[str], float] | None = None,
     limits: StopLimits | None = None,
     foresight: bool = True,
     journal: Journal | None = None,
@@ -53,6 +54,8 @@ def simulate(
         policy: a queue policy that nobody has used yet; `EvalStop` around it stops the jobs that ``rule``
             says are past their best. With a rule and without `EvalStop` the rule's words are only recorded.
         rule: whom the evals are shown to. None: evals change nothing.
+        scatter: asked at each stop, preemption and hand-over with the names of its latencies; what it says
+            (s) is added to that latency this time. None: each takes the same every time.
         limits: what the pool asks before it stops a job that the rule says is past its best, and lets it
             learn the noise of its runs (`controller.policy.fleet`). None: it asks nothing.
         foresight: allow to compute each job's first STOP beforehand, where that gives the same run.
@@ -71,18 +74,19 @@ def simulate(
         training = Training(workload, latencies)
         evals = Evaluations(workload, training, rule, policy.watches, foresight, limits)
         room, shapes = cluster.room(), gangs(workload, cluster)
+        simple = latencies.none and scatter is None
         shown = views(
             workload,
             training,
             shapes,
             judged=evals.any,
-            detailed=evals.streams or not latencies.none,
+            detailed=evals.streams or not simple,
             progresses=policy.watches,
         )
-        bare = latencies.none and not evals.streams and journal is None
+        bare = simple and not evals.streams and journal is None
         if bare and isinstance(room, SlotRoom):
             return run_bare(workload, policy, room, training, evals, shown)
-        return _Engine(workload, room, policy, training, evals, shown, journal).run()
+        return _Engine(workload, room, policy, training, evals, shown, journal, scatter).run()
     finally:
         if collecting:
             gc.enable()
@@ -104,6 +108,7 @@ class _Engine:
         "_ledger",
         "_planner",
         "_room",
+        "_scatter",
         "_starting",
         "_ticket",
         "_training",
@@ -121,9 +126,11 @@ class _Engine:
         evals: Evaluations,
         views: Iterator[VirtualJob],
         journal: Journal | None,
+        scatter: Callable[[str], float] | None,
     ) -> None:
         self._workload = workload
         self._room = room
+        self._scatter = scatter
         self._planner = Planner(policy, room)
         self._training = training
         self._latencies = training.latencies
@@ -282,7 +289,7 @@ class _Engine:
 
     def _hand_over(self, job: VirtualJob) -> bool:
         """What a job held is free; True: the policy hears of it later."""
-        if delay := self._latencies.handover_delay:
+        if delay := self._takes("handover_delay"):
             self._at(self._kernel.now + delay, job.sequence, self._give_back, job)
             return True
         self._give_back(job)
@@ -304,16 +311,20 @@ class _Engine:
         if isinstance(job, DetailedJob):
             job.nodes = ()
 
-    def _ends_first(self, row: int, now: float, stopping: bool) -> bool:
+    def _takes(self, latency: str) -> float:
+        """How long that takes this time, s."""
+        usual: float = getattr(self._latencies, latency)
+        return usual if self._scatter is None else max(0.0, usual + self._scatter(latency))
+
+    def _ends_first(self, row: int, now: float, stopping: bool, left: float) -> bool:
         """Whether a run that is to leave ends by itself before it could: it is over, and not seen to be yet,
-        or trains on to its end while its checkpoint is copied away or it has not heard of its preemption."""
-        latencies = self._latencies
+        or trains on to its end in the ``left`` seconds until its checkpoint is copied away or it has heard of
+        its preemption."""
         if self._ledger.ended[row] >= 0:
             return True
         if not stopping and row in self._starting:
             return False
-        left = latencies.retain_time if stopping else latencies.preempt_delay
-        return bool(left or latencies.end_delay) and self._training.end_at(row) <= now + left
+        return bool(left or self._latencies.end_delay) and self._training.end_at(row) <= now + left
 
     def _suspend(self, job: VirtualJob, now: float, state: JobState, why: str) -> bool:
         """The run is to leave; it stops training now, or once it hears of its preemption.
@@ -323,7 +334,8 @@ class _Engine:
         """
         row, latencies = job.sequence, self._latencies
         stopping = state is _STOPPING
-        if self._ends_first(row, now, stopping):
+        left = self._takes("retain_time" if stopping else "preempt_delay")
+        if self._ends_first(row, now, stopping, left):
             job.state = state
             self._planner.leaving(job, now)
             self._let_end(job, now)
@@ -337,13 +349,13 @@ class _Engine:
         self._planner.leaving(job, now)
         starting = self._starting.pop(row, None) is not None
         graceful = stopping or latencies.checkpoint_on_preempt
-        heard = now if stopping or starting else now + latencies.preempt_delay
+        heard = now if stopping or starting else now + left
         self._ledger.lost[row] += self._training.pause(row, heard, graceful=graceful)
         if heard > now and self._evals.any and (late := self._evals.overtaken(row)):
             self._evals.late.setdefault(row, []).extend(late)
-        delay = latencies.suspend_delay + (heard - now)
+        delay = self._takes("suspend_delay") + (heard - now)
         if stopping:
-            delay += latencies.retain_time
+            delay += left
         elif graceful and not starting:
             delay += latencies.checkpoint_time
         if self._journal is not None:

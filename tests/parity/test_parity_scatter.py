@@ -6,14 +6,15 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from parity_world import CALIBRATED, timeline
 
-from controller.parity.calibration import Calibration
+from controller.parity.calibration import Calibration, Measured
 from controller.parity.compare import compare
-from controller.parity.scatter import Scatter, moved, scatter, shaken
+from controller.parity.scatter import Scatter, drawn, moved, scatter, shaken
 from controller.parity.simulated import simulated
 from controller.parity.timeline import How
 from controller.parity.trial import Trial, compressed, trial
@@ -73,6 +74,27 @@ def test_each_delay_moves_what_it_delays_and_every_job_stays_who_it_is(sixty: Tr
     what = {"queue_delay": "submitted", "eval_delay": "evals"}.get(name, "work")
     assert changed[what] > 30
     assert not any(count for column, count in changed.items() if column != what)
+
+
+def test_what_is_drawn_has_the_mean_and_the_spread_that_were_measured() -> None:
+    rng = random.Random(5)
+    for mean, deviation in ((0.2, 0.1), (3.0, 2.0), (0.16, 0.9)):
+        made = Calibration((Measured("preempt_delay", 9, mean, deviation, ""),))
+        took = [mean + drawn(made, rng, "preempt_delay") for _ in range(40_000)]
+        assert min(took) >= 0.0
+        assert np.mean(took) == pytest.approx(mean, rel=0.1)
+        assert np.std(took) == pytest.approx(deviation, rel=0.1)
+    alike = Calibration(
+        (Measured("preempt_delay", 1, 3.0, 0.0, ""), Measured("retain_time", 0, 0.0, 0.0, ""))
+    )
+    assert [drawn(alike, rng, m.name) for m in alike.measured] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("name", ["retain_time", "suspend_delay", "handover_delay", "preempt_delay"])
+def test_what_stops_and_preemptions_take_scatters_as_well(sixty: Trial, name: str) -> None:
+    srtf = compressed(PolicySpec("srtf"), sixty.speed)
+    found = scatter(sixty, srtf, scattering(2.0, name), replays=5)
+    assert found.low < found.high
 
 
 @given(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=6, unique=True), st.floats(-1.5, 1.5))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from controller.policy.params import ParamError
 from controller.policy.service import remaining
 from controller.policy.types import PolicySpec
 from sim import specs
+from sim.cluster import Cluster
 from sim.engine.training import Training
 from sim.latencies import Latencies
 from sim.traces import read
@@ -166,10 +168,21 @@ def test_the_simulator_s_stays_are_those_of_its_journal(tmp_path: Path) -> None:
     assert [e.kind for e in lived.events()][:3] == ["start", "preempt", "start"]
 
 
+def test_falling_evals_of_the_calibration_come_at_all_times_between_two_scrapes() -> None:
+    """Of a run that is scraped from when it is ready on, every 5 s."""
+    made = calibration.run(Cluster.of_nodes([8] * 4), waves=2).workload
+    thirds = sorted(
+        evals.at[2] * work % 5.0
+        for evals, work in zip(made.evals, made.work, strict=True)
+        if evals is not None and evals.scores[-1] < evals.scores[0]
+    )
+    assert len(thirds) == 8
+    apart = [after - before for before, after in pairwise([*thirds, thirds[0] + 5.0])]
+    assert apart == pytest.approx([5.0 / 8] * 8)
+
+
 def test_the_calibration_run_has_stops_and_preemptions_to_measure() -> None:
     for nodes in ([4, 4], [8, 8, 8, 8]):
-        from sim.cluster import Cluster
-
         own = calibration.run(Cluster.of_nodes(nodes), waves=1)
         lived = simulated(
             own, calibration.POLICY, Latencies(start_delay=2.0, eval_delay=3.0, preempt_delay=3.0)

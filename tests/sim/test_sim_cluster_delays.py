@@ -118,3 +118,44 @@ def test_a_run_whose_training_ends_before_it_is_stopped_has_ended(
     )
     assert result.ended == [ended]
     assert result.stopped == stopped
+
+
+@pytest.mark.parametrize(
+    ("longer", "ends"),
+    [
+        ({}, [113, 73]),
+        ({"preempt_delay": 2.0}, [113, 75]),  # it trains on for those as well
+        ({"suspend_delay": 2.0}, [115, 75]),
+        ({"handover_delay": 2.0}, [117, 75]),  # after it was preempted, and after the short one
+        ({"preempt_delay": -9.0}, [113, 68]),  # nothing takes less than nothing
+        ({"retain_time": 50.0}, [113, 73]),  # nobody is stopped here
+    ],
+)
+def test_delays_scatter_from_time_to_time(longer: dict[str, float], ends: list[float]) -> None:
+    workload = Workload([0, 55], [1, 1], [100, 10])
+    asked: list[str] = []
+
+    def scatter(latency: str) -> float:
+        asked.append(latency)
+        return longer.get(latency, 0.0)
+
+    result = simulate(
+        workload,
+        Cluster.slots(1),
+        make_policy(PolicySpec("srtf")),
+        latencies=Latencies(preempt_delay=5, suspend_delay=3),
+        scatter=scatter,
+    )
+    assert result.ended == ends
+    # One preemption; and GPUs come free three times.
+    assert sorted(asked) == [*["handover_delay"] * 3, "preempt_delay", "suspend_delay"]
+
+
+def test_a_stop_has_delays_of_its_own_too_even_where_nothing_takes_time_usually() -> None:
+    workload = Workload([0], [1], [100], evals=[FALLING])
+    later = {"retain_time": 7.0, "suspend_delay": 2.0}
+    policy = stopping(PolicySpec("fifo"))
+    result = simulate(
+        workload, Cluster.slots(1), policy, rule=K1, scatter=lambda latency: later.get(latency, 0.0)
+    )
+    assert result.ended == [50 + 7 + 2]

@@ -92,7 +92,7 @@ class Trial(Protocol):
     """
 
     def give(self, job: QueueJob) -> None:
-        """Count the GPUs of a running or leaving gang as available."""
+        """Count the GPUs of a running or leaving gang as available; of those who run, best first."""
         ...
 
     def keep(self, job: QueueJob) -> bool:
@@ -100,7 +100,8 @@ class Trial(Protocol):
         ...
 
     def take(self, job: QueueJob) -> bool:
-        """Find GPUs for a waiting gang, free ones before those in use; say whether there are any."""
+        """Find GPUs for a waiting gang: free ones, then those of who leaves, then of who was given last; say
+        whether there are any."""
         ...
 
     def commit(self) -> list[QueueJob]:

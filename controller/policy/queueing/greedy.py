@@ -44,8 +44,9 @@ def run_best(
     trial = room.trial()
     for job in leaving:
         trial.give(job)
-    for job in running.values():
-        trial.give(job)
+    for job in ordered:
+        if job.key in running:
+            trial.give(job)
     preempt = []
     for job in ordered:
         if job.key not in running:

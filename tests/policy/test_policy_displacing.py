@@ -1,0 +1,111 @@
+"""Whose GPUs a gang gets for which somebody must be preempted: those of the last in line."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.policy.placement import NodeRoom
+from controller.policy.queueing.greedy import run_best
+from controller.policy.types import JobState, JobView
+
+NODES = {"a": 8, "b": 8, "c": 4}
+
+
+def runs(key: str, *nodes: str, size: int = 4) -> JobView:
+    return JobView(key, 0.0, 0, len(nodes), size, state=JobState.ADMITTED, nodes=nodes)
+
+
+def waits(key: str, replicas: int, size: int) -> JobView:
+    return JobView(key, 0.0, 0, replicas, size)
+
+
+def displaced(order: list[JobView], free: dict[str, int]) -> list[str]:
+    running = {job.key: job for job in order if job.state is JobState.ADMITTED}
+    decision = run_best(order, running, (), NodeRoom(free), "Why")
+    return [job.key for job, _ in decision.preempt]
+
+
+@pytest.mark.parametrize(
+    ("order", "free", "expected"),
+    [
+        pytest.param(
+            [waits("w", 1, 8), runs("first", "a"), runs("second", "a"), runs("last", "b", size=8)],
+            {"a": 0, "b": 0},
+            ["last"],
+            id="node a would come first by name, but who is there comes before who is on b",
+        ),
+        pytest.param(
+            [
+                waits("w", 2, 4),
+                runs("first", "a"),
+                runs("second", "b"),
+                runs("third", "a"),
+                runs("last", "b"),
+            ],
+            {"a": 0, "b": 0},
+            ["third", "last"],
+            id="the last two, although they share no node",
+        ),
+        pytest.param(
+            [waits("w", 1, 4), runs("first", "a", "b"), runs("last", "b", size=2)],
+            {"a": 0, "b": 2},
+            ["last"],
+            id="what is free counts, too",
+        ),
+        pytest.param(
+            [waits("w", 1, 8), runs("first", "a"), runs("second", "b"), runs("last", "b")],
+            {"a": 4, "b": 0},
+            ["second", "last"],
+            id="two who come later rather than one who comes earlier",
+        ),
+        pytest.param(
+            [waits("w", 2, 4), runs("first", "a"), waits("next", 1, 4), runs("last", "a", "b")],
+            {"a": 0, "b": 0},
+            ["last"],
+            id="who waits behind it does not get what nobody has left",
+        ),
+        pytest.param(
+            [waits("big", 3, 8), waits("w", 1, 4), runs("first", "a"), runs("last", "b")],
+            {"a": 0, "b": 0},
+            ["last"],
+            id="a gang that does not fit at all moves nobody, and whom the next one moves does not change",
+        ),
+    ],
+)
+def test_the_last_in_line_gives_way(order: list[JobView], free: dict[str, int], expected: list[str]) -> None:
+    assert displaced(order, free) == expected
+
+
+gangs = st.lists(
+    st.tuples(st.lists(st.sampled_from("aabbc"), min_size=1, max_size=3), st.sampled_from((1, 2, 4))),
+    max_size=8,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(gangs, st.integers(1, 3), st.sampled_from((1, 2, 4, 8)))
+def test_nobody_gives_way_where_those_behind_would_do(
+    running: list[tuple[list[str], int]], replicas: int, size: int
+) -> None:
+    """The GPUs of all who come after the first one preempted are not enough for the one who is first."""
+    free, order, number = dict(NODES), [waits("w", replicas, size)], count()
+    for nodes, gpus in running:
+        if all(free[n] >= gpus * nodes.count(n) for n in nodes):
+            order.append(runs(f"r{next(number)}", *nodes, size=gpus))
+            for node in nodes:
+                free[node] -= gpus
+    gone = displaced(order, free)
+    fits = NodeRoom(dict(NODES)).take(order[0])
+    room = NodeRoom(free)
+    if not gone:
+        assert room.take(order[0]) or not fits
+        return
+    assert fits
+    worst = [job.key for job in order].index(gone[0])
+    for job in order[worst + 1 :]:
+        room.give(job)
+    assert not room.take(order[0])
