@@ -23,7 +23,7 @@ demo: $(STAMP)  ## the main job, on a real control plane of its own (KEEP=1 leav
 	$(BIN)/python -m deploy.local.demo $(if $(KEEP),--keep) $(if $(QUEUE),--queue $(QUEUE))
 
 test: $(STAMP)  ## all tests, those on a real control plane among them
-	$(BIN)/python -m pytest
+	$(BIN)/python -m tests.whole
 
 images: $(STAMP)  ## the container images, by docker (BASE_IMAGE=… for another base)
 	$(BIN)/python -m deploy.images.build

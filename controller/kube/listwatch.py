@@ -78,12 +78,18 @@ class ListWatch:
         """Follow the kind until cancelled; whatever the API server does, tries again."""
         pause = _FIRST
         while True:
+            listed = None
             try:
                 version = await self._list()
-                pause = _FIRST
+                listed = self.heard
                 await (self._wait() if self._watched else self._follow(version))
+                pause = _FIRST
             except Gone:
-                continue  # what is between is lost: list anew
+                # What is between is lost: list anew. A server that says so time after time is not run into
+                # the ground by it.
+                if listed is not None and self.heard > listed:
+                    pause = _FIRST
+                    continue
             except NotFound as error:
                 self.problem = error
                 if not self._optional:

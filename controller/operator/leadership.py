@@ -243,6 +243,8 @@ class Leadership:
             ApiError: try again. LeadershipLost: the Lease is gone or another's.
         """
         async with self._one_write:
+            # While this one waited its turn, the term may have been given a higher number.
+            epoch = max(epoch, self._candidacy.epoch)
             try:
                 await self._write(self._candidacy.seen, epoch)
                 return
@@ -286,9 +288,17 @@ class Leadership:
         if seen is None or not self.leads:
             return
         self._candidacy.step_down()
+        nobodys = {"holderIdentity": None, "leaseDurationSeconds": 1}
         try:
             async with asyncio.timeout(RELEASE_TIMEOUT):
-                await self._patch(seen, {"holderIdentity": None, "leaseDurationSeconds": 1})
+                try:
+                    await self._patch(seen, nobodys)
+                except Conflict:
+                    # The renewal that was cut off in the middle may have taken effect.
+                    found = await self._read()
+                    if found is None or not self._candidacy.still_mine(found):
+                        raise
+                    await self._patch(found, nobodys)
         except (ApiError, TimeoutError) as error:
             _logger.warning("the lease is not given back; it runs out", lease=self._which, error=str(error))
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 import time
 from collections.abc import AsyncIterator
@@ -264,6 +265,24 @@ def test_what_is_too_old_to_go_on_from_is_listed_anew() -> None:
     )
     assert follow(api) == [("all", "a"), ("all", "b")]
     assert api.asked == ["list", "list", "watch 5", "list", "watch 9"]
+
+
+def test_a_server_for_which_everything_is_too_old_is_not_asked_without_end() -> None:
+    class TooOld(ScriptedApi):
+        async def watch(self, resource: Any, version: str, **_: Any) -> AsyncIterator[dict[str, Any]]:
+            raise Gone(410, "Expired", "too old")
+            yield {}
+
+    api = TooOld([([("a", "3")], "5")] * 100_000, [])
+
+    async def live() -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.5):
+                await ListWatch(api, NODES, lambda *_: None, lambda *_: None).run()  # type: ignore[arg-type]
+
+    asyncio.run(live())
+    # At once, and then a tenth of a second later at the soonest, twice that, four times, eight times.
+    assert 2 <= len(api.asked) <= 5
 
 
 def test_an_extender_that_hears_nothing_is_not_ready(tmp_path: Path) -> None:

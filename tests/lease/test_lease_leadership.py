@@ -107,6 +107,36 @@ def test_the_leader_ends_and_gives_its_lease_back() -> None:
     story(main)
 
 
+def test_a_leader_that_ends_in_the_middle_of_a_renewal_gives_its_lease_back_too() -> None:
+    """The renewal takes effect, and its answer is never heard: the Lease is another version than was read."""
+
+    async def main(world: World) -> None:
+        fates: list[tuple[float, Fate, float]] = []
+        a = world.start("a", fate=lambda: fates.pop(0) if fates else (0.01, "fine", 0.01))
+        await world.until(lambda: a.leads)
+        b = world.start("b")
+        written = len(world.server.history)
+        fates.append((0.01, "unanswered", 0.0))
+        await world.until(lambda: len(world.server.history) > written)
+        await a.end()
+        assert await world.until(lambda: b.leads) < 1.3 * TIMING.retry
+
+    story(main)
+
+
+def test_what_another_has_taken_meanwhile_is_not_given_back() -> None:
+    async def main(world: World) -> None:
+        a = world.start("a")
+        await world.until(lambda: a.leads)
+        lease = world.server.get()
+        spec = {"holderIdentity": "thief", "leaseTransitions": 9}
+        world.server.patch({"spec": spec}, lease["metadata"]["resourceVersion"], "u1")
+        await a.end()
+        assert world.server.get()["spec"]["holderIdentity"] == "thief"
+
+    story(main)
+
+
 def test_a_container_that_starts_again_in_its_pod_goes_on_at_once_in_a_new_term() -> None:
     async def main(world: World) -> None:
         a = world.start("pod-a")
@@ -206,6 +236,21 @@ def test_numbers_rise_above_what_was_written_and_the_waiting_time_of_another_lea
         b = world.start("b")
         await world.until(lambda: b.leads)
         assert b.leadership.epoch == 43
+
+    story(main)
+
+
+def test_a_renewal_that_waits_its_turn_does_not_bring_an_old_number_back() -> None:
+    async def main(world: World) -> None:
+        a = world.start("a", fate=lambda: (1.5 * TIMING.retry, "fine", 0.0))
+        await world.until(lambda: a.leads)
+        for above in (41, 57):  # whenever the renewal is due, it comes while the number is written
+            await asyncio.sleep(TIMING.retry)
+            await a.leadership.rise_above(above)
+            assert a.leadership.epoch == above + 1
+        numbers = [lease["spec"]["leaseTransitions"] for _, lease in world.server.history if lease]
+        assert numbers == sorted(numbers)
+        assert numbers[-1] == 58
 
     story(main)
 
