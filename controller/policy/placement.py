@@ -80,7 +80,7 @@ class NodeTrial:
         self._lent = FreeGpus(room.free)  # coming, and GPUs of runs that are lent
         self._open = FreeGpus(room.free)  # coming, and GPUs of runs that could be preempted
         self._runs: list[QueueJob] = []  # that could be preempted, best first, and are not lent yet
-        self._lenders: set[JobKey] = set()
+        self._lenders: set[JobKey] = set()  # whose GPUs are in ``_lent``
         self._stay: set[JobKey] = set()  # who has kept its GPUs
         self._starts: list[tuple[QueueJob, tuple[str, ...]]] = []
         self._too_large: set[tuple[int, int]] = set()  # gangs that did not fit; nor do others like them
@@ -92,7 +92,9 @@ class NodeTrial:
             if self._open.add(node, gpus) and leaves:
                 self._lent.add(node, gpus)
                 self._coming.add(node, gpus)
-        if not leaves:
+        if leaves:
+            self._lenders.add(job.key)
+        else:
             self._runs.append(job)
 
     def keep(self, job: QueueJob) -> bool:
@@ -126,12 +128,16 @@ class NodeTrial:
             # Nobody need be preempted for it.
             for node in nodes:
                 self._coming.add(node, -size)
-        elif self._open.fit(replicas, size, job.avoid) is None:
+        elif (found := self._open.fit(replicas, size, job.avoid)) is None:
             self._too_large.add(shape)
             return False
         else:
-            while (nodes := self._lent.fit(replicas, size, job.avoid)) is None:
-                self._lend()  # until all is lent that is open, where it fits
+            # Until all is lent that is open, it fits, and without the nodes to avoid if it does there.
+            without = () if not job.avoid or set(found) & set(job.avoid) else job.avoid
+            nodes = self._lent.fit(replicas, size, job.avoid)
+            while nodes is None or set(nodes) & set(without):
+                self._lend()
+                nodes = self._lent.fit(replicas, size, job.avoid)
         for node in nodes:
             self._open.add(node, -size)
             self._lent.add(node, -size)

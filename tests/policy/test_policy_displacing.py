@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 
 from controller.policy.placement import NodeRoom
 from controller.policy.queueing.greedy import run_best
-from controller.policy.types import JobState, JobView
+from controller.policy.types import JobState, JobView, Proposal
 
+STOP = Proposal(60, 30, "ConsecutiveDeclines", 3, 3)
 NODES = {"a": 8, "b": 8, "c": 4}
 
 
@@ -80,6 +82,21 @@ def test_the_last_in_line_gives_way(order: list[JobView], free: dict[str, int], 
     assert displaced(order, free) == expected
 
 
+def test_a_gang_that_avoids_a_node_has_others_displaced_elsewhere_though_they_come_before() -> None:
+    """Where it did not bind the last time it would not now."""
+    order = [replace(waits("w", 1, 4), avoid=("a",)), runs("first", "b"), runs("last", "a")]
+    assert displaced(order, {"a": 0, "b": 0}) == ["first"]
+    # It has to take what it would avoid, where there is nothing else.
+    assert displaced([order[0], runs("last", "a")], {"a": 0}) == ["last"]
+
+
+@pytest.mark.parametrize("asks", [None, STOP])
+def test_gpus_that_somebody_keeps_are_nobodys(asks: Proposal | None) -> None:
+    """A run that might be stopped, were its GPUs wanted, keeps them, and has them once."""
+    order = [replace(runs("first", "a"), proposal=asks), waits("w", 1, 4), runs("last", "b")]
+    assert displaced(order, {"a": 0, "b": 0}) == ["last"]
+
+
 gangs = st.lists(
     st.tuples(st.lists(st.sampled_from("aabbc"), min_size=1, max_size=3), st.sampled_from((1, 2, 4))),
     max_size=8,
@@ -109,3 +126,48 @@ def test_nobody_gives_way_where_those_behind_would_do(
     for job in order[worst + 1 :]:
         room.give(job)
     assert not room.take(order[0])
+
+
+kinds = st.sampled_from(["runs", "runs", "asks", "leaves", "waits", "avoids"])
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            kinds, st.lists(st.sampled_from("aabbc"), min_size=1, max_size=3), st.sampled_from((1, 2, 4))
+        )
+    )
+)
+def test_what_is_idle_is_coming_is_lent_is_open(jobs: list[tuple[str, list[str], int]]) -> None:
+    """On every node, whatever happens in whatever order: nobody's GPUs are counted where they are not."""
+    free, order, leaving, number = dict(NODES), [], [], count()
+    for kind, nodes, gpus in jobs:
+        key = f"j{next(number)}"
+        if kind in ("waits", "avoids"):
+            order.append(replace(waits(key, len(nodes), gpus), avoid=("a",) if kind == "avoids" else ()))
+            continue
+        if any(free[n] < gpus * nodes.count(n) for n in nodes):
+            continue
+        for node in nodes:
+            free[node] -= gpus
+        job = runs(key, *nodes, size=gpus)
+        if kind == "leaves":
+            leaving.append(replace(job, state=JobState.STOPPING))
+        else:
+            order.append(replace(job, proposal=STOP if kind == "asks" else None))
+    trial = NodeRoom(free).trial()
+    for job in leaving:
+        trial.give(job)
+    for job in order:
+        if job.state is JobState.ADMITTED:
+            trial.give(job)
+    for job in order:
+        if job.state is JobState.ADMITTED:
+            trial.keep(job)
+        else:
+            trial.take(job)
+        for node in NODES:
+            counts = [room[node] for room in (trial._idle, trial._coming, trial._lent, trial._open)]
+            assert counts[-1] >= 0
+            assert counts == sorted(counts), f"{node} after {job.key}: idle, coming, lent, open"
