@@ -98,8 +98,8 @@ async def calibrate(
     api: Api, trial: Trial, grounds: Grounds, together: int, tell: Tell, waves: int
 ) -> Calibration:
     """Measure the cluster's delays by a run of its own on as many sets of nodes as the trial will use."""
-    own = calibration.run(trial.cluster, waves)
-    expected = simulated(own, calibration.POLICY, Latencies()).makespan
+    trials = [calibration.run(trial.cluster, waves, number / together) for number in range(together)]
+    expected = max(simulated(own, calibration.POLICY, Latencies()).makespan for own in trials)
     played = await _all(
         play(
             api,
@@ -109,7 +109,7 @@ async def calibrate(
             _named(tell, f"calibration {number + 1}" if together > 1 else "calibration"),
             _LEAST_S + _PATIENCE * expected,
         )
-        for number in range(together)
+        for number, own in enumerate(trials)
     )
     return calibration.measure([facts for _, facts in played])
 

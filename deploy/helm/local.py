@@ -19,7 +19,7 @@ _TOLERANT = [{"key": "evalstop.dev/pool", "operator": "Exists", "effect": "NoSch
 LOCAL: dict[str, Any] = {
     "pools": [POOL],
     "operator": {
-        "replicas": 1,
+        "replicas": 2,
         "tolerations": _TOLERANT,
         "settings": {"scrapeAddresses": "Loopback", "queuePort": 0, "foreignSeconds": 1},
     },

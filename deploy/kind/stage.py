@@ -63,7 +63,13 @@ class KindStage:
     def operator_log(self, lines: int = 15) -> str:
         try:
             return self.cluster.kubectl(
-                "-n", NAMESPACE, "logs", "deployment/evalstop-operator", f"--tail={lines}"
+                "-n",
+                NAMESPACE,
+                "logs",
+                "-l",
+                "app.kubernetes.io/name=evalstop-operator",
+                "--prefix",
+                f"--tail={lines}",
             )
         except PlaneError as error:
             return str(error)
@@ -81,7 +87,7 @@ def values(cluster: Cluster, pools: Sequence[Manifest], identity: str) -> dict[s
     """Values of the chart. ``identity``: of the operator's image; another one restarts the pods."""
     notes = {"podAnnotations": {f"{names.GROUP}/image": identity.removeprefix("sha256:")[:12]}}
     return {
-        "operator": _PLACE | notes | {"replicas": 1, "decisionLog": {"existingClaim": LOG_CLAIM}},
+        "operator": _PLACE | notes | {"replicas": 2, "decisionLog": {"existingClaim": LOG_CLAIM}},
         "extender": _PLACE | notes | {"replicas": 2},
         "scheduler": _PLACE | {"enabled": True, "image": scheduler_image(cluster)},
         "pools": [

@@ -17,7 +17,7 @@ from deploy.local.report import Report
 
 VARIABLE = "EVALSTOP_TEST_KUBECONFIG"
 WITHOUT_CHART = ("tests/api", "tests/operator", "tests/lease")
-WITH_CHART = ("tests/chart/test_chart_installed.py",)
+WITH_CHART = ("tests/chart/test_chart_installed.py", "tests/chart/test_chart_failover.py")
 
 
 def run(cluster: Cluster, report: Report, more: list[str]) -> int:

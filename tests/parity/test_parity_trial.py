@@ -181,6 +181,16 @@ def test_falling_evals_of_the_calibration_come_at_all_times_between_two_scrapes(
     assert apart == pytest.approx([5.0 / 8] * 8)
 
 
+def test_arenas_that_are_calibrated_at_once_are_not_in_step() -> None:
+    nodes = Cluster.of_nodes([8] * 4)
+    arenas = [calibration.run(nodes, 1, share).workload.submitted for share in (0.0, 1 / 3, 2 / 3)]
+    short = sorted(at % 7.3 for arena in arenas for at in arena[4:])
+    assert short[0] >= 0.0
+    apart = {round(after - before, 6) for before, after in pairwise(short)}
+    assert apart <= {0.0, round(7.3 / 3, 6)}
+    assert [len(arena) for arena in arenas] == [12] * 3
+
+
 def test_the_calibration_run_has_stops_and_preemptions_to_measure() -> None:
     for nodes in ([4, 4], [8, 8, 8, 8]):
         own = calibration.run(Cluster.of_nodes(nodes), waves=1)
