@@ -46,6 +46,7 @@ class Admitted:
     preempted: float | None = None  # decided
     back: float | None = None  # in the queue again, its pods gone
     words: Words | None = None  # the leader's last ones
+    nodes: tuple[str, ...] = ()  # each once
 
 
 @dataclass(slots=True)
@@ -110,6 +111,7 @@ class Facts:
             number = admission.number
             known = self.admissions.setdefault(number, Admitted(admission.at, words=self.words.get(number)))
             known.running = admission.running_since or known.running
+            known.nodes = tuple(dict.fromkeys(admission.nodes)) or known.nodes
             if record.preempting is not None:
                 known.preempted = record.preempting.at
         if record.queued_at is not None and admission is None and self.admissions:
@@ -167,9 +169,10 @@ def _stays(facts: Facts, zero: float) -> list[Stay]:
         if number < max(facts.admissions):
             # What was admitted again was preempted before; a version of the status may have been missed.
             back = a.back or facts.admissions[min(n for n in facts.admissions if n > number)].at
-            stays.append(Stay(a.at - zero, back - zero, How.PREEMPT, (a.preempted or back) - zero))
+            stays.append(Stay(a.at - zero, back - zero, How.PREEMPT, (a.preempted or back) - zero, a.nodes))
         elif facts.freed is not None:
-            stays.append(Stay(a.at - zero, facts.freed - zero, How.END))
+            stays.append(Stay(a.at - zero, facts.freed - zero, How.END, None, a.nodes))
         elif facts.pods_gone is not None:
-            stays.append(Stay(a.at - zero, facts.pods_gone - zero, How.STOP, (facts.decided or 0.0) - zero))
+            decided = (facts.decided or 0.0) - zero
+            stays.append(Stay(a.at - zero, facts.pods_gone - zero, How.STOP, decided, a.nodes))
     return stays

@@ -123,7 +123,8 @@ def _facts(said: dict[str, Any]) -> Facts:
     found.words = {int(number): _words(words) for number, words in said["words"].items()}
     for number, admitted in said["admissions"].items():
         words = admitted["words"]
-        given = {**admitted, "words": None if words is None else _words(words)}
+        nodes = tuple(admitted.get("nodes", ()))  # which older recordings do not have
+        given = {**admitted, "words": None if words is None else _words(words), "nodes": nodes}
         found.admissions[int(number)] = Admitted(**given)
     return found
 

@@ -30,7 +30,7 @@ def simulated(
     Raises:
         ParamError: policy or rule do not exist, or are out of bounds.
     """
-    journal = Journal()
+    journal = _Stays()
     workload = trial.workload
     simulate(
         workload,
@@ -42,37 +42,39 @@ def simulated(
         limits=LIMITS,
         journal=journal,
     )
-    return timeline(trial, journal)
-
-
-def timeline(trial: Trial, journal: Journal) -> Timeline:
-    """The stays that a journal tells of."""
-    stays: dict[str, list[Stay]] = defaultdict(list)
-    admitted: dict[str, float] = {}
-    decided: dict[str, tuple[float, How]] = {}
-    for line in journal.lines:
-        text, verb, key, *_ = line.split(" ")
-        now = float(text)
-        match verb:
-            case "admit":
-                admitted[key] = now
-            case "preempt" | "release":
-                decided[key] = (now, _HOW[verb])
-            case "end":
-                stays[key].append(Stay(admitted.pop(key), now, How.END))
-                decided.pop(key, None)
-            case "free":
-                at, how = decided.pop(key)
-                stays[key].append(Stay(admitted.pop(key), now, how, at))
-    workload = trial.workload
     return Timeline(
         tuple(
-            Lived(
-                workload.key(row),
-                workload.gpus[row],
-                workload.submitted[row],
-                tuple(stays[workload.key(row)]),
-            )
-            for row in range(len(workload))
+            Lived(key, workload.gpus[row], workload.submitted[row], tuple(journal.stays[key]))
+            for row, key in enumerate(map(workload.key, range(len(workload))))
         )
     )
+
+
+class _Stays(Journal):
+    """A journal that keeps each job's stays instead of lines, whatever its name has in it."""
+
+    __slots__ = ("_admitted", "_decided", "stays")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._admitted: dict[str, tuple[float, tuple[str, ...]]] = {}  # when, and to which nodes
+        self._decided: dict[str, tuple[float, How]] = {}
+        self.stays: dict[str, list[Stay]] = defaultdict(list)
+
+    def write(self, now: float, verb: str, key: str, detail: str = "") -> None:
+        now = float(now)
+        match verb:
+            case "admit":
+                self._admitted[key] = now, tuple(dict.fromkeys(detail.split(",") if detail else ()))
+            case "preempt" | "release":
+                self._decided[key] = now, _HOW[verb]
+            case "end":
+                self._decided.pop(key, None)
+                self._left(key, now, How.END, None)
+            case "free":
+                at, how = self._decided.pop(key)
+                self._left(key, now, how, at)
+
+    def _left(self, key: str, now: float, how: How, decided: float | None) -> None:
+        admitted, nodes = self._admitted.pop(key)
+        self.stays[key].append(Stay(admitted, now, how, decided, nodes))

@@ -24,13 +24,14 @@ class How(StrEnum):
 class Stay:
     """One admission. ``decided``: when the stop or the preemption was decided; None: it ended by itself.
 
-    ``freed``: when its GPUs were free again.
+    ``freed``: when its GPUs were free again. ``nodes``: where they are; () where that was not recorded.
     """
 
     admitted: float
     freed: float
     how: How
     decided: float | None = None
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def as_dict(timeline: Timeline) -> list[dict[str, object]]:
             "job": job.key,
             "gpus": job.gpus,
             "submitted": job.submitted,
-            "stays": [[s.admitted, s.decided, s.freed, str(s.how)] for s in job.stays],
+            "stays": [[s.admitted, s.decided, s.freed, str(s.how), list(s.nodes)] for s in job.stays],
         }
         for job in timeline.jobs
     ]
@@ -130,8 +131,13 @@ def of_dict(jobs: Sequence[dict[str, object]]) -> Timeline:
                 str(job["job"]),
                 int(job["gpus"]),  # type: ignore[call-overload]
                 float(job["submitted"]),  # type: ignore[arg-type]
-                tuple(Stay(a, f, How(how), d) for a, d, f, how in job["stays"]),  # type: ignore[attr-defined]
+                tuple(_stay(*stay) for stay in job["stays"]),  # type: ignore[attr-defined]
             )
             for job in jobs
         )
     )
+
+
+def _stay(admitted: float, decided: float | None, freed: float, how: str, nodes: Sequence[str] = ()) -> Stay:
+    """Of its values in the order in which they are written; older recordings do not name nodes."""
+    return Stay(admitted, freed, How(how), decided, tuple(nodes))

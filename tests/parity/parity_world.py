@@ -20,11 +20,15 @@ DELAYS = {
 }
 CALIBRATED = Calibration(tuple(Measured(name, 4, mean, 0.1, "a, b") for name, mean in DELAYS.items()))
 
-Row = tuple[float, float, How] | tuple[float, float, How, float]
+Row = (
+    tuple[float, float, How]
+    | tuple[float, float, How, float | None]
+    | tuple[float, float, How, float | None, tuple[str, ...]]
+)
 
 
 def timeline(**jobs: tuple[float, Sequence[Row]]) -> Timeline:
-    """``a=(0.0, [(1.0, 5.0, How.END)])``: submission, and (admitted, freed, how, decided) of each stay."""
+    """``a=(0.0, [(1.0, 5.0, How.END)])``: submission, and (admitted, freed, how, decided, nodes) of each."""
     return Timeline(
         tuple(
             Lived(key, 1, submitted, tuple(Stay(*row) for row in rows))
@@ -37,6 +41,30 @@ def facts(key: str, *, at: float = 0.0, began: float = 1.0, ended: float = 10.0,
     """A job admitted at ``at`` that trained from ``began`` to ``ended``, which was seen at ``seen``."""
     found = Facts(key, 1, submitted=at, ended=seen)
     found.admissions[1] = Admitted(at, words=Words(began, ended, 0.0, ended - began, False))
+    return found
+
+
+def told(lived: Timeline) -> list[Facts]:
+    """What a cluster would have told of these stays, had each delay been exactly `DELAYS`."""
+    found = []
+    for job in lived.jobs:
+        one = Facts(job.key, job.gpus, submitted=job.submitted)
+        trained = 0.0
+        for number, stay in enumerate(job.stays, start=1):
+            left = DELAYS["end_delay" if stay.how is How.END else "suspend_delay"]
+            began, ended = stay.admitted + DELAYS["start_delay"], stay.freed - left
+            admitted = one.admissions[number] = Admitted(stay.admitted, nodes=stay.nodes)
+            if ended >= began:
+                to = trained + ended - began
+                admitted.words = Words(began, ended, trained, to, stay.how is not How.END)
+                trained = to
+            if stay.how is How.PREEMPT:
+                admitted.preempted, admitted.back = stay.decided, stay.freed
+            elif stay.how is How.STOP:
+                one.decided, one.pods_gone = stay.decided, stay.freed
+            else:
+                one.ended = stay.freed
+        found.append(one)
     return found
 
 
