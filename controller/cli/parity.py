@@ -67,7 +67,7 @@ Speed = Annotated[
 Waves = Annotated[
     int,
     typer.Option(
-        "--waves", min=1, max=20, help="Of the calibration run, 80 s each.", rich_help_panel=_PARITY
+        "--waves", min=1, max=20, help="Of the calibration run, 130 s each.", rich_help_panel=_PARITY
     ),
 ]
 Overheads = Annotated[

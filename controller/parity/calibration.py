@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import cycle, pairwise
+from itertools import pairwise
 from math import fsum, sqrt
 from typing import Any
 
@@ -24,24 +24,24 @@ from sim.workload import Evals, Workload
 
 POLICY = PolicySpec("srtf")
 RULE = RuleSpec(PolicySpec("kDeclines", {"k": 2}))
-_WAVE = 130.0  # s between waves
+WAVE = 130.0  # s between waves
 _LONG = (60, 66, 72, 78)  # s of training of those that fill the nodes
 _FALLS = 30  # s of training of those that fall, so that they can be stopped before their end
 _STEP = 7.3  # s between short ones: no multiple of what anybody does periodically
 _RISING = Evals([0.2, 0.4, 0.6, 0.8, 1.0], [0.2, 0.4, 0.6, 0.7, 0.8])
 
 
-_PHASES = 8
+_SHORT = 8  # runs of a wave that come one after the other, every other one falling
 _SCRAPED = 5.0  # s between scrapes, the shortest
 
 
-def _falling(phase: int) -> Evals:
-    """Scores that fall, the third of them at another time between two scrapes for each ``phase``.
+def _falling(phase: float) -> Evals:
+    """Scores that fall, the third of them at another time between two scrapes for each ``phase`` (0 to 1).
 
     A run is scraped from when it is ready on: were that eval in every run equally long after, it would be in
     every run equally long before the next scrape.
     """
-    third = 6.6 + phase * _SCRAPED / _PHASES
+    third = 6.6 + phase * _SCRAPED
     return Evals([0.1, 0.2, third / _FALLS, 0.9], [0.8, 0.6, 0.4, 0.2])
 
 
@@ -87,16 +87,17 @@ def run(cluster: Cluster, waves: int = 2, share: float = 0.0) -> Trial:
     """
     largest = max(gpus for _, gpus in cluster.nodes)
     wide = min(max(1, cluster.gpus // 4), largest)
-    falling = cycle(map(_falling, range(_PHASES)))
+    falls = waves * _SHORT // 2
+    falling = (_falling(n / falls) for n in range(falls))  # as many phases as there are such runs
     rows: list[tuple[float, int, float, Evals | None]] = []
     for wave in range(waves):
-        began = wave * _WAVE + share * _STEP
+        began = wave * WAVE + share * _STEP
         rows += [(began + 1.7 * n, wide, work, _RISING) for n, work in enumerate(_LONG)]
         rows += [
             (began + 14.0 + _STEP * n, wide, 9 + n, _RISING)
             if n % 2
             else (began + 14.0 + _STEP * n, wide, _FALLS, next(falling))
-            for n in range(8)
+            for n in range(_SHORT)
         ]
     workload = Workload(
         [row[0] for row in rows],

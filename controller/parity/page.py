@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 
+from controller.parity.causes import KINDS
 from controller.parity.compare import Compared, Difference
 from controller.parity.report import Report
 from controller.parity.timeline import How, Timeline
@@ -81,8 +83,8 @@ def write_markdown(file: Path, report: Report) -> None:
     images = file.parent / "images"
     images.mkdir(parents=True, exist_ok=True)
     links = []
-    for one in report.compared:
-        name = f"{file.stem}-{one.policy.partition(':')[0]}.svg"
+    for one, base in zip(report.compared, _names(report.compared), strict=True):
+        name = f"{file.stem}-{base}.svg"
         (images / name).write_text(timelines(one), encoding="utf-8")
         links.append(f"images/{name}")
     text = file.read_text(encoding="utf-8") if file.exists() else f"{_BEGIN}\n{_END}\n"
@@ -91,6 +93,15 @@ def write_markdown(file: Path, report: Report) -> None:
     if not (begin and end):
         raise ValueError(f"{file}: has no lines {_BEGIN} and {_END}, between which the report goes")
     file.write_text(f"{before}{_BEGIN}\n{markdown(report, links)}{_END}{after}", encoding="utf-8")
+
+
+def _names(compared: Sequence[Compared]) -> Iterator[str]:
+    """A name for each policy's picture: ``las``, and ``las-2`` for another las."""
+    seen: Counter[str] = Counter()
+    for one in compared:
+        base = one.policy.partition(":")[0]
+        seen[base] += 1
+        yield base if seen[base] == 1 else f"{base}-{seen[base]}"
 
 
 def plain(report: Report) -> str:
@@ -151,8 +162,9 @@ def _title(report: Report) -> str:
 
 def _lead(report: Report) -> list[str]:
     a = report.about
+    load = "-" if a["load"] is None else f"{a['load']:.2f}"
     lines = [
-        f"{a['jobs']} jobs of `{a['trace']}` on {a['gpus']} GPUs ({a['nodes']}), load {a['load']:.2f},"
+        f"{a['jobs']} jobs of `{a['trace']}` on {a['gpus']} GPUs ({a['nodes']}), load {load},"
         f" {a['speed']:.0f} times as fast; stop rule `{a['rule']}`. Printed by `{a['command']}`.",
         *a.get("notes", ()),
     ]
@@ -189,15 +201,8 @@ def _scattered(one: Compared) -> tuple[str, str]:
 
 def _kinds(one: Compared) -> str:
     """How many differences of each kind."""
-    words = {
-        "tie": "ties",
-        "delay": "by delays of their own",
-        "carried": "carried over from others",
-        "follows": "that follow an earlier one of the same job",
-        "unexplained": "unexplained",
-    }
-    counted = {kind: sum(d.kind == kind for d in one.differences) for kind in words}
-    said = ", ".join(f"{count} {words[kind]}" for kind, count in counted.items() if count)
+    counted = {kind: sum(d.kind == kind for d in one.differences) for kind in KINDS}
+    said = ", ".join(f"{count} {KINDS[kind]}" for kind, count in counted.items() if count)
     return f"Differences in order: {len(one.differences)}" + (f" ({said})." if said else ".")
 
 
@@ -240,5 +245,10 @@ def _md(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [
         "| " + " | ".join(head) + " |",
         "|" + "---|" * len(head),
-        *("| " + " | ".join(row) + " |" for row in rows),
+        *("| " + " | ".join(map(_cell, row)) + " |" for row in rows),
     ]
+
+
+def _cell(text: str) -> str:
+    """A job's name may have what ends a cell, or a row."""
+    return " ".join(text.replace("|", "\\|").splitlines())

@@ -42,11 +42,11 @@ class Trial:
         return max((0, *self.workload.priority))
 
     @property
-    def load(self) -> float:
-        """GPU-seconds that arrive, of those that there are until the last arrival."""
+    def load(self) -> float | None:
+        """GPU-seconds that arrive, of those that there are until the last arrival; None: all come at once."""
         asked = sum(g * w for g, w in zip(self.workload.gpus, self.workload.work, strict=True))
         last = self.workload.submitted[-1] if len(self.workload) else 0.0
-        return asked / (self.cluster.gpus * last) if last else float("inf")
+        return asked / (self.cluster.gpus * last) if last else None
 
 
 def trial(

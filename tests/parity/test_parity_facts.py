@@ -19,7 +19,7 @@ from controller.parity.facts import Facts
 from controller.parity.facts import timeline as lived
 from controller.parity.report import Replayed, Report, Run, of_document
 from controller.parity.scatter import Scatter
-from controller.parity.timeline import How
+from controller.parity.timeline import How, Timeline
 from controller.policy.jobs import AdmissionRecord, Condition, Decision, Desired, JobRecord, Preempting
 from controller.policy.types import Mode, PolicySpec, Proposal
 
@@ -51,7 +51,7 @@ def said(began: float, ended: float) -> str:
 
 def test_a_job_s_stays_are_told_by_its_statuses_and_pods() -> None:
     job = Facts("a", 2, submitted=100.0)
-    first = AdmissionRecord(1, ("n",), 101.0)
+    first = AdmissionRecord(1, ("n", "n"), 101.0)
     job.take(told(JobRecord(attempt=1, admission=first)))
     job.take(told(JobRecord(attempt=1, admission=first, preempting=Preempting("Srtf", 110.0))))
     job.take(told(JobRecord(attempt=1, queued_at=115.0, preemptions=1)))
@@ -72,6 +72,7 @@ def test_a_job_s_stays_are_told_by_its_statuses_and_pods() -> None:
         (1.0, 10.0, 15.0, How.PREEMPT),
         (20.0, None, 30.5, How.END),
     ]
+    assert [s.nodes for s in one.stays] == [("n",), ("n",)]
     assert one.jct == 30.5
 
 
@@ -142,6 +143,18 @@ def test_a_recorded_run_reads_back() -> None:
     assert [run.scatter for run in of_document(older).runs] == [None]
 
 
+def test_a_recording_from_before_nodes_were_kept_reads_back() -> None:
+    document = json.loads(json.dumps(report().document()))
+    for run in document["runs"]:
+        for job in [*run["sim"], *run["cluster"]]:
+            job["stays"] = [stay[:4] for stay in job["stays"]]
+        for one in run["facts"]:
+            for admitted in one["admissions"].values():
+                del admitted["nodes"]
+    again = of_document(document)
+    assert [c.as_dict() for c in again.compared] == [c.as_dict() for c in report().compared]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -181,6 +194,41 @@ def test_the_report_goes_between_its_marks_and_nowhere_else(tmp_path: Path) -> N
     (tmp_path / "plain.md").write_text("nothing\n")
     with pytest.raises(ValueError, match="between which the report goes"):
         page.write_markdown(tmp_path / "plain.md", report())
+
+
+def test_each_policy_has_a_picture_of_its_own(tmp_path: Path) -> None:
+    (one,) = report().runs
+    other = replace(one, policy="las:first_threshold=20", cluster=one.sim)
+    page.write_markdown(
+        tmp_path / "docs.md", replace(report(), runs=(one, other, replace(one, policy="fifo")))
+    )
+    text = (tmp_path / "docs.md").read_text()
+    for name in ("docs-las.svg", "docs-las-2.svg", "docs-fifo.svg"):
+        assert text.count(f"(images/{name})") == 1
+    pictures = [(tmp_path / "images" / f"docs-las{n}.svg").read_text() for n in ("", "-2")]
+    assert pictures[0] != pictures[1]
+
+
+def test_a_job_s_name_does_not_break_a_table(tmp_path: Path) -> None:
+    (run,) = report().runs
+    name = "a|b\nc"
+
+    def named(found: Timeline) -> Timeline:
+        return Timeline(tuple(replace(job, key=name) if job.key == "a" else job for job in found.jobs))
+
+    odd = replace(run, sim=named(run.sim), cluster=named(run.cluster), facts=(facts(name), facts("b")))
+    page.write_markdown(tmp_path / "docs.md", replace(report(), runs=(odd,)))
+    rows = [line for line in (tmp_path / "docs.md").read_text().splitlines() if "a\\|b c" in line]
+    assert rows
+    assert all(row.replace("\\|", "").count("|") == 5 for row in rows)
+
+
+def test_a_load_that_there_is_not_is_null_and_a_dash(tmp_path: Path) -> None:
+    """All jobs come at once."""
+    found = replace(report(), about={**report().about, "load": None})
+    assert json.loads(json.dumps(found.document(), allow_nan=False))["load"] is None
+    assert "on 4 GPUs (1x4), load -, 60 times" in page.plain(found)
+    page.write_page(tmp_path / "parity.html", found)
 
 
 def test_a_log_that_could_not_be_read_to_its_end_is_said() -> None:

@@ -8,11 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from parity_world import calibration_facts
+from typer.testing import CliRunner
 
 from controller.api import convert
 from controller.api.gpupool import GPUPool
+from controller.cli import parity
+from controller.cli.main import app
 from controller.parity import calibration, manifests
+from controller.parity.calibration import measure
 from controller.parity.manifests import Place
+from controller.parity.report import Report
 from controller.parity.simulated import simulated
 from controller.parity.timeline import How
 from controller.parity.trial import NAME_MOST, Trial, compressed, trial
@@ -55,6 +61,26 @@ def test_time_passes_faster_and_nothing_else_changes(tmp_path: Path) -> None:
     assert found.gangs == ((1, 4), (2, 4))
     assert found.workload.evals[0].at == EVALS["at"]  # type: ignore[union-attr]
     assert found.load == pytest.approx((4 * 60 + 8 * 30) / (8 * 1.5))
+
+
+@pytest.mark.parametrize("jobs", [[job()], [job(), job("b"), job("c")]])
+def test_jobs_that_all_come_at_once_have_no_load_and_figures_that_json_takes(
+    tmp_path: Path, jobs: list[dict[str, Any]]
+) -> None:
+    found = made(tmp_path, jobs)
+    assert found.load is None
+    about = parity._about(tmp_path / "trace.jsonl", found)
+    keep = Report(about, measure([calibration_facts()]), ())
+    parity._keep_figures(keep, tmp_path)
+    assert json.loads((tmp_path / "parity.json").read_text())["load"] is None
+
+
+def test_a_job_s_name_may_have_blanks_in_it(tmp_path: Path) -> None:
+    found = made(tmp_path, [job("my run"), job("team a/my run\n2", work=600)], speed=60.0)
+    lived = simulated(found, PolicySpec("srtf"), Latencies())
+    assert [job.key for job in lived.jobs] == ["trace/my run", "team a/my run\n2"]
+    assert all(job.stays for job in lived.jobs)
+    json.dumps({"jct": lived.mean_jct}, allow_nan=False)
 
 
 def test_the_speed_follows_from_the_minutes(tmp_path: Path) -> None:
@@ -168,17 +194,24 @@ def test_the_simulator_s_stays_are_those_of_its_journal(tmp_path: Path) -> None:
     assert [e.kind for e in lived.events()][:3] == ["start", "preempt", "start"]
 
 
-def test_falling_evals_of_the_calibration_come_at_all_times_between_two_scrapes() -> None:
+@pytest.mark.parametrize("waves", [1, 2, 3])
+def test_falling_evals_of_the_calibration_come_at_all_times_between_two_scrapes(waves: int) -> None:
     """Of a run that is scraped from when it is ready on, every 5 s."""
-    made = calibration.run(Cluster.of_nodes([8] * 4), waves=2).workload
+    made = calibration.run(Cluster.of_nodes([8] * 4), waves).workload
     thirds = sorted(
         evals.at[2] * work % 5.0
         for evals, work in zip(made.evals, made.work, strict=True)
         if evals is not None and evals.scores[-1] < evals.scores[0]
     )
-    assert len(thirds) == 8
+    assert len(thirds) == 4 * waves
     apart = [after - before for before, after in pairwise([*thirds, thirds[0] + 5.0])]
-    assert apart == pytest.approx([5.0 / 8] * 8)
+    assert apart == pytest.approx([5.0 / len(thirds)] * len(thirds))
+
+
+def test_the_help_says_how_long_a_wave_is() -> None:
+    """Wide terminals only: the words are not to be broken."""
+    said = CliRunner().invoke(app, ["parity", "--help"], env={"COLUMNS": "300"}).stdout
+    assert f"Of the calibration run, {calibration.WAVE:.0f} s each." in said
 
 
 def test_arenas_that_are_calibrated_at_once_are_not_in_step() -> None:
