@@ -45,6 +45,10 @@ class Checked:
 
     def __init__(self, sim: Timeline, cluster: Timeline, differences: tuple[Difference, ...]) -> None:
         self.runs = {"simulator": self.events(sim), "cluster": self.events(cluster)}
+        self.stays = {
+            where: {job.key: job.stays for job in timeline.jobs}
+            for where, timeline in (("simulator", sim), ("cluster", cluster))
+        }
         self.differing = {d.event.name for d in differences}
 
     @staticmethod
@@ -81,6 +85,10 @@ class Checked:
             by.append(float(trained[1]) * (-1 if trained[2] == "more" else 1))
         assert by
         assert borne_out(sum(by), moved)
+        if waited := re.match(r"in the (\w+) it waited for (\S+), which left", words):
+            assert (waited[1] == "cluster") is (moved > 0)
+            start = self.runs[waited[1]][mover].time
+            assert any(0 <= start - stay.freed < 1.5 for stay in self.stays[waited[1]][waited[2]])
 
     def queue(self, words: str, mover: tuple[str, str, int], moved: float) -> None:
         if made_way := re.match(rf"made way for {EVENT}, in the simulator for {EVENT}$", words):
@@ -96,6 +104,8 @@ class Checked:
         late, early = self.runs[said[1]], self.runs[said[6]]
         assert (said[1] == "cluster") is (moved > 0)
         other = event_of(*said.group(2, 3, 4))
+        if mover[2] > 1:  # it waited already
+            assert self.stays[said[1]][mover[1]][mover[2] - 2].freed <= late[other].time
         gap = late[mover].time - late[other].time
         assert gap == pytest.approx(float(said[5]), abs=0.06)
         assert borne_out(gap, abs(moved))
