@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
 from pydantic import BaseModel
@@ -122,6 +123,8 @@ def crd(resource: Resource) -> Json:
             "labels": {
                 "app.kubernetes.io/name": names.MANAGED_BY,
                 "app.kubernetes.io/part-of": names.MANAGED_BY,
+                # By it the chart tells definitions that are newer than itself, whoever applied them.
+                "app.kubernetes.io/version": version("evalstop"),
             },
         },
         "spec": {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -70,6 +71,14 @@ def test_the_schema_keeps_the_api_conventions(resource: Any) -> None:
             assert "default" not in node or node["default"] is not None, path
             assert not path.endswith(".phase")
     assert "required" not in schema["properties"]["status"]
+
+
+def test_definitions_say_of_which_version_they_are_whoever_applies_them() -> None:
+    """The chart's guard goes by this label: without it an older chart would be let over newer definitions."""
+    for path, text in generate.files().items():
+        if path.parent.name == "crds":
+            labels = yaml.safe_load(text)["metadata"]["labels"]
+            assert labels["app.kubernetes.io/version"] == version("evalstop"), path
 
 
 def test_every_resource_has_status_columns_and_names() -> None:
