@@ -21,6 +21,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from controller import log
+from controller.extender.callers import Callers, noting
 from controller.extender.certificates import expiry
 from controller.extender.feed import WATCHED, Feed
 from controller.extender.lookout import Lookout
@@ -89,7 +90,9 @@ class Extender:
         ]
         self._beat = time.monotonic()
         self._serving = _stamp(settings)
-        self.verbs = server(verbs_app(self.service, self.metrics), settings.host, settings.port, settings)
+        self.callers = Callers()
+        verbs = verbs_app(self.service, self.metrics)
+        self.verbs = server(verbs, settings.host, settings.port, settings, self.callers)
         status = status_app(self.metrics, self.unready, self.stalled)
         self.status = server(status, settings.status_host, settings.status_port)
         self._measure(clock)
@@ -208,15 +211,16 @@ class Extender:
         )
         gauge(
             "evalstop_extender_certificate_expiry_timestamp_seconds",
-            "When the first certificate in the file ends: that it serves with, or its clients' authority",
+            "When a certificate ends: that it serves with, its clients' authority, or that of who last asked",
             self._expiry,
             "certificate",
         )
 
     def _expiry(self) -> list[tuple[tuple[str, ...], float]]:
-        """Read when asked: the files are renewed. Of an unreadable one nothing is said."""
+        """Read when asked: the files are renewed. Of an unreadable one nothing is said, nor of clients when
+        nobody has asked."""
         files = {"serving": self._settings.certificate, "client-ca": self._settings.client_ca}
-        ends = {name: expiry(Path(path)) for name, path in files.items()}
+        ends = {name: expiry(Path(path)) for name, path in files.items()} | {"client": self.callers.ends}
         return [((name,), at) for name, at in ends.items() if at is not None]
 
     def _ignorable(self) -> list[tuple[tuple[str, ...], float]]:
@@ -244,7 +248,10 @@ class Server(uvicorn.Server):
         return int(listener.getsockname()[1])
 
 
-def server(app: FastAPI, host: str, port: int, tls: Settings | None = None) -> Server:
+def server(
+    app: FastAPI, host: str, port: int, tls: Settings | None = None, callers: Callers | None = None
+) -> Server:
+    """A server; with ``tls`` for clients with a certificate only, whose ends ``callers`` is told."""
     secured: dict[str, Any] = {}
     if tls is not None:
         secured = {
@@ -255,7 +262,7 @@ def server(app: FastAPI, host: str, port: int, tls: Settings | None = None) -> S
         }
     config = uvicorn.Config(
         app,
-        http="h11",  # unlike httptools', its heads have a limit
+        http="h11" if callers is None else noting(callers),  # unlike httptools', h11's heads have a limit
         host=host,
         port=port,
         log_config=None,

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from controller.cli.main import app
 from controller.extender import certificates as made
 from controller.extender import waking
+from controller.extender.callers import FORGET, Callers
 from controller.extender.main import main
 from controller.extender.metrics import Metrics
 from controller.extender.parked import Parking
@@ -189,6 +190,18 @@ def test_the_commands_write_what_the_manifests_mount(tmp_path: Path, repository:
     assert mounted == {*secrets, configmap["metadata"]["name"]}
     wrong = run.invoke(app, ["extender", "config", "--url", "http://x"])
     assert wrong.exit_code == 2
+
+
+def test_who_asked_is_forgotten_after_a_day() -> None:
+    """It may have a renewed certificate since, and ask another replica with it."""
+    now = 0.0
+    callers = Callers(lambda: now)
+    assert callers.ends is None
+    callers.note(1e9)
+    now = FORGET - 1
+    assert callers.ends == 1e9
+    now = FORGET
+    assert callers.ends is None
 
 
 # -- following a watch that breaks -------------------------------------------------------------------

@@ -81,9 +81,9 @@ class Wire:
     def log(self) -> str:
         return self._plane.log("extender-certificates").read_text()
 
-    def expired_client(self) -> tuple[Path, Path]:
-        issued = _days_ago(LEAF_DAYS + 1)
-        return self._write("expired", issue_client(self._authority, "scheduler", issued))
+    def client_of(self, issued: datetime.datetime) -> tuple[Path, Path]:
+        """A client certificate made at that time."""
+        return self._write("aged", issue_client(self._authority, "scheduler", issued))
 
     def ask(self, client: tuple[Path, Path]) -> int:
         """The status of a request; a connection of its own. Raises OSError: one of the two is refused."""
@@ -96,19 +96,24 @@ class Wire:
             connection.request("POST", "/preempt", b"{}", {"Content-Type": "application/json"})
             return connection.getresponse().status
 
-    def ends(self) -> float:
-        """When the serving certificate ends (s), as the extender's metric has it."""
-        name = 'evalstop_extender_certificate_expiry_timestamp_seconds{certificate="serving"} '
+    def ends(self, certificate: str = "serving") -> float | None:
+        """When a certificate ends (s), as the extender's metric has it; None: it says nothing of that one."""
+        name = f'evalstop_extender_certificate_expiry_timestamp_seconds{{certificate="{certificate}"}} '
         with urllib.request.urlopen(f"{self._process.status}/metrics", timeout=20) as answer:
             lines = answer.read().decode().splitlines()
-        (found,) = [line.removeprefix(name) for line in lines if line.startswith(name)]
-        return float(found)
+        found = [float(line.removeprefix(name)) for line in lines if line.startswith(name)]
+        return found[0] if found else None
 
     def _write(self, name: str, pem: Pem) -> tuple[Path, Path]:
         files = self.folder / f"{name}.crt", self.folder / f"{name}.key"
         for file, text in zip(files, (pem.certificate, pem.key), strict=True):
             file.write_text(text)
         return files
+
+
+def days_left(ends: float | None) -> float:
+    assert ends is not None, "the metric says nothing"
+    return (ends - time.time()) / 86400
 
 
 def _days_ago(days: float) -> datetime.datetime:
@@ -128,9 +133,9 @@ def test_an_expired_certificate_is_refused_on_both_sides_and_the_metric_says_whe
 ) -> None:
     heard = 400  # past TLS: an empty message is no request of kube-scheduler's
     assert wire.ask(wire.client) == heard
-    assert wire.ends() > time.time() + 364 * 86400
+    assert days_left(wire.ends()) > 364
     with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)) as refused:
-        wire.ask(wire.expired_client())
+        wire.ask(wire.client_of(_days_ago(LEAF_DAYS + 1)))
     assert not isinstance(refused.value, ssl.SSLCertVerificationError), "the server's was good"
     assert wire.ask(wire.client) == heard
 
@@ -142,11 +147,10 @@ def test_an_expired_certificate_is_refused_on_both_sides_and_the_metric_says_whe
 
     wire.serve(_days_ago(LEAF_DAYS + 1))
     eventually(lambda: answer() == "certificate has expired", "the expired certificate to be served")
-    ended = time.time() - wire.ends()
-    assert 0 < ended - 86400 < 600, "it ended a day ago"
+    assert -1 - 600 / 86400 < days_left(wire.ends()) < -1, "it ended a day ago"
     wire.serve(_days_ago(0))
     eventually(lambda: answer() == str(heard), "the renewed certificate to be served")
-    assert wire.ends() > time.time()
+    assert days_left(wire.ends()) > 0
 
     # Files are renewed one after the other: until the key is there, too, the old pair serves.
     key = wire.serve_half(_days_ago(LEAF_DAYS + 1))
@@ -154,6 +158,18 @@ def test_an_expired_certificate_is_refused_on_both_sides_and_the_metric_says_whe
     assert answer() == str(heard)
     wire.put_key(key)
     eventually(lambda: answer() == "certificate has expired", "the whole pair to be served")
+
+
+def test_the_metric_says_when_the_certificate_of_who_asks_ends(wire: Wire) -> None:
+    """Nobody else sees it where a kube-scheduler has a copy in its own configuration."""
+    assert wire.ends("client") is None, "nobody has asked yet"
+    wire.ask(wire.client_of(_days_ago(LEAF_DAYS - 5)))
+    assert 4.9 < days_left(wire.ends("client")) < 5
+    with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
+        wire.ask(wire.client_of(_days_ago(LEAF_DAYS + 1)))
+    assert 4.9 < days_left(wire.ends("client")) < 5, "whoever is refused has not asked"
+    wire.ask(wire.client)
+    assert days_left(wire.ends("client")) > 364
 
 
 def test_its_identity_may_touch_a_pods_status_and_nothing_else(
