@@ -8,14 +8,17 @@ from collections.abc import Iterator
 
 import pytest
 from agent_fixture import SHELL_IMAGE
+from audit_log import AuditLog
 from cluster_report import built
 from fresh_namespace import fresh_namespace
 
 from deploy.local.acquire import Found
 from deploy.local.agent.images import python_environment
+from deploy.local.components import Options
 from deploy.local.kueue.manager import Kueue
 from deploy.local.nodes import Nodes
 from deploy.local.plane import Plane
+from deploy.local.versions import APISERVER
 
 
 @pytest.fixture(scope="session")
@@ -25,9 +28,21 @@ def kueue_tools(request: pytest.FixtureRequest, tools: dict[str, Found]) -> dict
 
 
 @pytest.fixture(scope="session")
-def kueue(kueue_tools: dict[str, Found], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kueue]:
+def kueue_audit(tmp_path_factory: pytest.TempPathFactory) -> AuditLog:
+    """What service accounts asked of the plane that has Kueue, in this session so far."""
+    return AuditLog(tmp_path_factory.mktemp("kueue-audit"))
+
+
+@pytest.fixture(scope="session")
+def kueue(
+    kueue_tools: dict[str, Found], kueue_audit: AuditLog, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Kueue]:
     """Kueue's manager as its release installs it, on a plane of its own."""
-    with Plane(tmp_path_factory.mktemp("kueue")) as plane, Kueue(plane, tools=kueue_tools) as running:
+    options = Options(flags={APISERVER: kueue_audit.flags()})
+    with (
+        Plane(tmp_path_factory.mktemp("kueue"), options) as plane,
+        Kueue(plane, tools=kueue_tools) as running,
+    ):
         yield running
 
 

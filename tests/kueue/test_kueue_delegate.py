@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from audit_log import AuditLog
 from kubernetes import client, config
 from kueue_objects import job
 from kueue_rig import QUEUE, KueueRig
@@ -35,7 +38,7 @@ from deploy.local.scheduler import start_pair
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "operator"))
 from fake_kubelet import FakeKubelet, pool_of_its_own
-from operator_rig import SETTINGS, eventually, install
+from operator_rig import SETTINGS, CountingApi, Response, eventually, failure, install
 
 RISE_AND_FALL = [1.0, 2.0, 3.0, 4.0, 3.5, 3.0, 2.5]
 pytestmark = pytest.mark.cluster
@@ -348,6 +351,54 @@ def test_a_gang_larger_than_the_pool_gives_its_quota_back_until_the_pool_grows(
                 await eventually(lambda: rig.runs("large"), what="it to run in the larger pool")
 
     told(story)
+
+
+def test_every_right_over_kueues_kinds_is_used_and_no_other_is_asked_for(
+    told: Callable[[Story], None], kueue_audit: AuditLog, repository: Path
+) -> None:
+    """What the API server's audit log says, against deploy/manifests (a test holds the chart to it)."""
+
+    async def story(rig: KueueRig) -> None:
+        await rig.make_queues(gpus=12)
+        await rig.make_kueue_pool()
+        await rig.make_job("large", replicas=3, gpus=4)
+        refused: list[str] = []
+
+        async def look(method: str, path: str, send: Callable[[], Awaitable[Response]]) -> Response:
+            """The first time that it would give the quota back, somebody else has just written."""
+            if not refused and method == "PATCH" and re.search(r"/workloads/[^/]+$", path):
+                refused.append(path)
+                return failure(409, "Conflict")
+            return await send()
+
+        async with rig.operator() as engine:
+            assert isinstance(engine.api, CountingApi)
+            engine.api.fault = look
+            await rig.waits_because("large", "TooLarge")
+
+            async def off() -> bool:
+                return (await rig.kueues("large"))["spec"]["active"] is False
+
+            await eventually(off, what="its quota to be given back")
+            assert refused
+            await rig.make_job("small", replicas=2)
+            await eventually(lambda: rig.runs("small"), what="another to run")
+
+    told(story)
+    roles = yaml.safe_load_all((repository / "deploy" / "manifests" / "rbac.yaml").read_text())
+    (role,) = (r for r in roles if (r["kind"], r["metadata"]["name"]) == ("ClusterRole", "evalstop-operator"))
+    group = ADMISSION_CHECKS.group
+    given = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        if group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    account, namespace = "evalstop-operator", "evalstop-system"
+    used = {right for right in kueue_audit.used(account, namespace) if right[0] == group}
+    assert used == given
+    assert {right for right in kueue_audit.denied(account, namespace) if right[0] == group} == set()
 
 
 def test_a_job_of_nobodys_in_the_same_queue_is_let_through(
