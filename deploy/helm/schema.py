@@ -152,6 +152,10 @@ def definitions() -> Json:
             preferred: array(obj(weighted | {"preference": ref("nodeSelectorTerm")}, "weight", "preference")),
         }
     )
+    port = obj(
+        {"protocol": {"enum": ["TCP", "UDP", "SCTP"]}, "port": {"anyOf": [PORT, NAME]}, "endPort": PORT}
+    )
+    peers = array(ref("peer"))
     quantity = {"type": ["string", "number"], "pattern": r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"}
     return {
         "labelSelector": selector,
@@ -175,6 +179,8 @@ def definitions() -> Json:
                 "ipBlock": obj({"cidr": STRING, "except": SEVERAL}, "cidr"),
             }
         ),
+        "egress": obj({"to": peers, "ports": array(port)}),
+        "ingress": obj({"from": peers, "ports": array(port)}),
     }
 
 
@@ -272,6 +278,9 @@ def schema() -> Json:
                 "apiServerPorts": {"type": "array", "items": PORT, "minItems": 1},
                 "metricsFrom": array(ref("peer")),
                 "extenderFrom": array(ref("peer")),
+                "operatorTo": array(ref("egress")),
+                "operatorFrom": array(ref("ingress")),
+                "dashboardTo": array(ref("egress")),
             }
         ),
         "monitoring": obj(

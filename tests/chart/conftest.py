@@ -8,8 +8,8 @@ from typing import Any
 
 import given_cluster
 import pytest
-import yaml
-from installed import SPACE, AuditLog, for_kubelets
+from audit_log import AuditLog
+from installed import SPACE, for_kubelets
 
 from deploy.helm.cluster import Cluster
 from deploy.helm.local import LOCAL, POOL, POOL_LABEL
@@ -20,14 +20,6 @@ from deploy.local.helm.client import Helm
 from deploy.local.nodes import Nodes
 from deploy.local.plane import Plane
 from deploy.local.versions import APISERVER, KUBECTL
-
-# Who asked for what: request bodies are not kept. Reads of the API's own description are nobody's right.
-_POLICY = {
-    "apiVersion": "audit.k8s.io/v1",
-    "kind": "Policy",
-    "omitStages": ["RequestReceived", "Panic"],
-    "rules": [{"level": "Metadata", "userGroups": ["system:serviceaccounts"]}, {"level": "None"}],
-}
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +37,8 @@ def chart_plane(
         binaries = {name: found.path for name, found in tools.items()}
         yield given_cluster.GivenCluster(path, tmp_path_factory.mktemp("given"), binaries)
         return
-    policy = audit.folder / "policy.yaml"
-    policy.write_text(yaml.safe_dump(_POLICY))
     flags = [
-        f"--audit-policy-file={policy}",
-        f"--audit-log-path={audit.path}",
+        *audit.flags(),
         # As on clusters that check who may block whose deletion: the `finalizers` rights are for these.
         "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement",
     ]

@@ -1,15 +1,19 @@
-"""What the tests of the installed chart share: values for a local plane, the audit log as rights used."""
+"""What the tests of the installed chart share: values for kubelets, who looks at the dashboard, conflicts."""
 
 from __future__ import annotations
 
-import json
+import datetime
+import ssl
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from rendering import NAMESPACE
 
+from controller.extender.certificates import issue_server, make_authority
 from controller.kube.cache import Cache
 from controller.kube.client import Api
 from controller.kube.connect import connect
@@ -20,9 +24,9 @@ from controller.operator.metrics import Metrics
 from controller.operator.taints import Taints
 from controller.operator.world import World
 from controller.operator.writer import Stale, StatusWriter
-from deploy.helm.local import POOL
-
-Right = tuple[str, str, str]  # group, resource with subresource, verb
+from deploy.helm.cluster import Cluster, until
+from deploy.helm.local import LOCAL, POOL
+from deploy.local.errors import PlaneError
 
 SPACE = "team-a"
 
@@ -41,34 +45,66 @@ def for_kubelets(scheduler: str) -> dict[str, Any]:
     }
 
 
-class AuditLog:
-    """The API server's audit log, read as rights that were used."""
+class Dashboard:
+    """The chart's dashboard, behind a certificate of its own authority, as viewers with a token see it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.path = folder / "audit.log"
+    SECRET: Final = "dashboard-tls"
+    VALUES: Final[dict[str, Any]] = {
+        "dashboard": {
+            "enabled": True,
+            "tlsSecret": SECRET,
+            "tolerations": LOCAL["operator"]["tolerations"],
+        }
+    }
 
-    def used(self, account: str, namespace: str = NAMESPACE) -> set[Right]:
-        """What a service account asked for and got past authorization."""
-        return {right for right, allowed in self._asked(account, namespace) if allowed}
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        now = datetime.datetime.now(datetime.UTC)
+        authority = make_authority(now)
+        pair = issue_server(authority, ["evalstop-dashboard"], now)
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": self.SECRET, "namespace": NAMESPACE},
+            "stringData": {"tls.crt": pair.certificate, "tls.key": pair.key},
+        }
+        cluster.apply([secret])
+        self._context = ssl.create_default_context(cadata=authority.certificate)
+        self._context.check_hostname = False  # asked by its pod's address: there are no Services here
 
-    def denied(self, account: str, namespace: str = NAMESPACE) -> set[Right]:
-        """What it asked for and had no right to."""
-        return {right for right, allowed in self._asked(account, namespace) if not allowed}
+    def token(self, account: str, *roles: str) -> str:
+        """A token of a ServiceAccount made for it, which may what each of ``roles`` gives in `SPACE`."""
+        kubectl = self._cluster.kubectl
+        kubectl("create", "serviceaccount", account, "-n", SPACE)
+        user = f"system:serviceaccount:{SPACE}:{account}"
+        for role in roles:
+            name, subject = f"{account}-{role}", f"--serviceaccount={SPACE}:{account}"
+            kubectl("create", "rolebinding", name, "-n", SPACE, f"--clusterrole={role}", subject)
+            # A no that the dashboard gets before the authorizer knows, it keeps for half a minute.
+            until(f"{account} to be {role}", lambda: may(self._cluster, user, "list", "rlhfjobs", SPACE))
+        return kubectl("create", "token", account, "-n", SPACE).strip()
 
-    def _asked(self, account: str, namespace: str) -> set[tuple[Right, bool]]:
-        user = f"system:serviceaccount:{namespace}:{account}"
-        found = set()
-        whole, _, _ = self.path.read_text().rpartition("\n")  # the last line may be half written
-        for line in whole.splitlines():
-            event = json.loads(line)
-            if event["user"]["username"] != user or "objectRef" not in event:
-                continue
-            about = event["objectRef"]
-            resource = "/".join(part for part in (about["resource"], about.get("subresource")) if part)
-            allowed = event.get("annotations", {}).get("authorization.k8s.io/decision") == "allow"
-            found.add(((about.get("apiGroup", ""), resource, event["verb"]), allowed))
-        return found
+    def ask(self, path: str, token: str = "") -> tuple[int, str]:
+        """Status and text of what it answers."""
+        (pod,) = self._cluster.get(
+            "pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=evalstop-dashboard"
+        )["items"]
+        request = urllib.request.Request(f"https://{pod['status']['podIP']}:8082{path}")
+        if token:
+            request.add_header("Authorization", f"Bearer {token}")
+        try:
+            with urllib.request.urlopen(request, timeout=20, context=self._context) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+
+def may(cluster: Cluster, user: str, verb: str, resource: str, namespace: str = "default") -> bool:
+    """Whether the API server lets a user do that now; kubectl's exit status is 1 where it does not."""
+    try:
+        return "yes" in cluster.kubectl("auth", "can-i", verb, resource, f"--as={user}", "-n", namespace)
+    except PlaneError:
+        return False
 
 
 async def meet_conflicts(kubeconfig: Path, pool: Any, job: Any, node: Any) -> None:

@@ -6,16 +6,21 @@ The tests build on each other, in their order: installed, run, looked at, change
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import json
+import re
+import shlex
+import shutil
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from installed import SPACE, AuditLog, Right, meet_conflicts
-from rendering import NAMESPACE, named, render, rules
+from audit_log import AuditLog, Right
+from installed import SPACE, Dashboard, may, meet_conflicts
+from rendering import NAMESPACE, Object, named, render, rules
 
 from deploy.helm.cluster import RELEASE, Cluster, until
 from deploy.helm.local import LOCAL, POOL, POOL_LABEL
@@ -143,15 +148,25 @@ def test_every_right_that_is_given_is_used_and_every_one_that_is_used_is_given(
         "evalstop-test": [("Role", "evalstop-test")],
     }
     for account, roles in wanted.items():
-        given = {
-            (group, resource, verb)
-            for kind, name in roles
-            for group, resource, _, verb in rules(named(objects, kind, name))
-        }
-        used = audit.used(account)
-        assert audit.denied(account) == set(), f"{account} asked for what it has no right to"
-        assert used - given == EVERYBODYS & used, f"{account} has rights from elsewhere"
-        assert given - used == NEVER_ASKED_FOR.get(account, set()), f"{account} has rights that it never uses"
+        compare(audit, account, [named(objects, kind, name) for kind, name in roles])
+
+
+def compare(audit: AuditLog, account: str, roles: list[Object]) -> None:
+    """Hold what an account has used against its roles: each right, each name, and no further than needed."""
+    given = {(group, resource, verb) for role in roles for group, resource, _, verb in rules(role)}
+    used, never = audit.used(account, NAMESPACE), NEVER_ASKED_FOR.get(account, set())
+    assert audit.denied(account, NAMESPACE) == set(), f"{account} asked for what it has no right to"
+    assert used - given == EVERYBODYS & used, f"{account} has rights from elsewhere"
+    assert given - used == never, f"{account} has rights that it never uses"
+    uses = audit.uses(account, NAMESPACE)
+    by_name, abroad = {(u.right, u.name) for u in uses}, {u.right for u in uses if u.namespace != NAMESPACE}
+    for role in roles:
+        for group, resource, name, verb in rules(role):
+            right = (group, resource, verb)
+            told = f"{account}: {verb} {resource}.{group} {name}"
+            assert not name or (right, name) in by_name, f"{told}: never used under this name"
+            wide = role["kind"] == "ClusterRole" and right not in never
+            assert not wide or right in abroad, f"{told}: a Role in {NAMESPACE} would do"
 
 
 # Rights that every service account has by Kubernetes' own roles.
@@ -193,8 +208,8 @@ def resume(cluster: Cluster, audit: AuditLog, job: dict[str, Any]) -> None:
     wait_for_rights(audit, {("", "configmaps", "patch")})
 
 
-def wait_for_rights(audit: AuditLog, rights: set[Right]) -> None:
-    until(f"the operator to use {rights}", lambda: rights <= audit.used("evalstop-operator"), 120)
+def wait_for_rights(audit: AuditLog, rights: set[Right], account: str = "evalstop-operator") -> None:
+    until(f"{account} to use {rights}", lambda: rights <= audit.used(account, NAMESPACE), 120)
 
 
 def wake_a_parked_pod(cluster: Cluster) -> None:
@@ -226,12 +241,29 @@ def wake_a_parked_pod(cluster: Cluster) -> None:
     cluster.kubectl("delete", "pod", "parked", "-n", SPACE, "--wait=false")
 
 
-def may(cluster: Cluster, user: str, verb: str, resource: str) -> bool:
-    """Whether the API server lets a user do that now; kubectl's exit status is 1 where it does not."""
-    try:
-        return "yes" in cluster.kubectl("auth", "can-i", verb, resource, f"--as={user}")
-    except PlaneError:
-        return False
+def test_the_dashboard_shows_viewers_what_they_may_see_by_rights_that_it_uses(
+    own_plane: None,
+    cluster: Cluster,
+    audit: AuditLog,
+    helm: Helm,
+    chart: Path,
+    jobs: dict[Role, dict[str, Any]],
+) -> None:
+    """A viewer and one without rights, each with a real token; then the log of it against its ClusterRole."""
+    dashboard, given = Dashboard(cluster), {**LOCAL, **Dashboard.VALUES, "pools": []}
+    cluster.install(given)
+    assert dashboard.ask("/view/jobs")[0] == 401
+    status, text = dashboard.ask("/view/jobs", dashboard.token("stranger"))
+    assert status == 403
+    assert f"system:serviceaccount:{SPACE}:stranger" in text
+    status, text = dashboard.ask("/view/jobs", dashboard.token("viewer", "view"))
+    assert status == 200
+    assert f"{SPACE}/{jobs[Role.OVER_OPTIMISING]['metadata']['name']}" in text
+    role = named(render(helm, chart, given), "ClusterRole", "evalstop-dashboard")
+    rights = {(group, resource, verb) for group, resource, _, verb in rules(role)}
+    wait_for_rights(audit, rights, "evalstop-dashboard")
+    compare(audit, "evalstop-dashboard", [role])
+    # The next upgrade is without it, and takes it away.
 
 
 def test_a_pool_cannot_be_applied_anew_without_the_right_to_create(cluster: Cluster, notes: str) -> None:
@@ -359,6 +391,48 @@ def test_definitions_of_another_version(
         cluster.kubectl(*label, "app.kubernetes.io/version=0.1.0")
 
 
+def test_definitions_applied_by_hand_tell_the_chart_their_version(
+    cluster: Cluster, notes: str, values: dict[str, Any], repository: Path
+) -> None:
+    """As the refusal advises: with `crds.install=false` the chart is let over them from then on."""
+    label = ("label", "crd", "gpupools.evalstop.dev", "--overwrite", "app.kubernetes.io/version=0.0.9")
+    cluster.kubectl(*label)
+    given = values | {"crds": {"install": False}}
+    with pytest.raises(PlaneError, match=r"apply --server-side --force-conflicts -f crds`"):
+        cluster.install(given, "--dry-run=server")
+    advice = ("apply", "--server-side", "--force-conflicts", "-f", str(repository / "crds"))
+    cluster.kubectl(*advice)
+    cluster.install(given, "--dry-run=server")
+
+
+def test_a_decision_log_of_two_replicas_needs_a_claim_for_several_nodes(
+    cluster: Cluster, notes: str, values: dict[str, Any]
+) -> None:
+    claim: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "spec": {"resources": {"requests": {"storage": "1Gi"}}},
+    }
+    several, single = ["ReadWriteOnce", "ReadWriteMany"], ["ReadWriteOnce"]
+    for name, modes in (("decisions-several", several), ("decisions-single", single)):
+        metadata = {"name": name, "namespace": NAMESPACE}
+        cluster.apply([claim | {"metadata": metadata, "spec": claim["spec"] | {"accessModes": modes}}])
+
+    def ask(name: str, replicas: int) -> str:
+        log = {"decisionLog": {"existingClaim": name}, "replicas": replicas}
+        return cluster.install(values | {"operator": values["operator"] | log}, "--dry-run=server")
+
+    with pytest.raises(PlaneError) as caught:
+        ask("decisions-single", 2)
+    told = "operator.replicas is 2, and operator.decisionLog.existingClaim names claim"
+    assert f"{told} {NAMESPACE}/decisions-single" in str(caught.value)
+    assert "(accessModes: ReadWriteOnce)" in str(caught.value)
+    assert "Set operator.replicas to 1, or name a claim with accessMode ReadWriteMany." in str(caught.value)
+    for name, replicas in (("decisions-single", 1), ("decisions-several", 2)):
+        assert "STATUS: pending-upgrade" in ask(name, replicas)
+    cluster.kubectl("delete", "pvc", "decisions-single", "decisions-several", "-n", NAMESPACE)
+
+
 def test_older_definitions_are_brought_up_to_date(
     cluster: Cluster, notes: str, values: dict[str, Any]
 ) -> None:
@@ -372,47 +446,132 @@ def test_older_definitions_are_brought_up_to_date(
     assert "gangTimeoutSeconds" in schema["properties"]["spec"]["properties"]
 
 
-@pytest.mark.timeout(420)
-def test_uninstalling_leaves_jobs_definitions_pools_and_checkpoints(
-    cluster: Cluster, notes: str, values: dict[str, Any], jobs: dict[Role, dict[str, Any]]
-) -> None:
+@pytest.fixture(scope="module")
+def long_running(cluster: Cluster, jobs: dict[Role, dict[str, Any]]) -> dict[str, Any]:
+    """A job that trains while the chart is upgraded, and when it is taken away."""
     runs = long_run(jobs[Role.WAITING])
     cluster.apply([runs])
     until("the long run", lambda: is_true(cluster, runs, "Running"), 150)
-    training, kept = pods_of(cluster, runs), retained_files(cluster, runs)
+    until("its pods to run", lambda: set(pods_of(cluster, runs).values()) == {("Running", (0,))})
+    return runs
+
+
+@pytest.mark.timeout(420)
+def test_the_documented_upgrade_keeps_what_was_set_and_the_pods_of_running_jobs(
+    cluster: Cluster, notes: str, long_running: dict[str, Any], chart: Path, repository: Path, tmp_path: Path
+) -> None:
+    """The command of docs/install.md, to a chart whose version is another and which has another default."""
+    newer = tmp_path / "evalstop"
+    shutil.copytree(chart, newer)
+    for name, old, new in (
+        ("Chart.yaml", "\nversion: 0.1.0\n", "\nversion: 0.1.1\n"),
+        ("values.yaml", "  weight: 10\n", "  weight: 11\n"),
+    ):
+        text = (newer / name).read_text()
+        assert text.count(old) == 1
+        (newer / name).write_text(text.replace(old, new))
+    page = (repository / "docs" / "install.md").read_text()
+    told = re.findall(r"^    (helm upgrade evalstop .* --wait)$", page, re.MULTILINE)
+    (command,) = told
+    before, training = helm_values(cluster), pods_of(cluster, long_running)
+    assert before["operator"]["settings"]["foreignSeconds"] == 1, "nothing was set at install"
+    old = uids(cluster, "evalstop-operator")
+    words = [str(newer) if word == "deploy/helm/evalstop" else word for word in shlex.split(command)[1:]]
+    cluster.helm(*words, "--timeout=180s", timeout_s=240)
+    assert helm_values(cluster) == before
+    deployment = cluster.get("deployment", "evalstop-operator", "-n", NAMESPACE)
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert {"name": "EVALSTOP_FOREIGN_SECONDS", "value": "1"} in container["env"]
+    assert deployment["metadata"]["labels"]["helm.sh/chart"] == "evalstop-0.1.1"
+    asks = cluster.get("configmap", "evalstop-scheduler", "-n", NAMESPACE)["data"]["config.yaml"]
+    assert yaml.safe_load(asks)["extenders"][0]["weight"] == 11, "a new default did not arrive"
+    until("the new operator alone", lambda: not uids(cluster, "evalstop-operator") & old)
+    assert pods_of(cluster, long_running) == training
+    assert is_true(cluster, long_running, "Running")
+
+
+def helm_values(cluster: Cluster) -> Any:
+    """What was set, as Helm keeps it."""
+    told = cluster.helm("get", "values", RELEASE, "--namespace", NAMESPACE, "--output=json")
+    return json.loads(told)
+
+
+def uids(cluster: Cluster, component: str) -> set[str]:
+    """The pods of a component of the chart."""
+    found = cluster.get("pods", "-n", NAMESPACE, "-l", f"app.kubernetes.io/name={component}")["items"]
+    return {pod["metadata"]["uid"] for pod in found}
+
+
+@pytest.mark.timeout(420)
+def test_uninstalling_leaves_jobs_definitions_pools_and_checkpoints(
+    cluster: Cluster,
+    notes: str,
+    values: dict[str, Any],
+    jobs: dict[Role, dict[str, Any]],
+    long_running: dict[str, Any],
+) -> None:
+    training, kept = pods_of(cluster, long_running), retained_files(cluster, long_running)
     before = {kind: names_of(cluster, kind) for kind in ("rlhfjobs", "jobs", "pvc")}
     assert all(before.values())
-    assert [phase for phase, _ in training.values()] == ["Running", "Running"]
     stopped = cluster.get("rlhfjob", jobs[Role.OVER_OPTIMISING]["metadata"]["name"], "-n", SPACE)["status"]
     copies = [copy["path"] for copy in stopped["retained"]]
     assert copies
     assert [c for c in copies if not any(file.startswith(f"{c}/") for file in kept)] == []
     cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout=60s")
-    of_operator = ("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=evalstop-operator")
-    until("the operator to be gone", lambda: not cluster.get(*of_operator)["items"])
+    until("the operator to be gone", lambda: not uids(cluster, "evalstop-operator"))
     assert {kind: names_of(cluster, kind) for kind in ("rlhfjobs", "jobs", "pvc")} == before
-    assert pods_of(cluster, runs) == training
-    assert retained_files(cluster, runs) == kept
+    assert pods_of(cluster, long_running) == training
+    assert retained_files(cluster, long_running) == kept
     assert names_of(cluster, "gpupools") == {"research"}
     assert {"rlhfjobs.evalstop.dev", "gpupools.evalstop.dev"} <= names_of(cluster, "crd")
-    left = yaml.safe_load(
-        cluster.kubectl(
-            "get",
-            "clusterroles,clusterrolebindings,priorityclasses,validatingadmissionpolicies",
-            "-o",
-            "yaml",
-        )
-    )
-    ours = [
-        o
-        for o in left["items"]
-        if o["metadata"].get("labels", {}).get("app.kubernetes.io/instance") == RELEASE
-    ]
-    assert ours == []
+    with contextlib.suppress(PlaneError):
+        until("the rest of the release to be gone", lambda: left(cluster) == LEFT)
+    assert left(cluster) == LEFT
+    lose_a_pod(cluster, long_running, replaced="scheduler" not in values)
+    training = pods_of(cluster, long_running)
     again = cluster.install(values)  # the same release takes up what it left
     assert "STATUS: deployed" in again
-    assert pods_of(cluster, runs) == training
-    cluster.kubectl("delete", "rlhfjob", runs["metadata"]["name"], "-n", SPACE)
+    assert pods_of(cluster, long_running).keys() == training.keys()
+    cluster.kubectl("delete", "rlhfjob", long_running["metadata"]["name"], "-n", SPACE)
+
+
+# What docs/install.md says is left beside definitions, pools and jobs: workloads that run name the class.
+LEFT = {"PriorityClass evalstop-rlhf", "Pod evalstop-test", "Lease evalstop-operator"}
+
+
+def left(cluster: Cluster) -> set[str]:
+    """The release's objects that are there beside definitions, and its Leases but kube-scheduler's own."""
+    of_cluster = (
+        "clusterroles,clusterrolebindings,priorityclasses,"
+        "validatingadmissionpolicies,validatingadmissionpolicybindings"
+    )
+    of_release = "all,secrets,serviceaccounts,roles,rolebindings,configmaps,leases,networkpolicies,pdb"
+    listed = cluster.get(of_cluster)["items"] + cluster.get(of_release, "-n", NAMESPACE)["items"]
+    ours = [
+        o
+        for o in listed
+        if o["metadata"].get("labels", {}).get("app.kubernetes.io/instance") == RELEASE
+        or o["kind"] == "Lease"
+    ]
+    return {f"{o['kind']} {o['metadata']['name']}" for o in ours} - {"Lease evalstop-scheduler"}
+
+
+def lose_a_pod(cluster: Cluster, job: dict[str, Any], replaced: bool) -> None:
+    """A pod of a workload goes, as with its node: the Job controller's new one is let in, and runs where its
+    kube-scheduler is still there (``replaced``)."""
+    label = f"evalstop.dev/job={job['metadata']['name']},evalstop.dev/component=workload"
+    before = cluster.get("pods", "-n", SPACE, "-l", label)["items"]
+    cluster.kubectl("delete", "pod", before[0]["metadata"]["name"], "-n", SPACE, "--wait")
+    known = {pod["metadata"]["uid"] for pod in before}
+
+    def new() -> Any:
+        pods = cluster.get("pods", "-n", SPACE, "-l", label)["items"]
+        return next((pod for pod in pods if pod["metadata"]["uid"] not in known), None)
+
+    pod = until("the pod in its place", new)
+    assert pod["spec"]["priorityClassName"] == "evalstop-rlhf"
+    if replaced:
+        until("the pod in its place to run", lambda: new()["status"]["phase"] == "Running")
 
 
 def long_run(job: dict[str, Any]) -> dict[str, Any]:
@@ -427,13 +586,13 @@ def long_run(job: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def pods_of(cluster: Cluster, job: dict[str, Any]) -> dict[str, tuple[str, list[int]]]:
+def pods_of(cluster: Cluster, job: dict[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]]:
     """A job's training pods by uid: phase, and how often each container was restarted."""
     label = f"evalstop.dev/job={job['metadata']['name']},evalstop.dev/component=workload"
     return {
         pod["metadata"]["uid"]: (
             pod["status"]["phase"],
-            [c["restartCount"] for c in pod["status"].get("containerStatuses", ())],
+            tuple(c["restartCount"] for c in pod["status"].get("containerStatuses", ())),
         )
         for pod in cluster.get("pods", "-n", SPACE, "-l", label)["items"]
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,15 @@ POOL = {
         "allowedNamespaces": [{"name": "*", "maxPriority": 0}],
     },
 }
+# How docs/dashboard.md has the dashboard read the operator's queue API.
+QUEUE_FROM: Object = {
+    "from": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "evalstop-dashboard"}}}],
+    "ports": [{"port": 8081}],
+}
+QUEUE_TO: Object = {
+    "to": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "evalstop-operator"}}}],
+    "ports": [{"port": 8081}],
+}
 # Everything on, and everything off.
 FULL: Object = {
     "delegates": {"kueue": True},
@@ -30,7 +40,13 @@ FULL: Object = {
     "scheduler": SCHEDULER | {"replicas": 2},
     "dashboard": {"enabled": True, "tlsSecret": "dashboard-tls", "settings": {"plainHttp": "refuse"}},
     "operator": {"settings": {"workers": 16}},
-    "networkPolicy": {"metricsFrom": [{"namespaceSelector": {}}], "extenderFrom": [{"podSelector": {}}]},
+    "networkPolicy": {
+        "metricsFrom": [{"namespaceSelector": {}}],
+        "extenderFrom": [{"podSelector": {}}],
+        "operatorTo": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/16"}}]}],
+        "operatorFrom": [QUEUE_FROM],
+        "dashboardTo": [QUEUE_TO],
+    },
 }
 LEAST: Object = {
     "crds": {"install": False},
@@ -60,11 +76,17 @@ SNAPSHOTS = Path(__file__).parent / "snapshots"
 _NOT_KEPT = {"CustomResourceDefinition", "ValidatingAdmissionPolicy", "PrometheusRule"}
 
 
+def _long(given: Object) -> bool:
+    """Whether an object is one of those, or holds a Grafana dashboard."""
+    grafana = given["kind"] == "ConfigMap" and given["metadata"]["name"].startswith("evalstop-dashboard")
+    return given["kind"] in _NOT_KEPT or grafana
+
+
 def masked(objects: list[Object]) -> str:
     """The objects as a snapshot holds them: keys and times that differ each time made equal."""
     kept = []
     for given in objects:
-        if given["kind"] in _NOT_KEPT or given["metadata"]["name"].startswith("evalstop-dashboard"):
+        if _long(given):
             given = {key: given[key] for key in ("apiVersion", "kind", "metadata")}
         if given["kind"] == "Secret":
             given["data"] = dict.fromkeys(given["data"], "…")
@@ -138,6 +160,60 @@ def test_definitions_stay_and_carry_the_version(helm: Helm, chart: Path, reposit
     for crd in found:
         assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
         assert crd["metadata"]["labels"]["app.kubernetes.io/version"] == "0.1.0"
+    assert [crd["metadata"]["labels"]["app.kubernetes.io/version"] for crd in written] == ["0.1.0"] * 2
+
+
+def test_a_charts_own_version_is_on_its_definitions(helm: Helm, chart: Path, tmp_path: Path) -> None:
+    """Whatever the generated files say: the guard of the next chart goes by the release's version."""
+    other = tmp_path / "evalstop"
+    shutil.copytree(chart, other)
+    description = (other / "Chart.yaml").read_text()
+    (other / "Chart.yaml").write_text(description.replace('appVersion: "0.1.0"', 'appVersion: "0.1.1"'))
+    for crd in kinds(render(helm, other), "CustomResourceDefinition"):
+        assert crd["metadata"]["labels"]["app.kubernetes.io/version"] == "0.1.1"
+        assert crd["metadata"]["labels"]["app.kubernetes.io/name"] == "evalstop"
+
+
+def test_pods_of_workloads_that_run_on_can_be_replaced_after_an_uninstall(helm: Helm, chart: Path) -> None:
+    """Workloads name the PriorityClass: without it the API server refuses every new pod of theirs."""
+    (found,) = kinds(render(helm, chart), "PriorityClass")
+    assert found["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+def test_network_policies_reach_every_trainer_and_take_more_rules(helm: Helm, chart: Path) -> None:
+    def spec(name: str, given: Object) -> Object:
+        found: Object = named(render(helm, chart, given), "NetworkPolicy", name)["spec"]
+        return found
+
+    plain = {"dashboard": {"enabled": True}}
+    before = {name: spec(name, plain) for name in ("evalstop-operator", "evalstop-dashboard")}
+    operator, dashboard = before["evalstop-operator"], before["evalstop-dashboard"]
+    every = {"protocol": "TCP", "port": 1, "endPort": 65535}  # as RLHFJobs may name any of them
+    assert operator["egress"][1:] == [{"to": [{"namespaceSelector": {}}], "ports": [every]}]
+    assert len(operator["ingress"]) == len(dashboard["egress"]) == 1, "more than metrics, and the API server"
+    host = {"to": [{"ipBlock": {"cidr": "10.0.0.0/16"}}]}
+    more = {"operatorTo": [host], "operatorFrom": [QUEUE_FROM], "dashboardTo": [QUEUE_TO]}
+    after = {name: spec(name, plain | {"networkPolicy": more}) for name in before}
+    assert after["evalstop-operator"]["egress"] == [*operator["egress"], host]
+    assert after["evalstop-operator"]["ingress"] == [*operator["ingress"], QUEUE_FROM]
+    assert after["evalstop-dashboard"]["egress"] == [*dashboard["egress"], QUEUE_TO]
+    assert after["evalstop-dashboard"]["ingress"] == dashboard["ingress"]
+
+
+def test_the_page_opens_the_queue_api_to_the_dashboard_alone(
+    helm: Helm, chart: Path, repository: Path
+) -> None:
+    page = (repository / "docs" / "dashboard.md").read_text()
+    (block,) = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    given = yaml.safe_load(block)
+    assert given["networkPolicy"] == {"operatorFrom": [QUEUE_FROM], "dashboardTo": [QUEUE_TO]}
+    objects = render(helm, chart, given)
+    environment: list[Object] = []
+    for name in ("evalstop-operator", "evalstop-dashboard"):
+        (container,) = named(objects, "Deployment", name)["spec"]["template"]["spec"]["containers"]
+        environment += container["env"]
+    assert {"name": "EVALSTOP_QUEUE_HOST", "value": "0.0.0.0"} in environment
+    assert {"name": "EVALSTOP_DASHBOARD_QUEUE_URL", "value": "http://10.96.0.30:8081"} in environment
 
 
 def test_monitoring_only_where_its_kinds_are_served(helm: Helm, chart: Path) -> None:

@@ -68,6 +68,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"networkPolicy": {"apiServerPorts": []}}, "at '/networkPolicy/apiServerPorts': minItems"),
     ({"networkPolicy": {"apiServerPorts": [70000]}}, "at '/networkPolicy/apiServerPorts/0': maximum"),
     ({"networkPolicy": {"metricsFrom": [{"pods": {}}]}}, "at '/networkPolicy/metricsFrom/0': additional"),
+    ({"networkPolicy": {"operatorTo": [{"from": []}]}}, "at '/networkPolicy/operatorTo/0': additional"),
+    ({"networkPolicy": {"operatorFrom": [{"to": []}]}}, "at '/networkPolicy/operatorFrom/0': additional"),
+    (
+        {"networkPolicy": {"dashboardTo": [{"ports": [{"port": 0}]}]}},
+        "at '/networkPolicy/dashboardTo/0/ports/0/port'",
+    ),
     ({"monitoring": {"podMonitor": {"interval": "soon"}}}, "at '/monitoring/podMonitor/interval'"),
     ({"crds": {"install": "yes"}}, "at '/crds/install': got string, want boolean"),
     ({"rbac": None} | {"rbac": {"clusterAdmin": True}}, "at '/rbac': additional properties 'clusterAdmin'"),

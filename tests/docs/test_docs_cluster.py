@@ -165,10 +165,17 @@ def test_what_operators_are_told_to_change(desk: Desk) -> None:
     taint = {"key": "evalstop.dev/pool", "effect": "NoSchedule"}
     node = {"metadata": {"name": "docs-node"}, "spec": {"taints": [taint]}}
     admin.post("/api/v1/nodes", node)
+    desk.plane.kubectl("apply", "-f", str(ROOT / "deploy" / "manifests" / "priorityclass.yaml"))
     try:
         (patch,) = shown("install.md", "kubectl patch gpupool research")
         assert "patched" in desk.runs(patch)
-        for kind in ("delete rlhfjobs", "delete gpupools", "delete crd", "taint nodes"):
+        for kind in (
+            "delete rlhfjobs",
+            "delete gpupools",
+            "delete crd",
+            "delete priorityclass",
+            "taint nodes",
+        ):
             (command,) = shown("install.md", f"kubectl {kind}")
             said = desk.runs(f"{command} --dry-run=server")
             assert "(server dry run)" in said or "untainted" in said or "No resources found" in said

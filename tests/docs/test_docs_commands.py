@@ -71,13 +71,14 @@ SHOWN = {
     "helm test evalstop": INSTALLED + "test_helm_test_looks_at_it_from_inside",
     "helm template evalstop": "tests/chart/test_chart_schema.py::test_wrong_values_are_refused_by_their_path",
     "helm upgrade evalstop": INSTALLED
-    + "test_an_upgrade_keeps_certificates_renews_them_in_time_and_takes_new_pools",
+    + "test_the_documented_upgrade_keeps_what_was_set_and_the_pods_of_running_jobs",
     "helm uninstall evalstop": INSTALLED + "test_uninstalling_leaves_jobs_definitions_pools_and_checkpoints",
     "image=$(kubectl -n kube-system get pods": NOT_HERE + "docs/install.md",
     "kubectl patch gpupool research": CHANGE,
     "kubectl delete rlhfjobs": CHANGE,
     "kubectl delete gpupools": CHANGE,
     "kubectl delete crd": CHANGE,
+    "kubectl delete priorityclass": CHANGE,
     "kubectl taint nodes": CHANGE,
     # run it
     "kubectl -n evalstop-system get pods,lease": SEE,
