@@ -16,6 +16,7 @@ from typing import Any
 
 import cli_world as w
 import pytest
+import yaml
 from fresh_namespace import fresh_namespace
 from typer.testing import CliRunner
 
@@ -280,7 +281,8 @@ def test_an_operator_that_is_not_ready_and_its_lease(clinic: Clinic) -> None:
     told = clinic.wrong()
     assert f"{ns}/evalstop-operator: 0 of 1 replicas ready" in told
     assert "pod-a_uid has not renewed its Lease for 1 s" in told
-    assert f"ServiceAccount {ns}/default lacks watch rlhfjobs.evalstop.dev" in told
+    assert f"ServiceAccount {ns}/default lacks get/list/watch/patch rlhfjobs.evalstop.dev, " in told
+    assert "-> kubectl apply -f deploy/manifests/rbac.yaml" in told
     over = threading.Event()
 
     def renew() -> None:
@@ -307,6 +309,53 @@ def test_an_operator_that_is_not_ready_and_its_lease(clinic: Clinic) -> None:
         thread.join()
         admin.delete(f"/apis/apps/v1/namespaces/{ns}/deployments/evalstop-operator")
         admin.delete(f"{leases}/evalstop-operator")
+
+
+@pytest.mark.cluster
+def test_rights_that_somebody_took_away_are_named_by_the_api_servers_own_word(clinic: Clinic) -> None:
+    """An extender under the manifests' role, then under that role without some of it."""
+    admin, ns = clinic.plane.client(), clinic.namespace
+    labels = {"app.kubernetes.io/name": "evalstop-extender"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "e", "image": "x"}]}}
+    deployment = {
+        "metadata": {"name": "evalstop-extender", "labels": {**labels, PART_OF: "evalstop"}},
+        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
+    }  # fmt: skip
+    documents = yaml.safe_load_all((w.ROOT / "deploy" / "extender" / "rbac.yaml").read_text())
+    role = next(d for d in documents if d["kind"] == "ClusterRole")
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    role = {"metadata": {"name": ns}, "rules": role["rules"]}
+    binding = {
+        "metadata": {"name": ns},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ns},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": ns}],
+    }
+
+    def told() -> dict[str, str]:
+        (found,) = (f for f in clinic() if f["about"] == "extender's rights")
+        return found
+
+    admin.post(f"/apis/apps/v1/namespaces/{ns}/deployments", deployment)
+    try:
+        admin.post(f"{rbac}/clusterroles", role)
+        admin.post(f"{rbac}/clusterrolebindings", binding)
+        w.eventually("the binding counts", lambda: told()["level"] == "ok")
+        lesser = [
+            {**rule, "verbs": ["list"] if "nodes" in rule["resources"] else rule["verbs"]}
+            for rule in role["rules"]
+            if rule["resources"] != ["pods/status"]
+        ]
+        admin.patch(f"{rbac}/clusterroles/{ns}", {"rules": lesser})
+        w.eventually("the lesser role counts", lambda: told()["level"] == "wrong")
+        found = told()
+        assert (
+            found["text"] == f"ServiceAccount {ns}/default lacks watch nodes, watch pods, patch pods/status"
+        )
+        assert found["cure"] == "kubectl apply -f deploy/extender/rbac.yaml"
+    finally:
+        admin.delete(f"/apis/apps/v1/namespaces/{ns}/deployments/evalstop-extender")
+        admin.delete(f"{rbac}/clusterrolebindings/{ns}")
+        admin.delete(f"{rbac}/clusterroles/{ns}")
 
 
 @pytest.mark.cluster

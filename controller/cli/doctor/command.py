@@ -60,14 +60,15 @@ def doctor(
 
 async def examine(api: Cluster, operator_namespace: str) -> list[Finding]:
     """The whole installation."""
-    from controller.cli.doctor import installation
+    from controller.cli.doctor import installation, rights
 
     version = [f async for f in installation.server(api)]  # without it there is nothing to go on about
     return version + await _all(
         ("CRDs", installation.resource_definitions(api)),
         ("operator", installation.operator(api, operator_namespace)),
         ("pools", installation.pools(api, operator_namespace)),
-        ("your rights", installation.caller(api, api.namespace)),
+        ("extender and dashboard", installation.beside(api, operator_namespace)),
+        ("your rights", rights.caller(api, api.namespace)),
     )
 
 

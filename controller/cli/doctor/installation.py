@@ -1,4 +1,4 @@
-"""Checks of the cluster and of EvalStop in it: API, CRDs, operator, extender, pools, the caller's rights."""
+"""Checks of the cluster and of EvalStop in it: API, CRDs, operator, extender, dashboard, pools."""
 
 from __future__ import annotations
 
@@ -9,50 +9,18 @@ from typing import Any
 
 from controller import names
 from controller.cli.cluster import Cluster
-from controller.cli.doctor.findings import Finding, note, ok, unknown, wrong
+from controller.cli.doctor import rights
+from controller.cli.doctor.findings import Finding, note, ok, wrong
 from controller.kube.errors import ApiError, NotFound
-from controller.kube.resources import (
-    ACCESS_REVIEWS,
-    CONFIGMAPS,
-    DEPLOYMENTS,
-    EVENTS,
-    GPUPOOLS,
-    JOBS,
-    LEASES,
-    NODES,
-    PODS,
-    RLHFJOBS,
-)
+from controller.kube.resources import DEPLOYMENTS, GPUPOOLS, LEASES, PODS
 from controller.policy.wording import some
 
 Object = dict[str, Any]
 
-OPERATOR, EXTENDER, SCHEDULER = "evalstop-operator", "evalstop-extender", names.SCHEDULER_NAME
+OPERATOR, EXTENDER, SCHEDULER = rights.OPERATOR, rights.EXTENDER, names.SCHEDULER_NAME
 NAME_LABEL = "app.kubernetes.io/name"
 UPGRADE = "kubectl apply --server-side -f crds   (or: helm upgrade, with the chart of this version)"
 INSTALL = "kubectl apply --server-side -f crds && kubectl apply -k deploy/manifests   (or the Helm chart)"
-
-# What the operator cannot work without: verb, kind, subresource.
-OPERATOR_NEEDS = (
-    ("watch", RLHFJOBS, ""),
-    ("patch", RLHFJOBS, "status"),
-    ("patch", GPUPOOLS, "status"),
-    ("create", JOBS, ""),
-    ("patch", JOBS, ""),
-    ("watch", PODS, ""),
-    ("patch", NODES, ""),
-    ("create", CONFIGMAPS, ""),
-    ("create", EVENTS, ""),
-)
-# What the caller's commands need, and which those are.
-CALLER_NEEDS = (
-    ("list", RLHFJOBS, "", "list, get, why, history, simulate, top"),
-    ("watch", RLHFJOBS, "", "list --watch, top"),
-    ("patch", RLHFJOBS, "", "mode, stop, resume, pin"),
-    ("list", EVENTS, "", "the Events in history"),
-    ("list", PODS, "", "doctor JOB"),
-    ("get", PODS, "proxy", "doctor JOB reads the trainer's metrics"),
-)
 
 
 async def server(api: Cluster) -> AsyncIterator[Finding]:
@@ -141,7 +109,7 @@ async def operator(api: Cluster, namespace: str) -> AsyncIterator[Finding]:
             yield finding
         async for finding in _lease(api, deployment):
             yield finding
-        async for finding in _operator_rights(api, deployment):
+        async for finding in rights.operators(api, deployment):
             yield finding
 
 
@@ -212,60 +180,18 @@ async def _lease(api: Cluster, deployment: Object) -> AsyncIterator[Finding]:
     )
 
 
-async def _operator_rights(api: Cluster, deployment: Object) -> AsyncIterator[Finding]:
-    """Whether its ServiceAccount has what it needs, where the caller may ask that."""
-    if not await api.may("create", ACCESS_REVIEWS):
-        yield unknown("operator's rights", "you may not ask for another's rights (subjectaccessreviews)")
-        return
-    namespace = deployment["metadata"]["namespace"]
-    account = deployment["spec"]["template"]["spec"].get("serviceAccountName", "default")
-    user = f"system:serviceaccount:{namespace}:{account}"
-    lacking = []
-    for verb, resource, subresource in OPERATOR_NEEDS:
-        attributes = {"verb": verb, "group": resource.group, "resource": resource.plural}
-        if subresource:
-            attributes["subresource"] = subresource
-        review = {
-            "apiVersion": ACCESS_REVIEWS.api_version,
-            "kind": ACCESS_REVIEWS.kind,
-            "metadata": {},
-            "spec": {
-                "user": user,
-                "groups": [
-                    "system:serviceaccounts",
-                    f"system:serviceaccounts:{namespace}",
-                    "system:authenticated",
-                ],
-                "resourceAttributes": attributes,
-            },
-        }
-        answer = await api.create(ACCESS_REVIEWS, review)
-        if not (answer.get("status") or {}).get("allowed"):
-            lacking.append(f"{verb} {resource}{'/' + subresource if subresource else ''}")
-    if lacking:
-        text = f"ServiceAccount {namespace}/{account} lacks {some(lacking, 6)}"
-        yield wrong(
-            "operator's rights", text, "kubectl apply -f deploy/manifests/rbac.yaml   (or: helm upgrade)"
-        )
-    else:
-        yield ok("operator's rights", f"ServiceAccount {namespace}/{account} has what the operator needs")
+async def beside(api: Cluster, namespace: str) -> AsyncIterator[Finding]:
+    """Whether the extender and the dashboard, where they are installed, have the rights they need.
 
-
-async def caller(api: Cluster, namespace: str) -> AsyncIterator[Finding]:
-    """What the caller may do in a namespace, and which commands need it."""
-    about = "your rights"
-    lacking = []
-    for verb, resource, subresource, commands in CALLER_NEEDS:
-        if not await api.may(verb, resource, namespace, subresource):
-            what = f"{resource}{'/' + subresource if subresource else ''}"
-            lacking.append(f"{verb} {what} (for {commands})")
-    role = f"kubectl create rolebinding NAME -n {namespace} --clusterrole=edit --user=YOU"
-    if lacking:
-        yield note(about, f"in namespace {namespace} you may not: {'; '.join(lacking)}", f"ask for {role}")
-    else:
-        yield ok(about, f"you may use every command in namespace {namespace}")
-    if not await api.may("list", GPUPOOLS):
-        yield note(about, "you may not list gpupools.evalstop.dev (for pools, and the pools in top)")
+    The extender's health is told with the pools that ask for it."""
+    found = await deployments(api, namespace)
+    for deployment in called(found, rights.DASHBOARD):
+        async for finding in _deployment(api, deployment, "dashboard"):
+            yield finding
+    for part in (rights.EXTENDER, rights.DASHBOARD):
+        for deployment in called(found, part):
+            async for finding in rights.beside(api, deployment, part):
+                yield finding
 
 
 async def pools(api: Cluster, namespace: str) -> AsyncIterator[Finding]:

@@ -1,0 +1,178 @@
+"""The rights that doctor asks after: all that the roles grant, each named when it is not there."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controller.cli.doctor import installation, rights
+from controller.cli.doctor.findings import Finding, Level, gather
+from controller.cli.doctor.rights import BESIDE, DASHBOARD, EXTENDER, OPERATOR, Right
+from controller.kube.resources import ACCESS_REVIEWS, DEPLOYMENTS, GPUPOOLS
+from deploy.local.helm.client import Helm
+
+Json = dict[str, Any]
+ROOT = Path(__file__).resolve().parents[2]
+MOST = {*rights.ALWAYS, *rights.WORKLOADS, *rights.BEFORE_1_36, *rights.DELEGATED}
+
+
+def granted(objects: Iterable[Json], account: str) -> set[Right]:
+    """What the roles that are bound to a service account grant it."""
+    by_name = {(o["kind"], o["metadata"]["name"]): o for o in objects if o}
+    bound = [
+        o["roleRef"]
+        for (kind, _), o in by_name.items()
+        if kind.endswith("RoleBinding") and account in [s["name"] for s in o["subjects"]]
+    ]
+    assert bound, f"no role is bound to {account}"
+    return {
+        Right(verb, group, resource, name, own=ref["kind"] == "Role")
+        for ref in bound
+        for rule in by_name[ref["kind"], ref["name"]]["rules"]
+        for group, resource, name, verb in itertools.product(
+            rule["apiGroups"], rule["resources"], rule.get("resourceNames") or [""], rule["verbs"]
+        )
+    }
+
+
+@pytest.mark.parametrize(
+    ("part", "wanted"), [(OPERATOR, MOST), *((part, {*needed}) for part, needed in BESIDE.items())]
+)
+def test_doctor_asks_after_every_right_of_the_manifests(part: str, wanted: set[Right]) -> None:
+    """And after no other. The file is the one that its cure names."""
+    objects = yaml.safe_load_all((ROOT / rights.MANIFESTS[part]).read_text())
+    assert granted(objects, part) == wanted
+
+
+@pytest.mark.parametrize("kueue", [False, True])
+@pytest.mark.parametrize("job", [False, True])
+@pytest.mark.parametrize("version", ["1.35.0", "1.36.0"])
+def test_doctor_asks_after_every_right_of_the_chart(
+    helm: Helm, chart: Path, version: str, job: bool, kueue: bool
+) -> None:
+    values = {"delegates.kueue": kueue, "workloads.job": job, "dashboard.enabled": True}
+    given = [f"--set={name}={str(value).lower()}" for name, value in values.items()]
+    objects = list(yaml.safe_load_all(helm("template", "e", str(chart), f"--kube-version={version}", *given)))
+    wanted = {*rights.ALWAYS, *(rights.WORKLOADS if job else ()), *(rights.DELEGATED if kueue else ())}
+    wanted |= {*rights.BEFORE_1_36} if job and version < "1.36" else set()
+    assert granted(objects, OPERATOR) == wanted
+    for part, needed in BESIDE.items():
+        assert granted(objects, part) == {*needed}
+    operator = next(
+        o for o in objects if o and (o["kind"], o["metadata"]["name"]) == ("Deployment", OPERATOR)
+    )
+    said = rights.cure(operator, OPERATOR, [*(MOST - wanted - {*rights.BEFORE_1_36})])
+    expected = "helm upgrade evalstop deploy/helm/evalstop -n default --reset-then-reuse-values"
+    expected += "" if job else " --set workloads.job=true"
+    assert said == expected + ("" if kueue else " --set delegates.kueue=true")
+
+
+class Answers:
+    """An API server whose ServiceAccounts have all rights but some, and who asks how many at once."""
+
+    def __init__(self, *lacking: Right, version: str = "v1.36.3", delegate: str = "Builtin") -> None:
+        self.lacking, self.version, self.delegate = lacking, version, delegate
+        self.asked: list[Json] = []
+        self.now = self.most = 0
+
+    def deployment(self, part: str) -> Json:
+        return {
+            "metadata": {"name": part, "namespace": "sys", "labels": {"app.kubernetes.io/name": part}},
+            "spec": {
+                "replicas": 0, "selector": {}, "template": {"spec": {"serviceAccountName": f"{part}-sa"}}
+            },
+        }  # fmt: skip
+
+    async def may(self, *_: Any) -> bool:
+        return True
+
+    async def raw(self, *_: Any) -> bytes:
+        return f'{{"gitVersion": "{self.version}"}}'.encode()
+
+    async def list(self, resource: Any, *_: Any, **__: Any) -> tuple[list[Json], str]:
+        if resource is DEPLOYMENTS:
+            return [self.deployment(part) for part in BESIDE], "1"
+        return ([{"spec": {"delegate": self.delegate}}] if resource is GPUPOOLS else []), "1"
+
+    async def create(self, resource: Any, body: Json) -> Json:
+        assert resource is ACCESS_REVIEWS
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(0.001)
+        self.now -= 1
+        self.asked.append(body["spec"])
+        attributes = body["spec"]["resourceAttributes"]
+        return {"status": {"allowed": attributes not in [r.attributes("sys") for r in self.lacking]}}
+
+
+def examined(api: Answers, part: str = OPERATOR) -> list[Finding]:
+    deployment = api.deployment(part)
+    check = rights.operators if part == OPERATOR else lambda a, d: rights.beside(a, d, part)
+    return asyncio.run(gather(part, check(api, deployment)))  # type: ignore[arg-type]
+
+
+def test_an_operator_that_has_all_its_rights_and_how_it_is_asked() -> None:
+    api = Answers()
+    (found,) = examined(api)
+    assert found.level is Level.OK
+    assert {spec["user"] for spec in api.asked} == {f"system:serviceaccount:sys:{OPERATOR}-sa"}
+    assert len(api.asked) == len({*rights.ALWAYS, *rights.WORKLOADS})
+    assert 1 < api.most <= rights.AT_ONCE, "side by side, and not all at once"
+    leases = [s["resourceAttributes"] for s in api.asked if s["resourceAttributes"]["resource"] == "leases"]
+    assert {a["namespace"] for a in leases} == {"sys"}
+    assert sorted((a["verb"], a.get("name")) for a in leases if a["verb"] != "create") == [
+        ("get", OPERATOR), ("patch", OPERATOR)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("right", sorted(MOST, key=str), ids=lambda r: f"{r.verb} {r.what}")
+def test_each_right_of_the_operator_that_is_not_there_is_named(right: Right) -> None:
+    """On a cluster where all of them are needed."""
+    (found,) = examined(Answers(right, version="v1.35.0", delegate="Kueue"))
+    assert found.level is Level.WRONG
+    assert found.text.startswith(f"ServiceAccount sys/{OPERATOR}-sa lacks {right.verb} {right.what}")
+    assert found.cure == "kubectl apply -f deploy/manifests/rbac.yaml"
+
+
+@pytest.mark.parametrize("part", BESIDE)
+def test_each_right_of_extender_and_dashboard_that_is_not_there_is_named(part: str) -> None:
+    assert examined(Answers(), part)[0].level is Level.OK
+    for right in BESIDE[part]:
+        (found,) = examined(Answers(right), part)
+        assert found.text == f"ServiceAccount sys/{part}-sa lacks {right.verb} {right.what}"
+        assert found.cure == f"kubectl apply -f {rights.MANIFESTS[part]}"
+        assert (ROOT / rights.MANIFESTS[part]).is_file()
+
+
+@pytest.mark.parametrize(
+    ("api", "level"),
+    [
+        (Answers(*rights.BEFORE_1_36), Level.OK),
+        (Answers(*rights.BEFORE_1_36, version="v1.35.9"), Level.WRONG),
+        (Answers(*rights.BEFORE_1_36, version="dev"), Level.WRONG),
+        (Answers(*rights.DELEGATED), Level.OK),
+        (Answers(*rights.DELEGATED, delegate="Kueue"), Level.WRONG),
+    ],
+)
+def test_what_this_cluster_does_not_need_is_not_missed(api: Answers, level: Level) -> None:
+    assert [finding.level for finding in examined(api)] == [level]
+
+
+def test_what_is_lacking_is_told_whole_and_by_what_it_is_over() -> None:
+    """Twenty of them are not cut to the first few."""
+    (found,) = examined(Answers(*rights.ALWAYS, *rights.WORKLOADS))
+    assert "get/list/watch/create/delete/patch jobs.batch," in found.text
+    assert all(right.what in found.text for right in rights.ALWAYS)
+    assert "get/patch leases.coordination.k8s.io evalstop-operator (in its own namespace)" in found.text
+
+
+def test_parts_that_are_installed_are_looked_at() -> None:
+    found = asyncio.run(gather("beside", installation.beside(Answers(), "sys")))  # type: ignore[arg-type]
+    assert {f.about for f in found} >= {"extender's rights", "dashboard's rights"}
+    assert {EXTENDER, DASHBOARD} == {*BESIDE}
