@@ -105,11 +105,11 @@ def _contexts(wanted: str, known: tuple[str, ...]) -> str:
 
 
 async def listed(
-    api: Cluster, resource: Resource, namespace: str | None, labels: str = ""
+    api: Cluster, resource: Resource, namespace: str | None, labels: str = "", fields: str = ""
 ) -> tuple[list[Object], str]:
     """All objects of a kind, by namespace and name, and the resourceVersion of that moment."""
     try:
-        found, version = await api.list(resource, namespace, labels=labels)
+        found, version = await api.list(resource, namespace, labels=labels, fields=fields)
     except ApiError as error:
         where = f" in namespace {namespace}" if namespace else ""
         raise of_api(error, f"list {resource.kind}s{where}") from error

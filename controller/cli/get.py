@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from controller.cli.cluster import Cluster
     from controller.cli.reading import Reading
 
+Object = dict[str, Any]
 Names = Annotated[
     list[str],
     typer.Argument(
@@ -32,6 +33,8 @@ def get(
     names: Names,
     namespace: flags.Namespace = "",
     form: flags.Output = Format.TABLE,
+    watch: flags.Watch = False,
+    no_headers: flags.NoHeaders = False,
     kubeconfig: flags.Kubeconfig = "",
     context: flags.Context = "",
     timeout: flags.Timeout = 15.0,
@@ -41,21 +44,35 @@ def get(
     -o wide gives a row each, -o json and -o yaml the objects as the cluster has them.
     """
     from controller.cli import cluster, reading
+    from controller.cli.watching import Watched, show
+    from controller.kube.resources import RLHFJOBS
 
-    async def work(api: Cluster) -> list[dict[str, Any]]:
-        return [await cluster.job(api, name) for name in names]
-
-    found = cluster.run(work, kubeconfig, context, namespace, timeout)
     screen = terminal()
-    if output.objects(found, form, one=len(found) == 1):
-        return
-    now = time.time()
-    if form is Format.WIDE:
+    several = False
+
+    def lines(found: list[Object], first: bool) -> list[str]:
+        now = time.time()
+        if form is Format.WIDE:
+            chosen = fields(wide=True, everywhere=several)
+            return table(found, chosen, now, screen, first and not no_headers)
+        shown = []
+        for place, obj in enumerate(found):
+            shown += ([] if first and not place else [""]) + page(reading.read(obj), now, screen)
+        return shown
+
+    async def work(api: Cluster) -> None:
+        nonlocal several
+        found = [await cluster.job(api, name) for name in names]
         several = len({o["metadata"]["namespace"] for o in found}) > 1
-        output.lines(table(found, fields(wide=True, everywhere=several), now, screen))
-        return
-    for place, obj in enumerate(found):
-        output.lines(([""] if place else []) + page(reading.read(obj), now, screen))
+        if watch:
+            keys = dict.fromkeys((o["metadata"]["namespace"], o["metadata"]["name"]) for o in found)
+            each = [Watched(RLHFJOBS, where, fields=f"metadata.name={name}") for where, name in keys]
+            await show(api, each, form, lines)
+            return
+        if not output.objects(found, form, one=len(found) == 1):
+            output.lines(lines(found, True))
+
+    cluster.run(work, kubeconfig, context, namespace, timeout)
 
 
 def page(job: Reading, now: float, screen: Terminal) -> list[str]:

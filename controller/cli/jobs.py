@@ -110,27 +110,27 @@ def list_jobs(
 ) -> None:
     """List RLHFJobs: how far each is, its newest and best score, how near its rule is to a stop."""
     from controller.cli import cluster
-    from controller.cli.watching import follow
+    from controller.cli.watching import Watched, show
     from controller.kube.resources import RLHFJOBS
+
+    chosen = fields(form is Format.WIDE, all_namespaces)
+    screen = terminal()
+
+    def lines(found: list[Object], first: bool) -> list[str]:
+        return table(found, chosen, time.time(), screen, first and not no_headers)
 
     async def work(api: Cluster) -> None:
         where = None if all_namespaces else api.namespace
-        found, version = await cluster.listed(api, RLHFJOBS, where, selector)
-        chosen = fields(form is Format.WIDE, all_namespaces)
-        screen = terminal()
-        if not watch:
-            if output.objects(found, form):
-                return
-            if found:
-                output.lines(table(found, chosen, time.time(), screen, not no_headers))
-            else:
-                _nothing(where, selector)
+        if watch:
+            await show(api, [Watched(RLHFJOBS, where, selector)], form, lines)
             return
-        if not output.objects(found, form):
-            output.lines(table(found, chosen, time.time(), screen, not no_headers))
-        async for _, obj in follow(api, RLHFJOBS, where, selector, version, found):
-            if not output.objects([obj], form, one=True):
-                output.lines(table([obj], chosen, time.time(), screen, header=False))
+        found, _ = await cluster.listed(api, RLHFJOBS, where, selector)
+        if output.objects(found, form):
+            return
+        if found:
+            output.lines(lines(found, True))
+        else:
+            _nothing(where, selector)
 
     cluster.run(work, kubeconfig, context, namespace, timeout)
 

@@ -20,10 +20,11 @@ def lines(text: Iterable[str]) -> None:
         typer.echo(out)
 
 
-def objects(found: Sequence[Object], form: Format, *, one: bool = False) -> bool:
+def objects(found: Sequence[Object], form: Format, *, one: bool = False, stream: bool = False) -> bool:
     """Prints API objects if the form asks for them as such; False: it asks for a table.
 
-    ``one``: exactly one was asked for by name, so it is printed alone and not in a List.
+    ``one``: exactly one was asked for by name, so it is printed alone and not in a List. ``stream``: more
+    come later, so each is a document of its own.
     """
     if form in (Format.TABLE, Format.WIDE):
         return False
@@ -34,16 +35,21 @@ def objects(found: Sequence[Object], form: Format, *, one: bool = False) -> bool
         )
         return True
     shown = [_without_managed_fields(o) for o in found]
+    if stream:
+        for obj in shown:
+            document(obj, Document(form.value), stream=True)
+        return True
     whole = shown[0] if one else {"apiVersion": "v1", "kind": "List", "items": shown, "metadata": {}}
     typer.echo(text(whole, Document(form.value)))
     return True
 
 
-def document(value: Mapping[str, Any], form: Document) -> bool:
-    """Prints a document of ours if the form asks for it; False: it asks for text."""
+def document(value: Mapping[str, Any], form: Document, *, stream: bool = False) -> bool:
+    """Prints a document of ours if the form asks for it; False: it asks for text. ``stream``: one of many, of
+    which YAML marks the beginning of each."""
     if form is Document.TEXT:
         return False
-    typer.echo(text(value, form))
+    typer.echo(("---\n" if stream and form is Document.YAML else "") + text(value, form))
     return True
 
 

@@ -72,6 +72,7 @@ FIELDS = (
 def pools(
     name: Name = "",
     form: flags.Output = Format.TABLE,
+    watch: flags.Watch = False,
     no_headers: flags.NoHeaders = False,
     kubeconfig: flags.Kubeconfig = "",
     context: flags.Context = "",
@@ -79,26 +80,36 @@ def pools(
 ) -> None:
     """List GPUPools: GPUs, who runs, who waits; with a NAME, its hand-backs, holds and what is wrong too."""
     from controller.cli import cluster
+    from controller.cli.watching import Watched, show
     from controller.kube.resources import GPUPOOLS
 
-    async def work(api: Cluster) -> list[Object]:
-        if name:
-            return [await cluster.pool(api, name)]
-        found, _ = await cluster.listed(api, GPUPOOLS, None)
-        return found
-
-    found = cluster.run(work, kubeconfig, context, "", timeout)
-    if output.objects(found, form, one=bool(name)):
-        return
-    screen, now = terminal(), time.time()
+    screen = terminal()
     chosen = [f for f in FIELDS if form is Format.WIDE or not f.wide]
-    if not found:
-        typer.echo("No GPUPools.", err=True)
-        return
-    lines = table(found, chosen, now, screen, not no_headers)
-    if name and form is not Format.WIDE:
-        lines += page(found[0], now, screen)
-    output.lines(lines)
+    paged = bool(name) and form is not Format.WIDE
+
+    def lines(found: list[Object], first: bool) -> list[str]:
+        now = time.time()
+        shown = table(found, chosen, now, screen, (first or paged) and not no_headers)
+        if paged and found:
+            shown += page(found[0], now, screen)
+        return shown if first or not paged else ["", *shown]
+
+    async def work(api: Cluster) -> None:
+        if name:
+            found = [await cluster.pool(api, name)]
+        if watch:
+            await show(api, [Watched(GPUPOOLS, fields=f"metadata.name={name}" if name else "")], form, lines)
+            return
+        if not name:
+            found, _ = await cluster.listed(api, GPUPOOLS, None)
+        if output.objects(found, form, one=bool(name)):
+            return
+        if found:
+            output.lines(lines(found, True))
+        else:
+            typer.echo("No GPUPools.", err=True)
+
+    cluster.run(work, kubeconfig, context, "", timeout)
 
 
 def page(pool: Object, now: float, screen: Terminal) -> list[str]:

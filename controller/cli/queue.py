@@ -7,32 +7,37 @@ told what the RLHFJobs' statuses say: why each waits and since when, but not in 
 
 from __future__ import annotations
 
-import json
-import time
-import urllib.error
-import urllib.parse
-import urllib.request
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any
 
 import typer
 
-from controller.cli import flags, output, say
+from controller.cli import complete, flags, output, places, say
 from controller.cli.failure import Exit, Failure, command
 from controller.cli.flags import Document
 from controller.cli.table import Column, render
 from controller.cli.terminal import terminal
 
-if TYPE_CHECKING:
-    from controller.cli.cluster import Cluster
-
-ROOT = "/apis/evalstop.dev/v1alpha1/gpupools"
 OPERATOR_PORT = 8081
 OPERATOR_NAMESPACE = "evalstop-system"
-PATIENCE = 20.0  # s for an answer
-WAITING = ("Queued", "Unfit", "Preempting")
 
-JobKey = Annotated[str, typer.Option("--job", help="Only this RLHFJob, as namespace/name.")]
+JobName = Annotated[
+    str,
+    typer.Option(
+        "--job", help="Only this RLHFJob, by its name or namespace/name.", autocompletion=complete.jobs
+    ),
+]
+Namespace = Annotated[
+    str,
+    typer.Option(
+        "--namespace",
+        "-n",
+        help="Only RLHFJobs of this namespace. Default: all; for a plain --job NAME the context's.",
+        autocompletion=complete.namespaces,
+        rich_help_panel="Cluster",
+    ),
+]
 Url = Annotated[
     str, typer.Option("--url", help="Where the operator's queue API is, instead of a port-forward.")
 ]
@@ -40,18 +45,23 @@ OperatorNamespace = Annotated[
     str, typer.Option("--operator-namespace", help="Namespace of the operator's Deployment.")
 ]
 Port = Annotated[int, typer.Option("--operator-port", help="The operator's EVALSTOP_QUEUE_PORT.")]
-Limit = Annotated[int, typer.Option("--limit", min=1, max=5000, help="How many to show.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=places.MOST, help="How many to show.")]
 AsJson = Annotated[bool, typer.Option("--json", help="The same as -o json.")]
+Watch = Annotated[
+    bool, typer.Option("--watch", "-w", help="Go on, and print the queue anew when it changes.")
+]
 
 
 @command
 def queue(
     pool: flags.Pool,
-    job: JobKey = "",
+    job: JobName = "",
+    namespace: Namespace = "",
     url: Url = "",
     operator_namespace: OperatorNamespace = OPERATOR_NAMESPACE,
     operator_port: Port = OPERATOR_PORT,
     limit: Limit = 50,
+    watch: Watch = False,
     form: flags.Page = Document.TEXT,
     as_json: AsJson = False,
     kubeconfig: flags.Kubeconfig = "",
@@ -59,143 +69,90 @@ def queue(
     timeout: flags.Timeout = 15.0,
 ) -> None:
     """Show who waits in a POOL, in which place, why, for how long, and what the policy ranks them by."""
-    path = f"{ROOT}/{urllib.parse.quote(pool, safe='')}/queue"
-    if job:
-        namespace, slash, name = job.partition("/")
-        if not (slash and namespace and name) or "/" in name:
-            raise Failure(
-                Exit.REFUSED,
-                f"--job: {job!r} is not allowed, expected namespace/name",
-                "give --job NAMESPACE/NAME",
-            )
-        path += f"/{urllib.parse.quote(namespace, safe='')}/{urllib.parse.quote(name, safe='')}"
-    else:
-        path += f"?limit={limit}"
-    if url:
-        answer = _get(url.rstrip("/") + path)
-    else:
-        from controller.cli.forward import forwarded, leader
-
-        target = leader(operator_namespace, kubeconfig, context)
-        try:
-            with forwarded(operator_namespace, target, operator_port, kubeconfig, context) as base:
-                answer = _get(base + path)
-        except Failure as failure:
-            if failure.code not in (Exit.FORBIDDEN, Exit.UNREACHABLE):
-                raise
-            answer = _by_status(failure, pool, job, limit, kubeconfig, context, timeout)
-    if output.document(answer, Document.JSON if as_json else form):
-        return
-    if job:
-        _show([answer])
-    else:
-        _show(answer["items"])
-        shown = len(answer["items"])
-        more = f", the first {shown} shown" if shown < answer["total"] else ""
-        typer.echo(f"{answer['total']} waiting in pool {answer['pool']} ({answer['policy']}){more}")
-
-
-def _get(url: str) -> Any:
-    if not url.startswith(("http://", "https://")):
+    if url and not url.startswith(("http://", "https://")):
         raise Failure(
-            Exit.REFUSED,
+            Exit.USAGE,
             f"--url: {url!r} is not allowed, expected http://… or https://…",
             "give --url http://HOST:PORT",
         )
+    if job:
+        job = _key(job, namespace, kubeconfig, context)
+    wanted = places.Wanted(pool, job, namespace, limit)
+    show = _printer(wanted, Document.JSON if as_json else form, watch)
+    begun = False
+
+    @contextlib.contextmanager
+    def way() -> Iterator[str]:
+        from controller.cli.forward import forwarded, leader
+
+        if url:
+            yield url.rstrip("/")
+            return
+        target = leader(operator_namespace, kubeconfig, context)
+        with forwarded(operator_namespace, target, operator_port, kubeconfig, context) as base:
+            yield base
+
     try:
-        with urllib.request.urlopen(url, timeout=PATIENCE) as response:
-            return json.load(response)
-    except urllib.error.HTTPError as error:
-        code, reason = _reason(error)
-        found = Exit.NOT_FOUND if code in ("PoolNotFound", "JobNotFound", "NotFound") else Exit.REFUSED
-        raise Failure(found, reason, "evalstop pools and evalstop list -A say what there is") from None
-    except (OSError, ValueError) as error:
-        why = getattr(error, "reason", error)
-        raise Failure(
-            Exit.UNREACHABLE,
-            f"no queue API at {url.partition(ROOT)[0]}: {why}",
-            "evalstop doctor says whether the operator is there",
-        ) from None
+        for answer in places.told(way, wanted, watch):
+            begun = True
+            show(answer)
+    except Failure as failure:
+        if url or begun or failure.code not in (Exit.FORBIDDEN, Exit.UNREACHABLE):
+            raise
+        places.by_status(failure, wanted, (kubeconfig, context, timeout), watch, show)
 
 
-def _reason(error: urllib.error.HTTPError) -> tuple[str, str]:
-    try:
-        answer = json.load(error)
-        return str(answer["reason"]), f"{answer['message']} ({answer['reason']})"
-    except (ValueError, KeyError, TypeError):
-        return "", f"HTTP {error.code} from {error.url}"
-
-
-def _by_status(
-    failure: Failure, pool: str, job: str, limit: int, kubeconfig: str, context: str, timeout: float
-) -> Any:
-    """What the RLHFJobs that the caller may read say of their waits; without places, which no status has.
+def _key(job: str, namespace: str, kubeconfig: str, context: str) -> str:
+    """``namespace/name`` of a job that was given so, or by its plain name.
 
     Raises:
-        Failure: the one given, if no RLHFJob can be read either; or there is no such pool or job.
+        Failure: it is neither; or there is no kubeconfig to say in which namespace a plain name is.
     """
     from controller.cli import cluster
-    from controller.kube.errors import ApiError
-    from controller.kube.resources import GPUPOOLS, RLHFJOBS
 
-    async def work(api: Cluster) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        if job:
-            found = [await cluster.job(api, job)]
-        else:
-            try:
-                found, _ = await api.list(RLHFJOBS, None)
-            except ApiError:
-                found, _ = await cluster.listed(api, RLHFJOBS, api.namespace)
-        try:
-            return await api.get(GPUPOOLS, pool), found
-        except ApiError as error:
-            if error.status == 404:
-                return await cluster.pool(api, pool), found
-            return {}, found
+    parts = job.split("/")
+    if len(parts) > 2 or not all(parts):
+        raise Failure(
+            Exit.USAGE,
+            f"--job: {job!r} is not allowed, expected NAME or NAMESPACE/NAME",
+            "give --job NAME -n NAMESPACE, or --job NAMESPACE/NAME",
+        )
+    if len(parts) == 2:
+        return job
 
-    try:
-        known, found = cluster.run(work, kubeconfig, context, timeout=timeout)
-    except Failure as second:
-        if second.code is Exit.NOT_FOUND:
-            raise
-        raise failure from None
-    typer.echo(
-        f"note: places in the queue are the operator's to tell, and it was not reached: {failure}", err=True
-    )
-    now = time.time()
-    places = [_place(obj, now) for obj in found if (obj.get("spec") or {}).get("pool") == pool]
-    if job:
-        if not places:
-            raise Failure(
-                Exit.NOT_FOUND, f"{job} does not stand before GPUPool {pool!r}", "evalstop get shows its pool"
-            )
-        return places[0]
-    waiting = [place for place in places if place["state"] in WAITING]
-    waiting.sort(key=lambda place: -(place["waitedSeconds"] or 0.0))
-    policy = next(iter((known.get("spec") or {}).get("queuePolicy") or {"unknown": {}}))
-    return {"pool": pool, "policy": policy, "planned": None, "total": len(waiting), "items": waiting[:limit]}
+    async def here(api: cluster.Cluster) -> str:
+        return api.namespace
+
+    return f"{namespace or cluster.run(here, kubeconfig, context)}/{job}"
 
 
-def _place(obj: Mapping[str, Any], now: float) -> dict[str, Any]:
-    spec, status = obj.get("spec") or {}, obj.get("status") or {}
-    conditions = status.get("conditions") or []
-    admitted: Mapping[str, Any] = next((c for c in conditions if c["type"] == "Admitted"), {})
-    gang = spec.get("gang") or {}
-    state = str(status.get("summary") or "New")
-    since = status.get("queuedTime") or obj["metadata"]["creationTimestamp"]
-    waits = state in WAITING
-    return {
-        "job": f"{obj['metadata']['namespace']}/{obj['metadata']['name']}",
-        "state": state,
-        "position": None,
-        "reason": admitted.get("reason", "") if waits else "",
-        "message": admitted.get("message", "") if waits else "",
-        "waitedSeconds": max(0.0, now - say.seconds(since)) if waits else None,
-        "overdue": False,
-        "replicas": gang.get("replicas", 1),
-        "gpus": gang.get("replicas", 1) * gang.get("gpusPerReplica", 0),
-        "key": {"priority": spec.get("priority", 0)},
-    }
+def _printer(wanted: places.Wanted, form: Document, watch: bool) -> Callable[[Any], None]:
+    """Prints an answer, unless it says what the one before has said; how long each waits does not count."""
+    before: list[Any] = []
+
+    def show(answer: Any) -> None:
+        items = [answer] if wanted.job else answer["items"]
+        said = [
+            [item[name] for name in ("job", "state", "position", "reason", "message", "overdue")]
+            for item in items
+        ] + ([] if wanted.job else [answer["total"], answer["policy"]])
+        if before == [said]:
+            return
+        again = bool(before)
+        before[:] = [said]
+        if output.document(answer, form, stream=watch):
+            return
+        if again:
+            typer.echo()
+        _show(items)
+        if wanted.job:
+            return
+        shown = len(items)
+        whose = f" of namespace {wanted.namespace}" if wanted.namespace else ""
+        more = f", the first {shown} shown" if shown < answer["total"] else ""
+        typer.echo(f"{answer['total']}{whose} waiting in pool {answer['pool']} ({answer['policy']}){more}")
+
+    return show
 
 
 def _show(items: list[Mapping[str, Any]]) -> None:

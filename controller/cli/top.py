@@ -88,9 +88,9 @@ class View:
         Raises:
             Failure: the API server refuses, or is gone.
         """
-        async with asyncio.TaskGroup() as group:
-            for resource in self._versions:
-                group.create_task(self._one(resource))
+        from controller.cli.watching import together
+
+        await together(*(self._one(resource) for resource in self._versions))
 
     async def _one(self, resource: Resource) -> None:
         from controller.cli.watching import follow
@@ -165,17 +165,9 @@ async def _live(view: View, interval: float) -> None:
                 lines: Sequence[str] = view.picture(time.time(), screen, console.size.height)
                 live.update(Text.from_ansi("\n".join(lines), no_wrap=True), refresh=True)
                 await asyncio.wait([following], timeout=interval)
-        await _first_failure(following)
+        await following
     finally:
         following.cancel()
-
-
-async def _first_failure(following: asyncio.Task[None]) -> None:
-    """Raises what the watches ended with, alone and not as a group."""
-    try:
-        await following
-    except BaseExceptionGroup as group:
-        raise group.exceptions[0] from None
 
 
 def _key(obj: Mapping[str, Any]) -> str:

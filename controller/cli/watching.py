@@ -1,20 +1,68 @@
-"""Changes of a kind, as they happen."""
+"""Changes of a kind, as they happen; and ``--watch``, which prints them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from controller.cli import output
 from controller.cli.cluster import Cluster, listed
 from controller.cli.failure import Exit, Failure, of_api
+from controller.cli.flags import Format
 from controller.kube.cache import key_of
 from controller.kube.errors import ApiError, Gone, Unavailable
 from controller.kube.resources import Resource
 
 Object = dict[str, Any]
+Lines = Callable[[list[Object], bool], list[str]]
 
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)  # s before each try to list anew: an API server is restarted in less
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What is watched: objects of a kind, in a namespace or (None) all, that the selectors choose."""
+
+    resource: Resource
+    namespace: str | None = None
+    labels: str = ""
+    fields: str = ""
+
+
+async def show(api: Cluster, watched: Sequence[Watched], form: Format, lines: Lines) -> None:
+    """Prints what is there, then each object that changes, until an error ends it.
+
+    As kubectl does: a document or a name for each object; one that is deleted is printed once more, as it was
+    last. ``lines``: the text for objects, and whether they are the first; where the form asks for text.
+    """
+
+    def printed(found: list[Object], first: bool = False) -> None:
+        if not output.objects(found, form, stream=True):
+            output.lines(lines(found, first))
+
+    async def goes_on(one: Watched, version: str, there: list[Object]) -> None:
+        changes = follow(api, one.resource, one.namespace, one.labels, version, there, one.fields)
+        async for _, obj in changes:
+            printed([obj])
+
+    begun = []
+    for place, one in enumerate(watched):
+        found, version = await listed(api, one.resource, one.namespace, one.labels, one.fields)
+        printed(found, first=place == 0)
+        begun.append(goes_on(one, version, found))
+    await together(*begun)
+
+
+async def together(*work: Awaitable[None]) -> None:
+    """Does all of it at once; the first failure ends the others and is raised alone, not as a group."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 async def follow(
@@ -24,6 +72,7 @@ async def follow(
     labels: str,
     version: str,
     there: Iterable[Object],
+    fields: str = "",
 ) -> AsyncIterator[tuple[str, Object]]:
     """Changes after ``version``, when the objects ``there`` were there: (ADDED, MODIFIED or DELETED, the
     object). Ends only with an error.
@@ -38,7 +87,8 @@ async def follow(
     while True:
         heard = False
         try:
-            async for event in api.watch(resource, version, labels=labels, namespace=namespace):
+            watch = api.watch(resource, version, labels=labels, fields=fields, namespace=namespace)
+            async for event in watch:
                 obj, heard = event["object"], True
                 version = obj["metadata"]["resourceVersion"]
                 if event["type"] == "BOOKMARK":
@@ -49,7 +99,7 @@ async def follow(
                     held[key_of(obj)] = obj
                 yield event["type"], obj
         except (Gone, Unavailable):
-            found, version = await _again(api, resource, namespace, labels)
+            found, version = await _again(api, resource, namespace, labels, fields)
             now = {key_of(obj): obj for obj in found}
             for key in held.keys() - now.keys():
                 yield "DELETED", held[key]
@@ -67,18 +117,18 @@ async def follow(
 
 
 async def _again(
-    api: Cluster, resource: Resource, namespace: str | None, labels: str
+    api: Cluster, resource: Resource, namespace: str | None, labels: str, fields: str
 ) -> tuple[list[Object], str]:
     """The list after a watch broke; an API server that is away for a moment is waited for."""
     for pause in PAUSES[:-1]:
         await asyncio.sleep(pause)
         try:
-            return await listed(api, resource, namespace, labels)
+            return await listed(api, resource, namespace, labels, fields)
         except Failure as failure:
             if failure.code is not Exit.UNREACHABLE:
                 raise
     await asyncio.sleep(PAUSES[-1])
-    return await listed(api, resource, namespace, labels)
+    return await listed(api, resource, namespace, labels, fields)
 
 
 def _version(obj: Object) -> Any:

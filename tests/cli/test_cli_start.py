@@ -63,22 +63,32 @@ def test_the_commands_that_are_promised_are_there() -> None:
     assert set(promised.split()) <= set(COMMANDS)
 
 
-def test_commands_that_talk_to_a_cluster_take_kubectl_s_flags() -> None:
-    for name in (
-        "list",
-        "get",
-        "why",
-        "history",
-        "simulate",
-        "resume",
-        "pin",
-        "mode",
-        "stop",
-        "top",
-        "doctor",
-    ):
-        flags = {flag for p in FOUND[name].params for flag in p.opts}
-        assert {"--kubeconfig", "--context", "--namespace", "-n"} <= flags, name
-    for name in ("pools", "queue"):
-        assert {"--kubeconfig", "--context"} <= {flag for p in FOUND[name].params for flag in p.opts}, name
-    assert {"-A", "-l", "-w", "-o", "--no-headers"} <= {flag for p in FOUND["list"].params for flag in p.opts}
+def flags(name: str) -> set[str]:
+    return {flag for parameter in FOUND[name].params for flag in parameter.opts}
+
+
+# Those that ask a cluster: `--context` is how they are known, so that a new one is among them.
+ASKING = [name for name in COMMANDS if "--context" in flags(name)]
+# Of a kind that is in no namespace, or of a whole cluster.
+NOWHERE = {"pools", "parity"}
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_commands_that_talk_to_a_cluster_take_kubectl_s_flags(name: str) -> None:
+    assert {"--kubeconfig", "--context", "--request-timeout"} <= flags(name)
+    assert name in NOWHERE or {"--namespace", "-n"} <= flags(name)
+
+
+def test_commands_that_show_what_is_there_take_kubectl_s_flags_for_that() -> None:
+    shown = {"list", "get", "pools", "queue"}
+    assert shown <= set(ASKING)
+    for name in shown:
+        assert {"--output", "-o", "--watch", "-w"} <= flags(name), name
+    for name in shown - {"queue"}:
+        refused = CliRunner().invoke(app, [name, "one", "-o", "odd"], env={"COLUMNS": "200"})
+        assert refused.exit_code == 2
+        assert all(f"'{form}'" in refused.stderr for form in ("json", "yaml", "wide", "name")), refused.stderr
+        assert "--no-headers" in flags(name), name
+    for name in ("why", "history", "simulate", "doctor"):
+        assert {"--output", "-o"} <= flags(name), name
+    assert {"--all-namespaces", "-A", "--selector", "-l"} <= flags("list") & flags("top")

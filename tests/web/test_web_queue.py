@@ -235,13 +235,24 @@ def test_one_job_and_json(base: str) -> None:
     assert "needs 1 x 2 GPUs at once" in shown.stdout
     assert json.loads(command("p", "--url", base, "--json").stdout)["total"] == 3
     assert json.loads(command("p", "--job", "b/2", "--url", base, "--json").stdout)["position"] == 2
+    assert json.loads(command("p", "--job", "2", "-n", "b", "--url", base, "--json").stdout)["position"] == 2
+
+
+def test_one_namespace_s_jobs_in_their_places_in_the_whole_queue(base: str) -> None:
+    found = json.loads(command("p", "-n", "b", "--url", base, "--json").stdout)
+    assert (found["total"], [(i["job"], i["position"]) for i in found["items"]]) == (1, [("b/2", 2)])
+    assert command("p", "-n", "b", "--url", base).stdout.splitlines()[-1] == (
+        "1 of namespace b waiting in pool p (fifo)"
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
         (["none"], 3, "there is no GPUPool 'none'; there are: broken, fresh, p (PoolNotFound)"),
-        (["p", "--job", "a"], 1, "--job: 'a' is not allowed, expected namespace/name"),
+        (["p", "--job", "a/b/c"], 2, "--job: 'a/b/c' is not allowed, expected NAME or NAMESPACE/NAME"),
+        (["p", "--job", "/b"], 2, "--job: '/b' is not allowed, expected NAME or NAMESPACE/NAME"),
+        (["p", "--job", "none", "-n", "a"], 3, "(JobNotFound)"),
         (["p", "--job", "a/none"], 3, "(JobNotFound)"),
         (["../p"], 3, "(NotFound)"),
         (["p", "--limit", "0"], 2, "--limit"),
@@ -258,7 +269,8 @@ def test_nobody_there(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))  # not listening
         result = command("p", "--url", f"http://127.0.0.1:{taken.getsockname()[1]}")
     assert (result.exit_code, "no queue API at" in result.stderr) == (5, True)
-    assert command("p", "--url", "file:///etc").exit_code == 1
+    refused = command("p", "--url", "file:///etc")
+    assert (refused.exit_code, "--url: 'file:///etc' is not allowed" in refused.stderr) == (2, True)
 
 
 def stub_kubectl(folder: Path, script: str) -> None:

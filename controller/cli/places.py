@@ -1,0 +1,242 @@
+"""Who waits in a pool, as the operator's queue API tells it, or as the statuses of RLHFJobs do."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from controller.cli import say
+from controller.cli.failure import Exit, Failure
+
+if TYPE_CHECKING:
+    from controller.cli.cluster import Cluster
+
+Object = dict[str, Any]
+Way = Callable[[], contextlib.AbstractContextManager[str]]
+
+ROOT = "/apis/evalstop.dev/v1alpha1/gpupools"
+PATIENCE = 20.0  # s for an answer
+MOST = 5000  # places that the operator tells at once
+EVERY = 2.0  # s between two questions: places are in the operator's plan, which nobody can watch
+PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)  # s before each new try: a standby leads after half a minute at most
+WAITING = ("Queued", "Unfit", "Preempting")
+
+
+class NotYet(Failure):
+    """An operator that has just begun: it answers shortly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What was asked for. ``job``: "", or one alone, as namespace/name. ``namespace``: "", or its jobs."""
+
+    pool: str
+    job: str
+    namespace: str
+    limit: int
+
+    @property
+    def path(self) -> str:
+        path = f"{ROOT}/{urllib.parse.quote(self.pool, safe='')}/queue"
+        if self.job:
+            return path + "".join(f"/{urllib.parse.quote(part, safe='')}" for part in self.job.split("/"))
+        return f"{path}?limit={MOST if self.namespace else self.limit}"
+
+    def of_all(self, answer: Object) -> Object:
+        """What is wanted of everybody's queue; places stay those in the whole pool's."""
+        if self.job or not self.namespace:
+            return answer
+        if answer["total"] > len(answer["items"]):
+            typer.echo(f"note: only the first {len(answer['items'])} of the pool were looked at", err=True)
+        ours = [item for item in answer["items"] if item["job"].startswith(f"{self.namespace}/")]
+        return {**answer, "total": len(ours), "items": ours[: self.limit]}
+
+
+def ask(base: str, wanted: Wanted) -> Any:
+    """The queue API's answer.
+
+    Raises:
+        Failure: it says no, or nobody answers; NotYet if it will say yes shortly.
+    """
+    try:
+        with urllib.request.urlopen(base + wanted.path, timeout=PATIENCE) as response:
+            return wanted.of_all(json.load(response))
+    except urllib.error.HTTPError as error:
+        code, reason = _reason(error)
+        found = Exit.NOT_FOUND if code in ("PoolNotFound", "JobNotFound", "NotFound") else Exit.REFUSED
+        kind = NotYet if code == "NotPlannedYet" else Failure
+        raise kind(found, reason, "evalstop pools and evalstop list -A say what there is") from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "reason", error)
+        raise Failure(
+            Exit.UNREACHABLE,
+            f"no queue API at {base}: {why}",
+            "evalstop doctor says whether the operator is there",
+        ) from None
+
+
+def _reason(error: urllib.error.HTTPError) -> tuple[str, str]:
+    try:
+        answer = json.load(error)
+        return str(answer["reason"]), f"{answer['message']} ({answer['reason']})"
+    except (ValueError, KeyError, TypeError):
+        return "", f"HTTP {error.code} from {error.url}"
+
+
+def told(way: Way, wanted: Wanted, watch: bool) -> Iterator[Any]:
+    """The operator's answer; with ``watch`` one after the other, over a new way where one ends: another
+    replica may lead then.
+
+    Raises:
+        Failure: the first answer is none; or, later, one is no, or there is none for half a minute.
+    """
+    tries: int | None = None  # since the last answer; None: there was none yet
+    while True:
+        try:
+            with way() as base:
+                while True:
+                    yield ask(base, wanted)
+                    if not watch:
+                        return
+                    tries = 0
+                    time.sleep(EVERY)
+        except Failure as failure:
+            passes = isinstance(failure, NotYet) or failure.code is Exit.UNREACHABLE
+            if tries is None or tries == len(PAUSES) or not passes:
+                raise
+            time.sleep(PAUSES[tries])
+            tries += 1
+
+
+def by_status(
+    failure: Failure,
+    wanted: Wanted,
+    way: tuple[str, str, float],
+    watch: bool,
+    show: Callable[[Any], None],
+) -> None:
+    """Shows what the RLHFJobs that the caller may read say of their waits; without places, which no status
+    has. With ``watch`` again and again as they change. ``way``: kubeconfig, context, seconds for a request.
+
+    Raises:
+        Failure: the one given, if no RLHFJob can be read either; or there is no such pool or job.
+    """
+    from controller.cli import cluster
+    from controller.cli.watching import follow
+    from controller.kube.cache import key_of
+    from controller.kube.resources import RLHFJOBS
+
+    begun = False
+
+    async def work(api: Cluster) -> None:
+        nonlocal begun
+        found, version, where = await _jobs(api, wanted)
+        policy = await _policy(api, wanted.pool)
+        first = _answer(found, wanted, policy)
+        begun = True
+        why = f"places in the queue are the operator's to tell, and it was not reached: {failure}"
+        typer.echo(f"note: {why}", err=True)
+        show(first)
+        if not watch:
+            return
+        held = {key_of(obj): obj for obj in found}
+        async for kind, obj in follow(api, RLHFJOBS, where, "", version, found, _fields(wanted)):
+            if kind == "DELETED":
+                held.pop(key_of(obj), None)
+            else:
+                held[key_of(obj)] = obj
+            show(_answer(held.values(), wanted, policy))
+
+    kubeconfig, context, timeout = way
+    try:
+        cluster.run(work, kubeconfig, context, timeout=timeout)
+    except Failure as second:
+        if begun or second.code is Exit.NOT_FOUND:
+            raise
+        raise failure from None
+
+
+def _fields(wanted: Wanted) -> str:
+    return f"metadata.name={wanted.job.partition('/')[2]}" if wanted.job else ""
+
+
+async def _jobs(api: Cluster, wanted: Wanted) -> tuple[list[Object], str, str | None]:
+    """The jobs that may wait, the resourceVersion of that, and the namespace that they are of; None: all."""
+    from controller.cli import cluster
+    from controller.kube.errors import ApiError
+    from controller.kube.resources import RLHFJOBS
+
+    if wanted.job:
+        await cluster.job(api, wanted.job)  # if there is none, this says which there are
+    where = wanted.job.partition("/")[0] or wanted.namespace or None
+    if where is None:
+        try:
+            return (*await api.list(RLHFJOBS, None), None)
+        except ApiError:
+            where = api.namespace
+    return (*await cluster.listed(api, RLHFJOBS, where, fields=_fields(wanted)), where)
+
+
+async def _policy(api: Cluster, pool: str) -> str:
+    """The name of a pool's queue policy, if the caller may know it."""
+    from controller.cli import cluster
+    from controller.kube.errors import ApiError
+    from controller.kube.resources import GPUPOOLS
+
+    try:
+        known = await api.get(GPUPOOLS, pool)
+    except ApiError as error:
+        if error.status != 404:
+            return "unknown"
+        known = await cluster.pool(api, pool)
+    return str(next(iter((known.get("spec") or {}).get("queuePolicy") or {"unknown": {}})))
+
+
+def _answer(found: Iterable[Object], wanted: Wanted, policy: str) -> Any:
+    now = time.time()
+    places = [_place(obj, now) for obj in found if (obj.get("spec") or {}).get("pool") == wanted.pool]
+    if wanted.job:
+        if not places:
+            text = f"{wanted.job} does not stand before GPUPool {wanted.pool!r}"
+            raise Failure(Exit.NOT_FOUND, text, "evalstop get shows its pool")
+        return places[0]
+    waiting = [place for place in places if place["state"] in WAITING]
+    waiting.sort(key=lambda place: (-(place["waitedSeconds"] or 0.0), place["job"]))
+    return {
+        "pool": wanted.pool,
+        "policy": policy,
+        "planned": None,
+        "total": len(waiting),
+        "items": waiting[: wanted.limit],
+    }
+
+
+def _place(obj: Mapping[str, Any], now: float) -> Object:
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    conditions = status.get("conditions") or []
+    admitted: Mapping[str, Any] = next((c for c in conditions if c["type"] == "Admitted"), {})
+    gang = spec.get("gang") or {}
+    state = str(status.get("summary") or "New")
+    since = status.get("queuedTime") or obj["metadata"]["creationTimestamp"]
+    waits = state in WAITING
+    return {
+        "job": f"{obj['metadata']['namespace']}/{obj['metadata']['name']}",
+        "state": state,
+        "position": None,
+        "reason": admitted.get("reason", "") if waits else "",
+        "message": admitted.get("message", "") if waits else "",
+        "waitedSeconds": max(0.0, now - say.seconds(since)) if waits else None,
+        "overdue": False,
+        "replicas": gang.get("replicas", 1),
+        "gpus": gang.get("replicas", 1) * gang.get("gpusPerReplica", 0),
+        "key": {"priority": spec.get("priority", 0)},
+    }
