@@ -10,6 +10,11 @@ Measured with 0.15.2 (docs/kueue.md):
   with it until then. So Retry is answered without, and whoever is to wait longer is switched off.
 - A Workload whose check was Rejected is never lined up again, not even when ``spec.active`` is set to true
   anew. So a gang that is too large is switched off instead, and on again when it would fit.
+
+Read in 0.15.2: putting a Workload out resets its checks in the same write, and nothing else ever does. Its
+Job is suspended only then, and its quota goes last. A Retry written in between would stay: the scheduler
+refuses it, and it is never put out again, for it is already. A Ready would start the next offer on nodes that
+were planned for this one. So nothing is answered but while quota is held (`_holding`).
 """
 
 from __future__ import annotations
@@ -91,16 +96,16 @@ class Kueue:
         spec, status, metadata = found["spec"], found.get("status") or {}, found["metadata"]
         reserved, evicted = _condition(status, "QuotaReserved"), _true(status, "Evicted")
         active = spec.get("active") is not False
-        quota = reserved if reserved is not None and reserved["status"] == "True" else None
         # One that has finished keeps its offer: to be told of that before its Job is no eviction.
-        holds = quota is not None and active and evicted is None
-        words = evicted if evicted is not None else reserved if quota is None else None
+        quota = _holding(found) if active else None
+        has = reserved is not None and reserved["status"] == "True"
+        words = evicted if evicted is not None else None if has else reserved
         return QueueView(
             name=str(metadata["name"]),
             active=active,
             ours=names.ANNOTATION_SWITCHED_OFF in (metadata.get("annotations") or {}),
-            offer=_offer(found, quota) if quota is not None and holds else "",
-            offered_at=parse_time(quota["lastTransitionTime"]) if quota is not None and holds else None,
+            offer=_offer(found, quota) if quota is not None else "",
+            offered_at=parse_time(quota["lastTransitionTime"]) if quota is not None else None,
             answer=_answer(found, known),
             evicted=evicted["reason"] if evicted is not None else "",
             message=str(words.get("message") or "") if words is not None else "",
@@ -118,7 +123,7 @@ class Kueue:
 
     def start(self, workload: Object, place: Placement, known: Known, now: float) -> Sequence[Write]:
         found = self._record(workload, known)
-        if found is None or _answer(found, known) is not Answer.PENDING:
+        if found is None or not _asks(found, known):
             return ()
         has = workloads.node_selector(workload)
         update = {
@@ -140,6 +145,8 @@ class Kueue:
         if found["spec"].get("active") is False or (again and answer is Answer.RETRY):
             return ()
         if again and answer is not None:
+            if _holding(found) is None:  # it is being put out already, by our Retry or for another reason
+                return ()
             return (_answered(found, known, Answer.RETRY, reason, now),)
         mark = {"annotations": {names.ANNOTATION_SWITCHED_OFF: reason}}
         return (Write(WORKLOADS, found, {"metadata": mark, "spec": {"active": False}}),)
@@ -153,7 +160,7 @@ class Kueue:
 
     def refuse(self, workload: Object, message: str, known: Known, now: float) -> Sequence[Write]:
         found = self._record(workload, known)
-        if found is None or _answer(found, known) is not Answer.PENDING:
+        if found is None or not _asks(found, known):
             return ()
         return (_answered(found, known, Answer.RETRY, message, now),)
 
@@ -161,9 +168,11 @@ class Kueue:
         self, pools: Iterable[GPUPool], changed: Iterable[Object], known: Known, now: float
     ) -> Sequence[Write]:
         """AdmissionChecks say whether they are answered. Workloads that are no RLHFJob's are let through:
-        their queue asks of them what it asks of all, and the operator has nothing to say to it."""
+        their queue asks of them what it asks of all, and the operator has nothing to say to it. And a Retry
+        is taken back that was left on one without quota, where Kueue would never look at it again."""
         served = any(pool.spec.delegate is Delegate.KUEUE for pool in pools)
-        return [*_activity(served, known, now), *_strangers(changed, known, now)]
+        found = [obj for obj in changed if obj["kind"] == WORKLOADS.kind]
+        return [*_activity(served, known, now), *_strangers(found, known, now), *_stuck(found, known, now)]
 
     def _record(self, workload: Object, known: Known) -> Object | None:
         if not known.absent(WORKLOADS) and not all(map(known.listed, (WORKLOADS, ADMISSION_CHECKS))):
@@ -182,6 +191,17 @@ def _record_of(workload: Object, known: Known) -> Object | None:
         if owner is not None and owner.get("uid") == uid and not found["metadata"].get("deletionTimestamp"):
             return found
     return None
+
+
+def _holding(found: Object) -> Object | None:
+    """Condition QuotaReserved of a Workload that has quota and is not being put out; None: another."""
+    status = found.get("status") or {}
+    return None if _true(status, "Evicted") else _true(status, "QuotaReserved")
+
+
+def _asks(found: Object, known: Known) -> bool:
+    """Whether a Workload's quota waits for our answer."""
+    return _holding(found) is not None and _answer(found, known) is Answer.PENDING
 
 
 def _offer(found: Object, quota: Object) -> str:
@@ -255,13 +275,18 @@ def _activity(served: bool, known: Known, now: float) -> Iterator[Write]:
 
 def _strangers(changed: Iterable[Object], known: Known, now: float) -> Iterator[Write]:
     for found in changed:
-        if found["kind"] != WORKLOADS.kind:
-            continue
         if names.LABEL_JOB in (found["metadata"].get("labels") or {}):
             continue
-        if _true(found.get("status") or {}, "QuotaReserved") and _answer(found, known) is Answer.PENDING:
+        if _asks(found, known):
             message = "no RLHFJob's: its queue's quota is all that it needs"
             yield _answered(found, known, Answer.READY, message, now)
+
+
+def _stuck(changed: Iterable[Object], known: Known, now: float) -> Iterator[Write]:
+    for found in changed:
+        waits = not _true(found.get("status") or {}, "QuotaReserved")
+        if waits and _answer(found, known) is Answer.RETRY:
+            yield _answered(found, known, Answer.PENDING, "taken back: there is no quota to give back", now)
 
 
 def _condition(status: Mapping[str, Any], type_: str) -> Object | None:

@@ -97,7 +97,7 @@ def plan(desired: Desired, observed: Observed, record: JobRecord, now: float) ->
         return _stop_or_resume(draft, use)
     if draft.record.admission is not None and draft.record.admission.withdrawn is not None:
         return gangs.withdraw(draft)
-    if draft.record.preempting is not None or outside.evicted(draft):
+    if outside.evicted(draft) or draft.record.preempting is not None:
         return _preempt(draft, use)
     if draft.record.admission is None and not adopt(draft):
         pinning.keep(draft)

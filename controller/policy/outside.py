@@ -55,9 +55,10 @@ def open_offer(draft: Draft) -> QueueView | None:
 
 def evicted(draft: Draft) -> bool:
     """Whether the offer that the job's admission rests on is gone; its way back into the queue then
-    begins."""
-    admission, queue = draft.record.admission, draft.observed.queue
-    if admission is None or queue is None:
+    begins. Of a run that is being preempted it is the queue's doing as long as it is not told to suspend
+    it."""
+    admission, queue, going = draft.record.admission, draft.observed.queue, draft.record.preempting
+    if admission is None or queue is None or (going is not None and going.lost is not None):
         return False
     if not admission.offer:
         _rest_on_offer(draft, queue)

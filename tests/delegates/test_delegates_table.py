@@ -127,6 +127,48 @@ def test_quota_given_back(delegate: Delegate) -> None:
     assert world.start() == ([] if delegate is KUEUE else TABLE[delegate].start)
 
 
+def _put_out(world: World, state: str) -> None:
+    """Kueue's one write: the Workload is out and its checks are ``state``; its quota and its Job go later."""
+    evicted = {"type": "Evicted", "status": "True", "reason": "AdmissionCheck", "message": ""}
+    world.workload["status"]["conditions"].append({**evicted, "lastTransitionTime": ""})
+    world.state()["state"] = state
+
+
+def _without_quota(world: World, state: str) -> None:
+    world.workload["status"]["conditions"][0]["status"] = "False"
+    world.state()["state"] = state
+
+
+@pytest.mark.parametrize("left", [_put_out, _without_quota])
+def test_a_workload_without_an_offer_is_not_answered(left: Any) -> None:
+    """Nothing would reset the answer: a Retry keeps a Workload out for ever, a Ready starts its next offer
+    where this one was to run."""
+    world = World(ADAPTERS[KUEUE], suspended=False)
+    assert world.stop(again=True) == ["Workload/status"]
+    left(world, "Pending")  # reset as Kueue does when it puts the Workload out
+    assert world.stop(again=True) == []
+    assert world.refuse() == []
+    assert world.start() == []
+    assert world.stop() == ["Workload"]  # off is off, whatever becomes of the offer
+
+
+def test_a_retry_that_was_left_without_quota_is_taken_back() -> None:
+    adapter, world = ADAPTERS[KUEUE], World(ADAPTERS[KUEUE])
+
+    def mend() -> list[str]:
+        writes = adapter.upkeep([pool(KUEUE)], [world.workload], world, 1.0)
+        return [w for w in world.send(writes) if w.startswith("Workload")]
+
+    world.state()["state"] = "Retry"
+    assert mend() == []  # it has quota: Kueue acts on it
+    _put_out(world, "Retry")
+    assert mend() == []  # the quota goes when its pods have
+    _without_quota(world, "Retry")
+    assert mend() == ["Workload/status"]
+    assert (world.state()["state"], world.state()["retryCount"]) == ("Pending", 1)
+    assert mend() == []
+
+
 @every
 def test_no_queue_outside_is_believed_before_it_was_read(delegate: Delegate) -> None:
     world = World(ADAPTERS[delegate], known=False)

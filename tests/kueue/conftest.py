@@ -1,12 +1,67 @@
-"""Fixture of the tests that ask the real Kueue."""
+"""Fixtures of the tests that ask the real Kueue."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from kubernetes import client, config
+from kueue_rig import KueueRig, Story
 from store_work import Cluster
 
 from deploy.local.kueue.manager import Kueue
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "operator"))
+from fake_kubelet import FakeKubelet, pool_of_its_own
+from operator_rig import install
 
 
 @pytest.fixture
 def cluster(kueue: Kueue, kueue_namespace: str) -> Cluster:
     """A fresh namespace on the plane that has Kueue."""
     return Cluster(kueue.plane, kueue_namespace)
+
+
+@pytest.fixture(scope="module")
+def operator_kubeconfig(kueue: Kueue) -> Path:
+    return install(kueue.plane)
+
+
+@pytest.fixture(scope="module")
+def kueue_api(kueue: Kueue) -> Iterator[client.ApiClient]:
+    connection: client.ApiClient = config.new_client_from_config(  # type: ignore[no-untyped-call]
+        config_file=str(kueue.plane.kubeconfig)
+    )
+    with connection:
+        yield connection
+
+
+@pytest.fixture
+def kubelet(kueue_api: client.ApiClient) -> Iterator[FakeKubelet]:
+    """Two nodes of four GPUs in a pool of their own."""
+    with pool_of_its_own(kueue_api, gpus=4) as running:
+        yield running
+
+
+@pytest.fixture
+def told(
+    kueue: Kueue, operator_kubeconfig: Path, kueue_namespace: str, kubelet: FakeKubelet
+) -> Callable[[Story], None]:
+    """Runs a story on a rig of its own, and takes away what it made for the whole cluster."""
+
+    def tell(story: Story) -> None:
+        async def whole() -> None:
+            rig = KueueRig(kueue.plane.kubeconfig, operator_kubeconfig, kueue_namespace, kubelet.pool)
+            async with rig:
+                try:
+                    await story(rig)
+                finally:
+                    await rig.clear()
+                    await rig.delete_pool(rig.pool_name)
+
+        asyncio.run(whole())
+
+    return tell

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from controller.kube.errors import NotFound
 from controller.kube.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
+    CONFIGMAPS,
     EVENTS,
     FLAVORS,
     LOCAL_QUEUES,
@@ -84,6 +87,12 @@ class KueueRig(Rig):
         message: str = await eventually(told, what=f"{name} to wait because of {reason}")
         return message
 
+    async def run_file(self, name: str) -> Object:
+        """What a job's trainer is told."""
+        found = await self.api.get(CONFIGMAPS, f"{name}-run", self.namespace)
+        told: Object = json.loads(found["data"]["run.json"])
+        return told
+
     async def events(self, name: str) -> list[str]:
         """Reasons of the Events on an RLHFJob."""
         found = (await self.api.list(EVENTS, self.namespace))[0]
@@ -104,3 +113,6 @@ class KueueRig(Rig):
             with contextlib.suppress(NotFound):  # not made in this test
                 found = await self.api.get(resource, name)
                 await self.api.delete(resource, name, None, found["metadata"]["uid"])
+
+
+Story = Callable[[KueueRig], Awaitable[None]]

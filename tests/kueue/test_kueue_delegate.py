@@ -16,15 +16,14 @@ from typing import Any
 import pytest
 import yaml
 from audit_log import AuditLog
-from kubernetes import client, config
+from kubernetes import client
 from kueue_objects import job
-from kueue_rig import QUEUE, KueueRig
+from kueue_rig import QUEUE, KueueRig, Story
 
 from controller import names
 from controller.kube.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
-    CONFIGMAPS,
     FLAVORS,
     GPUPOOLS,
     JOBS,
@@ -37,18 +36,11 @@ from deploy.local.kueue.manager import PROCESS, Kueue
 from deploy.local.scheduler import start_pair
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "operator"))
-from fake_kubelet import FakeKubelet, pool_of_its_own
-from operator_rig import SETTINGS, CountingApi, Response, eventually, failure, install
+from fake_kubelet import FakeKubelet
+from operator_rig import SETTINGS, CountingApi, Response, eventually, failure
 
 RISE_AND_FALL = [1.0, 2.0, 3.0, 4.0, 3.5, 3.0, 2.5]
 pytestmark = pytest.mark.cluster
-
-Story = Callable[[KueueRig], Awaitable[None]]
-
-
-@pytest.fixture(scope="module")
-def operator_kubeconfig(kueue: Kueue) -> Path:
-    return install(kueue.plane)
 
 
 @pytest.fixture(scope="module")
@@ -58,48 +50,6 @@ def scheduler(kueue: Kueue, operator_kubeconfig: Path) -> Iterator[str]:
     yield running.process
     running.stop()
     extender.stop()
-
-
-@pytest.fixture(scope="module")
-def kueue_api(kueue: Kueue) -> Iterator[client.ApiClient]:
-    connection: client.ApiClient = config.new_client_from_config(  # type: ignore[no-untyped-call]
-        config_file=str(kueue.plane.kubeconfig)
-    )
-    with connection:
-        yield connection
-
-
-@pytest.fixture
-def kubelet(kueue_api: client.ApiClient) -> Iterator[FakeKubelet]:
-    """Two nodes of four GPUs in a pool of their own."""
-    with pool_of_its_own(kueue_api, gpus=4) as running:
-        yield running
-
-
-@pytest.fixture
-def told(
-    kueue: Kueue, operator_kubeconfig: Path, kueue_namespace: str, kubelet: FakeKubelet
-) -> Callable[[Story], None]:
-    """Runs a story on a rig of its own, and takes away what it made for the whole cluster."""
-
-    def tell(story: Story) -> None:
-        async def whole() -> None:
-            rig = KueueRig(kueue.plane.kubeconfig, operator_kubeconfig, kueue_namespace, kubelet.pool)
-            async with rig:
-                try:
-                    await story(rig)
-                finally:
-                    await rig.clear()
-                    await rig.delete_pool(rig.pool_name)
-
-        asyncio.run(whole())
-
-    return tell
-
-
-async def run_file(rig: KueueRig, name: str) -> dict[str, Any]:
-    found = await rig.api.get(CONFIGMAPS, f"{name}-run", rig.namespace)
-    return dict(json.loads(found["data"]["run.json"]))
 
 
 def test_quota_of_eight_three_jobs_of_four(
@@ -161,7 +111,7 @@ def test_quota_of_eight_three_jobs_of_four(
             await eventually(again, what="the resumed one to run")
             found = await rig.kueues("one")
             assert names.ANNOTATION_SWITCHED_OFF not in (found["metadata"].get("annotations") or {})
-            assert (await run_file(rig, "one"))["attempt"] == (await rig.record("one")).attempt
+            assert (await rig.run_file("one"))["attempt"] == (await rig.record("one")).attempt
             assert (await rig.reason("two", "Admitted")) == "Stopped"
         lines = log.read_text().splitlines()
         assert all(r.same for r in declog.replay(lines))
@@ -207,7 +157,7 @@ def test_a_job_that_kueue_puts_out_is_not_a_stopped_job(told: Callable[[Story], 
             await rig.change(CLUSTER_QUEUES, rig.pool_name, {"stopPolicy": "None"})
             await eventually(partial(rig.runs, "run", after=before.attempt), what="it to go on")
             before = await rig.record("run")
-            assert (await run_file(rig, "run"))["attempt"] == before.attempt
+            assert (await rig.run_file("run"))["attempt"] == before.attempt
 
             name = (await rig.kueues("run"))["metadata"]["name"]
             await rig.change(WORKLOADS, name, {"active": False})

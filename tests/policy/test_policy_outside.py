@@ -10,15 +10,21 @@ from hypothesis import strategies as st
 from queue_world import QueueWorld
 
 from controller.policy import conditions as c
-from controller.policy import outside
-from controller.policy.jobs import RunState, SuspendWorkload
-from controller.policy.types import PolicySpec
+from controller.policy import lifecycle, outside
+from controller.policy.jobs import Answer, RunState, SuspendWorkload
+from controller.policy.types import PolicySpec, Preemption
 
 NODES = {"n1": 4, "n2": 4}
 
 
-def world(quota: int = 8, nodes: dict[str, int] | None = None) -> QueueWorld:
-    return QueueWorld(nodes or NODES, quota)
+def world(quota: int = 8, nodes: dict[str, int] | None = None, *, close: bool = False) -> QueueWorld:
+    return QueueWorld(nodes or NODES, quota, close=close)
+
+
+def preempt(of: QueueWorld, key: str) -> None:
+    """Its pool wants its GPUs for another."""
+    job = of.jobs[key]
+    job.record = lifecycle.preempted(job.record, Preemption(key, "Demoted"), of.now)
 
 
 def reason(of: QueueWorld, key: str, type_: str) -> str:
@@ -82,6 +88,50 @@ def test_a_run_that_its_queue_put_out_goes_on_under_its_next_number(code: str) -
     assert runs(at, "ns/a")
 
 
+@pytest.mark.parametrize("close", [True, False])
+def test_one_that_gives_way_is_told_so_once_and_runs_again(close: bool) -> None:
+    """Between any two of its queue's writes: that it is out, that its Job is suspended, that its quota is
+    gone. An answer in between would stay, for nothing resets it any more, and keep it out for ever."""
+    at = world(close=close)
+    for key in ("ns/a", "ns/b", "ns/c"):
+        at.submit(key, 2, 2)
+    at.settle()
+    assert runs(at, "ns/a")
+    preempt(at, "ns/a")
+    at.now += at.jobs["ns/a"].desired.preempt_grace
+    at.settle()
+    assert at.tickets["ns/a"].answer is Answer.PENDING
+    assert [runs(at, key) for key in at.jobs] == [False, True, True]
+    at.finish("ns/c")
+    at.settle()
+    record = at.jobs["ns/a"].record
+    assert runs(at, "ns/a")
+    assert (record.attempt, record.preemptions, record.evictions) == (2, 1, 0)
+
+
+def test_one_put_out_by_its_queue_while_it_is_to_give_way_is_its_queue_s_and_is_charged() -> None:
+    """It trained on to its next checkpoint, and never came to it."""
+    at = world()
+    at.submit("ns/a", 2, 2)
+    at.settle()
+    admission = at.jobs["ns/a"].record.admission
+    assert admission is not None
+    assert admission.running_since is not None
+    at.now = admission.running_since + 100.0
+    at.scrape("ns/a", step=50, total_steps=100, checkpoint_step=40, resumed_step=0)
+    preempt(at, "ns/a")
+    at.step("ns/a", seconds=0.0)
+    assert runs(at, "ns/a")
+    at.evict("ns/a", "Preempted")
+    at.step("ns/a", seconds=0.0)
+    assert reason(at, "ns/a", c.ADMITTED) == "PreemptedByQueue"
+    at.settle()
+    record = at.jobs["ns/a"].record
+    assert (record.attempt, record.preemptions, record.evictions) == (2, 0, 1)
+    assert record.lost == pytest.approx(10 / 50 * 100 * 4)
+    assert runs(at, "ns/a")
+
+
 def test_the_words_of_a_run_put_out_last_until_it_is_started_again() -> None:
     at = world()
     at.submit("ns/a", 2, 2)
@@ -118,7 +168,8 @@ def test_an_eviction_that_nobody_saw_is_found_by_the_offer() -> None:
     for _ in range(4):
         at.now += 1.0
         at._cluster(at.jobs["ns/a"])
-    assert at.tickets["ns/a"].offer
+    assert at.tickets["ns/a"].quota
+    assert not at.tickets["ns/a"].evicted
     at.settle()
     record = at.jobs["ns/a"].record
     assert (record.attempt, record.evictions) == (2, 1)
@@ -255,8 +306,8 @@ def test_a_gang_that_is_not_bound_in_time_gives_its_quota_back_for_its_back_off(
     at.step("ns/a", seconds=40.0)
     assert job.record.admission is not None
     assert job.record.admission.withdrawn is not None
-    at._kueue()
-    at._kueue()
+    for _ in range(3):  # it is out, its Job is suspended, its quota is gone
+        at._kueue()
     assert (at.tickets["ns/a"].active, at.tickets["ns/a"].quota) == (False, False)
     at.settle()
     assert runs(at, "ns/a")
@@ -286,7 +337,10 @@ PROBLEMS = {
     "mended": None,
 }
 EVENTS = st.sampled_from(
-    ["evict", "off", "on", "stop", "run", "down", "up", "finish", "falls", "stopped", "problem", "mended"]
+    [
+        *("evict", "preempt", "off", "on", "stop", "run"),
+        *("down", "up", "finish", "falls", "stopped", "problem", "mended"),
+    ]
 )
 
 
@@ -295,14 +349,16 @@ EVENTS = st.sampled_from(
     st.lists(
         st.tuples(EVENTS, st.sampled_from(["ns/a", "ns/b", "ns/c"]), st.integers(0, 3), st.integers(0, 4)),
         max_size=25,
-    )
+    ),
+    st.booleans(),
 )
 def test_whatever_happens_and_whenever_the_operator_dies_the_wish_is_carried_out_in_the_end(
     story: list[tuple[str, str, int, int]],
+    close: bool,
 ) -> None:
     """Events and passes in any order, each pass cut off after some of its acts. `QueueWorld` checks each
     act."""
-    at = world()
+    at = world(close=close)
     for key in ("ns/a", "ns/b", "ns/c"):
         at.submit(key, 2, 2)
     for event, key, acts, passes in story:
@@ -312,6 +368,8 @@ def test_whatever_happens_and_whenever_the_operator_dies_the_wish_is_carried_out
                 at.evict(key)
             elif not at.tickets[key].ours:
                 at.switch(key, event == "on")
+        elif event == "preempt" and job.record.admission is not None and job.record.preempting is None:
+            preempt(at, key)
         elif event in ("stop", "run"):
             state = RunState.STOPPED if event == "stop" else RunState.RUN
             job.desired = replace(job.desired, run_state=state)
@@ -333,6 +391,7 @@ def test_whatever_happens_and_whenever_the_operator_dies_the_wish_is_carried_out
         if key in at.tickets and not at.tickets[key].active and not at.tickets[key].ours:
             at.switch(key, True)
         job.desired = replace(job.desired, run_state=RunState.RUN)
+        at.now += job.desired.preempt_grace
     at.settle(200)
     for key, job in at.jobs.items():
         numbers = at.answered.get(key, [])
@@ -348,6 +407,8 @@ def test_whatever_happens_and_whenever_the_operator_dies_the_wish_is_carried_out
         if job.record.finished is None and job.record.decision is None and key not in busy
     ]
     assert len(busy) == 2 or not waiting, (busy, waiting)
+    for key in waiting:
+        assert at.tickets[key].answer is Answer.PENDING, f"{key} is never looked at again"
 
 
 def test_codes_of_evictions_and_the_words_for_them() -> None:
