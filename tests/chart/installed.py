@@ -39,7 +39,7 @@ def for_kubelets(scheduler: str) -> dict[str, Any]:
     pool = POOL | {"spec": POOL["spec"] | {"schedulerName": "evalstop-scheduler"}}
     return {
         "pools": [pool],
-        "operator": anywhere | {"replicas": 1, "settings": {"foreignSeconds": 1}},
+        "operator": anywhere | {"replicas": 2, "settings": {"foreignSeconds": 1}},
         "extender": anywhere | {"replicas": 2},
         "scheduler": beside_the_first | {"enabled": True, "image": scheduler},
     }

@@ -1,4 +1,4 @@
-"""The command as it is run without a cluster at hand: calibrated, and two policies played at the same time."""
+"""The command as it is run without a cluster at hand: calibrated, and two policies played at once."""
 
 from __future__ import annotations
 
