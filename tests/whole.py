@@ -1,7 +1,7 @@
 """`python -m tests.whole`: the whole suite (`make test`), as two runs of pytest side by side.
 
 Tests on a control plane mostly wait, those that only compute need a core. The latter run beside the others,
-at a lower priority, so that nobody waits for them; what they printed follows in the end. Arguments go to both.
+at a lower priority, so that nobody waits for them; what they printed comes in the end. Arguments go to both.
 Exit status 0 if both passed, else that of the first run that did not.
 """
 
