@@ -68,6 +68,8 @@ def test_installed_and_the_notes_say_what_comes_next(
     assert "Pools of your values: research." in notes
     stanza = "urlPrefix: https://evalstop-extender.evalstop-system.svc:8443"
     assert (stanza in notes) != ("scheduler" in values), "it is printed for whoever has no second scheduler"
+    renewal = "Alert EvalStopCertificateExpires (certificate: client) says so fourteen days before."
+    assert (renewal in notes) == (stanza in notes), "with its certificate, which nobody renews"
     secret = cluster.get("secret", "evalstop-scheduler-tls", "-n", NAMESPACE)
     assert {"ca.crt", "tls.crt", "tls.key"} == set(secret["data"])
     for deployment in cluster.get("deployments", "-n", NAMESPACE)["items"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -76,6 +77,12 @@ def test_kinds_of_others_are_as_their_definitions_say(
     for obj in found:
         said = asked(kubectl, obj, namespace)
         assert "serverside-applied (server dry run)" in said, f"{obj['kind']}: {said}"
+
+
+def test_a_module_of_another_hash_is_refused(defined: None) -> None:
+    wrong = dataclasses.replace(_CERT_MANAGER, sum="h1:none")
+    with pytest.raises(ToolsMissing, match=r"its hash is h1:Txh8L/\S+, pinned is h1:none"):
+        wrong.fetch(Toolchain(cache_root()))
 
 
 def test_what_their_definitions_do_not_know_is_told(
