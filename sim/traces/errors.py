@@ -43,5 +43,11 @@ class Skipped:
             raise error
         self.errors.append(error)
 
+    def copy(self) -> Skipped:
+        """Another one that begins with the same rows."""
+        made = Skipped(skip=self._skip)
+        made.errors += self.errors
+        return made
+
     def __len__(self) -> int:
         return len(self.errors)

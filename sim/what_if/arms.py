@@ -56,7 +56,7 @@ class Alternative:
         if self.policy is not None:
             parts.append(f"policy {specs.text(self.policy)}")
         if self.cluster is not None:
-            parts.append(_cluster_text(self.cluster))
+            parts.append(cluster_text(self.cluster))
         return ", ".join(parts) or "as recorded"
 
     @property
@@ -91,7 +91,10 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What the recorded cluster was: jobs in the order of their submission, and how they are replayed."""
+    """What the recorded cluster was: jobs in the order of their submission, and how they are replayed.
+
+    ``left_out``: jobs in neither arm, for the cluster could not hold them; it was another when they ran.
+    """
 
     jobs: tuple[TraceJob, ...]
     workload: Workload
@@ -100,10 +103,16 @@ class Setting:
     latencies: Latencies
     rule: RuleSpec | None
     notes: tuple[str, ...]
+    left_out: tuple[TraceJob, ...] = ()
+
+    @property
+    def every(self) -> int:
+        """How many jobs the history has."""
+        return len(self.jobs) + len(self.left_out)
 
 
 def setting(trace: Trace, latencies: Latencies | None = None) -> Setting:
-    """How a trace is replayed; jobs that do not fit into its cluster are left out, and counted by the trace.
+    """How a trace is replayed; jobs that do not fit into its cluster are left out (the trace keeps them).
 
     Raises:
         ValueError: it names no cluster.
@@ -111,7 +120,10 @@ def setting(trace: Trace, latencies: Latencies | None = None) -> Setting:
     """
     if trace.cluster is None:
         raise ValueError("--nodes: the history names none, expected the nodes there were, as 4x8")
+    history, trace = trace, replace(trace, jobs=list(trace.jobs), skipped=trace.skipped.copy())
+    assert trace.cluster is not None
     trace.fit(trace.cluster)
+    kept = set(map(id, trace.jobs))
     notes = []
     if latencies is None:
         latencies = trace.latencies
@@ -127,6 +139,7 @@ def setting(trace: Trace, latencies: Latencies | None = None) -> Setting:
         latencies,
         trace.rule,
         tuple(notes),
+        tuple(job for job in history.jobs if id(job) not in kept),
     )
 
 
@@ -277,7 +290,7 @@ def check_fits(given: Setting, cluster: Cluster) -> None:
     if lost:
         more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
         raise ValueError(
-            f"--nodes: {_cluster_text(cluster)} cannot hold {lost[0]}{more}, expected room for each"
+            f"--nodes: {cluster_text(cluster)} cannot hold {lost[0]}{more}, expected room for each"
         )
 
 
@@ -315,7 +328,7 @@ def _losses(row: Row, real: Evals | None) -> Sequence[float]:
     return real.losses if real is not None and not row.invented else ()
 
 
-def _cluster_text(cluster: Cluster) -> str:
+def cluster_text(cluster: Cluster) -> str:
     if not cluster.nodes:
         return f"{cluster.gpus} GPUs"
     sizes: dict[int, int] = {}

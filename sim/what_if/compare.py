@@ -146,7 +146,8 @@ class Comparison:
             "from": self.history.get("from"),
             "to": self.history.get("to"),
             "jobs_compared": len(self.chosen),
-            "jobs": len(given.jobs),
+            "jobs": given.every,
+            "jobs_left_out": len(given.left_out),
             "future": self.future,
             "scenarios": [arm.name for arm in self.arms],
             "baseline": {

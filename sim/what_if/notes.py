@@ -8,6 +8,7 @@ from sim.latencies import PREEMPTION
 from sim.traces.past import End, Past
 from sim.traces.trace import Trace
 from sim.what_if import futures
+from sim.what_if.arms import Setting, cluster_text
 
 if TYPE_CHECKING:
     from sim.what_if.compare import Comparison
@@ -18,12 +19,26 @@ _FEW = 20  # jobs
 
 def told(made: Comparison, trace: Trace) -> list[str]:
     """One sentence or two each, the most important first."""
-    jobs, notes = made.given.jobs, [*made.given.notes]
+    jobs, notes = made.given.jobs, [*left_out(made.given), *made.given.notes]
     if len(made.chosen) < len(jobs):
         notes.append(
             f"{len(made.chosen)} of {len(jobs)} jobs were submitted in the window; the others run along."
         )
     return notes + _fidelity(made) + _unseen(made) + _lengths(made) + _assumed(made) + _capacity(trace)
+
+
+def left_out(given: Setting) -> list[str]:
+    """How many jobs are in neither arm, and why."""
+    if not given.left_out:
+        return []
+    largest = max(given.left_out, key=lambda job: (job.gpus, job.gpus_per_replica or 0))
+    each = largest.gpus_per_replica
+    gang = f"{largest.gpus // each}x{each}" if each else f"{largest.gpus}"
+    are, gangs = ("is", "its gang does") if len(given.left_out) == 1 else ("are", "their gangs do")
+    return [
+        f"{len(given.left_out)} of {given.every} jobs {are} left out of both sides, for {gangs} not fit into"
+        f" what is replayed, {cluster_text(given.cluster)}; the largest: {largest.key}, {gang} GPUs."
+    ]
 
 
 def _pasts(made: Comparison) -> list[Past]:

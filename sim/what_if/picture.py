@@ -15,6 +15,7 @@ from sim.report.runs import Occupancy
 from sim.report.style import BASE, HEALTHY, OURS, SERIES, STYLE, WARN
 from sim.what_if.arms import Alternative, Row, run
 from sim.what_if.compare import Compared, Comparison
+from sim.what_if.notes import left_out
 
 _DRAWN = ("mean_jct", "median_jct", "p95_jct", "mean_wait", "gpu_hours", "gpu_hours_wasted")
 _LINES = 3  # scenarios that are drawn one by one
@@ -33,7 +34,10 @@ def draw(path: Path, made: Comparison) -> None:
         _differences(right, [made.figure(key) for key in _DRAWN])
         figure.suptitle(made.title, x=0.01, ha="left", fontsize=12, fontweight="bold")
         handles, labels = left.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower left", ncols=4)
+        said = " ".join(left_out(made.given)) or None
+        figure.legend(
+            handles, labels, loc="outside lower left", ncols=4, title=said, title_fontsize=9, alignment="left"
+        )
         figure.savefig(path, dpi=130, metadata=_metadata(path))
 
 

@@ -27,7 +27,7 @@ def _span(made: Comparison) -> str:
     words = [f"pool {history['pool']}"] if history.get("pool") else []
     if "from" in history and "to" in history:
         words.append(f"{moment(history['from'])} to {moment(history['to'])}")
-    words.append(f"{chosen} of {len(made.given.jobs)} jobs")
+    words.append(f"{chosen} of {made.given.every} jobs")
     return ", ".join(words)
 
 
