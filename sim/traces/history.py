@@ -53,6 +53,7 @@ class History:
         self.capacity: list[tuple[float, tuple[int, ...]]] = []  # from when on, GPUs of each node
         self.foreign = 0.0  # GPU-seconds used by pods of nobody here
         self._planned = -math.inf  # when the pool was planned last
+        self._there: dict[str, JobFacts] = {}  # jobs of that plan: of all others nothing changes
         self._starts: dict[tuple[str, int], float] = {}  # s from admission to readiness
         self._stops: dict[tuple[str, float], Decision] = {}
 
@@ -85,13 +86,14 @@ class History:
                 facts.early = view.state is not JobState.QUEUED or view.attempt > 0
             if view.state is not JobState.QUEUED:
                 facts.waits.setdefault(view.attempt, view.waited)
-        for key, facts in self.jobs.items():
-            if facts.view is not None and facts.ended is None and facts.view.state is not JobState.QUEUED:
+        for key, facts in self._there.items():
+            if facts.view is not None and _holds(facts):
                 facts.held += max(0.0, now - facts.at) * facts.view.gpus
-            if key in here:
-                facts.view, facts.at, facts.ended = here[key], now, None
-            elif facts.view is not None and facts.ended is None:
+            if key not in here and facts.ended is None:
                 facts.ended = now
+        self._there = {key: self.jobs[key] for key in here}
+        for key, facts in self._there.items():
+            facts.view, facts.at, facts.ended = here[key], now, None
 
     def job(self, file: Path, line: int, now: float, desired: Desired, record: JobRecord) -> JobFacts:
         """A job's wish and its record, as of ``now``."""
@@ -151,7 +153,7 @@ class History:
     def _clock(self, now: float) -> None:
         if self.first is None:
             self.first = now
-        if now - self.last > _QUIET and any(_holds(f) for f in self.jobs.values()):
+        if now - self.last > _QUIET and any(_holds(f) for f in self._there.values()):
             self.holes.append((self.last, now))
         self.last = max(self.last, now)
 

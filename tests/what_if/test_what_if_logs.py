@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from logged_world import RISE, RISE_AND_FALL, logged
 
+from controller.policy.codec import decode
 from controller.policy.declog import VERSION
-from controller.policy.types import Mode, PolicySpec
+from controller.policy.types import Mode, PolicySpec, PoolSnapshot
 from sim.traces import TraceError, read
 from sim.traces.decisions import read_history, stream
+from sim.traces.facts import JobFacts
+from sim.traces.history import History
 from sim.traces.past import End
 from sim.traces.past_files import merged, read_past, with_rotated
 from sim.traces.trace import Trace, TraceJob
@@ -365,6 +368,29 @@ def test_several_exports_are_one_past_and_the_newest_has_the_last_word(
     early.history["pool"] = "q"
     with pytest.raises(TraceError, match="of the pools p and q, expected only one"):
         merged([whole, early])
+
+
+class _Named(dict[str, JobFacts]):
+    """Jobs that can be asked for by name, but not gone through."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("every job that there ever was is looked at")
+
+    items = values = keys = __iter__  # type: ignore[assignment]
+
+
+def test_a_plan_costs_what_it_names_however_many_jobs_there_ever_were(
+    tmp_path: Path, whole_log: list[str]
+) -> None:
+    plans = [entry for entry in map(json.loads, whole_log) if entry["kind"] == "pool"]
+    whole, _ = read_history([written(tmp_path / "log", whole_log)])
+    history = History()
+    history.jobs = _Named()
+    for number, entry in enumerate(plans):
+        history.plan(tmp_path, number, entry["now"], decode(PoolSnapshot, entry["input"]))
+    for key, facts in whole.jobs.items():
+        assert history.jobs[key].ended == facts.ended
+        assert history.jobs[key].held == pytest.approx(facts.held)
 
 
 def test_files_that_are_nothing_are_refused(tmp_path: Path) -> None:
