@@ -99,6 +99,36 @@ def test_another_rule_that_asks_for_what_nobody_saw(exported: Path) -> None:
     assert any("4 jobs are few" in note for note in found["notes"])
 
 
+def test_a_rule_a_policy_and_nodes_in_one_command(log: Path) -> None:
+    """Each is at work: with one of them left out, what that one does is gone."""
+    words = {
+        "rule": ("--rule", "kDeclines:k=1"),  # stops ns/shadow, which was only watched, as well
+        "policy": ("--policy", "las:first_threshold=100"),  # preempts, which fifo never does
+        "nodes": ("--nodes", "+2"),  # nobody has to wait long
+    }
+    all_ = document(log, *(word for pair in words.values() for word in pair))
+    assert all_["title"].endswith("nodes 4x2, against the record")
+    assert all_["title"].startswith("rule kDeclines:k=1, policy las:first_threshold=100")
+    assert all_["alternative"]["cluster"] == {"nodes": [2, 2, 2, 2]}
+    assert all_["baseline"]["policy"]["name"] != all_["alternative"]["policy"]["name"] == "las"
+    without = {
+        name: document(log, *(word for other, pair in words.items() if other != name for word in pair))
+        for name in words
+    }
+
+    def came(found: dict[str, Any], key: str) -> float:
+        alternative = figure(found, key)["alternative"]
+        assert alternative["low"] == alternative["high"]
+        return float(alternative["high"])
+
+    assert (came(all_, "stops"), came(without["rule"], "stops")) == (2, 1)
+    assert came(all_, "preemptions") > came(without["policy"], "preemptions") == 0
+    assert came(all_, "mean_wait") < 60.0 < came(without["nodes"], "mean_wait")
+    assert came(all_, "mean_jct") < min(came(found, "mean_jct") for found in without.values())
+    baselines = {figure(found, "mean_jct")["baseline"] for found in (all_, *without.values())}
+    assert len(baselines) == 1  # the record, replayed, whatever is asked
+
+
 def test_a_person_reads_a_table_and_gets_a_picture(log: Path, tmp_path: Path) -> None:
     done = evalstop("what-if", log, "--policy", "las", "--plot", tmp_path / "deep" / "w.svg")
     assert done.exit_code == 0, done.output
