@@ -60,7 +60,7 @@ def test_a_small_trace_on_a_cluster_that_is_named(tools: dict[str, Found], tmp_p
     document = json.loads((out / "parity.json").read_text())
     (run,) = document["runs"]
     falls = next(job for job in run["cluster"] if job["job"] == "trace/falls")
-    assert [how for *_, how in falls["stays"]] == ["preempt"] * (len(falls["stays"]) - 1) + ["stop"]
+    assert [how for _, _, _, how, _ in falls["stays"]] == ["preempt"] * (len(falls["stays"]) - 1) + ["stop"]
     told = next(facts for facts in run["facts"] if facts["key"] == "trace/falls")
     # It went on from where it had been put back, not from the start.
     words = [told["words"][number] for number in sorted(told["words"], key=int)]
