@@ -25,8 +25,9 @@ from deploy.local.plane import Plane
 ADMITTED = "Admitted"
 
 
-def measure(cluster: Cluster) -> tuple[float, float]:
-    """Install the chart, then submit a sample job; seconds until Helm was done, and until it was admitted.
+def measure(cluster: Cluster) -> tuple[float, str, float]:
+    """Install the chart, then submit a sample job; seconds until Helm was done, which job, and until it was
+    admitted.
 
     Errors: PlaneError.
     """
@@ -44,7 +45,8 @@ def measure(cluster: Cluster) -> tuple[float, float]:
         return found is not None and found["status"] == "True"
 
     until(f"RLHFJob {name} to be admitted", admitted, pause=0.1)
-    return installed, time.monotonic() - began
+    took = time.monotonic() - began
+    return installed, f"{casting.NAMESPACE}/{name}", took
 
 
 def main() -> int:
@@ -54,8 +56,9 @@ def main() -> int:
             helm = obtain(told, recipe=HELM)[PROGRAM].path
             labels = {POOL_LABEL: POOL["name"]}
             with Plane(Path(work) / "plane", report=told) as plane, Nodes(plane, 2, gpus=2, labels=labels):
-                installed, admitted = measure(Cluster.of(plane, helm))
+                installed, job, admitted = measure(Cluster.of(plane, helm))
             print(f"helm install --wait: {installed:.1f} s")
+            print(f"RLHFJob {job} was admitted to pool {POOL['name']}")
             print(f"from helm install to the first admitted job: {admitted:.1f} s")
     except PlaneError as error:
         print(f"error: {error}", file=sys.stderr)
