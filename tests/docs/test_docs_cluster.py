@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests" / "cli"))
 
 import cli_world as w  # noqa: E402
+from docs_commands import ALL, SAID  # noqa: E402
+from docs_table import LOOK, MENTIONED, WITHIN  # noqa: E402
 
 pytestmark = pytest.mark.cluster
 SYSTEM = "evalstop-system"
@@ -179,6 +182,52 @@ def test_what_operators_are_told_to_change(desk: Desk) -> None:
             (command,) = shown("install.md", f"kubectl {kind}")
             said = desk.runs(f"{command} --dry-run=server")
             assert "(server dry run)" in said or "untainted" in said or "No resources found" in said
+        w.put(desk.plane, desk.namespace, "research", "run", None)
+        (patch,) = (s.command for s in ALL if s.command.startswith("kubectl patch rlhfjob run --type=merge"))
+        assert "patched" in desk.runs(f"{patch} -n {desk.namespace}")
     finally:
         admin.delete("/api/v1/nodes/docs-node")
         admin.delete(f"{w.GROUP}/gpupools/research")
+
+
+def left_to_this() -> list[str]:
+    """Commands that the table of sentences leaves to the next test."""
+    found = []
+    for shown in SAID:
+        key = max((key for key in WITHIN if shown.command.startswith(key)), key=len, default="")
+        if shown.command not in MENTIONED and WITHIN.get(key) == LOOK:
+            found.append(shown.command)
+    return list(dict.fromkeys(found))
+
+
+def test_commands_within_sentences(desk: Desk) -> None:
+    """As they stand, but for names in capitals; what would take an installation away, or bring one, dryly.
+    A search in what they print (grep) is left to who looks for something."""
+    # Who may do what is there already; with these it is whole.
+    more = ("manifests/operator", "manifests/priorityclass", "manifests/admission", "extender/extender")
+    manifests = [ROOT / "deploy" / f"{path}.yaml" for path in more]
+    desk = Desk(desk.plane, desk.namespace, ROOT)
+    desk.environ["EDITOR"] = "true"  # who changes nothing
+    w.put(desk.plane, desk.namespace, "anywhere", "looked-at", w.running())
+    for path in manifests:
+        desk.plane.kubectl("apply", "-f", str(path))
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases"
+    desk.plane.client().post(leases, {"metadata": {"name": "evalstop-operator"}})
+    try:
+        commands = left_to_this()
+        assert len(commands) > 20
+        for command in commands:
+            here = re.sub(r" \| grep .*", "", command)
+            here = here if shutil.which("jq") else re.sub(r" \| jq .*", "", here)
+            here = re.sub(r"\b(NAME|JOB)\b", f"looked-at -n {desk.namespace}", here)
+            here = re.sub(r"\bNAMESPACE\b", desk.namespace, here)
+            here = re.sub(r"\bkubectl (apply|delete)\b", r"kubectl \1 --dry-run=server", here)
+            # The definitions are there already, by this test's own hand.
+            here = here.replace("--server-side", "--server-side --force-conflicts")
+            # Nobody starts the pods of these Deployments here.
+            here = re.sub(r"\blogs (--previous )?(deploy/\S+)", r"get \2", here)
+            desk.runs(here)
+    finally:
+        desk.plane.client().delete(f"{leases}/evalstop-operator")
+        for path in manifests:
+            desk.plane.kubectl("delete", "-f", str(path))

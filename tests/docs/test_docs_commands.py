@@ -1,6 +1,7 @@
 """Every command that a page shows is run by a test: here, or by the one that is named here.
 
-A command that is neither fails, and so does a line of these tables whose command is on no page any more.
+A command that is neither fails, and so does a line of the tables (docs_table.py) whose command is on no page
+any more, or whose test has not the words of its command.
 """
 
 from __future__ import annotations
@@ -11,9 +12,8 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import pytest
@@ -26,164 +26,32 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests" / "cli"))
 
 import cli_docs  # noqa: E402
-
-PAGES = [ROOT / "README.md", ROOT / "deploy" / "local" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-
-# Whole pages whose blocks a test runs or compares as they stand.
-BLOCKS = {
-    "cli.md": "tests/cli/test_cli_docs.py::test_examples_are_what_the_commands_print",
-    "reading-a-decision.md": "tests/cli/test_cli_docs.py::test_examples_are_what_the_commands_print",
-    "troubleshooting.md": "tests/cli/test_cli_docs.py::test_examples_are_what_the_commands_print",
-}
-# ```sh blocks of these are run line by line on a real API server.
-ON_A_CLUSTER = ("writing-a-job.md", "security.md", "troubleshooting.md")
-CLUSTER = "tests/docs/test_docs_cluster.py::test_the_pages_commands_on_a_real_api_server"
-DOCS = "tests/docs/test_docs_cluster.py::"
-CHANGE, SEE = (
-    DOCS + "test_what_operators_are_told_to_change",
-    DOCS + "test_what_operators_are_told_to_look_at",
+from docs_commands import ALL, SAID, Shown, lacks, modules  # noqa: E402
+from docs_table import (  # noqa: E402
+    BLOCKS,
+    BY_HAND,
+    CLUSTER,
+    LOOK,
+    MENTIONED,
+    ON_A_CLUSTER,
+    OTHERWISE,
+    SHOWN,
+    WITHIN,
 )
-HERE = "tests/docs/test_docs_commands.py::test_rules_of_the_page_on_stop_actions"
-INSTALLED = "tests/chart/test_chart_installed.py::"
-LIFECYCLE = "tests/local/test_local_lifecycle.py::test_command_line_from_up_to_down"
-NOT_HERE = "by hand, where docker is: "  # and where its output is shown
-
-SHOWN = {
-    "make demo": "tests/demo/test_demo_story.py::test_the_story_happens",
-    "make test": "tests/demo/test_demo_readme.py::test_every_make_target_exists",
-    "make generate": "tests/chart/test_chart_schema.py::test_generated_files_are_up_to_date",
-    "make check": "tests/demo/test_demo_readme.py::test_every_make_target_exists",
-    "make images": "tests/chart/test_images_parts.py::"
-    "test_the_build_takes_base_and_flags_from_the_environment",
-    "make kind": NOT_HERE + "docs/install.md",
-    "make test-kind": NOT_HERE + "docs/install.md",
-    "make kind-parity": NOT_HERE + "docs/install.md",
-    "make kind-down": NOT_HERE + "docs/install.md",
-    # a plane of one's own
-    "python -m deploy.local up": "tests/local/test_local_cli.py::test_up",
-    "python -m deploy.local status": LIFECYCLE,
-    "python -m deploy.local down": LIFECYCLE,
-    'eval "$(python -m deploy.local env)"': LIFECYCLE,
-    "kubectl get namespaces": LIFECYCLE,
-    "kubectl get nodes": "tests/agent/test_agent_crash.py::test_a_killed_agent_comes_back_and_goes_on",
-    # install, upgrade, remove
-    "helm install evalstop": INSTALLED + "test_installed_and_the_notes_say_what_comes_next",
-    "helm test evalstop": INSTALLED + "test_helm_test_looks_at_it_from_inside",
-    "helm template evalstop": "tests/chart/test_chart_schema.py::test_wrong_values_are_refused_by_their_path",
-    "helm upgrade evalstop": INSTALLED
-    + "test_the_documented_upgrade_keeps_what_was_set_and_the_pods_of_running_jobs",
-    "helm uninstall evalstop": INSTALLED + "test_uninstalling_leaves_jobs_definitions_pools_and_checkpoints",
-    "image=$(kubectl -n kube-system get pods": NOT_HERE + "docs/install.md",
-    "kubectl patch gpupool research": CHANGE,
-    "kubectl delete rlhfjobs": CHANGE,
-    "kubectl delete gpupools": CHANGE,
-    "kubectl delete crd": CHANGE,
-    "kubectl delete priorityclass": CHANGE,
-    "kubectl taint nodes": CHANGE,
-    # run it
-    "kubectl -n evalstop-system get pods,lease": SEE,
-    "kubectl -n evalstop-system logs": SEE,
-    "kubectl -n evalstop-system get lease": SEE,
-    "kubectl -n evalstop-system exec": "tests/lease/test_lease_failover.py::"
-    "test_the_leader_fails_in_the_middle_of_a_stop",
-    "kubectl apply -k deploy/extender": "tests/extender/test_extender_process.py::"
-    "test_the_manifests_are_accepted_and_grant_no_wildcard",
-    "evalstop extender certificates": "tests/extender/test_extender_parts.py",
-    "evalstop extender config": "tests/extender/test_extender_parts.py",
-    "evalstop dashboard": "tests/cli/test_cli_cluster.py::test_the_dashboard_is_served_until_ctrl_c",
-    "python -m controller.web.dashboard": "tests/browser/test_browser_cluster.py",
-    "kubectl port-forward": "tests/web/test_web_queue.py::test_by_port_forward",
-    "kubectl create token": "tests/browser/test_browser_cluster.py",
-    "evalstop queue research": "tests/cli/test_cli_pages.py::test_the_queue_is_printed_as_its_page_shows",
-    "evalstop list -n team -w": "tests/cli/test_cli_cluster.py::test_watch_prints_what_changes",
-    "evalstop list -A -o json": "tests/docs/test_docs_commands.py::test_what_scripts_read_is_there",
-    "evalstop why run -o json": "tests/docs/test_docs_commands.py::test_what_scripts_read_is_there",
-    "evalstop resume run --from best --wait": "tests/cli/test_cli_cluster.py::"
-    "test_wait_ends_when_the_operator_has_done_it",
-    # study
-    "evalstop rules generate FILE": "tests/sim_rules/test_sim_rules_evidence.py::test_commands_end_to_end",
-    "evalstop rules generate plain.csv": HERE,
-    "evalstop rules generate pairs.csv": HERE,
-    "evalstop rules evaluate plain.csv": HERE,
-    "evalstop rules evaluate pairs.csv": HERE,
-    "evalstop rules evaluate HISTORY": "tests/sim_rules/test_sim_rules_evidence.py::test_commands_end_to_end",
-    "evalstop rules tune": "tests/sim_rules/test_sim_rules_evidence.py::test_commands_end_to_end",
-    "evalstop rules flat": "tests/sim_rules/test_sim_rules_evidence.py::test_flat_rates_as_text_and_as_json",
-    "evalstop rules table": "tests/sim_rules/test_sim_rules_evidence.py::"
-    "test_the_tables_have_a_row_for_every_cell",
-    "kubectl patch rlhfjob run": "tests/api/test_api_docs.py::test_the_patch_is_one",
-    "find . -type f": "tests/checkpoints/test_checkpoints_safety.py::test_coreutils_compute_the_same_digest",
-    "python -m examples.trainer": "tests/docs/test_docs_commands.py::test_the_run_of_the_trainer_contract",
-    "evalstop sim replay LOG": "tests/sim_cli/test_sim_cli.py::test_replay_says_what_would_have_happened",
-    "evalstop sim record examples/traces/sixty.jsonl": "tests/sim_cli/test_sim_cli.py::"
-    "test_record_replay_and_compare",
-    "evalstop parity": "tests/parity/test_parity_cluster.py::test_a_small_trace_on_a_cluster_that_is_named",
-    "evalstop what-if decisions.jsonl": "tests/what_if/test_what_if_cli.py::test_two_nodes_more",
-    "evalstop what-if examples/histories/demo.jsonl": "tests/what_if/test_what_if_cli.py::"
-    "test_the_page_shows_what_the_command_prints",
-    "evalstop export decisions.jsonl": "tests/what_if/test_what_if_cli.py::"
-    "test_an_export_says_what_it_has_and_reads_as_the_log_does",
-    "evalstop export --pool": "tests/what_if/test_what_if_cluster.py",
-}
-STARTS = (
-    "evalstop ",
-    "kubectl ",
-    "helm ",
-    "make ",
-    "python ",
-    "find ",
-    "eval ",
-    "image=",
-    "docker ",
-    "kind ",
-)
-SHELL = ("", "sh", "bash", "console")
 
 
-class Shown(NamedTuple):
-    page: str
-    command: str  # one line, without its comment
-    language: str | None  # of its block; None: it is within a sentence
-
-    def __str__(self) -> str:
-        return f"{self.page}: {self.command[:60]}"
+def whose(command: str, table: dict[str, str]) -> str | None:
+    """The longest line of a table that the command begins with."""
+    return max((key for key in table if command.startswith(key)), key=len, default=None)
 
 
-def in_blocks(page: Path) -> Iterator[Shown]:
-    """Commands in fenced and in indented blocks, lines that go on joined."""
-    language: str | None = None
-    begun = ""
-    for line in page.read_text().splitlines():
-        if line.startswith("```"):
-            language = line.removeprefix("```") if language is None else None
-            continue
-        if language is None and not line.startswith("    "):
-            continue
-        if language is not None and language not in SHELL:
-            continue
-        said = begun + line.strip().removeprefix("$ ")
-        if not said.startswith(STARTS) or re.match(
-            r"evalstop (replay: |  ?\d{4}-)|helm install took|  ", said
-        ):
-            continue
-        begun = said.removesuffix("\\") if said.endswith("\\") else ""
-        if not begun:
-            yield Shown(page.name, re.sub(r"\s+#\s.*", "", said), language or "")
-
-
-def in_sentences(page: Path) -> Iterator[Shown]:
-    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
-    for found in re.findall(r"`(evalstop [a-z-]+[^`]*)`", text):
-        yield Shown(page.name, " ".join(found.split()), None)
-
-
-ALL = [shown for page in PAGES for shown in in_blocks(page)]
-SAID = [shown for page in PAGES for shown in in_sentences(page)]
-
-
-def whose(command: str) -> str | None:
-    """The longest line of the table that the command begins with."""
-    return max((key for key in SHOWN if command.startswith(key)), key=len, default=None)
+def named() -> list[tuple[Shown, str, str]]:
+    """Each command that a line is about, that line, and where it says that it is run."""
+    found = []
+    for shown, table in [*((s, SHOWN) for s in ALL), *((s, WITHIN) for s in SAID)]:
+        if shown.command not in MENTIONED and (key := whose(shown.command, table)) is not None:
+            found.append((shown, key, table[key]))
+    return found
 
 
 @pytest.mark.parametrize("shown", ALL, ids=str)
@@ -192,16 +60,64 @@ def test_every_command_is_run_by_a_test(shown: Shown) -> None:
         return
     if shown.language == "sh" and shown.page in ON_A_CLUSTER:
         return
-    assert whose(shown.command), f"{shown}: name the test that runs it in SHOWN, or run it"
+    assert whose(shown.command, SHOWN), f"{shown}: name the test that runs it in SHOWN, or run it"
 
 
-def test_the_table_names_tests_that_are_there_and_commands_that_are_shown() -> None:
-    used = {whose(shown.command) for shown in ALL}
-    assert set(SHOWN) - used == set(), "no page shows these any more"
-    for place in {*SHOWN.values(), *BLOCKS.values(), CLUSTER}:
-        path, _, name = place.removeprefix(NOT_HERE).partition("::")
+@pytest.mark.parametrize("shown", [s for s in SAID if not s.command.startswith("evalstop ")], ids=str)
+def test_every_command_within_a_sentence_is_run_by_a_test(shown: Shown) -> None:
+    known = shown.command in MENTIONED or whose(shown.command, WITHIN)
+    assert known, f"{shown}: name the test that runs it in WITHIN, or say there why it is run by hand"
+
+
+def test_the_tables_name_tests_that_are_there_and_commands_that_are_shown() -> None:
+    used = {(shown.language is None, key) for shown, key, _ in named()}
+    assert {*SHOWN} - {key for within, key in used if not within} == set(), "no page shows these any more"
+    assert {*WITHIN} - {key for within, key in used if within} == set(), "no page says these any more"
+    assert MENTIONED - {shown.command for shown in SAID} == set(), "no page names these any more"
+    for place in {*SHOWN.values(), *WITHIN.values(), *BLOCKS.values(), CLUSTER}:
+        if place.startswith(BY_HAND):
+            assert len(place.removeprefix(BY_HAND).split()) > 3, f"{place!r}: why is it run by hand?"
+            continue
+        path, _, name = place.partition("::")
         assert (ROOT / path).is_file(), place
         assert not name or re.search(rf"^def {name}\(", (ROOT / path).read_text(), re.M), place
+
+
+def test_the_tests_that_are_named_run_the_commands() -> None:
+    """Their sources have what tells each command from others: its subcommand and its flags. A test that goes
+    by the table itself runs whatever that gives it."""
+    wrong, used = [], set()
+    for shown, key, place in named():
+        if place.startswith(BY_HAND) or place in (LOOK, BLOCKS["cli.md"]):
+            continue
+        without = lacks(place, shown.command)
+        allowed, _ = OTHERWISE.get(key, (set(), ""))
+        used |= {(key, word) for word in without & allowed}
+        if without - allowed:
+            wrong.append(f"{shown}: {place} has no {', '.join(sorted(without - allowed))}")
+    assert wrong == []
+    assert {(key, word) for key, (few, _) in OTHERWISE.items() for word in few} == used, "these it has"
+
+
+def test_a_test_that_does_not_run_a_command_is_found_out() -> None:
+    there = "tests/docs/test_docs_commands.py::test_what_scripts_read_is_there"
+    assert lacks(there, "evalstop why run -o json") == set()
+    assert lacks(there, "evalstop resume run --from best --wait") == {"resume", "--from"}
+    assert lacks(there, "make check") == {*modules("check")} != set()
+    assert lacks(there, "kubectl -n team get nodes,pods --show-labels | grep -v a") == {
+        *("nodes", "pods", "--show-labels")
+    }
+
+
+def test_targets_and_benchmarks_that_pages_name_are_there() -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for shown in ALL + SAID:
+        words = shown.command.split()
+        if words[0] == "make":
+            assert words[1] in targets, shown
+        elif words[:3] == ["python", "-m", "tests.bench"]:
+            source = (ROOT / "tests" / "bench" / "__main__.py").read_text()
+            assert all(f'"{word}": bench_' in source for word in words[3:]), shown
 
 
 @pytest.mark.parametrize("shown", [s for s in ALL + SAID if s.command.startswith("evalstop ")], ids=str)
