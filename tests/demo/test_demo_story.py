@@ -56,9 +56,30 @@ def by_role(facts: Mapping[str, Any], role: str) -> Mapping[str, Any]:
 
 @pytest.mark.timeout(420)
 def test_the_story_happens(tools: dict[str, Found], tmp_path: Path) -> None:
-    scenes = hurried(cast.load())
+    happens(hurried(cast.load()), tmp_path)
+    log = tmp_path / "decisions.jsonl"
+    assert not any(offers(log))
+    without_stops(log)
+
+
+@pytest.mark.timeout(420)
+def test_the_story_happens_under_kueue(
+    tools: dict[str, Found], kueue_tools: dict[str, Found], tmp_path: Path
+) -> None:
+    """As `make demo QUEUE=kueue` tells it: a real Kueue hands the GPUs that are freed to who waits."""
+    happens(cast.under_kueue(hurried(cast.load())), tmp_path, kueue=True)
+    given = offers(tmp_path / "decisions.jsonl")
+    assert given
+    assert all(given)
+
+
+def happens(scenes: Cast, tmp_path: Path, kueue: bool = False) -> None:
+    """The demo's story with these jobs, and what must be true of it."""
     output = tmp_path / "output.txt"
-    with output.open("w") as lines, stage(tmp_path / "plane", scenes.node_labels, silent) as built:
+    with (
+        output.open("w") as lines,
+        stage(tmp_path / "plane", scenes.node_labels, silent, kueue=kueue) as built,
+    ):
         told = tell(built, scenes, Console(file=lines, width=200), patience=240)
         facts = report.gather(told, [job for job, _ in scenes.jobs], built)
         same, words = report.replay(built.decision_log(), tmp_path / "decisions.jsonl")
@@ -84,7 +105,12 @@ def test_the_story_happens(tools: dict[str, Found], tmp_path: Path) -> None:
     assert waiting["completed"]
     assert "overoptimising: Declining" in output.read_text()
     assert processes_of(tmp_path) == []
-    without_stops(tmp_path / "decisions.jsonl")
+
+
+def offers(log: Path) -> list[str]:
+    """The quota of a queue outside that each admission rests on."""
+    plans = [entry["decision"] for entry in map(json.loads, log.open()) if entry["kind"] == "pool"]
+    return [admission.get("offer", "") for plan in plans for admission in plan["admissions"]]
 
 
 def without_stops(log: Path) -> None:
