@@ -77,21 +77,16 @@ class Calibration:
         return next((m.deviation for m in self.measured if m.name == name), 0.0)
 
 
-def run(cluster: Cluster, waves: int = 2, share: float = 0.0) -> Trial:
+def run(cluster: Cluster, waves: int = 2) -> Trial:
     """The calibration's own trial: per wave, four long gangs that fill the nodes, and eight short ones, one
-    after the other, of which every other one falls.
-
-    ``share``: by how much of the time between two short ones everything is later, at least 0 and less than 1.
-    Of arenas at once each has another one: in step they would all start their pods at the same moments, and
-    wait for the same cores, as the trial's do not.
-    """
+    after the other, of which every other one falls."""
     largest = max(gpus for _, gpus in cluster.nodes)
     wide = min(max(1, cluster.gpus // 4), largest)
     falls = waves * _SHORT // 2
     falling = (_falling(n / falls) for n in range(falls))  # as many phases as there are such runs
     rows: list[tuple[float, int, float, Evals | None]] = []
     for wave in range(waves):
-        began = wave * WAVE + share * _STEP
+        began = wave * WAVE
         rows += [(began + 1.7 * n, wide, work, _RISING) for n, work in enumerate(_LONG)]
         rows += [
             (began + 14.0 + _STEP * n, wide, 9 + n, _RISING)

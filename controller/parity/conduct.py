@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from controller.parity.playing import play
 from controller.parity.report import Replayed, Report, Run
 from controller.parity.scatter import scatter
 from controller.parity.simulated import simulated
+from controller.parity.timeline import Timeline
 from controller.parity.trial import Trial, compressed
 from controller.policy import declog
 from controller.policy.types import PolicySpec
@@ -26,6 +28,10 @@ from sim.latencies import Latencies
 Tell = Callable[[str, str], None]  # (who, line)
 _PATIENCE = 3.0  # times the simulated makespan, and
 _LEAST_S = 300.0
+# s between the beginnings of runs at once, in all. In step they would start their pods at the same moments,
+# and wait for the same cores, as runs on clusters of their own do not.
+_STEP = 7.3
+Played = tuple[Timeline, list[Facts]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,8 @@ async def conduct(
         simulations = [simulated(trial, policy, measured.latencies) for _, policy in batch]
         drawn = [scatter(trial, policy, measured) for _, policy in batch]
         played = await _all(
-            play(
+            partial(
+                play,
                 api,
                 trial,
                 policy,
@@ -98,10 +105,11 @@ async def calibrate(
     api: Api, trial: Trial, grounds: Grounds, together: int, tell: Tell, waves: int
 ) -> Calibration:
     """Measure the cluster's delays by a run of its own on as many sets of nodes as the trial will use."""
-    trials = [calibration.run(trial.cluster, waves, number / together) for number in range(together)]
-    expected = max(simulated(own, calibration.POLICY, Latencies()).makespan for own in trials)
+    own = calibration.run(trial.cluster, waves)
+    expected = simulated(own, calibration.POLICY, Latencies()).makespan
     played = await _all(
-        play(
+        partial(
+            play,
             api,
             own,
             calibration.POLICY,
@@ -109,15 +117,22 @@ async def calibrate(
             _named(tell, f"calibration {number + 1}" if together > 1 else "calibration"),
             _LEAST_S + _PATIENCE * expected,
         )
-        for number, own in enumerate(trials)
+        for number in range(together)
     )
     return calibration.measure([facts for _, facts in played])
 
 
-async def _all(runs: Iterable[Any]) -> list[tuple[Any, list[Facts]]]:
-    """All at once; the first that fails ends the others, each of which clears up after itself."""
+async def _all(runs: Iterable[Callable[[], Awaitable[Played]]]) -> list[Played]:
+    """All at once, though not in step; the first that fails ends the others, each of which clears up after
+    itself."""
+    chosen = list(runs)
+
+    async def begin(number: int, run: Callable[[], Awaitable[Played]]) -> Played:
+        await asyncio.sleep(_STEP * number / len(chosen))
+        return await run()
+
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(run) for run in runs]
+        tasks = [group.create_task(begin(number, run)) for number, run in enumerate(chosen)]
     return [task.result() for task in tasks]
 
 

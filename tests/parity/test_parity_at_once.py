@@ -25,12 +25,12 @@ JOBS = [
 FALLING = Evals([0.06, 0.12, 0.18, 0.9], [0.8, 0.6, 0.4, 0.2])
 
 
-def short(cluster: Cluster, waves: int, share: float) -> Trial:
+def short(cluster: Cluster, waves: int) -> Trial:
     """Every delay once, in well under a minute: a long run gives way to one that ends and to one that is
     stopped, and goes on."""
     rows = [(0.0, 4, 26.0, None), (5.0, 2, 2.0, None), (5.0, 2, 16.0, FALLING)]
     workload = Workload(
-        [row[0] + share for row in rows],
+        [row[0] for row in rows],
         [row[1] for row in rows],
         [row[2] for row in rows],
         keys=[f"calibration/run-{n}" for n in range(len(rows))],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,12 +17,13 @@ from controller.api import convert
 from controller.api.gpupool import GPUPool
 from controller.cli import parity
 from controller.cli.main import app
-from controller.parity import calibration, manifests
+from controller.parity import calibration, conduct, manifests
 from controller.parity.calibration import measure
+from controller.parity.facts import Facts
 from controller.parity.manifests import Place
 from controller.parity.report import Report
 from controller.parity.simulated import simulated
-from controller.parity.timeline import How
+from controller.parity.timeline import How, Timeline
 from controller.parity.trial import NAME_MOST, Trial, compressed, trial
 from controller.policy.jobs import JobRecord
 from controller.policy.params import ParamError
@@ -214,14 +217,17 @@ def test_the_help_says_how_long_a_wave_is() -> None:
     assert f"Of the calibration run, {calibration.WAVE:.0f} s each." in said
 
 
-def test_arenas_that_are_calibrated_at_once_are_not_in_step() -> None:
-    nodes = Cluster.of_nodes([8] * 4)
-    arenas = [calibration.run(nodes, 1, share).workload.submitted for share in (0.0, 1 / 3, 2 / 3)]
-    short = sorted(at % 7.3 for arena in arenas for at in arena[4:])
-    assert short[0] >= 0.0
-    apart = {round(after - before, 6) for before, after in pairwise(short)}
-    assert apart <= {0.0, round(7.3 / 3, 6)}
-    assert [len(arena) for arena in arenas] == [12] * 3
+def test_runs_at_once_do_not_begin_in_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conduct, "_STEP", 0.6)
+    began: list[float] = []
+
+    async def played() -> tuple[Timeline, list[Facts]]:
+        began.append(time.monotonic())
+        await asyncio.sleep(0.0)
+        return Timeline(()), []
+
+    assert len(asyncio.run(conduct._all([played] * 3))) == 3
+    assert [after - before >= 0.19 for before, after in pairwise(began)] == [True, True]
 
 
 def test_the_calibration_run_has_stops_and_preemptions_to_measure() -> None:
