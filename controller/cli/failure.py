@@ -103,7 +103,8 @@ def of_api(error: ApiError, doing: str) -> Failure:
         return Failure(
             Exit.REFUSED,
             f"cannot {doing}: the cluster's CRD is older than this evalstop, it has no {', '.join(unknown)}",
-            "kubectl apply --server-side --force-conflicts -f crds   (or: helm upgrade)\nevalstop doctor tells what it lacks",
+            "kubectl apply --server-side --force-conflicts -f crds   (or: helm upgrade)\n"
+            "evalstop doctor tells what it lacks",
         )
     if error.status in (400, 422):
         return Failure(

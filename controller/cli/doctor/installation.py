@@ -19,7 +19,10 @@ Object = dict[str, Any]
 
 OPERATOR, EXTENDER, SCHEDULER = rights.OPERATOR, rights.EXTENDER, names.SCHEDULER_NAME
 NAME_LABEL = "app.kubernetes.io/name"
-UPGRADE = "kubectl apply --server-side --force-conflicts -f crds   (or: helm upgrade, with the chart of this version)"
+UPGRADE = (
+    "kubectl apply --server-side --force-conflicts -f crds   "
+    "(or: helm upgrade, with the chart of this version)"
+)
 INSTALL = "kubectl apply --server-side -f crds && kubectl apply -k deploy/manifests   (or the Helm chart)"
 
 

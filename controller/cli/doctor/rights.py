@@ -94,7 +94,7 @@ WORKLOADS = _rights("patch", "batch", "jobs")
 BEFORE_1_36 = _rights("patch", "batch", "jobs/status")
 # Once a GPUPool has delegate Kueue: `delegates.kueue` of the chart.
 DELEGATED = (
-    *_rights("get list watch", KUEUE, "admissionchecks resourceflavors clusterqueues localqueues"),
+    *_rights("list watch", KUEUE, "admissionchecks resourceflavors clusterqueues localqueues"),
     *_rights("get list watch patch", KUEUE, "workloads"),
     *_rights("patch", KUEUE, "workloads/status admissionchecks/status"),
 )
