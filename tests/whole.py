@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,7 @@ _PYTEST = (sys.executable, "-m", "pytest")
 
 
 def main(arguments: list[str]) -> int:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or the runs of pytest would go on
     with tempfile.TemporaryFile("w+") as output:
         beside = subprocess.Popen(
             [*_PYTEST, *COMPUTING, "-p", "no:cacheprovider", *arguments],
