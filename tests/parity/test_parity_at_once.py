@@ -26,8 +26,8 @@ FALLING = Evals([0.06, 0.12, 0.18, 0.9], [0.8, 0.6, 0.4, 0.2])
 
 
 def short(cluster: Cluster, waves: int) -> Trial:
-    """Every delay once, in about a minute: a long run, which trains by then on a busy machine too, gives way to
-    one that ends and to one that is stopped, and goes on."""
+    """Every delay once, in about a minute: a long run, which by then trains on a busy machine too, makes way
+    for one that ends and one that is stopped, and goes on."""
     rows = [(0.0, 4, 38.0, None), (14.0, 2, 2.0, None), (14.0, 2, 22.0, FALLING)]
     workload = Workload(
         [row[0] for row in rows],
