@@ -71,8 +71,8 @@ def values(cluster: Cluster) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def notes(cluster: Cluster, values: dict[str, Any]) -> str:
-    """The chart is installed: what Helm said."""
-    return cluster.install(values)
+    """The chart is installed: what Helm said. A given cluster may have definitions that no Helm made."""
+    return cluster.install(values, *(["--take-ownership"] if given_cluster.given() is not None else []))
 
 
 @pytest.fixture
