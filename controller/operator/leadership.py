@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -245,17 +245,26 @@ class Leadership:
         async with self._one_write:
             # While this one waited its turn, the term may have been given a higher number.
             epoch = max(epoch, self._candidacy.epoch)
-            try:
-                await self._write(self._candidacy.seen, epoch)
-                return
-            except (Conflict, NotFound):
-                found = await self._read()
-            if not self._candidacy.still_mine(found):
-                taken = f"{found.holder or 'nobody'} has it" if found is not None else "it was deleted"
+            if taken := await self._over_ours(lambda seen: self._write(seen, epoch)):
                 self._end(f"{self._which} is lost: {taken}")
                 raise LeadershipLost(self._why_ended)
-            # Somebody wrote into our Lease, or the answer to our own renewal was lost.
-            await self._write(found, epoch)
+
+    async def _over_ours(self, write: Callable[[LeaseView], Awaitable[object]]) -> str:
+        """Write over our own Lease, whatever its version: somebody may have written into it, or the answer to
+        a write of ours was lost. Returns whose it is instead; "": it was written."""
+        found = self._candidacy.seen
+        try:
+            if found is not None:
+                await write(found)
+                return ""
+        except (Conflict, NotFound):
+            found = await self._read()
+        if found is None:
+            return "it was deleted"
+        if not self._candidacy.still_mine(found):
+            return f"{found.holder or 'nobody'} has it"
+        await write(found)
+        return ""
 
     async def rise_above(self, epoch: int) -> None:
         """See Term. Also waits until a leader of another Lease, if there is one, must have noticed: numbers
@@ -284,25 +293,20 @@ class Leadership:
             await self._api.close()
 
     async def _give_back(self) -> None:
-        seen = self._candidacy.seen
-        if seen is None or not self.leads:
+        if not self.leads:
             return
         self._candidacy.step_down()
-        nobodys = {"holderIdentity": None, "leaseDurationSeconds": 1}
+        spec = {"holderIdentity": None, "leaseDurationSeconds": 1}
         try:
             async with asyncio.timeout(RELEASE_TIMEOUT):
-                try:
-                    await self._patch(seen, nobodys)
-                except Conflict:
-                    # The renewal that was cut off in the middle may have taken effect.
-                    found = await self._read()
-                    if found is None or not self._candidacy.still_mine(found):
-                        raise
-                    await self._patch(found, nobodys)
+                taken = await self._over_ours(lambda seen: self._patch(seen, spec))
         except (ApiError, TimeoutError) as error:
             _logger.warning("the lease is not given back; it runs out", lease=self._which, error=str(error))
         else:
-            _logger.info("the lease is given back", lease=self._which)
+            if taken:
+                _logger.warning("the lease is not given back", lease=self._which, why=taken)
+            else:
+                _logger.info("the lease is given back", lease=self._which)
 
     # -- the Lease -----------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from math import fsum, sqrt
 from typing import Any
 
 from controller.parity.facts import Admitted, Facts
+from controller.parity.manifests import SCRAPE_SECONDS
 from controller.parity.trial import Trial
 from controller.policy.types import PolicySpec
 from sim.cluster import Cluster
@@ -27,12 +28,11 @@ RULE = RuleSpec(PolicySpec("kDeclines", {"k": 2}))
 WAVE = 130.0  # s between waves
 _LONG = (60, 66, 72, 78)  # s of training of those that fill the nodes
 _FALLS = 30  # s of training of those that fall, so that they can be stopped before their end
-_STEP = 7.3  # s between short ones: no multiple of what anybody does periodically
+STEP = 7.3  # s between short ones: no multiple of what anybody does periodically
 _RISING = Evals([0.2, 0.4, 0.6, 0.8, 1.0], [0.2, 0.4, 0.6, 0.7, 0.8])
-
-
 _SHORT = 8  # runs of a wave that come one after the other, every other one falling
-_SCRAPED = 5.0  # s between scrapes, the shortest
+
+Row = tuple[float, int, float, Evals | None]  # a run: when it comes (s), GPUs, training (s), evals
 
 
 def _falling(phase: float) -> Evals:
@@ -41,7 +41,7 @@ def _falling(phase: float) -> Evals:
     A run is scraped from when it is ready on: were that eval in every run equally long after, it would be in
     every run equally long before the next scrape.
     """
-    third = 6.6 + phase * _SCRAPED
+    third = 6.6 + phase * SCRAPE_SECONDS
     return Evals([0.1, 0.2, third / _FALLS, 0.9], [0.8, 0.6, 0.4, 0.2])
 
 
@@ -84,16 +84,21 @@ def run(cluster: Cluster, waves: int = 2) -> Trial:
     wide = min(max(1, cluster.gpus // 4), largest)
     falls = waves * _SHORT // 2
     falling = (_falling(n / falls) for n in range(falls))  # as many phases as there are such runs
-    rows: list[tuple[float, int, float, Evals | None]] = []
+    rows: list[Row] = []
     for wave in range(waves):
         began = wave * WAVE
         rows += [(began + 1.7 * n, wide, work, _RISING) for n, work in enumerate(_LONG)]
         rows += [
-            (began + 14.0 + _STEP * n, wide, 9 + n, _RISING)
+            (began + 14.0 + STEP * n, wide, 9 + n, _RISING)
             if n % 2
-            else (began + 14.0 + _STEP * n, wide, _FALLS, next(falling))
+            else (began + 14.0 + STEP * n, wide, _FALLS, next(falling))
             for n in range(_SHORT)
         ]
+    return made(cluster, rows)
+
+
+def made(cluster: Cluster, rows: Sequence[Row]) -> Trial:
+    """A trial of these runs, each on one node, in its own time."""
     workload = Workload(
         [row[0] for row in rows],
         [row[1] for row in rows],

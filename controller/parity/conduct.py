@@ -28,9 +28,6 @@ from sim.latencies import Latencies
 Tell = Callable[[str, str], None]  # (who, line)
 _PATIENCE = 3.0  # times the simulated makespan, and
 _LEAST_S = 300.0
-# s between the beginnings of runs at once, in all. In step they would start their pods at the same moments,
-# and wait for the same cores, as runs on clusters of their own do not.
-_STEP = 7.3
 Played = tuple[Timeline, list[Facts]]
 
 
@@ -123,12 +120,15 @@ async def calibrate(
 
 
 async def _all(runs: Iterable[Callable[[], Awaitable[Played]]]) -> list[Played]:
-    """All at once, though not in step; the first that fails ends the others, each of which clears up after
-    itself."""
+    """All at once; the first that fails ends the others, each of which clears up after itself.
+
+    They begin apart: in step they would start their pods at the same moments, and wait for the same cores, as
+    runs on clusters of their own do not.
+    """
     chosen = list(runs)
 
     async def begin(number: int, run: Callable[[], Awaitable[Played]]) -> Played:
-        await asyncio.sleep(_STEP * number / len(chosen))
+        await asyncio.sleep(calibration.STEP * number / len(chosen))
         return await run()
 
     async with asyncio.TaskGroup() as group:

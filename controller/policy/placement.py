@@ -133,11 +133,9 @@ class NodeTrial:
             return False
         else:
             # Until all is lent that is open, it fits, and without the nodes to avoid if it does there.
-            without = () if not job.avoid or set(found) & set(job.avoid) else job.avoid
-            nodes = self._lent.fit(replicas, size, job.avoid)
-            while nodes is None or set(nodes) & set(without):
+            without = set(job.avoid) if set(job.avoid).isdisjoint(found) else set[str]()
+            while (nodes := self._lent.fit(replicas, size, job.avoid)) is None or without & set(nodes):
                 self._lend()
-                nodes = self._lent.fit(replicas, size, job.avoid)
         for node in nodes:
             self._open.add(node, -size)
             self._lent.add(node, -size)

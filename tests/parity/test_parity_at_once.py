@@ -13,7 +13,7 @@ from controller.parity import calibration
 from controller.parity.trial import Trial
 from deploy.local.acquire import Found
 from sim.cluster import Cluster
-from sim.workload import Evals, Workload
+from sim.workload import Evals
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -28,16 +28,8 @@ FALLING = Evals([0.06, 0.12, 0.18, 0.9], [0.8, 0.6, 0.4, 0.2])
 def short(cluster: Cluster, waves: int) -> Trial:
     """Every delay once, in about a minute: a long run, which by then trains on a busy machine too, makes way
     for one that ends and one that is stopped, and goes on."""
-    rows = [(0.0, 4, 38.0, None), (14.0, 2, 2.0, None), (14.0, 2, 22.0, FALLING)]
-    workload = Workload(
-        [row[0] for row in rows],
-        [row[1] for row in rows],
-        [row[2] for row in rows],
-        keys=[f"calibration/run-{n}" for n in range(len(rows))],
-        evals=[row[3] for row in rows],
-    )
-    names = tuple(f"calibration-{n}" for n in range(len(rows)))
-    return Trial(workload, cluster, tuple((1, row[1]) for row in rows), names, calibration.RULE, 1.0)
+    rows: list[calibration.Row] = [(0.0, 4, 38.0, None), (14.0, 2, 2.0, None), (14.0, 2, 22.0, FALLING)]
+    return calibration.made(cluster, rows)
 
 
 def test_it_is_calibrated_and_all_policies_are_played_at_once(

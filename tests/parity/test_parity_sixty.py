@@ -14,7 +14,7 @@ from sim.traces import read
 
 TRACE = Path(__file__).resolve().parents[2] / "examples" / "traces" / "sixty.jsonl"
 POLICIES = {"fifo": 0, "srtf": 5, "las:first_threshold=60000,second_threshold=180000": 5}
-# As a local cluster took them (docs/parity.md).
+# As a local cluster took them in a run of that length.
 DELAYS = Latencies(
     queue_delay=0.19,
     start_delay=0.63,

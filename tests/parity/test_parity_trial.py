@@ -218,7 +218,7 @@ def test_the_help_says_how_long_a_wave_is() -> None:
 
 
 def test_runs_at_once_do_not_begin_in_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conduct, "_STEP", 0.6)
+    monkeypatch.setattr(calibration, "STEP", 0.6)
     began: list[float] = []
 
     async def played() -> tuple[Timeline, list[Facts]]:
