@@ -27,8 +27,8 @@ STARTS = (
 )
 SHELL = ("", "sh", "bash", "console")
 WITHIN = r"evalstop [a-z]|kubectl |helm |make |python -m |python tests/"
-# Flags that say where or in what form: a test has its own.
 GROUPS = {"rules", "sim", "extender"}  # of commands of `evalstop`
+# Flags that say where or in what form: a test has its own.
 EVERYWHERE = {"--namespace", "--create-namespace", "--kubeconfig", "--context", "--all-namespaces", "--wait"}
 
 
