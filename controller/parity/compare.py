@@ -16,9 +16,10 @@ from math import inf, nan
 from typing import Any
 
 from controller.parity.calibration import Calibration
-from controller.parity.causes import Cause, Causes
+from controller.parity.causes import alone, passed
 from controller.parity.facts import Facts
 from controller.parity.scatter import Scatter
+from controller.parity.sides import Both, Cause
 from controller.parity.timeline import Event, Timeline
 
 
@@ -148,17 +149,17 @@ def _differences(
     place = {name: n for n, name in enumerate(name for name in there if name in here)}
     places = [place[event.name] for event in both]
     kept = in_order(places, [abs(event.time - there[event.name].time) for event in both])
-    alone = [e for n, e in here.items() if n not in there] + [e for n, e in there.items() if n not in here]
+    single = [e for n, e in here.items() if n not in there] + [e for n, e in there.items() if n not in here]
     moved = [n for n in range(len(both)) if n not in kept]
-    differing = {both[n].name for n in moved} | {event.name for event in alone}
-    causes = Causes(sim, cluster, facts, calibration, differing)
+    differing = {both[n].name for n in moved} | {event.name for event in single}
+    sides = Both(sim, cluster, facts, calibration, differing)
     found = []
     for n in moved:
         event = both[n]
         # Those it changed places with, of what is in order.
         others = [both[m] for m in kept if (m < n) != (places[m] < places[n])]
-        found.append(Difference(event, there[event.name].time, event.time, causes.passed(event, others)))
-    for event in alone:
+        found.append(Difference(event, there[event.name].time, event.time, passed(sides, event, others)))
+    for event in single:
         at, then = (None, event.time) if event.name in here else (event.time, None)
-        found.append(Difference(event, at, then, causes.alone(event)))
+        found.append(Difference(event, at, then, alone(sides, event)))
     return sorted(found, key=lambda d: (d.event.time, d.event.name))

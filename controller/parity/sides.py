@@ -1,0 +1,79 @@
+"""Two runs of one trial side by side, and what a cause of a difference between them is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from controller.parity.calibration import Calibration
+from controller.parity.facts import Facts
+from controller.parity.lives import Lives, Name
+from controller.parity.timeline import Event, Timeline
+
+TIE = 1.0  # s
+
+# As a report counts them, in the order in which they are looked for.
+KINDS: Mapping[str, str] = {
+    "tie": "ties",
+    "delay": "by delays of their own",
+    "carried": "carried over",
+    "queue": "by another order in the queue",
+    "follows": "that follow an earlier one of the same job",
+    "unexplained": "unexplained",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """``moved``: what is explained (s). ``by``: the number that bears it out (s), of the same sign and at
+    least half of it. Both None where the cause is not one of size."""
+
+    kind: str
+    words: str
+    moved: float | None = None
+    by: float | None = None
+
+
+class Both:
+    """The simulator's run and the cluster's."""
+
+    def __init__(
+        self,
+        sim: Timeline,
+        cluster: Timeline,
+        facts: Sequence[Facts],
+        calibration: Calibration,
+        differing: Collection[Name],
+    ) -> None:
+        """``facts``: what the cluster told. ``differing``: events that are differences."""
+        soon = TIE + calibration.mean("handover_delay")
+        self.sim, self.cluster = Lives(sim, soon), Lives(cluster, soon)
+        self.facts: Mapping[str, Facts] = {one.key: one for one in facts}
+        self.mean = calibration.mean
+        self.differing = differing
+
+    def shift(self, event: Event) -> float:
+        """By how much later (s) an event of both was on the cluster."""
+        return self.cluster.events[event.name].time - self.sim.events[event.name].time
+
+    def sides(self, cluster: bool) -> tuple[Lives, Lives]:
+        """(The cluster, the simulator), or the other way round."""
+        return (self.cluster, self.sim) if cluster else (self.sim, self.cluster)
+
+    def called(self, side: Lives) -> str:
+        return "cluster" if side is self.cluster else "simulator"
+
+
+def bears(by: float, moved: float) -> bool:
+    """Whether a number bears out a move: of the same sign, and at least half as large."""
+    return by * moved > 0.0 and abs(by) >= abs(moved) / 2
+
+
+def signed(seconds: float) -> str:
+    """``1.5 s later``"""
+    return f"{abs(seconds):.1f} s {'earlier' if seconds < 0 else 'later'}"
+
+
+def longer(seconds: float, than: str) -> str:
+    """``1.5 s longer than calibrated``"""
+    return f"{abs(seconds):.1f} s {'shorter' if seconds < 0 else 'longer'} than {than}"

@@ -1,0 +1,196 @@
+"""Why a start or a preemption came later or earlier in the one run than in the other: what it came after."""
+
+from __future__ import annotations
+
+from controller.parity.lives import Lives, Moment, meet
+from controller.parity.sides import TIE, Both, Cause, bears, longer, signed
+from controller.parity.timeline import Event, How
+
+
+def start(both: Both, event: Event, moved: float) -> Cause | None:
+    """Why a start moved by so many seconds; None: nothing bears it out."""
+    key, nth = event.key, event.nth
+    back = both.cluster.ready(key, nth) - both.sim.ready(key, nth)
+    if bears(back, moved):
+        since = f"after {Event(0.0, How.PREEMPT, key, nth - 1)}" if nth > 1 else "by its submission"
+        return Cause("carried", f"it came into the queue {signed(back)}, {since}", moved, back)
+    return (
+        _made_room(both, event, moved)
+        or _carried(both, event, moved)
+        or _overtaken(both, event, moved)
+        or _held(both, event, moved)
+        or _longer(both, event, moved, "its admission")
+        or _another(both, event, moved)
+    )
+
+
+def preempt(both: Both, event: Event, moved: float) -> Cause | None:
+    """Why a preemption moved by so many seconds; None: nothing bears it out."""
+    began = both.shift(Event(0.0, "start", event.key, event.nth))
+    if bears(began, moved):
+        return Cause("carried", f"it had started {signed(began)}", moved, began)
+    here, there = both.cluster.taker(event), both.sim.taker(both.sim.events[event.name])
+    if here is not None and there is not None and here.key != there.key:
+        return Cause("queue", f"made way for {here}, in the simulator for {there}")
+    return (
+        _carried(both, event, moved)
+        or _longer(both, event, moved, "its preemption")
+        or _another(both, event, moved)
+    )
+
+
+def _made_room(both: Both, event: Event, moved: float) -> Cause | None:
+    """In both runs it started when one that was preempted had left, which took longer in the one."""
+    took = []
+    for side in (both.cluster, both.sim):
+        giver = side.giver(event.key, event.nth)
+        stay = None if giver is None else side.jobs[giver[0]].stays[giver[1] - 1]
+        if giver is None or stay is None or stay.how is not How.PREEMPT or stay.decided is None:
+            return None
+        took.append((stay.freed - stay.decided, giver[0]))
+    (here, who), (there, _) = took
+    if not bears(here - there, moved):
+        return None
+    words = f"{who} left for it, which took {longer(here - there, 'such leaving in the simulator')}"
+    return Cause("delay", words, moved, here - there)
+
+
+def _overtaken(both: Both, event: Event, moved: float) -> Cause | None:
+    """In the run in which it started later somebody else was first, while it waited, who in the other one
+    started after it, or not at all; and who got as many GPUs, or waited there when it started."""
+    late, early = both.sides(moved > 0)
+    mine, theirs = late.events[event.name].time, early.events[event.name].time
+    found = [
+        e
+        for e in late.events.values()
+        if e.kind == "start"
+        and e.key != event.key
+        and (late.jobs[e.key].gpus >= late.jobs[event.key].gpus or early.waits(e.key, theirs))
+        and late.ready(event.key, event.nth) <= e.time < mine
+        and (e.name not in early.events or early.events[e.name].time > theirs)
+        and bears(mine - e.time, abs(moved))
+    ]
+    if not found:
+        return None
+    first = min(found, key=lambda e: abs(mine - e.time - abs(moved)))
+    gap = mine - first.time
+    there = "after it" if first.name in early.events else "not at all"
+    words = (
+        f"in the {both.called(late)} {first} came {gap:.1f} s before it, in the {both.called(early)} {there}"
+    )
+    before = [
+        e
+        for e in late.events.values()
+        if e.key in (event.key, first.key) and e.name in both.differing and e.time < first.time
+    ]
+    if before:
+        words += f"; first of these two jobs' differences: {min(before)}"
+    return Cause("queue", words, moved, gap * (1 if moved > 0 else -1))
+
+
+def _carried(both: Both, event: Event, moved: float) -> Cause | None:
+    """What it came right after, in one of the two runs or in both, was as much later itself."""
+    (here, at), (there, then) = _befores(both, event)
+    if here.name == there.name:
+        shift = here.time - there.time
+        if not bears(shift, moved):
+            return None
+        return Cause("carried", f"it came after {here}, which was {signed(shift)}", moved, shift)
+    found = []
+    for side, moment in ((both.cluster, here), (both.sim, there)):
+        other = both.sim if side is both.cluster else both.cluster
+        when = other.when(moment)
+        if when is None or (
+            (moved > 0) == (side is both.cluster) and when > (then if other is both.sim else at)
+        ):
+            # What it waited for in the later run is a reason only if it was over in the earlier one.
+            continue
+        shift = moment.time - when if side is both.cluster else when - moment.time
+        if bears(shift, moved):
+            words = f"in the {both.called(side)} it came after {moment}, which was {signed(shift)}"
+            found.append((abs(shift - moved), Cause("carried", words, moved, shift)))
+    return min(found, default=(0.0, None), key=lambda one: one[0])[1]
+
+
+def _longer(both: Both, event: Event, moved: float, what: str) -> Cause | None:
+    """It came after the same thing in both, and took as much longer from there.
+
+    A move after the same thing is that thing's move and the longer time in sum: if nothing was `_carried`,
+    this bears it out.
+    """
+    (here, at), (there, then) = _befores(both, event)
+    by = (at - here.time) - (then - there.time)
+    if here.name != there.name or not bears(by, moved):
+        return None
+    return Cause("delay", f"{what} took {longer(by, 'in the simulator')} after {here}", moved, by)
+
+
+def _befores(both: Both, event: Event) -> tuple[tuple[Moment, float], tuple[Moment, float]]:
+    """What it came right after and when it was itself, on the cluster and in the simulator."""
+    return (
+        (both.cluster.before(both.cluster.events[event.name]), both.cluster.events[event.name].time),
+        (both.sim.before(both.sim.events[event.name]), both.sim.events[event.name].time),
+    )
+
+
+def _held(both: Both, event: Event, moved: float) -> Cause | None:
+    """In the run in which it started later somebody held GPUs until shortly before it, who in the other one
+    had left when it started, or had not come yet."""
+    late, early = both.sides(moved > 0)
+    mine, theirs = late.events[event.name], early.events[event.name]
+    since = mine.time - abs(moved) / 2
+    there = early.holding(theirs.time, theirs.time)
+    found = []
+    for (key, number), stay in late.holding(since, mine.time).items():
+        if key != event.key and (key, number) not in there and stay.freed <= mine.time:
+            on_its_nodes = meet(stay, late.stay(mine))
+            found.append((on_its_nodes, late.jobs[key].gpus, key, number))
+    if not found:
+        return None
+    *_, key, number = max(found)
+    stay = late.jobs[key].stays[number - 1]
+    words = (
+        f"in the {both.called(late)} {key} held GPUs until {stay.freed:.1f} s, in the {both.called(early)}"
+    )
+    stays = early.jobs[key].stays
+    if number > len(stays) or stays[number - 1].admitted >= theirs.time:
+        return Cause("queue", f"{words} it had not got any before {theirs.time:.1f} s")
+    by = (stay.freed - stays[number - 1].freed) * (1 if moved > 0 else -1)
+    words += f" until {stays[number - 1].freed:.1f} s"
+    return Cause("carried", words, moved, by) if bears(by, moved) else None
+
+
+def _another(both: Both, event: Event, moved: float) -> Cause | None:
+    """It came after one thing here and after another there."""
+    (here, at), (there, then) = _befores(both, event)
+    if here.name == there.name:
+        return None
+    words = (
+        f"in the cluster it came {at - here.time:.1f} s after {here}{_but(both.sim, here, 'simulator')},"
+        f" in the simulator {then - there.time:.1f} s after {there}{_but(both.cluster, there, 'cluster')}"
+    )
+    if event.kind == "start" and _in_other_pieces(both, event, moved):
+        late, _ = both.sides(moved > 0)
+        words += f"; as many GPUs were free in the {both.called(late)} by then, but in other pieces"
+    return Cause("queue", words)
+
+
+def _in_other_pieces(both: Both, event: Event, moved: float) -> bool:
+    """In the run in which it started later, what it waited for in the other one had come long before, and no
+    more GPUs were held then than when it started in the other one."""
+    late, early = both.sides(moved > 0)
+    mine, theirs = late.events[event.name], early.events[event.name]
+    when = late.when(early.before(theirs))
+    if when is None or mine.time - when <= TIE:
+        return False
+    held = [
+        sum(side.jobs[key].gpus for key, _ in side.holding(at, at) if key != event.key)
+        for side, at in ((late, when), (early, theirs.time))
+    ]
+    return held[0] <= held[1]
+
+
+def _but(other: Lives, moment: Moment, where: str) -> str:
+    """When the same thing was in the other run."""
+    when = other.when(moment)
+    return f" ({where}: never)" if when is None else f" ({where}: {when:.1f} s)"
