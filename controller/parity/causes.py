@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from controller.parity.ends import close, end
 from controller.parity.lives import Lives
-from controller.parity.sides import TIE, Both, Cause, signed
+from controller.parity.sides import TIE, Both, Cause, but, signed
 from controller.parity.starts import preempt, start
 from controller.parity.timeline import Event, How
 
@@ -44,23 +44,22 @@ def alone(both: Both, event: Event) -> Cause:
         # It could not have come without that, which the other run does not have either.
         return Cause("follows", f"after {Event(0.0, How.PREEMPT, event.key, event.nth - 1)}")
     if event.kind == How.PREEMPT:
-        if (made_way := _made_way(both, event, mine, theirs)) is not None:
-            return made_way
-    elif (barely := close(both, event)) is not None:
+        return _made_way(both, event, mine, theirs)
+    if (barely := close(both, event)) is not None:
         return barely
     return _follows(both, event, mine) or Cause("unexplained", f"not in the {where}")
 
 
-def _made_way(both: Both, event: Event, mine: Lives, theirs: Lives) -> Cause | None:
+def _made_way(both: Both, event: Event, mine: Lives, theirs: Lives) -> Cause:
     """Whom a preemption that only one run has was for, and how that job got its GPUs in the other one."""
     where = both.called(theirs)
     taker = mine.taker(event)
     if taker is None:
-        other = mine.elsewhere(event)
-        if other is None:
-            return None
-        words = f"decided {event.time - mine.before(event).time:.1f} s after {mine.before(event)}"
-        return Cause("queue", f"{words}; before it had left, {other} had got other GPUs, and it went on")
+        moment = mine.before(event)
+        words = f"decided {event.time - moment.time:.1f} s after {moment}{but(theirs, moment, where)}"
+        if (other := mine.elsewhere(event)) is not None:
+            return Cause("queue", f"{words}; before it had left, {other} had got other GPUs, and it went on")
+        return Cause("queue", f"{words}; nobody else had got its GPUs when it was back")
     words = f"made way for {taker} at {taker.time:.1f} s; in the {where} "
     if taker.key not in theirs.made_way_for(event.key):
         return Cause("queue", f"{words}it never did for that job")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from controller.parity.calibration import Calibration
 from controller.parity.facts import Facts
-from controller.parity.lives import Lives, Name
+from controller.parity.lives import Lives, Moment, Name
 from controller.parity.timeline import Event, Timeline
 
 TIE = 1.0  # s
@@ -77,3 +77,9 @@ def signed(seconds: float) -> str:
 def longer(seconds: float, than: str) -> str:
     """``1.5 s longer than calibrated``"""
     return f"{abs(seconds):.1f} s {'shorter' if seconds < 0 else 'longer'} than {than}"
+
+
+def but(other: Lives, moment: Moment, where: str) -> str:
+    """When the same thing was in the other run."""
+    when = other.when(moment)
+    return f" ({where}: never)" if when is None else f" ({where}: {when:.1f} s)"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from controller.parity.lives import Lives, Moment, meet
-from controller.parity.sides import TIE, Both, Cause, bears, longer, signed
+from controller.parity.lives import Moment, meet
+from controller.parity.sides import TIE, Both, Cause, bears, but, longer, signed
 from controller.parity.timeline import Event, How
 
 
@@ -166,8 +166,8 @@ def _another(both: Both, event: Event, moved: float) -> Cause | None:
     if here.name == there.name:
         return None
     words = (
-        f"in the cluster it came {at - here.time:.1f} s after {here}{_but(both.sim, here, 'simulator')},"
-        f" in the simulator {then - there.time:.1f} s after {there}{_but(both.cluster, there, 'cluster')}"
+        f"in the cluster it came {at - here.time:.1f} s after {here}{but(both.sim, here, 'simulator')},"
+        f" in the simulator {then - there.time:.1f} s after {there}{but(both.cluster, there, 'cluster')}"
     )
     if event.kind == "start" and _in_other_pieces(both, event, moved):
         late, _ = both.sides(moved > 0)
@@ -188,9 +188,3 @@ def _in_other_pieces(both: Both, event: Event, moved: float) -> bool:
         for side, at in ((late, when), (early, theirs.time))
     ]
     return held[0] <= held[1]
-
-
-def _but(other: Lives, moment: Moment, where: str) -> str:
-    """When the same thing was in the other run."""
-    when = other.when(moment)
-    return f" ({where}: never)" if when is None else f" ({where}: {when:.1f} s)"

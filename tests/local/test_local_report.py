@@ -77,6 +77,7 @@ def pytest_in(
         "KUBEBUILDER_ASSETS": str(project / "assets") if tools else "",
         "CI": "true" if ci else "",
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # a second less for each run
+        "PYTEST_ADDOPTS": "",  # for the whole suite, not for this run within it
     }
     argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
     done = subprocess.run(argv, cwd=project, env=environment, capture_output=True, text=True, timeout=60)

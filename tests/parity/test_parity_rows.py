@@ -13,6 +13,7 @@ from parity_world import CALIBRATED, told
 
 from controller.parity.compare import Difference, compare
 from controller.parity.scatter import drawn, shaken
+from controller.parity.sides import KINDS
 from controller.parity.simulated import simulated
 from controller.parity.timeline import Event, Timeline
 from controller.parity.trial import compressed, trial
@@ -24,6 +25,10 @@ POLICIES = ("fifo", "srtf", "las:first_threshold=60000,second_threshold=180000")
 ROUNDED = 0.1  # s: of two numbers with one digit
 SHIFT = r"(\d+\.\d) s (later|earlier)"
 EVENT = r"(start|preempt|stop|end) of (\S+?)(?: \(number (\d+)\))?"
+MOMENT = r"(start of \S+(?: \(number \d+\))?|\S+'s (?:leaving|coming (?:back )?into the queue))"
+AFTER = rf"(\d+\.\d) s after {MOMENT}"
+WHEN = r"(\d+\.\d s|never)"
+HELD = r"held GPUs until (\d+\.\d) s"
 LEAD = re.compile(rf"{SHIFT}, (past|passed by) {EVENT} \({SHIFT}\)(?:: (.*))?$")
 
 
@@ -44,9 +49,14 @@ class Checked:
     """Two runs, and what a row may say of them."""
 
     def __init__(self, sim: Timeline, cluster: Timeline, differences: tuple[Difference, ...]) -> None:
+        assert {d.kind for d in differences} <= set(KINDS) - {"unexplained"}
         self.runs = {"simulator": self.events(sim), "cluster": self.events(cluster)}
         self.stays = {
             where: {job.key: job.stays for job in timeline.jobs}
+            for where, timeline in (("simulator", sim), ("cluster", cluster))
+        }
+        self.submitted = {
+            where: {job.key: job.submitted for job in timeline.jobs}
             for where, timeline in (("simulator", sim), ("cluster", cluster))
         }
         self.differing = {d.event.name for d in differences}
@@ -74,6 +84,21 @@ class Checked:
         check = getattr(self, d.kind)
         check(words, mover, moved)
 
+    def times(self, where: str, moment: str) -> list[float]:
+        """When such things were in that run."""
+        if said := re.fullmatch(EVENT, moment):
+            event = self.runs[where].get(event_of(*said.group(1, 2, 3)))
+            return [] if event is None else [event.time]
+        key, what = moment.split("'s ")
+        stays = self.stays[where][key]
+        if what == "leaving":
+            return [stay.freed for stay in stays]
+        return [stay.freed for stay in stays[:-1]] if "back" in what else [self.submitted[where][key]]
+
+    def was(self, where: str, moment: str, at: float) -> bool:
+        """Whether there was such a thing then, as rounded."""
+        return any(time == pytest.approx(at, abs=0.06) for time in self.times(where, moment))
+
     def delay(self, words: str, mover: tuple[str, str, int], moved: float) -> None:
         parts = re.findall(r"took (\d+\.\d) s (longer|shorter) than", words)
         assert parts
@@ -85,10 +110,27 @@ class Checked:
             by.append(float(trained[1]) * (-1 if trained[2] == "more" else 1))
         assert by
         assert borne_out(sum(by), moved)
-        if waited := re.match(r"in the (\w+) it waited for (\S+), which left", words):
-            assert (waited[1] == "cluster") is (moved > 0)
-            start = self.runs[waited[1]][mover].time
-            assert any(0 <= start - stay.freed < 1.5 for stay in self.stays[waited[1]][waited[2]])
+        if after := re.match(rf"(?:in the (\w+) )?it came after {MOMENT}, which was {SHIFT}$", words):
+            shift = seconds(*after.group(3, 4))
+            for where in (after[1],) if after[1] else ("simulator", "cluster"):
+                other, sign = ("simulator", 1) if where == "cluster" else ("cluster", -1)
+                # It was then that much before itself in the other run, and not after the event in this one.
+                start = self.runs[where][mover].time
+                assert any(
+                    time <= start and self.was(other, after[2], time - sign * shift)
+                    for time in self.times(where, after[2])
+                )
+        elif held := re.match(rf"in the (\w+) (\S+) {HELD}, in the (\w+) until (\d+\.\d) s$", words):
+            self.held(held[1], held[2], float(held[3]), mover, moved)
+            assert self.was(held[4], f"{held[2]}'s leaving", float(held[5]))
+            assert float(held[5]) <= self.runs[held[4]][mover].time + ROUNDED
+
+    def held(self, where: str, key: str, until: float, mover: tuple[str, str, int], moved: float) -> None:
+        """It held GPUs shortly before the start that came later."""
+        assert (where == "cluster") is (moved > 0)
+        start = self.runs[where][mover].time
+        assert self.was(where, f"{key}'s leaving", until)
+        assert start - abs(moved) / 2 - ROUNDED <= until <= start + ROUNDED
 
     def queue(self, words: str, mover: tuple[str, str, int], moved: float) -> None:
         if made_way := re.match(rf"made way for {EVENT}, in the simulator for {EVENT}$", words):
@@ -96,6 +138,30 @@ class Checked:
             assert here[1] != there[1]
             assert 0 <= self.runs["cluster"][here].time - self.runs["cluster"][mover].time < 30
             assert 0 <= self.runs["simulator"][there].time - self.runs["simulator"][mover].time < 30
+            return
+        if held := re.match(
+            rf"in the (\w+) (\S+) {HELD}, in the (\w+) it had not got any before (\d+\.\d) s$", words
+        ):
+            self.held(held[1], held[2], float(held[3]), mover, moved)
+            start = self.runs[held[4]][mover].time
+            assert float(held[5]) == pytest.approx(start, abs=0.06)
+            # One of its stays that the late run has had not begun in the early one.
+            begun = sum(stay.admitted < start for stay in self.stays[held[4]][held[2]])
+            ended = [stay.freed for stay in self.stays[held[1]][held[2]]]
+            assert min(range(len(ended)), key=lambda n: abs(ended[n] - float(held[3]))) >= begun
+            return
+        here, there = rf"{AFTER} \(simulator: {WHEN}\)", rf"{AFTER} \(cluster: {WHEN}\)"
+        if after := re.match(rf"in the cluster it came {here}, in the simulator {there}(; .*)?$", words):
+            for where, other, (gap, moment, when) in (
+                ("cluster", "simulator", after.group(1, 2, 3)),
+                ("simulator", "cluster", after.group(4, 5, 6)),
+            ):
+                assert self.was(where, moment, self.runs[where][mover].time - float(gap))
+                if when == "never":
+                    assert len(self.times(other, moment)) < len(self.times(where, moment))
+                else:
+                    assert self.was(other, moment, float(when.removesuffix(" s")))
+            assert after[2] != after[5] or "leaving" in after[2]  # of another stay of the same job
             return
         said = re.match(
             rf"in the (\w+) {EVENT} came (\d+\.\d) s before it, in the (\w+) (after it|not at all)", words
@@ -133,9 +199,27 @@ class Checked:
             return
         assert (d.sim is None) or (d.cluster is None)
         if d.kind == "queue":
-            taker = re.match(rf"made way for {EVENT} at (\d+\.\d) s; in the \w+ it never did", d.cause)
+            mine, other = ("cluster", "simulator") if d.sim is None else ("simulator", "cluster")
+            if vain := re.match(rf"decided {AFTER} \({other}: {WHEN}\); (.*)$", d.cause):
+                assert self.was(mine, vain[2], d.event.time - float(vain[1]))
+                assert vain[3] == "never" or self.was(other, vain[2], float(vain[3].removesuffix(" s")))
+                left = self.stays[mine][d.event.key][d.event.nth - 1].freed
+                if first := re.match(rf"before it had left, {EVENT} had got other GPUs", vain[4]):
+                    begun = self.runs[mine][event_of(*first.group(1, 2, 3))].time
+                    assert d.event.time < begun < left + 1.5
+                else:
+                    assert vain[4] == "nobody else had got its GPUs when it was back"
+                return
+            taker = re.match(rf"made way for {EVENT} at (\d+\.\d) s; in the {other} (.*)$", d.cause)
             assert taker
             assert float(taker[4]) >= d.event.time - ROUNDED
+            start = event_of(*taker.group(1, 2, 3))
+            if after := re.fullmatch(rf"that came after {MOMENT}", taker[5]):
+                assert any(time <= self.runs[other][start].time for time in self.times(other, after[1]))
+            elif taker[5] == "that start is not":
+                assert start not in self.runs[other]
+            else:
+                assert taker[5] == "it never did for that job"
         elif d.kind == "follows":
             self.follows(d.cause, d.event.name, None)
         else:
