@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import structlog
@@ -256,7 +257,7 @@ class PoolPass:
             thought = thoughts[admission.key]
             record = lifecycle.admitted(thought.plan.record, admission, now)
             record = lifecycle.marked(record, marks.pop(admission.key, record.mark))
-            admissions.append(self._write(thought, record, now, "admission"))
+            admissions.append(partial(self._write, thought, record, now, "admission"))
         changed |= await _side_by_side(admissions)
         await self._answer_offers(plan, thoughts, now)
         for held in plan.held_back:
@@ -335,7 +336,7 @@ class PoolPass:
         return wrote
 
 
-async def _side_by_side(writes: Iterable[Awaitable[bool]]) -> bool:
+async def _side_by_side(writes: Iterable[Callable[[], Awaitable[bool]]]) -> bool:
     """Make independent writes, some at a time. Returns whether any wrote.
 
     A hundred gangs are often admitted at once. What went wrong with one of them is raised when all others
@@ -343,9 +344,9 @@ async def _side_by_side(writes: Iterable[Awaitable[bool]]) -> bool:
     """
     slots = asyncio.Semaphore(WRITES_AT_ONCE)
 
-    async def one(write: Awaitable[bool]) -> bool:
+    async def one(write: Callable[[], Awaitable[bool]]) -> bool:
         async with slots:
-            return await write
+            return await write()
 
     results = await asyncio.gather(*map(one, writes), return_exceptions=True)
     for result in results:
