@@ -1,7 +1,8 @@
-"""Why an event is at another place in the one run than in the other: what measured numbers bear out, no more.
+"""Why an event is at another place in the one run than in the other: what is recorded bears out, no more.
 
-What moved an event has the same sign as its move (the cluster's time, less the simulator's), and is at least
-half as large. docs/parity.md has the rules as a table; what none of them explains is called unexplained.
+Where a cause has a size, it has the sign of the move (the cluster's time, less the simulator's), and is at
+least half as large. Others tell who came first, or what an event came after in either run. docs/parity.md has
+the rules; what none of them explains is called unexplained.
 """
 
 from __future__ import annotations
@@ -41,31 +42,52 @@ def alone(both: Both, event: Event) -> Cause:
     mine, theirs = both.sides(event.name in both.cluster.events)
     where = both.called(theirs)
     if event.kind == "start":
-        # It could not have come without that, which the other run does not have either.
-        return Cause("follows", f"after {Event(0.0, How.PREEMPT, event.key, event.nth - 1)}")
+        return _back(both, event, mine, theirs)
     if event.kind == How.PREEMPT:
+        if (began := mine.began(event)).name not in theirs.events:
+            return Cause("follows", f"after {began}")
         return _made_way(both, event, mine, theirs)
     if (barely := close(both, event)) is not None:
         return barely
     return _follows(both, event, mine) or Cause("unexplained", f"not in the {where}")
 
 
+def _back(both: Both, event: Event, mine: Lives, theirs: Lives) -> Cause:
+    """Of a stay that only one run has: it had been preempted in that run only, or waited on in the other."""
+    left = mine.preempted_before(event)
+    if left is not None and left.name not in theirs.events:
+        return Cause("follows", f"after {left}")
+    moment = mine.before(event)
+    words = f"it came {max(0.0, event.time - moment.time):.1f} s after {moment}"
+    where = both.called(theirs)
+    there = "waited on" if theirs.waits(event.key, event.time) else "was on GPUs already"
+    return Cause("other", f"{words}{but(theirs, moment, where)}; in the {where} it {there}")
+
+
 def _made_way(both: Both, event: Event, mine: Lives, theirs: Lives) -> Cause:
-    """Whom a preemption that only one run has was for, and how that job got its GPUs in the other one."""
+    """Whom a preemption that only one run has was for, and what was of that in the other one."""
     where = both.called(theirs)
     taker = mine.taker(event)
-    if taker is None:
-        moment = mine.before(event)
-        words = f"decided {event.time - moment.time:.1f} s after {moment}{but(theirs, moment, where)}"
-        if (other := mine.elsewhere(event)) is not None:
-            return Cause("queue", f"{words}; before it had left, {other} had got other GPUs, and it went on")
-        return Cause("queue", f"{words}; nobody else had got its GPUs when it was back")
-    words = f"made way for {taker} at {taker.time:.1f} s; in the {where} "
-    if taker.key not in theirs.made_way_for(event.key):
-        return Cause("queue", f"{words}it never did for that job")
-    if taker.name not in theirs.events:
-        return Cause("queue", f"{words}that start is not")
-    return Cause("queue", f"{words}that came after {theirs.before(theirs.events[taker.name])}")
+    if (over := theirs.over(event.key, event.time)) is not None:
+        return Cause("carried", f"in the {where} it was {over}")
+    if taker is not None and (waited := mine.ready(taker.key, taker.nth)) <= event.time:
+        words = f"made way for {taker} at {taker.time:.1f} s"
+        if taker.key not in theirs.ever_made_way_for(event.key):
+            return Cause("queue", f"{words}; in the {where} it never did for that job")
+        if taker.name not in theirs.events:
+            return Cause("queue", f"{words}; in the {where} that start is not")
+        return Cause(
+            "queue", f"{words}; in the {where} that came after {theirs.before(theirs.events[taker.name])}"
+        )
+    moment = mine.before(event)
+    words = f"decided {max(0.0, event.time - moment.time):.1f} s after {moment}{but(theirs, moment, where)}; "
+    if taker is not None:
+        words += f"its GPUs went to {taker}, which came into the queue {waited - event.time:.1f} s later"
+    elif (other := mine.elsewhere(event)) is not None:
+        words += f"before it had left, {other} had got other GPUs, and it went on"
+    else:
+        words += "nobody else had got its GPUs when it was back"
+    return Cause("other", words)
 
 
 def _moved(both: Both, event: Event, by: float) -> Cause:

@@ -3,7 +3,7 @@
 Events are decisions (a start, a preemption, a stop) and the ends of runs. Of those that both have, the fewest
 are taken out so that the rest is in the same order in both (what is left is a longest increasing
 subsequence, and of several the one that moved least); those taken out, and those that only one of them has,
-are the differences.
+are the differences. Stays of a job that was preempted more often in one of them: `controller.parity.pairing`.
 
 Why each of them is there: `controller.parity.causes`.
 """
@@ -18,6 +18,7 @@ from typing import Any
 from controller.parity.calibration import Calibration
 from controller.parity.causes import alone, passed
 from controller.parity.facts import Facts
+from controller.parity.pairing import paired
 from controller.parity.scatter import Scatter
 from controller.parity.sides import Both, Cause
 from controller.parity.timeline import Event, Timeline
@@ -143,6 +144,7 @@ def _differences(
     sim: Timeline, cluster: Timeline, facts: Sequence[Facts], calibration: Calibration
 ) -> list[Difference]:
     """In the order of the cluster's time; what only the simulator has, of its."""
+    sim, cluster = paired(sim, cluster)
     here = {event.name: event for event in cluster.events()}
     there = {event.name: event for event in sim.events()}
     both = [event for name, event in here.items() if name in there]

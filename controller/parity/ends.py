@@ -6,15 +6,19 @@ from controller.parity.facts import Admitted, Facts
 from controller.parity.sides import TIE, Both, Cause, bears, longer, signed
 from controller.parity.timeline import Event, How
 
+_SAID = 0.05  # s, less is rounded to nothing
+
 
 def end(both: Both, event: Event, moved: float) -> Cause | None:
     """Of a stop, or of an end by itself."""
     if (own := _own(both, event)) is not None and bears(own[0], moved):
         return Cause("delay", own[1], moved, own[0])
     key = event.key
-    start = both.cluster.last_start(key).time - both.sim.last_start(key).time
+    here, there = both.cluster.last_start(key), both.sim.last_start(key)
+    start = here.time - there.time
     found = [(start, f"its last start came {signed(start)}")]
-    if more := _trained(both, key):
+    more = both.trained(both.cluster, key, here.nth) - both.trained(both.sim, key, there.nth)
+    if abs(more) >= _SAID:
         before = f"it had trained {abs(more):.1f} s {'less' if more < 0 else 'more'} before its last start"
         found += [(-more, before), (start - more, f"{before}, which came {signed(start)}")]
     by, words = min(found, key=lambda one: abs(one[0] - moved))
@@ -57,30 +61,18 @@ def _own(both: Both, event: Event) -> tuple[float, str] | None:
             parts.append((facts.decided - heard - both.mean("eval_delay"), "reading the eval"))
     if event.kind == How.END and words is not None and facts.freed is not None:
         parts.append((facts.freed - words.ended - both.mean("end_delay"), "seeing its end"))
-    told = [f"{what} took {longer(seconds, 'calibrated')}" for seconds, what in parts if abs(seconds) >= 0.05]
+    told = [
+        f"{what} took {longer(seconds, 'calibrated')}" for seconds, what in parts if abs(seconds) >= _SAID
+    ]
     return sum(seconds for seconds, _ in parts), ", ".join(told)
-
-
-def _trained(both: Both, key: str) -> float | None:
-    """How much more of its training than in the simulator a run had behind it at its last start (s)."""
-    facts = both.facts.get(key)
-    last = None if facts is None else _last(facts)
-    if last is None or last.words is None:
-        return None
-    return last.words.start - _earlier_stays(both, key)
 
 
 def _behind(both: Both, key: str) -> float:
     """How much of its training a run of the simulator had behind it at its stop, or its end (s)."""
     last = both.sim.jobs[key].stays[-1]
     left = last.freed - both.mean("end_delay") if last.decided is None else last.decided
-    return _earlier_stays(both, key) + left - last.admitted - both.mean("start_delay")
-
-
-def _earlier_stays(both: Both, key: str) -> float:
-    """How much a run of the simulator had trained before its last start (s)."""
-    lost = both.mean("start_delay") + both.mean("suspend_delay")
-    return sum(max(0.0, s.freed - s.admitted - lost) for s in both.sim.jobs[key].stays[:-1])
+    number = both.sim.last_start(key).nth
+    return both.trained(both.sim, key, number) + left - last.admitted - both.mean("start_delay")
 
 
 def _last(facts: Facts) -> Admitted | None:

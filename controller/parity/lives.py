@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from controller.parity.timeline import Event, How, Lived, Stay, Timeline
 
 Name = tuple[str, str, int]
+# On a cluster the members of a gang leave one after the other, and what is free of it is given away before
+# the last one is seen to be gone: by so many seconds something may be noted later than what came of it.
+SKEW = 0.2
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Moment:
     """Something that another event may have waited for.
 
-    ``number``: of the job's stays; 0: the last one, if it was not ended by a preemption.
+    ``number``: of the start that it is or was waited for, or of the preemption; 0: the last leaving.
     """
 
     time: float
@@ -38,27 +41,106 @@ class Moment:
 
 
 class Lives:
-    """A timeline by the names of its events. Stays are counted from 1; a run's last is the only one that is
-    not ended by a preemption."""
+    """A timeline by the names of its events. A job's last stay is the only one that no preemption ended."""
 
     def __init__(self, timeline: Timeline, soon: float) -> None:
         """``soon``: within how many seconds after GPUs came free a start is put down to that."""
         self.events: dict[Name, Event] = {event.name: event for event in timeline.events()}
         self.jobs: dict[str, Lived] = {job.key: job for job in timeline.jobs}
-        self._soon = soon
+        self.soon = soon
+        # Which of its job's stays an event begins or ends.
+        self._places: dict[Name, int] = {}
+        for key, job in self.jobs.items():
+            for place, stay in enumerate(job.stays):
+                self._places["start", key, stay.began or place + 1] = place
+                if stay.how is How.PREEMPT:
+                    self._places[How.PREEMPT, key, stay.left or place + 1] = place
         self._moments = sorted(self._all())
         self._times: dict[Name, float] = {moment.name: moment.time for moment in self._moments}
 
     def _all(self) -> Iterator[Moment]:
+        for key, place, stay in self._each():
+            number = stay.began or place + 1
+            yield Moment(self.ready(key, number), "came", key, number)
+            yield Moment(stay.admitted, "start", key, number)
+            yield self._left(key, place)
+
+    def _each(self) -> Iterator[tuple[str, int, Stay]]:
+        """All stays, with their jobs and their places among those."""
         for key, job in self.jobs.items():
-            for n, stay in enumerate(job.stays, start=1):
-                yield Moment(self.ready(key, n), "came", key, n)
-                yield Moment(stay.admitted, "start", key, n)
-                yield Moment(stay.freed, "left", key, self._numbered(key, n))
+            for place, stay in enumerate(job.stays):
+                yield key, place, stay
 
     def when(self, moment: Moment) -> float | None:
         """When the same thing was in this run; None: it was not."""
         return self._times.get(moment.name)
+
+    # -- a stay
+
+    def stay(self, event: Event) -> Stay:
+        """The stay that one of its events begins or ends."""
+        return self.jobs[event.key].stays[self._places.get(event.name, -1)]
+
+    def numbered(self, key: str, number: int) -> Stay | None:
+        """The stay that begins with a job's start of that number; None: this run has none."""
+        place = self._places.get(("start", key, number))
+        return None if place is None else self.jobs[key].stays[place]
+
+    def last_start(self, key: str) -> Event:
+        """Of a job that ran."""
+        stays = self.jobs[key].stays
+        return self.events["start", key, stays[-1].began or len(stays)]
+
+    def place(self, key: str, number: int) -> int:
+        """How many stays of its the job had before that start."""
+        return self._places["start", key, number]
+
+    def preempted_before(self, event: Event) -> Event | None:
+        """What put a job back into the queue before a start; None: it is the first one."""
+        place = self.place(event.key, event.nth)
+        if not place:
+            return None
+        return self.events[How.PREEMPT, event.key, self.jobs[event.key].stays[place - 1].left or place]
+
+    def began(self, event: Event) -> Event:
+        """The start of the stay that a preemption ends."""
+        place = self._places[event.name]
+        return self.events["start", event.key, self.jobs[event.key].stays[place].began or place + 1]
+
+    def ready(self, key: str, number: int) -> float:
+        """Since when a job had waited for that start: its submission, or its GPUs' coming free."""
+        job, place = self.jobs[key], self.place(key, number)
+        return job.stays[place - 1].freed if place else job.submitted
+
+    def waits(self, key: str, now: float) -> bool:
+        """Whether a job was in the queue then."""
+        job = self.jobs[key]
+        since = [job.submitted, *(stay.freed for stay in job.stays)]
+        return any(at <= now < stay.admitted for at, stay in zip(since, job.stays, strict=False))
+
+    def over(self, key: str, now: float) -> str | None:
+        """How a run had ended by then: ``stopped at 3.0 s``; None: it had not."""
+        last = self.jobs[key].stays[-1]
+        at = last.freed if last.decided is None else last.decided
+        if last.how is How.PREEMPT or at > now:
+            return None
+        return f"{'stopped' if last.how is How.STOP else 'at its end'} at {at:.1f} s"
+
+    def holding(self, since: float, until: float) -> dict[tuple[str, int], Stay]:
+        """By job and number of its start, the stays that had begun before ``until`` and held their GPUs past
+        ``since``."""
+        return {
+            (key, stay.began or place + 1): stay
+            for key, place, stay in self._each()
+            if stay.admitted < until and stay.freed > since
+        }
+
+    def _left(self, key: str, place: int) -> Moment:
+        stay = self.jobs[key].stays[place]
+        number = (stay.left or place + 1) if stay.how is How.PREEMPT else 0
+        return Moment(stay.freed, "left", key, number)
+
+    # -- what an event came after
 
     def before(self, event: Event) -> Moment:
         """The last thing that a start or a preemption waited for."""
@@ -71,19 +153,14 @@ class Lives:
         which let the queue move on. Where there is neither: that after all, however long before.
         """
         key, number = event.key, event.nth
-        last = self.last_free(key, number)
-        if last is None:
-            newest = Moment(self.ready(key, number), "came", key, number)
-        else:
-            freed, other, n = last
-            newest = Moment(freed, "left", other, self._numbered(other, n))
-        if event.time - newest.time <= self._soon:
+        last = self._last_free(key, number)
+        newest = Moment(self.ready(key, number), "came", key, number) if last is None else last
+        if event.time - newest.time <= self.soon:
             return newest
         near = [m for m in self._near(event) if m.key != key]
-        for kind in ("left", "start"):
-            if found := [m for m in near if m.kind == kind]:
-                return min(found) if kind == "start" else max(found)
-        return newest
+        if left := [m for m in near if m.kind == "left"]:
+            return max(left)
+        return min((m for m in near if m.kind == "start"), default=newest)
 
     def _before_preempt(self, event: Event) -> Moment:
         """What moved right before: the coming of whom it made way for, or else anything.
@@ -93,98 +170,71 @@ class Lives:
         taker = self.taker(event)
         near = [m for m in self._near(event) if m.key != event.key]
         mine = [m for m in near if taker is not None and (m.kind, m.key) == ("came", taker.key)]
-        start = self.events["start", event.key, event.nth].time
-        return max(mine or near, default=Moment(start, "start", event.key, event.nth))
+        start = self.began(event)
+        return max(mine or near, default=Moment(start.time, "start", start.key, start.nth))
 
     def _near(self, event: Event) -> list[Moment]:
         """Whatever was at most so long before an event as makes it put down to that."""
-        return [m for m in self._moments if event.time - self._soon <= m.time <= event.time]
+        return [
+            m
+            for m in self._moments
+            if event.time - self.soon <= m.time <= event.time + (SKEW if m.kind == "left" else 0.0)
+        ]
 
-    def _numbered(self, key: str, number: int) -> int:
-        stays = self.jobs[key].stays
-        return number if stays[number - 1].how is How.PREEMPT else 0
-
-    def holding(self, since: float, until: float) -> dict[tuple[str, int], Stay]:
-        """By job and number, the stays that had begun before ``until`` and held their GPUs past ``since``."""
-        return {
-            (key, n): stay
-            for key, job in self.jobs.items()
-            for n, stay in enumerate(job.stays, start=1)
-            if stay.admitted < until and stay.freed > since
-        }
-
-    def stay(self, event: Event) -> Stay:
-        """The stay that one of its events begins or ends."""
-        return self.jobs[event.key].stays[self.number(event) - 1]
-
-    def number(self, event: Event) -> int:
-        """Which of its job's stays that is."""
-        if event.kind in ("start", How.PREEMPT):
-            return event.nth
-        return len(self.jobs[event.key].stays)
-
-    def last_start(self, key: str) -> Event:
-        """Of a job that ran."""
-        return self.events["start", key, len(self.jobs[key].stays)]
-
-    def ready(self, key: str, number: int) -> float:
-        """Since when a job had waited for that stay of its: its submission, or its GPUs' coming free."""
-        job = self.jobs[key]
-        return job.submitted if number == 1 else job.stays[number - 2].freed
-
-    def waits(self, key: str, now: float) -> bool:
-        """Whether a job was in the queue then."""
-        stays = self.jobs[key].stays
-        return any(self.ready(key, n) <= now < stay.admitted for n, stay in enumerate(stays, start=1))
-
-    def last_free(self, key: str, number: int) -> tuple[float, str, int] | None:
-        """(when, job, number of its stay) of the last GPUs that came free for this stay while its job waited:
-        on its own nodes, or anywhere where nodes are not known."""
-        job, ready = self.jobs[key], self.ready(key, number)
-        mine = job.stays[number - 1]
+    def _last_free(self, key: str, number: int) -> Moment | None:
+        """The last GPUs that came free for this stay while its job waited: on its own nodes, or anywhere
+        where nodes are not known."""
+        ready, mine = self.ready(key, number), self.jobs[key].stays[self.place(key, number)]
         found = [
-            (stay.freed, other.key, n)
-            for other in self.jobs.values()
-            if other.key != key
-            for n, stay in enumerate(other.stays, start=1)
-            if ready <= stay.freed <= mine.admitted and meet(stay, mine)
+            self._left(other, place)
+            for other, place, stay in self._each()
+            if other != key and ready <= stay.freed <= mine.admitted + SKEW and meet(stay, mine)
         ]
         return max(found, default=None)
 
-    def giver(self, key: str, number: int) -> tuple[str, int] | None:
-        """Whose leaving (job, number of its stay) a stay began right after, its job waiting already."""
-        last = self.last_free(key, number)
-        if last is None or self.jobs[key].stays[number - 1].admitted - last[0] > self._soon:
+    def giver(self, event: Event) -> tuple[str, Stay] | None:
+        """Whose leaving a start came right after, its job waiting already: job and stay."""
+        last = self._last_free(event.key, event.nth)
+        if last is None or self.events[event.name].time - last.time > self.soon:
             return None
-        return last[1:]
+        return last.key, self.jobs[last.key].stays[self._places.get((How.PREEMPT, last.key, last.number), -1)]
+
+    # -- whom a preemption was for
 
     def taker(self, event: Event) -> Event | None:
-        """The first start on the GPUs that a preemption freed, of a job that waited when it was decided.
+        """The first start on the GPUs that a preemption freed.
 
         Of several that had to leave at the same time, that is once the last of them has left. None: nobody's
         came right after that, or the job itself was the first to be back.
         """
         left = self.stay(event)
-        with_it = (
-            m.time
-            for m in self._moments
-            if m.kind == "left" and m.number and self._together(self.jobs[m.key].stays[m.number - 1], left)
-        )
-        until = max(left.freed, *with_it) + self._soon
+        together = (s.freed for _, _, s in self._each() if s.how is How.PREEMPT and self._together(s, left))
+        until = max(left.freed, *together) + self.soon
         found = [
             e
             for e in self.events.values()
             if e.kind == "start"
-            and left.freed <= e.time <= until
+            and max(event.time, left.freed - SKEW) <= e.time <= until
             and meet(left, self.stay(e))
-            and (e.key == event.key or self.ready(e.key, e.nth) <= event.time)
         ]
         first = min(found, default=None)
         return None if first is None or first.key == event.key else first
 
+    def made_way_for(self, event: Event) -> Event | None:
+        """The taker, if it waited when the preemption was decided."""
+        taker = self.taker(event)
+        return taker if taker is not None and self.ready(taker.key, taker.nth) <= event.time else None
+
+    def ever_made_way_for(self, key: str) -> set[str]:
+        """All jobs that a job was preempted for."""
+        takers = (
+            self.made_way_for(e) for e in self.events.values() if e.key == key and e.kind == How.PREEMPT
+        )
+        return {e.key for e in takers if e is not None}
+
     def elsewhere(self, event: Event) -> Event | None:
         """The first start between a preemption and the leaving, of another job that waited already."""
-        until = self.stay(event).freed + self._soon
+        until = self.stay(event).freed + self.soon
         found = [
             e
             for e in self.events.values()
@@ -200,13 +250,8 @@ class Lives:
         return (
             one.decided is not None
             and other.decided is not None
-            and abs(one.decided - other.decided) <= self._soon
+            and abs(one.decided - other.decided) <= self.soon
         )
-
-    def made_way_for(self, key: str) -> set[str]:
-        """All jobs that a job was preempted for."""
-        takers = (self.taker(e) for e in self.events.values() if e.key == key and e.kind == How.PREEMPT)
-        return {e.key for e in takers if e is not None}
 
 
 def meet(one: Stay, other: Stay) -> bool:

@@ -18,6 +18,7 @@ KINDS: Mapping[str, str] = {
     "delay": "by delays of their own",
     "carried": "carried over",
     "queue": "by another order in the queue",
+    "other": "that came after something else",
     "follows": "that follow an earlier one of the same job",
     "unexplained": "unexplained",
 }
@@ -26,7 +27,7 @@ KINDS: Mapping[str, str] = {
 @dataclass(frozen=True, slots=True)
 class Cause:
     """``moved``: what is explained (s). ``by``: the number that bears it out (s), of the same sign and at
-    least half of it. Both None where the cause is not one of size."""
+    least half of it. Both None where what is told has no size: who came first, or after what."""
 
     kind: str
     words: str
@@ -45,7 +46,10 @@ class Both:
         calibration: Calibration,
         differing: Collection[Name],
     ) -> None:
-        """``facts``: what the cluster told. ``differing``: events that are differences."""
+        """Runs as `controller.parity.pairing` gives them.
+
+        ``facts``: what the cluster told. ``differing``: events that are differences.
+        """
         soon = TIE + calibration.mean("handover_delay")
         self.sim, self.cluster = Lives(sim, soon), Lives(cluster, soon)
         self.facts: Mapping[str, Facts] = {one.key: one for one in facts}
@@ -55,6 +59,17 @@ class Both:
     def shift(self, event: Event) -> float:
         """By how much later (s) an event of both was on the cluster."""
         return self.cluster.events[event.name].time - self.sim.events[event.name].time
+
+    def trained(self, side: Lives, key: str, number: int) -> float:
+        """How much of its training (s) a run had behind it at that start."""
+        place = side.place(key, number)
+        facts = self.facts.get(key)
+        if side is self.cluster and facts is not None and place < len(facts.admissions):
+            words = facts.admissions[sorted(facts.admissions)[place]].words
+            if words is not None:
+                return words.start
+        lost = self.mean("start_delay") + self.mean("suspend_delay")
+        return sum(max(0.0, stay.freed - stay.admitted - lost) for stay in side.jobs[key].stays[:place])
 
     def sides(self, cluster: bool) -> tuple[Lives, Lives]:
         """(The cluster, the simulator), or the other way round."""

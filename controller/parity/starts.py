@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from controller.parity.lives import Moment, meet
+from controller.parity.lives import SKEW, Lives, Moment, meet
 from controller.parity.sides import TIE, Both, Cause, bears, but, longer, signed
 from controller.parity.timeline import Event, How
+
+_TRAINED = 0.2  # s of training more or less that are told where they may have decided who is first
 
 
 def start(both: Both, event: Event, moved: float) -> Cause | None:
@@ -12,7 +14,8 @@ def start(both: Both, event: Event, moved: float) -> Cause | None:
     key, nth = event.key, event.nth
     back = both.cluster.ready(key, nth) - both.sim.ready(key, nth)
     if bears(back, moved):
-        since = f"after {Event(0.0, How.PREEMPT, key, nth - 1)}" if nth > 1 else "by its submission"
+        left = both.cluster.preempted_before(event) or both.sim.preempted_before(event)
+        since = "by its submission" if left is None else f"after {left}"
         return Cause("carried", f"it came into the queue {signed(back)}, {since}", moved, back)
     return (
         _made_room(both, event, moved)
@@ -26,10 +29,11 @@ def start(both: Both, event: Event, moved: float) -> Cause | None:
 
 def preempt(both: Both, event: Event, moved: float) -> Cause | None:
     """Why a preemption moved by so many seconds; None: nothing bears it out."""
-    began = both.shift(Event(0.0, "start", event.key, event.nth))
+    began = both.cluster.began(event).time - both.sim.began(event).time
     if bears(began, moved):
         return Cause("carried", f"it had started {signed(began)}", moved, began)
-    here, there = both.cluster.taker(event), both.sim.taker(both.sim.events[event.name])
+    here = both.cluster.made_way_for(both.cluster.events[event.name])
+    there = both.sim.made_way_for(both.sim.events[event.name])
     if here is not None and there is not None and here.key != there.key:
         return Cause("queue", f"made way for {here}, in the simulator for {there}")
     return (
@@ -43,11 +47,10 @@ def _made_room(both: Both, event: Event, moved: float) -> Cause | None:
     """In both runs it started when one that was preempted had left, which took longer in the one."""
     took = []
     for side in (both.cluster, both.sim):
-        giver = side.giver(event.key, event.nth)
-        stay = None if giver is None else side.jobs[giver[0]].stays[giver[1] - 1]
-        if giver is None or stay is None or stay.how is not How.PREEMPT or stay.decided is None:
+        giver = side.giver(event)
+        if giver is None or giver[1].how is not How.PREEMPT or giver[1].decided is None:
             return None
-        took.append((stay.freed - stay.decided, giver[0]))
+        took.append((giver[1].freed - giver[1].decided, giver[0]))
     (here, who), (there, _) = took
     if not bears(here - there, moved):
         return None
@@ -57,26 +60,33 @@ def _made_room(both: Both, event: Event, moved: float) -> Cause | None:
 
 def _overtaken(both: Both, event: Event, moved: float) -> Cause | None:
     """In the run in which it started later somebody else was first, while it waited, who in the other one
-    started after it, or not at all; and who got as many GPUs, or waited there when it started."""
+    started after it, or not at all.
+
+    That one was there already when the other run started it; it got as many GPUs, or waited there, too; and
+    it came right after that time, or held its GPUs until right before the start.
+    """
     late, early = both.sides(moved > 0)
-    mine, theirs = late.events[event.name].time, early.events[event.name].time
+    mine, theirs = late.events[event.name], early.events[event.name]
     found = [
         e
         for e in late.events.values()
         if e.kind == "start"
         and e.key != event.key
-        and (late.jobs[e.key].gpus >= late.jobs[event.key].gpus or early.waits(e.key, theirs))
-        and late.ready(event.key, event.nth) <= e.time < mine
-        and (e.name not in early.events or early.events[e.name].time > theirs)
-        and bears(mine - e.time, abs(moved))
+        and late.jobs[e.key].submitted <= theirs.time
+        and (late.jobs[e.key].gpus >= late.jobs[event.key].gpus or early.waits(e.key, theirs.time))
+        and late.ready(event.key, event.nth) <= e.time < mine.time
+        and (e.name not in early.events or early.events[e.name].time > theirs.time)
+        and bears(mine.time - e.time, abs(moved))
+        and (e.time <= theirs.time + late.soon or late.stay(e).freed >= mine.time - late.soon)
     ]
     if not found:
         return None
-    first = min(found, key=lambda e: abs(mine - e.time - abs(moved)))
-    gap = mine - first.time
+    first = min(found, key=lambda e: abs(mine.time - e.time - abs(moved)))
+    gap = mine.time - first.time
     there = "after it" if first.name in early.events else "not at all"
     words = (
-        f"in the {both.called(late)} {first} came {gap:.1f} s before it, in the {both.called(early)} {there}"
+        f"in the {both.called(late)} {first} came {gap:.1f} s before it, in the {both.called(early)} {there};"
+        f" {_why_first(both, event, first, late)}"
     )
     before = [
         e
@@ -86,6 +96,26 @@ def _overtaken(both: Both, event: Event, moved: float) -> Cause | None:
     if before:
         words += f"; first of these two jobs' differences: {min(before)}"
     return Cause("queue", words, moved, gap * (1 if moved > 0 else -1))
+
+
+def _why_first(both: Both, event: Event, first: Event, late: Lives) -> str:
+    """What was other of two jobs when the one run started the one first, and the other the other."""
+    early = both.sim if late is both.cluster else both.cluster
+    theirs = early.events[event.name].time
+    if not early.waits(first.key, theirs):
+        return f"there {first.key} was not in the queue when it started"
+    said = []
+    for one in (event, first):
+        number = one.nth if early.numbered(one.key, one.nth) else early.last_start(one.key).nth
+        more = both.trained(both.cluster, one.key, one.nth if late is both.cluster else number)
+        more -= both.trained(both.sim, one.key, number if late is both.cluster else one.nth)
+        if abs(more) >= _TRAINED:
+            said.append(f"{one.key} had trained {abs(more):.1f} s {'less' if more < 0 else 'more'}")
+    if said:
+        return f"on the cluster {' and '.join(said)}"
+    moment = late.before(first)
+    gap = max(0.0, first.time - moment.time)
+    return f"it came {gap:.1f} s after {moment}{but(early, moment, both.called(early))}"
 
 
 def _carried(both: Both, event: Event, moved: float) -> Cause | None:
@@ -142,22 +172,18 @@ def _held(both: Both, event: Event, moved: float) -> Cause | None:
     there = early.holding(theirs.time, theirs.time)
     found = []
     for (key, number), stay in late.holding(since, mine.time).items():
-        if key != event.key and (key, number) not in there and stay.freed <= mine.time:
+        if key != event.key and (key, number) not in there and stay.freed <= mine.time + SKEW:
             on_its_nodes = meet(stay, late.stay(mine))
-            found.append((on_its_nodes, late.jobs[key].gpus, key, number))
+            found.append((on_its_nodes, late.jobs[key].gpus, stay.freed, key, number))
     if not found:
         return None
-    *_, key, number = max(found)
-    stay = late.jobs[key].stays[number - 1]
-    words = (
-        f"in the {both.called(late)} {key} held GPUs until {stay.freed:.1f} s, in the {both.called(early)}"
-    )
-    stays = early.jobs[key].stays
-    if number > len(stays) or stays[number - 1].admitted >= theirs.time:
+    *_, freed, key, number = max(found)
+    words = f"in the {both.called(late)} {key} held GPUs until {freed:.1f} s, in the {both.called(early)}"
+    other = early.numbered(key, number)
+    if other is None or other.admitted >= theirs.time:
         return Cause("queue", f"{words} it had not got any before {theirs.time:.1f} s")
-    by = (stay.freed - stays[number - 1].freed) * (1 if moved > 0 else -1)
-    words += f" until {stays[number - 1].freed:.1f} s"
-    return Cause("carried", words, moved, by) if bears(by, moved) else None
+    by = (freed - other.freed) * (1 if moved > 0 else -1)
+    return Cause("carried", f"{words} until {other.freed:.1f} s", moved, by) if bears(by, moved) else None
 
 
 def _another(both: Both, event: Event, moved: float) -> Cause | None:
@@ -166,22 +192,23 @@ def _another(both: Both, event: Event, moved: float) -> Cause | None:
     if here.name == there.name:
         return None
     words = (
-        f"in the cluster it came {at - here.time:.1f} s after {here}{but(both.sim, here, 'simulator')},"
-        f" in the simulator {then - there.time:.1f} s after {there}{but(both.cluster, there, 'cluster')}"
+        f"in the cluster it came {max(0.0, at - here.time):.1f} s after"
+        f" {here}{but(both.sim, here, 'simulator')}, in the simulator"
+        f" {max(0.0, then - there.time):.1f} s after {there}{but(both.cluster, there, 'cluster')}"
     )
     if event.kind == "start" and _in_other_pieces(both, event, moved):
         late, _ = both.sides(moved > 0)
         words += f"; as many GPUs were free in the {both.called(late)} by then, but in other pieces"
-    return Cause("queue", words)
+    return Cause("other", words)
 
 
 def _in_other_pieces(both: Both, event: Event, moved: float) -> bool:
-    """In the run in which it started later, what it waited for in the other one had come long before, and no
-    more GPUs were held then than when it started in the other one."""
+    """In the run in which it started later, what it waited for in the other one had come long before, no more
+    GPUs were held then than when it started in the other one, and it is known where they are."""
     late, early = both.sides(moved > 0)
     mine, theirs = late.events[event.name], early.events[event.name]
     when = late.when(early.before(theirs))
-    if when is None or mine.time - when <= TIE:
+    if when is None or mine.time - when <= TIE or not (late.stay(mine).nodes and early.stay(theirs).nodes):
         return False
     held = [
         sum(side.jobs[key].gpus for key, _ in side.holding(at, at) if key != event.key)

@@ -25,6 +25,8 @@ class Stay:
     """One admission. ``decided``: when the stop or the preemption was decided; None: it ended by itself.
 
     ``freed``: when its GPUs were free again. ``nodes``: where they are; () where that was not recorded.
+    ``began``, ``left``: numbers of its start and, if it was preempted, of that, the same in this run and
+    another (`controller.parity.pairing`); 0: its place among the job's stays.
     """
 
     admitted: float
@@ -32,6 +34,8 @@ class Stay:
     how: How
     decided: float | None = None
     nodes: tuple[str, ...] = ()
+    began: int = 0
+    left: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ class Lived:
 
 
 class Event(NamedTuple):
-    """A decision, or the end of a run. ``nth``: of this kind for this job, from 1."""
+    """A decision, or the end of a run. ``nth``: number of a start or a preemption, from 1; else 1."""
 
     time: float
     kind: str  # start | preempt | stop | end
@@ -98,15 +102,15 @@ class Timeline:
         """Everything that was decided, and the ends, in the order of time; at one time in the trace's."""
         found: list[tuple[float, int, int, Event]] = []
         for row, job in enumerate(self.jobs):
-            counted = dict[str, int].fromkeys(("start", *How), 0)
-            for stay in job.stays:
-                pairs: Iterable[tuple[str, float]] = (
-                    ("start", stay.admitted),
-                    (str(stay.how), stay.freed if stay.decided is None else stay.decided),
+            for number, stay in enumerate(job.stays, start=1):
+                at = stay.freed if stay.decided is None else stay.decided
+                pairs: Iterable[Event] = (
+                    Event(stay.admitted, "start", job.key, stay.began or number),
+                    Event(
+                        at, str(stay.how), job.key, (stay.left or number) if stay.how is How.PREEMPT else 1
+                    ),
                 )
-                for place, (kind, time) in enumerate(pairs):
-                    counted[kind] += 1
-                    found.append((time, row, place, Event(time, kind, job.key, counted[kind])))
+                found += [(event.time, row, place, event) for place, event in enumerate(pairs)]
         return [event for *_, event in sorted(found)]
 
 

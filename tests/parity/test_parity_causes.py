@@ -132,7 +132,7 @@ CASES = {
             c=(1, [(39, 89, END, None, ("n0",))]),
             d=(0, [(0, 13, END, None, ("n2",))]),
         ),
-        ("start", "c", "queue"),
+        ("start", "c", "other"),
         "in the cluster it came 0.0 s after e's leaving (simulator: 40.0 s), in the simulator 0.0 s after"
         " a's leaving (cluster: 11.0 s); as many GPUs were free in the cluster by then, but in other pieces",
     ),
@@ -145,7 +145,7 @@ CASES = {
     "a preemption for one who found other GPUs": Case(
         timeline(a=(0, [(0, 30, END)]), b=(5, [(6.2, 40, END)])),
         timeline(a=(0, [(0, 8, PREEMPT, 6), (8.2, 32, END)]), b=(5, [(6.2, 40, END, None, ("n1",))])),
-        ("preempt", "a", "queue"),
+        ("preempt", "a", "other"),
         "before it had left, start of b had got other GPUs, and it went on",
     ),
     "whoever left for it took longer to leave": Case(
@@ -258,8 +258,9 @@ def test_the_first_difference_of_two_that_changed_places_in_the_queue_is_named()
     )
     (start,) = (d for d in found(sim, cluster) if (d.event.kind, d.event.key) == ("start", "a"))
     assert start.kind == "queue"
-    words = "in the cluster start of b (number 3) came 22.0 s before it, in the simulator not at all; "
-    assert words + "first of these two jobs' differences: start of b (number 2)" in start.cause
+    words = "in the cluster start of b (number 3) came 22.0 s before it, in the simulator after it; on the"
+    words += " cluster b had trained 3.5 s more; first of these two jobs' differences: start of b (number 2)"
+    assert words in start.cause
 
 
 def test_what_is_explained_and_by_how_much_is_in_the_figures() -> None:

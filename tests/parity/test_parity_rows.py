@@ -9,13 +9,15 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from parity_world import CALIBRATED, told
+from parity_world import CALIBRATED, DELAYS, told
 
 from controller.parity.compare import Difference, compare
+from controller.parity.lives import SKEW
+from controller.parity.pairing import paired
 from controller.parity.scatter import drawn, shaken
 from controller.parity.sides import KINDS
 from controller.parity.simulated import simulated
-from controller.parity.timeline import Event, Timeline
+from controller.parity.timeline import Event, Stay, Timeline
 from controller.parity.trial import compressed, trial
 from sim import specs
 from sim.traces import read
@@ -46,7 +48,7 @@ def borne_out(by: float, moved: float) -> bool:
 
 
 class Checked:
-    """Two runs, and what a row may say of them."""
+    """Two runs, paired, and what a row may say of them."""
 
     def __init__(self, sim: Timeline, cluster: Timeline, differences: tuple[Difference, ...]) -> None:
         assert {d.kind for d in differences} <= set(KINDS) - {"unexplained"}
@@ -84,6 +86,27 @@ class Checked:
         check = getattr(self, d.kind)
         check(words, mover, moved)
 
+    def stay(self, where: str, name: tuple[str, str, int]) -> Stay:
+        """The one that a start begins or a preemption ends."""
+        time = self.runs[where][name].time
+        (found,) = (s for s in self.stays[where][name[1]] if time in (s.admitted, s.decided))
+        return found
+
+    def since(self, where: str, name: tuple[str, str, int]) -> float:
+        """From when on a job had waited for a start."""
+        stays = self.stays[where][name[1]]
+        place = stays.index(self.stay(where, name))
+        return stays[place - 1].freed if place else self.submitted[where][name[1]]
+
+    def waits(self, where: str, key: str, now: float) -> bool:
+        stays = self.stays[where][key]
+        began = [self.submitted[where][key], *(stay.freed for stay in stays)]
+        return any(since <= now < stay.admitted for since, stay in zip(began, stays, strict=False))
+
+    def trained(self, where: str, key: str, before: float) -> float:
+        lost = DELAYS["start_delay"] + DELAYS["suspend_delay"]
+        return sum(max(0, s.freed - s.admitted - lost) for s in self.stays[where][key] if s.freed <= before)
+
     def times(self, where: str, moment: str) -> list[float]:
         """When such things were in that run."""
         if said := re.fullmatch(EVENT, moment):
@@ -98,6 +121,11 @@ class Checked:
     def was(self, where: str, moment: str, at: float) -> bool:
         """Whether there was such a thing then, as rounded."""
         return any(time == pytest.approx(at, abs=0.06) for time in self.times(where, moment))
+
+    def came(self, where: str, moment: str, gap: str, at: float) -> bool:
+        """Whether there was such a thing so long before; what was noted a moment later is said to be 0.0 s."""
+        more = SKEW if float(gap) == 0 else 0.0
+        return any(abs(time - at + float(gap)) <= 0.06 + more for time in self.times(where, moment))
 
     def delay(self, words: str, mover: tuple[str, str, int], moved: float) -> None:
         parts = re.findall(r"took (\d+\.\d) s (longer|shorter) than", words)
@@ -117,7 +145,7 @@ class Checked:
                 # It was then that much before itself in the other run, and not after the event in this one.
                 start = self.runs[where][mover].time
                 assert any(
-                    time <= start and self.was(other, after[2], time - sign * shift)
+                    time <= start + SKEW and self.was(other, after[2], time - sign * shift)
                     for time in self.times(where, after[2])
                 )
         elif held := re.match(rf"in the (\w+) (\S+) {HELD}, in the (\w+) until (\d+\.\d) s$", words):
@@ -145,33 +173,21 @@ class Checked:
             self.held(held[1], held[2], float(held[3]), mover, moved)
             start = self.runs[held[4]][mover].time
             assert float(held[5]) == pytest.approx(start, abs=0.06)
-            # One of its stays that the late run has had not begun in the early one.
-            begun = sum(stay.admitted < start for stay in self.stays[held[4]][held[2]])
-            ended = [stay.freed for stay in self.stays[held[1]][held[2]]]
-            assert min(range(len(ended)), key=lambda n: abs(ended[n] - float(held[3]))) >= begun
-            return
-        here, there = rf"{AFTER} \(simulator: {WHEN}\)", rf"{AFTER} \(cluster: {WHEN}\)"
-        if after := re.match(rf"in the cluster it came {here}, in the simulator {there}(; .*)?$", words):
-            for where, other, (gap, moment, when) in (
-                ("cluster", "simulator", after.group(1, 2, 3)),
-                ("simulator", "cluster", after.group(4, 5, 6)),
-            ):
-                assert self.was(where, moment, self.runs[where][mover].time - float(gap))
-                if when == "never":
-                    assert len(self.times(other, moment)) < len(self.times(where, moment))
-                else:
-                    assert self.was(other, moment, float(when.removesuffix(" s")))
-            assert after[2] != after[5] or "leaving" in after[2]  # of another stay of the same job
+            # The stay of that number had not begun in the early one, if it has it at all.
+            (stay,) = (
+                s for s in self.stays[held[1]][held[2]] if s.freed == pytest.approx(float(held[3]), abs=0.06)
+            )
+            assert all(s.admitted >= start for s in self.stays[held[4]][held[2]] if s.began == stay.began)
             return
         said = re.match(
-            rf"in the (\w+) {EVENT} came (\d+\.\d) s before it, in the (\w+) (after it|not at all)", words
+            rf"in the (\w+) {EVENT} came (\d+\.\d) s before it, in the (\w+) (after it|not at all); (.*)$",
+            words,
         )
         assert said
         late, early = self.runs[said[1]], self.runs[said[6]]
         assert (said[1] == "cluster") is (moved > 0)
         other = event_of(*said.group(2, 3, 4))
-        if mover[2] > 1:  # it waited already
-            assert self.stays[said[1]][mover[1]][mover[2] - 2].freed <= late[other].time
+        assert self.since(said[1], mover) <= late[other].time
         gap = late[mover].time - late[other].time
         assert gap == pytest.approx(float(said[5]), abs=0.06)
         assert borne_out(gap, abs(moved))
@@ -179,6 +195,66 @@ class Checked:
             assert early[other].time > early[mover].time
         else:
             assert other not in early
+        assert self.submitted[said[1]][other[1]] <= early[mover].time
+        soon = late[other].time <= early[mover].time + 1.5
+        assert soon or self.stay(said[1], other).freed >= late[mover].time - 1.5
+        self.why_first(said[8], said[6], mover, other)
+
+    def why_first(
+        self, words: str, early: str, mover: tuple[str, str, int], other: tuple[str, str, int]
+    ) -> None:
+        if there := re.match(r"there (\S+) was not in the queue when it started", words):
+            assert there[1] == other[1]
+            assert not self.waits(early, other[1], self.runs[early][mover].time)
+            return
+        found = re.findall(r"(\S+) had trained (\d+\.\d) s (less|more)", words)
+        for key, number, way in found:
+            name = mover if key == mover[1] else other
+            assert name[1] == key
+            here, there = (
+                self.trained(w, key, self.runs[w][name].time)
+                if name in self.runs[w]
+                else self.trained(w, key, self.stays[w][key][-1].admitted)
+                for w in ("cluster", "simulator")
+            )
+            assert here - there == pytest.approx(float(number) * (-1 if way == "less" else 1), abs=0.06)
+        assert found or re.match(rf"it came {AFTER} \(", words)
+
+    def other(self, words: str, mover: tuple[str, str, int], moved: float) -> None:
+        here, there = rf"{AFTER} \(simulator: {WHEN}\)", rf"{AFTER} \(cluster: {WHEN}\)"
+        if after := re.match(rf"in the cluster it came {here}, in the simulator {there}(; .*)?$", words):
+            for where, other, (gap, moment, when) in (
+                ("cluster", "simulator", after.group(1, 2, 3)),
+                ("simulator", "cluster", after.group(4, 5, 6)),
+            ):
+                assert self.came(where, moment, gap, self.runs[where][mover].time)
+                if when == "never":
+                    assert len(self.times(other, moment)) < len(self.times(where, moment))
+                else:
+                    assert self.was(other, moment, float(when.removesuffix(" s")))
+            assert after[2] != after[5] or "leaving" in after[2]  # of another stay of the same job
+            return
+        raise AssertionError(words)
+
+    def took(self, where: str, preempted: tuple[str, str, int], start: tuple[str, str, int]) -> None:
+        """It started on one of those nodes when they were free, or with others that were freed for it."""
+        left, took = self.stay(where, preempted), self.stay(where, start)
+        assert left.freed - SKEW <= took.admitted < left.freed + 30
+        assert not (left.nodes and took.nodes) or set(left.nodes) & set(took.nodes)
+
+    def nobody_took(self, where: str, preempted: tuple[str, str, int]) -> None:
+        """The job itself was back first, or nobody came within a while."""
+        left = self.stay(where, preempted)
+        back = [s.admitted for s in self.stays[where][preempted[1]] if s.admitted >= left.freed]
+        others = [
+            s.admitted
+            for key, stays in self.stays[where].items()
+            for s in stays
+            if key != preempted[1]
+            and (not (left.nodes and s.nodes) or set(left.nodes) & set(s.nodes))
+            and left.freed - SKEW <= s.admitted < min([*back, left.freed + 1.0])
+        ]
+        assert not others
 
     def follows(self, words: str, mover: tuple[str, str, int], moved: float | None) -> None:
         said = re.match(rf"after {EVENT}$", words)
@@ -198,28 +274,50 @@ class Checked:
             assert all(float(apart) <= 1.0 for apart in said)
             return
         assert (d.sim is None) or (d.cluster is None)
+        mine, other = ("cluster", "simulator") if d.sim is None else ("simulator", "cluster")
         if d.kind == "queue":
-            mine, other = ("cluster", "simulator") if d.sim is None else ("simulator", "cluster")
-            if vain := re.match(rf"decided {AFTER} \({other}: {WHEN}\); (.*)$", d.cause):
-                assert self.was(mine, vain[2], d.event.time - float(vain[1]))
-                assert vain[3] == "never" or self.was(other, vain[2], float(vain[3].removesuffix(" s")))
-                left = self.stays[mine][d.event.key][d.event.nth - 1].freed
-                if first := re.match(rf"before it had left, {EVENT} had got other GPUs", vain[4]):
-                    begun = self.runs[mine][event_of(*first.group(1, 2, 3))].time
-                    assert d.event.time < begun < left + 1.5
-                else:
-                    assert vain[4] == "nobody else had got its GPUs when it was back"
-                return
             taker = re.match(rf"made way for {EVENT} at (\d+\.\d) s; in the {other} (.*)$", d.cause)
             assert taker
-            assert float(taker[4]) >= d.event.time - ROUNDED
             start = event_of(*taker.group(1, 2, 3))
+            self.took(mine, d.event.name, start)
+            assert self.since(mine, start) <= d.event.time
             if after := re.fullmatch(rf"that came after {MOMENT}", taker[5]):
-                assert any(time <= self.runs[other][start].time for time in self.times(other, after[1]))
+                assert any(
+                    time <= self.runs[other][start].time + SKEW for time in self.times(other, after[1])
+                )
             elif taker[5] == "that start is not":
                 assert start not in self.runs[other]
             else:
                 assert taker[5] == "it never did for that job"
+        elif d.kind == "other" and d.event.kind == "start":
+            back = re.match(rf"it came {AFTER} \({other}: {WHEN}\); in the {other} it (.*)$", d.cause)
+            assert back
+            assert self.came(mine, back[2], back[1], d.event.time)
+            assert back[4] == (
+                "waited on" if self.waits(other, d.event.key, d.event.time) else "was on GPUs already"
+            )
+        elif d.kind == "other":
+            vain = re.match(rf"decided {AFTER} \({other}: {WHEN}\); (.*)$", d.cause)
+            assert vain
+            assert self.came(mine, vain[2], vain[1], d.event.time)
+            assert vain[3] == "never" or self.was(other, vain[2], float(vain[3].removesuffix(" s")))
+            left = self.stay(mine, d.event.name).freed
+            if first := re.match(rf"before it had left, {EVENT} had got other GPUs", vain[4]):
+                begun = self.runs[mine][event_of(*first.group(1, 2, 3))].time
+                assert d.event.time < begun < left + 1.5
+            elif went := re.match(
+                rf"its GPUs went to {EVENT}, which came into the queue (\d+\.\d) s later", vain[4]
+            ):
+                start = event_of(*went.group(1, 2, 3))
+                self.took(mine, d.event.name, start)
+                assert self.since(mine, start) - d.event.time == pytest.approx(float(went[4]), abs=0.06)
+            else:
+                assert vain[4] == "nobody else had got its GPUs when it was back"
+                self.nobody_took(mine, d.event.name)
+        elif d.kind == "carried":
+            over = re.match(rf"in the {other} it was (stopped|at its end) at (\d+\.\d) s$", d.cause)
+            assert over
+            assert float(over[2]) <= d.event.time + ROUNDED
         elif d.kind == "follows":
             self.follows(d.cause, d.event.name, None)
         else:
@@ -252,6 +350,6 @@ def test_every_row_obeys_its_rule(policy: str, seed: int, nodes: bool) -> None:
     if not nodes:
         sim, cluster = without_nodes(sim), without_nodes(cluster)
     differences = compare(policy, sim, cluster, told(cluster), CALIBRATED).differences
-    checked = Checked(sim, cluster, differences)
+    checked = Checked(*paired(sim, cluster), differences)
     for difference in differences:
         checked.row(difference)
