@@ -123,7 +123,7 @@ class Checked:
         return any(time == pytest.approx(at, abs=0.06) for time in self.times(where, moment))
 
     def came(self, where: str, moment: str, gap: str, at: float) -> bool:
-        """Whether there was such a thing so long before; what was noted a moment later is said to be 0.0 s."""
+        """Whether there was such a thing so long before; what was noted later is said to be 0.0 s."""
         more = SKEW if float(gap) == 0 else 0.0
         return any(abs(time - at + float(gap)) <= 0.06 + more for time in self.times(where, moment))
 
