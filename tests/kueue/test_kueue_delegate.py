@@ -7,11 +7,12 @@ import asyncio
 import json
 import re
 import sys
+import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -19,6 +20,7 @@ from audit_log import AuditLog
 from kubernetes import client
 from kueue_objects import job
 from kueue_rig import QUEUE, KueueRig, Story
+from prometheus_client.parser import text_string_to_metric_families
 
 from controller import names
 from controller.kube.resources import (
@@ -32,8 +34,9 @@ from controller.kube.resources import (
 )
 from controller.policy import declog, outside
 from controller.policy.codec import dumps
+from controller.policy.jobs import AdmissionRecord
 from deploy.local.kueue.manager import PROCESS, Kueue
-from deploy.local.scheduler import start_pair
+from deploy.local.scheduler import Extender, start_pair
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "operator"))
 from fake_kubelet import FakeKubelet
@@ -43,24 +46,42 @@ RISE_AND_FALL = [1.0, 2.0, 3.0, 4.0, 3.5, 3.0, 2.5]
 pytestmark = pytest.mark.cluster
 
 
+class Pair(NamedTuple):
+    """A kube-scheduler, by its name, and the extender that it asks."""
+
+    scheduler: str
+    extender: Extender
+
+    async def asked(self) -> float:
+        """How often the extender has said which nodes a pod may have."""
+        seen = await asyncio.to_thread(self._metrics)
+        name, labels = "evalstop_extender_requests_total", {"verb": "filter", "status": "200"}
+        families = text_string_to_metric_families(seen)
+        return sum(s.value for f in families for s in f.samples if (s.name, s.labels) == (name, labels))
+
+    def _metrics(self) -> str:
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with direct.open(f"{self.extender.status}/metrics", timeout=20) as answer:
+            text: str = answer.read().decode()
+        return text
+
+
 @pytest.fixture(scope="module")
-def scheduler(kueue: Kueue, operator_kubeconfig: Path) -> Iterator[str]:
-    """A kube-scheduler that asks the extender: its name. Both leave with this module."""
+def pair(kueue: Kueue, operator_kubeconfig: Path) -> Iterator[Pair]:
+    """Both leave with this module."""
     extender, running = start_pair(kueue.plane)
-    yield running.process
+    yield Pair(running.process, extender)
     running.stop()
     extender.stop()
 
 
-def test_quota_of_eight_three_jobs_of_four(
-    told: Callable[[Story], None], scheduler: str, tmp_path: Path
-) -> None:
-    """The third runs after the first is stopped, on its nodes, bound by the extender; a stopped job that is
-    resumed waits for quota like any other."""
+def test_quota_of_eight_three_jobs_of_four(told: Callable[[Story], None], pair: Pair, tmp_path: Path) -> None:
+    """The third runs after the first is stopped, on its nodes, and the extender is asked for them; a stopped
+    job that is resumed waits for quota like any other."""
 
     async def story(rig: KueueRig) -> None:
         await rig.make_queues(gpus=8)
-        await rig.make_kueue_pool(scheduler)
+        await rig.make_kueue_pool(pair.scheduler)
         log = tmp_path / "decisions.jsonl"
         async with rig.operator(replace(SETTINGS, decision_log=str(log))) as engine:
             for name in ("one", "two"):
@@ -70,29 +91,19 @@ def test_quota_of_eight_three_jobs_of_four(
             await rig.make_job("three", replicas=2)
             assert "insufficient" in (await rig.waits_because("three", "WaitingForQuota")).lower()
 
-            for name in ("one", "two"):
-                record, found = await rig.record(name), await rig.kueues(name)
-                assert record.admission is not None
-                assert record.admission.offer
-                planned = dict(enumerate(record.admission.nodes))
-                for pod in await rig.pods(name):
-                    number = pod["metadata"]["annotations"][names.ANNOTATION_ADMISSION]
-                    assert number == str(record.admission.number)
-                    index = int(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"])
-                    assert pod["spec"]["nodeName"] == planned[index]
-                    assert pod["spec"]["schedulerName"] == scheduler
-                (podset,) = found["spec"]["podSets"]
-                assert names.ANNOTATION_ADMISSION not in json.dumps(podset["template"])
-                (state,) = found["status"]["admissionChecks"]
-                assert state["state"] == "Ready"
+            first = await placed_as_planned(rig, "one", pair.scheduler)
+            second = await placed_as_planned(rig, "two", pair.scheduler)
+            assert not {*first.nodes} & {*second.nodes}
+            asked = await pair.asked()
 
             rig.scores["one"] = RISE_AND_FALL[:4]
             await eventually(lambda: rig.is_true("one", "BestCheckpointSecured"))
             rig.scores["one"] = RISE_AND_FALL
             await eventually(lambda: rig.runs("three"), what="the third to run")
-            stopped, third = await rig.record("one"), await rig.record("three")
+            stopped, third = await rig.record("one"), await placed_as_planned(rig, "three", pair.scheduler)
             assert stopped.decision is not None
-            assert third.admission is not None
+            assert third.nodes == first.nodes
+            assert await pair.asked() >= asked + 2  # nobody else's pods have come meanwhile: once for each
             assert await eventually(lambda: rig.handed_to("one")) == f"{rig.namespace}/three"
             assert [k.best_step for k in stopped.retained] == [40]
             found = await rig.kueues("one")
@@ -120,6 +131,26 @@ def test_quota_of_eight_three_jobs_of_four(
         assert any(offers), dumps(offers)
 
     told(story)
+
+
+async def placed_as_planned(rig: KueueRig, name: str, scheduler: str) -> AdmissionRecord:
+    """A job that runs: its pods are where its admission has them, and Kueue was told to start it."""
+    record, found = await rig.record(name), await rig.kueues(name)
+    assert record.admission is not None
+    assert record.admission.offer
+    planned, pods = dict(enumerate(record.admission.nodes)), await rig.pods(name)
+    assert len(pods) == len(planned)
+    for pod in pods:
+        number = pod["metadata"]["annotations"][names.ANNOTATION_ADMISSION]
+        assert number == str(record.admission.number)
+        index = int(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"])
+        assert pod["spec"]["nodeName"] == planned[index]
+        assert pod["spec"]["schedulerName"] == scheduler
+    (podset,) = found["spec"]["podSets"]
+    assert names.ANNOTATION_ADMISSION not in json.dumps(podset["template"])
+    (state,) = found["status"]["admissionChecks"]
+    assert state["state"] == "Ready"
+    return record.admission
 
 
 async def queue_ready(rig: KueueRig, status: str, reason: str) -> bool:
