@@ -40,7 +40,7 @@ from deploy.local.scheduler import Extender, start_pair
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "operator"))
 from fake_kubelet import FakeKubelet
-from operator_rig import SETTINGS, CountingApi, Response, eventually, failure
+from operator_rig import SETTINGS, CountingApi, Object, Recorder, Response, eventually, failure
 
 RISE_AND_FALL = [1.0, 2.0, 3.0, 4.0, 3.5, 3.0, 2.5]
 pytestmark = pytest.mark.cluster
@@ -94,7 +94,7 @@ def test_quota_of_eight_three_jobs_of_four(told: Callable[[Story], None], pair: 
             first = await placed_as_planned(rig, "one", pair.scheduler)
             second = await placed_as_planned(rig, "two", pair.scheduler)
             assert not {*first.nodes} & {*second.nodes}
-            asked = await pair.asked()
+            seen, asked = Recorder(engine), await pair.asked()
 
             rig.scores["one"] = RISE_AND_FALL[:4]
             await eventually(lambda: rig.is_true("one", "BestCheckpointSecured"))
@@ -104,6 +104,7 @@ def test_quota_of_eight_three_jobs_of_four(told: Callable[[Story], None], pair: 
             assert stopped.decision is not None
             assert third.nodes == first.nodes
             assert await pair.asked() >= asked + 2  # nobody else's pods have come meanwhile: once for each
+            held_before_admitted_before_answered(rig, seen, "three", third)
             assert await eventually(lambda: rig.handed_to("one")) == f"{rig.namespace}/three"
             assert [k.best_step for k in stopped.retained] == [40]
             found = await rig.kueues("one")
@@ -151,6 +152,33 @@ async def placed_as_planned(rig: KueueRig, name: str, scheduler: str) -> Admissi
     (state,) = found["status"]["admissionChecks"]
     assert state["state"] == "Ready"
     return record.admission
+
+
+def held_before_admitted_before_answered(
+    rig: KueueRig, seen: Recorder, name: str, admission: AdmissionRecord
+) -> None:
+    """The pool's hold, the job's record and the answer to Kueue, in that order, all for one admission."""
+
+    def holds(pool: Object) -> bool:
+        return any(
+            (h["target"], h["admission"], tuple(h["nodes"]))
+            == (f"{rig.namespace}/{name}", admission.number, admission.nodes)
+            for h in pool["status"].get("holds", ())
+        )
+
+    def admits(job: Object) -> bool:
+        return job["status"].get("admission", {}).get("number") == admission.number
+
+    def answers(workload: Object) -> bool:
+        (owner,) = workload["metadata"]["ownerReferences"]
+        (state,) = workload["status"].get("admissionChecks") or ({},)
+        numbers = {u["annotations"][names.ANNOTATION_ADMISSION] for u in state.get("podSetUpdates", ())}
+        return (owner["name"], state.get("state"), numbers) == (name, "Ready", {str(admission.number)})
+
+    held = seen.first(f"/gpupools/{rig.pool_name}/status", holds)
+    admitted = seen.first(f"/rlhfjobs/{name}/status", admits)
+    answered = min(v for v, path, o in seen.writes if "/workloads/" in path and answers(o))
+    assert held < admitted < answered
 
 
 async def queue_ready(rig: KueueRig, status: str, reason: str) -> bool:

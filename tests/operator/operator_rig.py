@@ -112,6 +112,27 @@ class CountingApi(Api):
         return answer
 
 
+class Recorder:
+    """The operator's patches and the server's answers, in the order of their resourceVersions: that is the
+    order in which they took effect, of whatever kinds they are."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.writes: list[tuple[int, str, Object]] = []
+        assert isinstance(engine.api, CountingApi)
+        engine.api.fault = self._record
+
+    async def _record(self, method: str, path: str, send: Callable[[], Awaitable[Response]]) -> Response:
+        answer = await send()
+        if answer[0] < 300 and method == "PATCH":
+            body = json.loads(answer[1])
+            self.writes.append((int(body["metadata"]["resourceVersion"]), path, body))
+        return answer
+
+    def first(self, end: str, test: Callable[[Object], Any]) -> int:
+        """The resourceVersion of the first write to a path with that end of whose answer ``test`` is true."""
+        return min(version for version, path, body in self.writes if path.endswith(end) and test(body))
+
+
 def decided_anew(log: Path) -> int:
     """Decide everything in a decision log again, and compare byte for byte; how many decisions there are."""
     lines = [line for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_kubelet import FakeKubelet, pool_of_its_own
 from kubernetes import client
-from operator_rig import CountingApi, Response, Rig, eventually
+from operator_rig import Recorder, Rig, eventually
 
 from controller.api import values
 from controller.kube.resources import GPUPOOLS, NODES
-from controller.operator.engine import Engine
 from deploy.local.plane import Plane
 
 RISE_AND_FALL = [1.0, 2.0, 3.0, 4.0, 3.5, 3.0, 2.5]
@@ -146,26 +144,6 @@ def test_a_gang_that_is_not_bound_whole_in_time_makes_room_for_the_next(big: Rig
 
 async def _count(found: Awaitable[set[str]], number: int) -> bool:
     return len(await found) == number
-
-
-class Recorder:
-    """The operator's writes and the server's answers, in the order of their resourceVersions."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.writes: list[tuple[int, str, dict[str, Any]]] = []
-        assert isinstance(engine.api, CountingApi)
-        engine.api.fault = self._record
-
-    async def _record(self, method: str, path: str, send: Callable[[], Awaitable[Response]]) -> Response:
-        answer = await send()
-        if answer[0] < 300 and method == "PATCH":
-            body = json.loads(answer[1])
-            self.writes.append((int(body["metadata"]["resourceVersion"]), path, body))
-        return answer
-
-    def first(self, end: str, test: Callable[[dict[str, Any]], Any]) -> int:
-        """The resourceVersion of the first write to a path with that end of whose answer ``test`` is true."""
-        return min(version for version, path, body in self.writes if path.endswith(end) and test(body))
 
 
 def test_holds_are_written_before_the_suspend_and_end_when_the_next_is_bound(
