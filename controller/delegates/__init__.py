@@ -2,24 +2,31 @@
 
 Adapters are pure: objects as the API server sends them in, writes out. What a delegate means to the pool's
 plan is a line of `controller.policy.delegation`. A fourth delegate is a word of `policy.types.Delegate`, that
-line, and one file here.
+line, and one file here: it has the word's name, in lower case, and its adapter as `ADAPTER`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from controller.api.gpupool import GPUPool
 from controller.delegates.base import Adapter, Known, NotYet, Placement, Write
-from controller.delegates.builtin import Builtin
-from controller.delegates.kueue import Kueue
-from controller.delegates.none import Nobody
+from controller.policy.delegation import DELEGATIONS
 from controller.policy.types import Delegate
 
 __all__ = ["ADAPTERS", "Adapter", "Known", "NotYet", "Placement", "Write", "of_pool", "of_workload"]
 
-ADAPTERS: Mapping[Delegate, Adapter] = {a.delegate: a for a in (Builtin(), Nobody(), Kueue())}
+
+def named(word: str) -> Adapter:
+    """The adapter in the file that a delegate's word names."""
+    adapter: Adapter = import_module(f"{__name__}.{word.lower()}").ADAPTER
+    return adapter
+
+
+# In the order of the plan's lines.
+ADAPTERS: Mapping[Delegate, Adapter] = {delegate: named(delegate) for delegate in DELEGATIONS}
 
 
 def of_pool(pool: GPUPool | None) -> Adapter:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from controller import names, workloads
 from controller.api.gpupool import GPUPool
-from controller.delegates.base import Known, NotYet, Object, Placement, Write
+from controller.delegates.base import Adapter, Known, NotYet, Object, Placement, Write
 from controller.kube.resources import JOBS, Resource
 from controller.policy.jobs import QueueView
 from controller.policy.types import Delegate
@@ -74,3 +74,6 @@ class Builtin:
         self, pools: Iterable[GPUPool], changed: Iterable[Object], known: Known, now: float
     ) -> Sequence[Write]:
         return ()
+
+
+ADAPTER: Adapter = Builtin()

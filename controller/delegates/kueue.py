@@ -26,7 +26,7 @@ from controller import names, workloads
 from controller.api.gpupool import GPUPool
 from controller.api.values import timestamp
 from controller.delegates import kueue_queues
-from controller.delegates.base import Known, NotYet, Object, Placement, Write
+from controller.delegates.base import Adapter, Known, NotYet, Object, Placement, Write
 from controller.kube.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -296,3 +296,6 @@ def _condition(status: Mapping[str, Any], type_: str) -> Object | None:
 def _true(status: Mapping[str, Any], type_: str) -> Object | None:
     found = _condition(status, type_)
     return found if found is not None and found["status"] == "True" else None
+
+
+ADAPTER: Adapter = Kueue()

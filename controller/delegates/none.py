@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from controller.delegates.base import Object
+from controller.delegates.base import Adapter, Object
 from controller.delegates.builtin import Builtin
 from controller.policy.types import Delegate
 
@@ -21,3 +21,6 @@ class Nobody(Builtin):
     def manages(self, workload: Object) -> bool:
         """A workload says only whether a queue outside has it: without one, `Builtin` does the same."""
         return False
+
+
+ADAPTER: Adapter = Nobody()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+import sys
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from delegates_world import NAMESPACE, QUEUE, World, child, pool, workload
 
-from controller import names, workloads
+from controller import delegates, names, workloads
 from controller.delegates import ADAPTERS, NotYet, of_pool, of_workload
 from controller.kube.resources import ADMISSION_CHECKS, CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, WORKLOADS
 from controller.policy.delegation import DELEGATIONS
@@ -46,6 +50,26 @@ every = pytest.mark.parametrize("delegate", list(Delegate))
 def test_every_delegate_has_its_adapter_its_line_in_the_plan_and_its_row_here() -> None:
     assert set(ADAPTERS) == set(DELEGATIONS) == set(TABLE) == set(Delegate)
     assert all(adapter.delegate is delegate for delegate, adapter in ADAPTERS.items())
+
+
+def test_an_adapter_is_found_by_its_delegates_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fourth is one file; no file here has an adapter that nobody can choose."""
+    assert list(ADAPTERS) == [BUILTIN, NONE, KUEUE]
+    found = {m.name for m in pkgutil.iter_modules(delegates.__path__, f"{delegates.__name__}.")}
+    with_adapter = {m for m in found if hasattr(importlib.import_module(m), "ADAPTER")}
+    assert with_adapter == {f"{delegates.__name__}.{delegate.lower()}" for delegate in Delegate}
+
+    lines = (
+        "from controller.delegates.none import Nobody",
+        "class Fourth(Nobody): ...",
+        "ADAPTER = Fourth()",
+    )
+    (tmp_path / "fourth.py").write_text("\n".join(lines))
+    monkeypatch.setattr(delegates, "__path__", [*delegates.__path__, str(tmp_path)])
+    try:
+        assert type(delegates.named("Fourth")).__name__ == "Fourth"
+    finally:
+        sys.modules.pop(f"{delegates.__name__}.fourth", None)
 
 
 @every
