@@ -23,6 +23,7 @@ from controller.policy.types import PoolPlan, PoolSnapshot
 
 VERSION = 4
 READS = frozenset({2, 3, VERSION})
+READABLE = f"versions {', '.join(str(v) for v in sorted(READS - {VERSION}))} and {VERSION}"
 
 
 class LogError(ValueError):
@@ -78,18 +79,28 @@ def _replay_line(number: int, text: str) -> Replayed:
         raise LogError(
             f"line {number}: not JSON ({error.msg} at column {error.colno}); was it cut off?"
         ) from None
-    if not isinstance(entry, dict) or entry.get("v") not in READS:
-        version = entry.get("v") if isinstance(entry, dict) else None
-        raise LogError(f"line {number}: version {version!r}, this evalstop reads version {VERSION}")
+    version = entry.get("v") if isinstance(entry, dict) else None
+    if type(version) is not int or version not in READS:
+        raise LogError(f"line {number}: version {version!r}, this evalstop reads {READABLE}{_cure(version)}")
     try:
         decide = _KINDS[entry["kind"]]
         subject, planned = decide(entry["input"], entry["now"])
         recorded, replayed = entry["decision"], encode(planned)
-        if entry["v"] != VERSION:
+        if version != VERSION:
             replayed = _in_words_of(recorded, replayed)
     except (KeyError, TypeError, ValueError) as error:
         raise LogError(f"line {number}: {type(error).__name__}: {error}") from error
     return Replayed(number, entry["kind"], subject, entry["now"], dumps(recorded), dumps(replayed))
+
+
+def _cure(version: object) -> str:
+    if type(version) is not int:
+        return "; is it a decision log?"
+    age = "a newer" if version > VERSION else "an older"
+    return (
+        f": it is of {age} evalstop; replay it with the one that wrote it"
+        " (`evalstop version` tells which decision log an evalstop writes)"
+    )
 
 
 def _in_words_of(recorded: Any, replayed: Any) -> Any:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from controller.policy.codec import decode
-from controller.policy.declog import READS, VERSION
+from controller.policy.declog import READABLE, READS, VERSION
 from controller.policy.jobs import Desired, JobRecord, ScrapeView
 from controller.policy.types import PoolSnapshot
 from sim.traces.errors import Skipped, TraceError
@@ -224,7 +224,7 @@ def _entry(file: Path, line: int, text: str) -> dict[str, Any]:
     entry = parse(file, line, text, "; was it cut off?")
     if not isinstance(entry, dict) or not _readable(entry.get("v")):
         version = entry.get("v") if isinstance(entry, dict) else None
-        raise TraceError.value(file, line, "v", version, f"version {VERSION}{_cure(version)}")
+        raise TraceError.value(file, line, "v", version, f"{READABLE}{_cure(version)}")
     now = entry.get("now")
     if isinstance(now, bool) or not isinstance(now, (int, float)) or not math.isfinite(now):
         raise TraceError.value(file, line, "now", now, "seconds since the epoch")

@@ -108,7 +108,7 @@ DAMAGE = [
     pytest.param(lambda line: line[:50], "line 3: not JSON", id="cut off"),
     pytest.param(
         lambda line: line.replace('"v":4', '"v":99'),
-        "version 99, this evalstop reads version 4",
+        "version 99, this evalstop reads versions 2, 3 and 4: it is of a newer evalstop; replay it with",
         id="version",
     ),
     pytest.param(lambda line: "[]", "line 3: version None", id="no object"),
