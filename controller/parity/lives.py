@@ -120,9 +120,11 @@ class Lives:
 
     def over(self, key: str, now: float) -> str | None:
         """How a run had ended by then: ``stopped at 3.0 s``; None: it had not."""
-        last = self.jobs[key].stays[-1]
+        last = self.jobs[key].stays[-1] if self.jobs[key].stays else None
+        if last is None or last.how is How.PREEMPT:
+            return None
         at = last.freed if last.decided is None else last.decided
-        if last.how is How.PREEMPT or at > now:
+        if at > now:
             return None
         return f"{'stopped' if last.how is How.STOP else 'at its end'} at {at:.1f} s"
 

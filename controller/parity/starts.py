@@ -106,6 +106,8 @@ def _why_first(both: Both, event: Event, first: Event, late: Lives) -> str:
         return f"there {first.key} was not in the queue when it started"
     said = []
     for one in (event, first):
+        if not early.jobs[one.key].stays:
+            continue
         number = one.nth if early.numbered(one.key, one.nth) else early.last_start(one.key).nth
         more = both.trained(both.cluster, one.key, one.nth if late is both.cluster else number)
         more -= both.trained(both.sim, one.key, number if late is both.cluster else one.nth)
