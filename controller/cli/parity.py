@@ -100,6 +100,15 @@ StorageClass = Annotated[
         rich_help_panel="Cluster",
     ),
 ]
+PullSecret = Annotated[
+    str,
+    typer.Option(
+        "--image-pull-secret",
+        metavar="NAMESPACE/NAME",
+        help="Secret that the image is pulled with; it is copied to the namespace that is made.",
+        rich_help_panel="Cluster",
+    ),
+]
 SchedulerName = Annotated[
     str,
     typer.Option(
@@ -159,6 +168,7 @@ def parity(
     overheads: Overheads = None,
     nodes_of: At = None,
     image: Image = "",
+    image_pull_secret: PullSecret = "",
     storage_class: StorageClass = "",
     scheduler_name: SchedulerName = "",
     decision_log: DecisionLog = None,
@@ -187,6 +197,7 @@ def parity(
             there = {
                 "--nodes-of": nodes_of,
                 "--image": image,
+                "--image-pull-secret": image_pull_secret,
                 "--storage-class": storage_class,
                 "--scheduler-name": scheduler_name,
                 "--decision-log": decision_log,
@@ -196,7 +207,8 @@ def parity(
             known = None if overheads is None else _read(overheads).calibration
             asked = _Asked(trial, chosen, _about(trace, trial), waves, known, timeout, out)
             if remote:
-                grounds = _grounds(_pairs(nodes_of), image, storage_class, scheduler_name)
+                secret = _secret(image_pull_secret)
+                grounds = _grounds(_pairs(nodes_of), image, storage_class, scheduler_name, secret)
                 report = _there(asked, grounds, kubeconfig, context)
                 report = _with_log(report, decision_log)
             else:
@@ -260,6 +272,7 @@ def _check(
         if given:
             raise ValueError(f"{option}: is about a given cluster, expected --kubeconfig or --context too")
     _pairs(there["--nodes-of"])
+    _secret(there["--image-pull-secret"])
     for policy in policies:
         simulated(trial, compressed(policy, trial.speed), Latencies())
 
@@ -272,6 +285,15 @@ def _pairs(nodes_of: list[str] | None) -> tuple[tuple[str, str], ...]:
             raise ValueError(f"--nodes-of: {text!r} is not allowed, expected LABEL=VALUE")
         pairs.append((key, value))
     return tuple(pairs)
+
+
+def _secret(text: str) -> tuple[str, str] | None:
+    if not text:
+        return None
+    namespace, _, name = text.partition("/")
+    if not namespace or not name or "/" in name:
+        raise ValueError(f"--image-pull-secret: {text!r} is not allowed, expected NAMESPACE/NAME")
+    return namespace, name
 
 
 def _about(file: Path, trial: Trial) -> dict[str, Any]:
@@ -319,16 +341,21 @@ def _there(asked: _Asked, grounds: Grounds, kubeconfig: str, context: str) -> Re
 
 
 def _grounds(
-    selectors: tuple[tuple[str, str], ...], image: str = "", storage_class: str = "", scheduler: str = ""
+    selectors: tuple[tuple[str, str], ...],
+    image: str = "",
+    storage_class: str = "",
+    scheduler: str = "",
+    pull_secret: tuple[str, str] | None = None,
 ) -> Grounds:
     from controller.parity.conduct import Grounds
 
-    return Grounds(selectors, image, storage_class, scheduler)
+    return Grounds(selectors, image, storage_class, scheduler, pull_secret)
 
 
 def _played(asked: _Asked, grounds: Grounds, kubeconfig: str, context: str, tell: Tell) -> Report:
     from controller.cli import cluster
     from controller.kube.errors import ApiError
+    from controller.parity.calibration import Skewed
     from controller.parity.conduct import conduct
     from controller.parity.playing import Failed
 

@@ -33,18 +33,24 @@ Played = tuple[Timeline, list[Facts]]
 
 @dataclass(frozen=True, slots=True)
 class Grounds:
-    """Where to play. ``selectors``: of sets of nodes, all alike; as many policies are played at once."""
+    """Where to play. ``selectors``: of sets of nodes, all alike; as many policies are played at once.
+    ``pull_secret``: as in `Place`."""
 
     selectors: tuple[tuple[str, str], ...]
     image: str = ""
     storage_class: str = ""
     scheduler: str = ""
+    pull_secret: tuple[str, str] | None = None
 
     def place(self, number: int, what: str) -> Place:
         """A place of its own on that set of nodes."""
         name = f"parity-{what}-{secrets.token_hex(3)}".lower()
         place = Place(
-            name, self.selectors[number], storage_class=self.storage_class, scheduler=self.scheduler
+            name,
+            self.selectors[number],
+            storage_class=self.storage_class,
+            scheduler=self.scheduler,
+            pull_secret=self.pull_secret,
         )
         return replace(place, image=self.image) if self.image else place
 
@@ -69,7 +75,8 @@ async def conduct(
 
     Raises:
         Failed: a run did not go as it was meant. ApiError: the API server refuses.
-        ParamError: a policy that cannot be played. ValueError: a delay was not to be seen.
+        ParamError: a policy that cannot be played. Skewed: clocks disagree. ValueError: a delay was not to be
+            seen.
     """
     chosen = [(text, compressed(policy, trial.speed)) for text, policy in policies]
     together = min(len(grounds.selectors), len(chosen))

@@ -12,6 +12,7 @@ from pydantic.alias_generators import to_camel
 from controller import names
 from controller.api import values
 from controller.api.rules import DISABLED, ENABLED, Registered
+from controller.parity.nodes import Taint
 from controller.parity.trial import Trial
 from controller.policy.params import describe
 from controller.policy.queueing import MAX_WAIT, POLICIES
@@ -34,7 +35,8 @@ class Place:
     ``selector``: (key, value) of the label of its nodes. ``image``: has Python and this repository, for
     `examples.played`. ``storage_class``: of the volumes, which many pods mount; "": the cluster's default.
     ``scheduler``: a kube-scheduler that asks the extender, so that members go to the nodes of the plan;
-    "": the pool's default, which places them as it likes.
+    "": the pool's default, which places them as it likes. ``pull_secret``: (namespace, name) of the Secret
+    that its images are pulled with. ``taints``: of its nodes, which the pods tolerate.
     """
 
     name: str  # of the namespace and the pool
@@ -42,6 +44,8 @@ class Place:
     image: str = f"{names.TRAINER_IMAGE}:0.1.0"
     storage_class: str = ""
     scheduler: str = ""
+    pull_secret: tuple[str, str] | None = None
+    taints: tuple[Taint, ...] = ()
 
 
 def namespace(place: Place) -> Object:
@@ -62,6 +66,17 @@ def claims(place: Place) -> list[Object]:
         }
         for name in (CHECKPOINTS, RETAINED)
     ]
+
+
+def pull_secret(found: Object, place: Place) -> Object:
+    """A copy of a Secret for the place: pods read those of their own namespace only."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": found["metadata"]["name"], "namespace": place.name},
+        "type": found["type"],
+        "data": found.get("data") or {},
+    }
 
 
 def pool(place: Place, policy: PolicySpec, max_priority: int) -> Object:
@@ -181,6 +196,10 @@ def _template(place: Place, name: str, replicas: int, gpus: int, arguments: list
         "containers": [container],
         "volumes": [{"name": "checkpoints", "persistentVolumeClaim": {"claimName": CHECKPOINTS}}],
     }
+    if place.pull_secret is not None:
+        pod["imagePullSecrets"] = [{"name": place.pull_secret[1]}]
+    if place.taints:
+        pod["tolerations"] = [taint.toleration() for taint in place.taints]
     told_to_leave = [
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
         {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [143]}},

@@ -6,14 +6,16 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import replace as changed
 from typing import Any
 
 from controller import names
-from controller.kube.client import Api
+from controller.kube.client import Api, Object
 from controller.kube.errors import ApiError, NotFound
 from controller.kube.listwatch import ListWatch
-from controller.kube.resources import CLAIMS, GPUPOOLS, PODS, RLHFJOBS, Resource
+from controller.kube.resources import CLAIMS, GPUPOOLS, NODES, PODS, RLHFJOBS, Resource
 from controller.parity import manifests
+from controller.parity import nodes as its_nodes
 from controller.parity.facts import Facts, timeline
 from controller.parity.manifests import Place
 from controller.parity.timeline import Timeline
@@ -21,6 +23,8 @@ from controller.parity.trial import Trial
 from controller.policy.types import PolicySpec
 
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+SECRETS = Resource("", "v1", "secrets", "Secret")
+PULL_SECRET_TYPE = "kubernetes.io/dockerconfigjson"
 Tell = Callable[[str], None]
 _LOOK_S = 0.2
 _READY_S = 120.0  # for a pool to be ready, and for it to be gone
@@ -28,7 +32,11 @@ _QUIET_S = 5.0  # for the last words of pods, once all jobs are over
 
 
 class Failed(Exception):
-    """The trial could not be run as it was meant; the message says what happened."""
+    """The trial could not be run as it was meant: the message says why, and ``next_step`` what to do."""
+
+    def __init__(self, message: str, next_step: str = "evalstop doctor") -> None:
+        super().__init__(message)
+        self.next_step = next_step
 
 
 async def play(
@@ -40,9 +48,11 @@ async def play(
         tell: gets a line on how far it is, several times a second. patience: s for all jobs to be over.
 
     Raises:
-        Failed: the pool is not what the trial needs, a job was refused or failed, or patience ran out.
+        Failed: the pool or the pull secret is not what the trial needs, a job was refused or failed, or
+            patience ran out.
         ApiError: the API server refuses.
     """
+    place = changed(place, taints=its_nodes.taints(await _nodes(api, place)))
     facts = [Facts(trial.workload.key(row), trial.workload.gpus[row]) for row in range(len(trial.workload))]
     async with _ground(api, trial, policy, place, tell), _watching(api, trial, place, facts):
         zero = time.time()
@@ -102,8 +112,11 @@ async def _ground(
 ) -> AsyncIterator[None]:
     """Namespace, volumes and pool, ready; on the way out they are deleted."""
     tell("making namespace, volumes and pool")
+    secret = await _pull_secret(api, place)
     await api.create(NAMESPACES, manifests.namespace(place))
     try:
+        if secret is not None:
+            await api.create(SECRETS, manifests.pull_secret(secret, place))
         for claim in manifests.claims(place):
             await api.create(CLAIMS, claim)
         await api.create(GPUPOOLS, manifests.pool(place, policy, trial.max_priority))
@@ -118,17 +131,49 @@ async def _ground(
         await _gone(api, place.name)
 
 
+async def _nodes(api: Api, place: Place) -> list[Object]:
+    key, value = place.selector
+    found, _ = await api.list(NODES, labels=f"{key}={value}")
+    return found
+
+
+async def _pull_secret(api: Api, place: Place) -> Object | None:
+    """The Secret to copy. Raises Failed: it is not there, or none that pulls images."""
+    if place.pull_secret is None:
+        return None
+    namespace, name = place.pull_secret
+    there_are = f"kubectl get secrets -n {namespace} --field-selector type={PULL_SECRET_TYPE}"
+    try:
+        found = await api.get(SECRETS, name, namespace)
+    except NotFound:
+        said = f"--image-pull-secret: there is no Secret {name} in namespace {namespace}"
+        raise Failed(said, there_are) from None
+    if found.get("type") != PULL_SECRET_TYPE:
+        raise Failed(
+            f"--image-pull-secret: Secret {namespace}/{name} is of type {found.get('type')!r}, expected "
+            f"{PULL_SECRET_TYPE}",
+            there_are,
+        )
+    return found
+
+
 async def _pool_ready(api: Api, place: Place, gpus: int) -> None:
     said = "its status says nothing"
     for _ in range(int(_READY_S / _LOOK_S)):
         status = (await api.get(GPUPOOLS, place.name)).get("status") or {}
-        conditions = {c["type"]: c for c in status.get("conditions") or ()}
-        ready = conditions.get("Ready")
-        if ready is not None:
-            said = f"{ready['reason']}: {ready['message']}"
-            if ready["status"] == "True" and status.get("capacity") == gpus and status.get("free") == gpus:
+        hidden = its_nodes.hidden_gpus(await _nodes(api, place), place.taints) if place.taints else 0
+        # Where the pool does not count a node before the first job is there that tolerates its taints, it
+        # cannot be Ready either; that nobody else has these nodes or is on them it says all the same.
+        needed = ("NodesExclusive", "GPUsExclusive") if hidden else ("Ready",)
+        told = {c["type"]: c for c in status.get("conditions") or ()}
+        if all(type_ in told for type_ in needed):
+            amiss = [one for type_ in needed if (one := told[type_])["status"] != "True"]
+            counts = (status.get("free"), status.get("capacity"))
+            if not amiss and all(count is not None and count + hidden == gpus for count in counts):
                 return
-            said += f" ({status.get('free')} of {status.get('capacity')} GPUs are free)"
+            said = "; ".join(f"{one['reason']}: {one['message']}" for one in amiss or [told[needed[0]]])
+            said += f" ({counts[0]} of {counts[1]} GPUs are free"
+            said += f", and {hidden} are behind taints that the jobs tolerate)" if hidden else ")"
         await asyncio.sleep(_LOOK_S)
     key, value = place.selector
     raise Failed(

@@ -61,6 +61,7 @@ def test_a_bad_trace_is_told_by_line_and_field(tmp_path: Path, entries: list[obj
         (["--kubeconfig", "k"], "--nodes-of: is missing"),
         (["--nodes-of", "a=b"], "given cluster, expected --kubeconfig or --context too"),
         (["--image", "a"], "--image: is about a given cluster"),
+        (["--image-pull-secret", "a/b"], "--image-pull-secret: is about a given cluster"),
         (["--storage-class", "a"], "--storage-class: is about a given cluster"),
         (["--scheduler-name", "a"], "--scheduler-name: is about a given cluster"),
         (["--decision-log", "a"], "--decision-log: is about a given cluster"),
@@ -69,6 +70,10 @@ def test_a_bad_trace_is_told_by_line_and_field(tmp_path: Path, entries: list[obj
             "--at-once: is about the local cluster, expected no --kubeconfig",
         ),
         (["--kubeconfig", "k", "--nodes-of", "gpus"], "expected LABEL=VALUE"),
+        (
+            ["--kubeconfig", "k", "--nodes-of", "a=b", "--image-pull-secret", "pulls"],
+            "--image-pull-secret: 'pulls' is not allowed, expected NAMESPACE/NAME",
+        ),
         (["--recorded"], "trace.jsonl: Extra data"),
     ],
 )
