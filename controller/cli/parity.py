@@ -372,8 +372,10 @@ def _played(asked: _Asked, grounds: Grounds, kubeconfig: str, context: str, tell
             if isinstance(first, ApiError):
                 raise of_api(first, "play the trace") from group
             if isinstance(first, Failed):
-                raise Failure(Exit.REFUSED, str(first), "evalstop doctor") from group
+                raise Failure(Exit.REFUSED, str(first), first.next_step) from group
             raise
+        except Skewed as error:
+            raise Failure(Exit.REFUSED, str(error), _SYNCHRONISE) from None
 
     return cluster.run(work, kubeconfig, context, "", asked.timeout)
 
@@ -482,3 +484,7 @@ def _telling() -> Iterator[Callable[[str, str], None]]:
 
 
 _SELDOM_S = 15.0
+_SYNCHRONISE = (
+    "let a time service set the clocks of these machines (timedatectl tells of each whether one does), then "
+    "run the command again"
+)

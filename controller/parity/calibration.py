@@ -32,6 +32,19 @@ STEP = 7.3  # s between short ones: no multiple of what anybody does periodicall
 _RISING = Evals([0.2, 0.4, 0.6, 0.8, 1.0], [0.2, 0.4, 0.6, 0.7, 0.8])
 _SHORT = 8  # runs of a wave that come one after the other, every other one falling
 
+SKEW_MOST = 0.5  # s below 0 that a delay may be: what a watch and rounding take
+_HERE, _OPERATOR, _NODES = "this machine", "the operator", "the pods' nodes"
+# By whose clocks a delay's two moments are told. Of a hand-over only what came in this order is looked for.
+_CLOCKS = {
+    "queue_delay": (_HERE, _OPERATOR),
+    "start_delay": (_OPERATOR, _NODES),
+    "eval_delay": (_NODES, _OPERATOR),
+    "retain_time": (_OPERATOR, _NODES),
+    "preempt_delay": (_OPERATOR, _NODES),
+    "suspend_delay": (_NODES, _OPERATOR),
+    "end_delay": (_NODES, _HERE),
+}
+
 Row = tuple[float, int, float, Evals | None]  # a run: when it comes (s), GPUs, training (s), evals
 
 
@@ -43,6 +56,10 @@ def _falling(phase: float) -> Evals:
     """
     third = 6.6 + phase * SCRAPE_SECONDS
     return Evals([0.1, 0.2, third / _FALLS, 0.9], [0.8, 0.6, 0.4, 0.2])
+
+
+class Skewed(ValueError):
+    """The clocks that the moments are told by disagree; the message says which, and by how much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +131,10 @@ def measure(arenas: Sequence[Sequence[Facts]]) -> Calibration:
     """The delays that these jobs show; ``arenas``: those of each pool.
 
     Raises:
-        ValueError: one of the delays was never to be seen; the message names it.
+        Skewed: one of them is so negative that two clocks disagree. ValueError: one of the delays was never
+            to be seen. The message names it.
     """
+    _agreeing(arenas)
     measured = sampled(arenas)
     for one in measured:
         if not one.count:
@@ -124,7 +143,21 @@ def measure(arenas: Sequence[Sequence[Facts]]) -> Calibration:
 
 
 def sampled(arenas: Sequence[Sequence[Facts]]) -> tuple[Measured, ...]:
-    """The delays as far as these jobs show them; of one that none shows, no measurement."""
+    """The delays as far as these jobs show them; of one that none shows, no measurement.
+
+    Negative ones count as 0: watching and rounding take a little, and `measure` refuses what is more.
+    """
+    measured = []
+    for name, (between, samples) in _samples(arenas).items():
+        kept = [max(0.0, s) for s in samples]
+        mean = fsum(kept) / max(1, len(kept))
+        spread = sqrt(fsum((s - mean) ** 2 for s in kept) / max(1, len(kept) - 1))
+        measured.append(Measured(name, len(kept), mean, spread, between))
+    return tuple(measured)
+
+
+def _samples(arenas: Sequence[Sequence[Facts]]) -> dict[str, tuple[str, list[float]]]:
+    """Of each delay: between which two moments, and every measurement (s) as the clocks have it."""
     facts = [one for arena in arenas for one in arena]
     found: dict[str, tuple[str, Iterable[float | None]]] = {
         "queue_delay": ("submission, admission into free GPUs", _queue(arenas)),
@@ -136,13 +169,21 @@ def sampled(arenas: Sequence[Sequence[Facts]]) -> tuple[Measured, ...]:
         "end_delay": ("the end of training, pods terminal", [_ended(f) for f in facts]),
         "handover_delay": ("GPUs free, the next admission", _handovers(arenas)),
     }
-    measured = []
-    for name, (between, samples) in found.items():
-        kept = [max(0.0, s) for s in samples if s is not None]
-        mean = fsum(kept) / max(1, len(kept))
-        spread = sqrt(fsum((s - mean) ** 2 for s in kept) / max(1, len(kept) - 1))
-        measured.append(Measured(name, len(kept), mean, spread, between))
-    return tuple(measured)
+    return {name: (between, [s for s in all_ if s is not None]) for name, (between, all_) in found.items()}
+
+
+def _agreeing(arenas: Sequence[Sequence[Facts]]) -> None:
+    """Raise `Skewed` where a delay is too negative to be one: its two moments are of two clocks."""
+    wrong = []
+    for name, (between, samples) in _samples(arenas).items():
+        if (least := min(samples, default=0.0)) < -SKEW_MOST and name in _CLOCKS:
+            first, second = _CLOCKS[name]
+            wrong.append(f"{name}: {least:.2f} s (from {between}; by the clocks of {first} and of {second})")
+    if wrong:
+        raise Skewed(
+            f"delays of the calibration run that clocks make negative: {'; '.join(wrong)}. At least "
+            f"-{SKEW_MOST} s is right: synchronise these clocks"
+        )
 
 
 def _each(facts: Iterable[Facts]) -> Iterable[Admitted]:
@@ -191,18 +232,19 @@ def _ended(f: Facts) -> float | None:
     return f.freed - last.words.ended
 
 
-def _moments(arena: Sequence[Facts]) -> list[tuple[float, str, Facts]]:
-    """Submissions, admissions and GPUs coming free, in the order of time."""
-    found = []
+def _moments(arena: Sequence[Facts]) -> list[tuple[float, str, frozenset[str]]]:
+    """Submissions, admissions and GPUs coming free, on which nodes, in the order of time."""
+    found: list[tuple[float, str, frozenset[str]]] = []
     for f in arena:
-        found.append((f.submitted, "submit", f))
+        found.append((f.submitted, "submit", frozenset()))
         for a in f.admissions.values():
-            found.append((a.at, "admit", f))
+            found.append((a.at, "admit", frozenset(a.nodes)))
             if a.back is not None:
-                found.append((a.back, "free", f))
+                found.append((a.back, "free", frozenset(a.nodes)))
         gone = f.pods_gone if f.freed is None else f.freed
         if gone is not None:
-            found.append((gone, "free", f))
+            last = _last(f)
+            found.append((gone, "free", frozenset(() if last is None else last.nodes)))
     return sorted(found, key=lambda one: one[0])
 
 
@@ -221,11 +263,13 @@ def _queue(arenas: Sequence[Sequence[Facts]]) -> list[float]:
 
 
 def _handovers(arenas: Sequence[Sequence[Facts]]) -> list[float]:
-    """Of admissions that come right after GPUs came free, with nothing in between."""
+    """Of admissions that come right after GPUs came free, with nothing in between, to one of their nodes.
+
+    One to other nodes waited for something else. Of recordings from before nodes were kept all count.
+    """
     samples = []
     for arena in arenas:
-        moments = _moments(arena)
-        for (before, what, _), (at, then, _) in pairwise(moments):
-            if (what, then) == ("free", "admit"):
+        for (before, what, freed), (at, then, taken) in pairwise(_moments(arena)):
+            if (what, then) == ("free", "admit") and (freed & taken or not (freed and taken)):
                 samples.append(at - before)
     return samples

@@ -14,8 +14,8 @@ from parity_world import CALIBRATED, DELAYS, calibration_facts, facts, timeline
 from controller import names
 from controller.api.record import status
 from controller.parity import page
-from controller.parity.calibration import measure
-from controller.parity.facts import Facts
+from controller.parity.calibration import measure, sampled
+from controller.parity.facts import Admitted, Facts
 from controller.parity.facts import timeline as lived
 from controller.parity.report import Replayed, Report, Run, of_document
 from controller.parity.scatter import Scatter
@@ -109,6 +109,41 @@ def test_every_delay_is_measured_between_the_moments_that_define_it() -> None:
 def test_a_delay_that_was_not_to_be_seen_is_named() -> None:
     with pytest.raises(ValueError, match="eval_delay: was not to be seen in the calibration run"):
         measure([[one for one in calibration_facts() if one.key != "stops"]])
+
+
+@pytest.mark.parametrize(
+    ("freed", "taken", "seen"),
+    [
+        (("n1",), ("n1",), True),
+        (("n1", "n2"), ("n2", "n3"), True),
+        (("n1",), ("n2",), False),  # it waited for GPUs elsewhere, which somebody else's end did not bring
+        ((), ("n2",), True),  # recordings from before nodes were kept
+        (("n1",), (), True),
+        ((), (), True),
+    ],
+)
+def test_a_hand_over_is_of_gpus_of_the_same_nodes(
+    freed: tuple[str, ...], taken: tuple[str, ...], seen: bool
+) -> None:
+    first, second = facts("a", at=0.0, seen=11.0), facts("b", at=11.25, began=12.0, ended=20.0, seen=21.0)
+    second.submitted = 5.0
+    first.admissions[1].nodes, second.admissions[1].nodes = freed, taken
+    (found,) = [m for m in sampled([[first, second]]) if m.name == "handover_delay"]
+    assert (found.count, found.mean) == ((1, 0.25) if seen else (0, 0.0))
+
+
+@pytest.mark.parametrize(("nodes", "seen"), [(("n1",), True), (("n2",), False)])
+@pytest.mark.parametrize("how", ["preempt", "stop"])
+def test_gpus_that_a_run_gave_back_are_of_the_nodes_it_had(
+    nodes: tuple[str, ...], seen: bool, how: str
+) -> None:
+    gives = Facts("a", 1, submitted=0.0)
+    gives.admissions[1] = Admitted(0.0, nodes=("n1",), back=11.0 if how == "preempt" else None)
+    gives.pods_gone = 11.0 if how == "stop" else None
+    gets = Facts("b", 1, submitted=5.0)
+    gets.admissions[1] = Admitted(11.25, nodes=nodes)
+    (found,) = [m for m in sampled([[gives, gets]]) if m.name == "handover_delay"]
+    assert found.count == int(seen)
 
 
 def report() -> Report:
