@@ -18,7 +18,8 @@ from deploy.local.acquire import Found
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 HEAD = {"format": "evalstop-trace", "version": 1, "rule": {"name": "kDeclines", "k": 2}}
-FALLS = {"at": [0.01, 0.02, 0.03], "scores": [3, 2, 1]}
+# The third is enough; where the pod was put back before that was read (a busy machine), later ones tell.
+FALLS = {"at": [0.01, 0.02, 0.03, 0.06, 0.09], "scores": [5, 4, 3, 2, 1]}
 JOBS = [
     {"job": "falls", "submitted": 0, "gpus": 4, "work": 240, "evals": FALLS},
     {"job": "short", "submitted": 3, "gpus": 2, "gpus_per_replica": 1, "work": 3},
