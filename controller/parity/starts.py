@@ -171,10 +171,10 @@ def _held(both: Both, event: Event, moved: float) -> Cause | None:
     late, early = both.sides(moved > 0)
     mine, theirs = late.events[event.name], early.events[event.name]
     since = mine.time - abs(moved) / 2
-    there = early.holding(theirs.time, theirs.time)
+    there = {key for key, _ in early.holding(theirs.time, theirs.time)}
     found = []
     for (key, number), stay in late.holding(since, mine.time).items():
-        if key != event.key and (key, number) not in there and stay.freed <= mine.time + SKEW:
+        if key != event.key and key not in there and stay.freed <= mine.time + SKEW:
             on_its_nodes = meet(stay, late.stay(mine))
             found.append((on_its_nodes, late.jobs[key].gpus, stay.freed, key, number))
     if not found:
