@@ -226,8 +226,10 @@ def test_runs_at_once_do_not_begin_in_step(monkeypatch: pytest.MonkeyPatch) -> N
         await asyncio.sleep(0.0)
         return Timeline(()), []
 
+    called = time.monotonic()
     assert len(asyncio.run(conduct._all([played] * 3))) == 3
-    assert [after - before >= 0.19 for before, after in pairwise(began)] == [True, True]
+    # Each no earlier than its own time: a busy machine may be late with one of them.
+    assert [at - called >= 0.2 * n - 0.01 for n, at in enumerate(began)] == [True, True, True]
 
 
 def test_the_calibration_run_has_stops_and_preemptions_to_measure() -> None:
