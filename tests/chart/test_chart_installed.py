@@ -32,12 +32,16 @@ from deploy.local.plane import Plane
 
 
 def hurried(job: Any, gpus: int, **options: str) -> dict[str, Any]:
-    """A sample job at many times its pace, its two pods with so many GPUs each."""
+    """A sample job at many times its pace, its two pods with so many GPUs each.
+
+    It keeps as many checkpoints as it makes: of eight the best one would be gone four seconds after it was
+    written, which between two scrapes is a matter of luck.
+    """
     changed: dict[str, Any] = copy.deepcopy(dict(job))
     changed["metadata"]["namespace"] = SPACE
     template = changed["spec"]["workload"]["template"]["spec"]
     container = template["template"]["spec"]["containers"][0]
-    faster = {"--step-seconds": "0.05", "--linger-seconds": "6", **options}
+    faster = {"--step-seconds": "0.05", "--linger-seconds": "6", "--keep": "41", **options}
     container["args"] = [
         f"{word.partition('=')[0]}={faster.get(word.partition('=')[0], word.partition('=')[2])}"
         for word in container["args"]
