@@ -23,70 +23,14 @@ def node_of(pod: Object) -> str | None:
     return (pod.get("spec") or {}).get("nodeName") or None
 
 
-def _quantity(value: Any) -> int:
-    """A whole number of devices; what is no such number counts as none (the API server refuses it)."""
-    text = str(value) if value is not None else ""
-    return int(text) if text.isascii() and text.isdigit() else 0
-
-
 def place(pod: Object | None) -> str | None:
     """The node on which a pod holds what it asked for; None: it is not there, has none, or is terminal."""
     return None if pod is None or is_terminal(pod) else node_of(pod)
 
 
-def node_gpus(node: Object) -> int:
-    """Allocatable GPUs."""
-    return _quantity(((node.get("status") or {}).get("allocatable") or {}).get(names.GPU_RESOURCE))
-
-
 def rack(node: Object) -> str:
     """The rack that the node's label names; "": none."""
     return str((node["metadata"].get("labels") or {}).get(names.RACK_LABEL, ""))
-
-
-def usable(node: Object, tolerations: Sequence[Object] = ()) -> bool:
-    """Whether new pods may go there: Ready, not cordoned, not on its way out, not tainted by others.
-
-    ``tolerations``: what pods of the pool's jobs tolerate. A taint that some of them tolerates leaves the
-    node in the pool; a gang that does not is sent elsewhere after its time-out (`gangs`).
-    """
-    spec = node.get("spec") or {}
-    if spec.get("unschedulable") or node["metadata"].get("deletionTimestamp"):
-        return False
-    if any(not _tolerated(taint, tolerations) for taint in closed_by(node)):
-        return False
-    return any(
-        c.get("type") == "Ready" and c.get("status") == "True"
-        for c in (node.get("status") or {}).get("conditions") or ()
-    )
-
-
-def closed_by(node: Object) -> list[Object]:
-    """The taints that keep pods away which do not tolerate them.
-
-    Not ours, and not the one that is usual on GPU nodes: admission plugin ExtendedResourceToleration lets all
-    pods with GPUs tolerate a taint of that resource's name.
-    """
-    return [
-        taint
-        for taint in (node.get("spec") or {}).get("taints") or ()
-        if taint.get("effect") in ("NoSchedule", "NoExecute")
-        and taint.get("key") not in (names.POOL_TAINT, names.GPU_RESOURCE)
-    ]
-
-
-def _tolerated(taint: Object, tolerations: Iterable[Object]) -> bool:
-    """As kube-scheduler has it; what is tolerated for a while only (``tolerationSeconds``) is not."""
-    for one in tolerations:
-        if one.get("tolerationSeconds") is not None or one.get("effect") not in (None, "", taint["effect"]):
-            continue
-        if one.get("key") not in (None, "", taint.get("key")):
-            continue
-        if one.get("operator") == "Exists":
-            return True
-        if one.get("key") and (one.get("value") or "") == (taint.get("value") or ""):
-            return True
-    return False
 
 
 def selector_of(pool: Object) -> dict[str, str]:

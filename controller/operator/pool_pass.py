@@ -20,6 +20,7 @@ from controller import delegates, log, workloads
 from controller.api import convert, newer
 from controller.api import fleet as fleet_status
 from controller.api.gpupool import GPUPool
+from controller.kube import nodes as kube_nodes
 from controller.kube.cache import Cache, key_of
 from controller.kube.errors import ApiError
 from controller.kube.events import Recorder
@@ -179,7 +180,7 @@ class PoolPass:
         mine = self._taints.nodes_of(pool.metadata.name)
         there = [node for node in self._cache.values(NODES) if node["metadata"]["name"] in mine]
         tolerated = []
-        if any(nodes.closed_by(node) for node in there):
+        if any(kube_nodes.closed_by(node) for node in there):
             children = (thoughts[key].child for key in views)
             tolerated = [
                 t for child in children if child is not None for t in workloads.tolerations(child.open())
@@ -190,9 +191,9 @@ class PoolPass:
         closed: list[NodeView] = []
         for node in sorted(there, key=lambda n: str(n["metadata"]["name"])):
             name = str(node["metadata"]["name"])
-            gpus = nodes.node_gpus(node)
+            gpus = kube_nodes.node_gpus(node)
             view = NodeView(name, gpus, used.get(name, 0), leaving.get(name, 0), nodes.rack(node))
-            (usable if nodes.usable(node, tolerated) else closed).append(view)
+            (usable if kube_nodes.usable(node, tolerated) else closed).append(view)
         return PoolSnapshot(
             pool=pool.metadata.name,
             policy=convert.policy(pool),

@@ -45,6 +45,8 @@ _CLOCKS = {
     "end_delay": (_NODES, _HERE),
 }
 
+# Of each delay: between which two moments, and its measurements (s).
+Samples = dict[str, tuple[str, list[float]]]
 Row = tuple[float, int, float, Evals | None]  # a run: when it comes (s), GPUs, training (s), evals
 
 
@@ -134,8 +136,9 @@ def measure(arenas: Sequence[Sequence[Facts]]) -> Calibration:
         Skewed: one of them is so negative that two clocks disagree. ValueError: one of the delays was never
             to be seen. The message names it.
     """
-    _agreeing(arenas)
-    measured = sampled(arenas)
+    samples = _samples(arenas)
+    _agreeing(samples)
+    measured = _measured(samples)
     for one in measured:
         if not one.count:
             raise ValueError(f"{one.name}: was not to be seen in the calibration run (from {one.between})")
@@ -147,8 +150,12 @@ def sampled(arenas: Sequence[Sequence[Facts]]) -> tuple[Measured, ...]:
 
     Negative ones count as 0: watching and rounding take a little, and `measure` refuses what is more.
     """
+    return _measured(_samples(arenas))
+
+
+def _measured(found: Samples) -> tuple[Measured, ...]:
     measured = []
-    for name, (between, samples) in _samples(arenas).items():
+    for name, (between, samples) in found.items():
         kept = [max(0.0, s) for s in samples]
         mean = fsum(kept) / max(1, len(kept))
         spread = sqrt(fsum((s - mean) ** 2 for s in kept) / max(1, len(kept) - 1))
@@ -156,8 +163,8 @@ def sampled(arenas: Sequence[Sequence[Facts]]) -> tuple[Measured, ...]:
     return tuple(measured)
 
 
-def _samples(arenas: Sequence[Sequence[Facts]]) -> dict[str, tuple[str, list[float]]]:
-    """Of each delay: between which two moments, and every measurement (s) as the clocks have it."""
+def _samples(arenas: Sequence[Sequence[Facts]]) -> Samples:
+    """Every measurement as the clocks have it."""
     facts = [one for arena in arenas for one in arena]
     found: dict[str, tuple[str, Iterable[float | None]]] = {
         "queue_delay": ("submission, admission into free GPUs", _queue(arenas)),
@@ -172,10 +179,10 @@ def _samples(arenas: Sequence[Sequence[Facts]]) -> dict[str, tuple[str, list[flo
     return {name: (between, [s for s in all_ if s is not None]) for name, (between, all_) in found.items()}
 
 
-def _agreeing(arenas: Sequence[Sequence[Facts]]) -> None:
+def _agreeing(found: Samples) -> None:
     """Raise `Skewed` where a delay is too negative to be one: its two moments are of two clocks."""
     wrong = []
-    for name, (between, samples) in _samples(arenas).items():
+    for name, (between, samples) in found.items():
         if (least := min(samples, default=0.0)) < -SKEW_MOST and name in _CLOCKS:
             first, second = _CLOCKS[name]
             wrong.append(f"{name}: {least:.2f} s (from {between}; by the clocks of {first} and of {second})")
@@ -190,23 +197,19 @@ def _each(facts: Iterable[Facts]) -> Iterable[Admitted]:
     return (admitted for one in facts for admitted in one.admissions.values())
 
 
-def _last(facts: Facts) -> Admitted | None:
-    return facts.admissions.get(max(facts.admissions, default=0))
-
-
 def _start(a: Admitted) -> float | None:
     return None if a.words is None else a.words.began - a.at
 
 
 def _heard(f: Facts) -> float | None:
-    last = _last(f)
+    last = f.last
     if f.decided is None or last is None or last.words is None:
         return None
     return next((f.decided - at for step, at in last.words.evals if step == f.decided_step), None)
 
 
 def _retained(f: Facts) -> float | None:
-    last = _last(f)
+    last = f.last
     if f.decided is None or f.pods_gone is None or last is None or last.words is None:
         return None
     return last.words.ended - f.decided if last.words.left else None
@@ -221,12 +224,12 @@ def _told(a: Admitted) -> float | None:
 def _left(f: Facts, a: Admitted) -> float | None:
     if a.words is None or not a.words.left:
         return None
-    gone = a.back if a.back is not None else f.pods_gone if a is _last(f) else None
+    gone = a.back if a.back is not None else f.pods_gone if a is f.last else None
     return None if gone is None else gone - a.words.ended
 
 
 def _ended(f: Facts) -> float | None:
-    last = _last(f)
+    last = f.last
     if f.freed is None or last is None or last.words is None or last.words.left:
         return None
     return f.freed - last.words.ended
@@ -243,8 +246,7 @@ def _moments(arena: Sequence[Facts]) -> list[tuple[float, str, frozenset[str]]]:
                 found.append((a.back, "free", frozenset(a.nodes)))
         gone = f.pods_gone if f.freed is None else f.freed
         if gone is not None:
-            last = _last(f)
-            found.append((gone, "free", frozenset(() if last is None else last.nodes)))
+            found.append((gone, "free", frozenset(() if f.last is None else f.last.nodes)))
     return sorted(found, key=lambda one: one[0])
 
 

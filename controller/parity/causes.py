@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from controller.parity.ends import close, end
 from controller.parity.lives import Lives
-from controller.parity.sides import TIE, Both, Cause, but, signed
+from controller.parity.sides import TIE, Both, Cause, signed
 from controller.parity.starts import preempt, start
 from controller.parity.timeline import Event, How
 
@@ -57,20 +57,16 @@ def _back(both: Both, event: Event, mine: Lives, theirs: Lives) -> Cause:
     left = mine.preempted_before(event)
     if left is not None and left.name not in theirs.events:
         return Cause("follows", f"after {left}")
-    moment = mine.before(event)
-    words = f"it came {max(0.0, event.time - moment.time):.1f} s after {moment}"
-    where = both.called(theirs)
     there = "waited on" if theirs.waits(event.key, event.time) else "was on GPUs already"
-    return Cause("other", f"{words}{but(theirs, moment, where)}; in the {where} it {there}")
+    return Cause("other", f"it came {both.after(mine, event)}; in the {both.called(theirs)} it {there}")
 
 
 def _made_way(both: Both, event: Event, mine: Lives, theirs: Lives) -> Cause:
     """Whom a preemption that only one run has was for, and what was of that in the other one."""
     where = both.called(theirs)
-    taker = mine.taker(event)
     if (over := theirs.over(event.key, event.time)) is not None:
         return Cause("carried", f"in the {where} it was {over}")
-    if taker is not None and (waited := mine.ready(taker.key, taker.nth)) <= event.time:
+    if (taker := mine.made_way_for(event)) is not None:
         words = f"made way for {taker} at {taker.time:.1f} s"
         if taker.key not in theirs.ever_made_way_for(event.key):
             return Cause("queue", f"{words}; in the {where} it never did for that job")
@@ -79,10 +75,10 @@ def _made_way(both: Both, event: Event, mine: Lives, theirs: Lives) -> Cause:
         return Cause(
             "queue", f"{words}; in the {where} that came after {theirs.before(theirs.events[taker.name])}"
         )
-    moment = mine.before(event)
-    words = f"decided {max(0.0, event.time - moment.time):.1f} s after {moment}{but(theirs, moment, where)}; "
-    if taker is not None:
-        words += f"its GPUs went to {taker}, which came into the queue {waited - event.time:.1f} s later"
+    words = f"decided {both.after(mine, event)}; "
+    if (taker := mine.taker(event)) is not None:
+        later = mine.ready(taker.key, taker.nth) - event.time
+        words += f"its GPUs went to {taker}, which came into the queue {later:.1f} s later"
     elif (other := mine.elsewhere(event)) is not None:
         words += f"before it had left, {other} had got other GPUs, and it went on"
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from controller.parity.facts import Admitted, Facts
 from controller.parity.sides import TIE, Both, Cause, bears, longer, signed
 from controller.parity.timeline import Event, How
 
@@ -28,7 +27,7 @@ def end(both: Both, event: Event, moved: float) -> Cause | None:
 def close(both: Both, event: Event) -> Cause | None:
     """A run that was stopped in the one run and ended by itself in the other."""
     facts = both.facts.get(event.key)
-    last = None if facts is None else _last(facts)
+    last = None if facts is None else facts.last
     words = None if last is None else last.words
     if facts is None or last is None or words is None:
         return None
@@ -48,7 +47,7 @@ def close(both: Both, event: Event) -> Cause | None:
 def _own(both: Both, event: Event) -> tuple[float, str] | None:
     """How much longer than calibrated a run took in its last stay besides training (s), and in words."""
     facts = both.facts.get(event.key)
-    admitted = None if facts is None else _last(facts)
+    admitted = None if facts is None else facts.last
     if facts is None or admitted is None:
         return None
     words, parts = admitted.words, list[tuple[float, str]]()
@@ -73,7 +72,3 @@ def _behind(both: Both, key: str) -> float:
     left = last.freed - both.mean("end_delay") if last.decided is None else last.decided
     number = both.sim.last_start(key).nth
     return both.trained(both.sim, key, number) + left - last.admitted - both.mean("start_delay")
-
-
-def _last(facts: Facts) -> Admitted | None:
-    return facts.admissions.get(max(facts.admissions, default=0))

@@ -69,6 +69,11 @@ class Facts:
     seen: set[str] = field(default_factory=set)  # names of terminal pods
 
     @property
+    def last(self) -> Admitted | None:
+        """The newest admission; None: it was never admitted."""
+        return self.admissions.get(max(self.admissions, default=0))
+
+    @property
     def over(self) -> bool:
         """Nothing more is to come."""
         return self.ended is not None or self.pods_gone is not None or bool(self.problem)
@@ -85,8 +90,7 @@ class Facts:
             return "ended"
         if self.pods_gone is not None:
             return "stopped"
-        newest = self.admissions.get(max(self.admissions, default=0))
-        return "running" if newest is not None and newest.back is None else "waiting"
+        return "running" if self.last is not None and self.last.back is None else "waiting"
 
     def take(self, status: Json | None) -> None:
         """Take in a version of the RLHFJob's status. Raises ValueError: it does not read."""
@@ -114,10 +118,11 @@ class Facts:
             known.nodes = tuple(dict.fromkeys(admission.nodes)) or known.nodes
             if record.preempting is not None:
                 known.preempted = record.preempting.at
-        if record.queued_at is not None and admission is None and self.admissions:
-            newest = self.admissions[max(self.admissions)]
-            if newest.back is None and record.queued_at > newest.at:
-                newest.back = record.queued_at
+        queued, newest = record.queued_at, self.last
+        if queued is None or admission is not None or newest is None:
+            return
+        if newest.back is None and queued > newest.at:
+            newest.back = queued
 
     def hear(self, pod: Json, now: float) -> None:
         """Take in a version of one of its pods, seen at ``now``: whether it is terminal, its last words."""

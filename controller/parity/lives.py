@@ -41,7 +41,8 @@ class Moment:
 
 
 class Lives:
-    """A timeline by the names of its events. A job's last stay is the only one that no preemption ended."""
+    """A timeline by the names of its events, its stays numbered (`controller.parity.pairing`). A job's last
+    stay is the only one that no preemption ended."""
 
     def __init__(self, timeline: Timeline, soon: float) -> None:
         """``soon``: within how many seconds after GPUs came free a start is put down to that."""
@@ -52,24 +53,21 @@ class Lives:
         self._places: dict[Name, int] = {}
         for key, job in self.jobs.items():
             for place, stay in enumerate(job.stays):
-                self._places["start", key, stay.began or place + 1] = place
+                self._places["start", key, stay.began] = place
                 if stay.how is How.PREEMPT:
-                    self._places[How.PREEMPT, key, stay.left or place + 1] = place
+                    self._places[How.PREEMPT, key, stay.left] = place
         self._moments = sorted(self._all())
         self._times: dict[Name, float] = {moment.name: moment.time for moment in self._moments}
 
     def _all(self) -> Iterator[Moment]:
-        for key, place, stay in self._each():
-            number = stay.began or place + 1
-            yield Moment(self.ready(key, number), "came", key, number)
-            yield Moment(stay.admitted, "start", key, number)
-            yield self._left(key, place)
+        for key, stay in self._each():
+            yield Moment(self.ready(key, stay.began), "came", key, stay.began)
+            yield Moment(stay.admitted, "start", key, stay.began)
+            yield _left(key, stay)
 
-    def _each(self) -> Iterator[tuple[str, int, Stay]]:
-        """All stays, with their jobs and their places among those."""
-        for key, job in self.jobs.items():
-            for place, stay in enumerate(job.stays):
-                yield key, place, stay
+    def _each(self) -> Iterator[tuple[str, Stay]]:
+        """All stays, with their jobs."""
+        return ((key, stay) for key, job in self.jobs.items() for stay in job.stays)
 
     def when(self, moment: Moment) -> float | None:
         """When the same thing was in this run; None: it was not."""
@@ -88,8 +86,7 @@ class Lives:
 
     def last_start(self, key: str) -> Event:
         """Of a job that ran."""
-        stays = self.jobs[key].stays
-        return self.events["start", key, stays[-1].began or len(stays)]
+        return self.events["start", key, self.jobs[key].stays[-1].began]
 
     def place(self, key: str, number: int) -> int:
         """How many stays of its the job had before that start."""
@@ -100,12 +97,11 @@ class Lives:
         place = self.place(event.key, event.nth)
         if not place:
             return None
-        return self.events[How.PREEMPT, event.key, self.jobs[event.key].stays[place - 1].left or place]
+        return self.events[How.PREEMPT, event.key, self.jobs[event.key].stays[place - 1].left]
 
     def began(self, event: Event) -> Event:
         """The start of the stay that a preemption ends."""
-        place = self._places[event.name]
-        return self.events["start", event.key, self.jobs[event.key].stays[place].began or place + 1]
+        return self.events["start", event.key, self.stay(event).began]
 
     def ready(self, key: str, number: int) -> float:
         """Since when a job had waited for that start: its submission, or its GPUs' coming free."""
@@ -123,24 +119,13 @@ class Lives:
         last = self.jobs[key].stays[-1] if self.jobs[key].stays else None
         if last is None or last.how is How.PREEMPT:
             return None
-        at = last.freed if last.decided is None else last.decided
-        if at > now:
+        if last.end > now:
             return None
-        return f"{'stopped' if last.how is How.STOP else 'at its end'} at {at:.1f} s"
+        return f"{'stopped' if last.how is How.STOP else 'at its end'} at {last.end:.1f} s"
 
-    def holding(self, since: float, until: float) -> dict[tuple[str, int], Stay]:
-        """By job and number of its start, the stays that had begun before ``until`` and held their GPUs past
-        ``since``."""
-        return {
-            (key, stay.began or place + 1): stay
-            for key, place, stay in self._each()
-            if stay.admitted < until and stay.freed > since
-        }
-
-    def _left(self, key: str, place: int) -> Moment:
-        stay = self.jobs[key].stays[place]
-        number = (stay.left or place + 1) if stay.how is How.PREEMPT else 0
-        return Moment(stay.freed, "left", key, number)
+    def holding(self, since: float, until: float) -> list[tuple[str, Stay]]:
+        """The stays that had begun before ``until`` and held their GPUs past ``since``, with their jobs."""
+        return [(key, stay) for key, stay in self._each() if stay.admitted < until and stay.freed > since]
 
     # -- what an event came after
 
@@ -188,8 +173,8 @@ class Lives:
         where nodes are not known."""
         ready, mine = self.ready(key, number), self.jobs[key].stays[self.place(key, number)]
         found = [
-            self._left(other, place)
-            for other, place, stay in self._each()
+            _left(other, stay)
+            for other, stay in self._each()
             if other != key and ready <= stay.freed <= mine.admitted + SKEW and meet(stay, mine)
         ]
         return max(found, default=None)
@@ -210,7 +195,7 @@ class Lives:
         came right after that, or the job itself was the first to be back.
         """
         left = self.stay(event)
-        together = (s.freed for _, _, s in self._each() if s.how is How.PREEMPT and self._together(s, left))
+        together = (s.freed for _, s in self._each() if s.how is How.PREEMPT and self._together(s, left))
         until = max(left.freed, *together) + self.soon
         found = [
             e
@@ -254,6 +239,10 @@ class Lives:
             and other.decided is not None
             and abs(one.decided - other.decided) <= self.soon
         )
+
+
+def _left(key: str, stay: Stay) -> Moment:
+    return Moment(stay.freed, "left", key, stay.left)
 
 
 def meet(one: Stay, other: Stay) -> bool:

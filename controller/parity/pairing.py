@@ -16,7 +16,7 @@ Turn = tuple[bool, float]  # whether it is a start, and when it was
 
 
 def paired(one: Timeline, other: Timeline) -> tuple[Timeline, Timeline]:
-    """The same runs with their stays numbered. A job that only one of them has keeps its own numbers."""
+    """The same runs with all their stays numbered. A job that only one of them has keeps its own numbers."""
     return _numbered(one, other), _numbered(other, one)
 
 
@@ -41,7 +41,7 @@ def _turns(stays: Sequence[Stay]) -> list[Turn]:
     for stay in stays:
         found.append((True, stay.admitted))
         if stay.how is How.PREEMPT:
-            found.append((False, stay.freed if stay.decided is None else stay.decided))
+            found.append((False, stay.end))
     return found
 
 

@@ -13,7 +13,16 @@ from controller import names
 from controller.kube.client import Api, Object
 from controller.kube.errors import ApiError, NotFound
 from controller.kube.listwatch import ListWatch
-from controller.kube.resources import CLAIMS, GPUPOOLS, NODES, PODS, RLHFJOBS, Resource
+from controller.kube.resources import (
+    CLAIMS,
+    GPUPOOLS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    RLHFJOBS,
+    SECRETS,
+    Resource,
+)
 from controller.parity import manifests
 from controller.parity import nodes as its_nodes
 from controller.parity.facts import Facts, timeline
@@ -22,8 +31,6 @@ from controller.parity.timeline import Timeline
 from controller.parity.trial import Trial
 from controller.policy.types import PolicySpec
 
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
-SECRETS = Resource("", "v1", "secrets", "Secret")
 PULL_SECRET_TYPE = "kubernetes.io/dockerconfigjson"
 Tell = Callable[[str], None]
 _LOOK_S = 0.2

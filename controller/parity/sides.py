@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from controller.parity.calibration import Calibration
 from controller.parity.facts import Facts
-from controller.parity.lives import Lives, Moment, Name
+from controller.parity.lives import Lives, Name
 from controller.parity.timeline import Event, Timeline
 
 TIE = 1.0  # s
@@ -75,6 +75,16 @@ class Both:
         """(The cluster, the simulator), or the other way round."""
         return (self.cluster, self.sim) if cluster else (self.sim, self.cluster)
 
+    def other(self, side: Lives) -> Lives:
+        return self.sim if side is self.cluster else self.cluster
+
+    def after(self, side: Lives, event: Event) -> str:
+        """What an event came after, and when that was in the other run: ``.1 s after start of b (…)``."""
+        there, moment = self.other(side), side.before(event)
+        when = there.when(moment)
+        said = "never" if when is None else f"{when:.1f} s"
+        return f"{max(0.0, event.time - moment.time):.1f} s after {moment} ({self.called(there)}: {said})"
+
     def called(self, side: Lives) -> str:
         return "cluster" if side is self.cluster else "simulator"
 
@@ -92,9 +102,3 @@ def signed(seconds: float) -> str:
 def longer(seconds: float, than: str) -> str:
     """``1.5 s longer than calibrated``"""
     return f"{abs(seconds):.1f} s {'shorter' if seconds < 0 else 'longer'} than {than}"
-
-
-def but(other: Lives, moment: Moment, where: str) -> str:
-    """When the same thing was in the other run."""
-    when = other.when(moment)
-    return f" ({where}: never)" if when is None else f" ({where}: {when:.1f} s)"

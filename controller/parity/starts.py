@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controller.parity.lives import SKEW, Lives, Moment, meet
-from controller.parity.sides import TIE, Both, Cause, bears, but, longer, signed
+from controller.parity.sides import TIE, Both, Cause, bears, longer, signed
 from controller.parity.timeline import Event, How
 
 _TRAINED = 0.2  # s of training more or less that are told where they may have decided who is first
@@ -100,7 +100,7 @@ def _overtaken(both: Both, event: Event, moved: float) -> Cause | None:
 
 def _why_first(both: Both, event: Event, first: Event, late: Lives) -> str:
     """What was other of two jobs when the one run started the one first, and the other the other."""
-    early = both.sim if late is both.cluster else both.cluster
+    early = both.other(late)
     theirs = early.events[event.name].time
     if not early.waits(first.key, theirs):
         return f"there {first.key} was not in the queue when it started"
@@ -108,33 +108,32 @@ def _why_first(both: Both, event: Event, first: Event, late: Lives) -> str:
     for one in (event, first):
         if not early.jobs[one.key].stays:
             continue
-        number = one.nth if early.numbered(one.key, one.nth) else early.last_start(one.key).nth
-        more = both.trained(both.cluster, one.key, one.nth if late is both.cluster else number)
-        more -= both.trained(both.sim, one.key, number if late is both.cluster else one.nth)
+        more = _trained(both, both.cluster, one) - _trained(both, both.sim, one)
         if abs(more) >= _TRAINED:
             said.append(f"{one.key} had trained {abs(more):.1f} s {'less' if more < 0 else 'more'}")
-    if said:
-        return f"on the cluster {' and '.join(said)}"
-    moment = late.before(first)
-    gap = max(0.0, first.time - moment.time)
-    return f"it came {gap:.1f} s after {moment}{but(early, moment, both.called(early))}"
+    return f"on the cluster {' and '.join(said)}" if said else f"it came {both.after(late, first)}"
+
+
+def _trained(both: Both, side: Lives, start: Event) -> float:
+    """How much of its training (s) a job had behind it at a start, or at its last one if it has not that."""
+    known = side.events.get(start.name) or side.last_start(start.key)
+    return both.trained(side, known.key, known.nth)
 
 
 def _carried(both: Both, event: Event, moved: float) -> Cause | None:
     """What it came right after, in one of the two runs or in both, was as much later itself."""
-    (here, at), (there, then) = _befores(both, event)
+    here, there = _came_after(both, event)
     if here.name == there.name:
         shift = here.time - there.time
         if not bears(shift, moved):
             return None
         return Cause("carried", f"it came after {here}, which was {signed(shift)}", moved, shift)
+    late, _ = both.sides(moved > 0)
     found = []
     for side, moment in ((both.cluster, here), (both.sim, there)):
-        other = both.sim if side is both.cluster else both.cluster
+        other = both.other(side)
         when = other.when(moment)
-        if when is None or (
-            (moved > 0) == (side is both.cluster) and when > (then if other is both.sim else at)
-        ):
+        if when is None or (side is late and when > other.events[event.name].time):
             # What it waited for in the later run is a reason only if it was over in the earlier one.
             continue
         shift = moment.time - when if side is both.cluster else when - moment.time
@@ -150,19 +149,17 @@ def _longer(both: Both, event: Event, moved: float, what: str) -> Cause | None:
     A move after the same thing is that thing's move and the longer time in sum: if nothing was `_carried`,
     this bears it out.
     """
-    (here, at), (there, then) = _befores(both, event)
-    by = (at - here.time) - (then - there.time)
+    here, there = _came_after(both, event)
+    by = moved - (here.time - there.time)
     if here.name != there.name or not bears(by, moved):
         return None
     return Cause("delay", f"{what} took {longer(by, 'in the simulator')} after {here}", moved, by)
 
 
-def _befores(both: Both, event: Event) -> tuple[tuple[Moment, float], tuple[Moment, float]]:
-    """What it came right after and when it was itself, on the cluster and in the simulator."""
-    return (
-        (both.cluster.before(both.cluster.events[event.name]), both.cluster.events[event.name].time),
-        (both.sim.before(both.sim.events[event.name]), both.sim.events[event.name].time),
-    )
+def _came_after(both: Both, event: Event) -> tuple[Moment, Moment]:
+    """What it came right after on the cluster, and in the simulator."""
+    here, there = (side.before(side.events[event.name]) for side in (both.cluster, both.sim))
+    return here, there
 
 
 def _held(both: Both, event: Event, moved: float) -> Cause | None:
@@ -172,11 +169,11 @@ def _held(both: Both, event: Event, moved: float) -> Cause | None:
     mine, theirs = late.events[event.name], early.events[event.name]
     since = mine.time - abs(moved) / 2
     there = {key for key, _ in early.holding(theirs.time, theirs.time)}
-    found = []
-    for (key, number), stay in late.holding(since, mine.time).items():
-        if key != event.key and key not in there and stay.freed <= mine.time + SKEW:
-            on_its_nodes = meet(stay, late.stay(mine))
-            found.append((on_its_nodes, late.jobs[key].gpus, stay.freed, key, number))
+    found = [
+        (meet(stay, late.stay(mine)), late.jobs[key].gpus, stay.freed, key, stay.began)
+        for key, stay in late.holding(since, mine.time)
+        if key != event.key and key not in there and stay.freed <= mine.time + SKEW
+    ]
     if not found:
         return None
     *_, freed, key, number = max(found)
@@ -190,14 +187,11 @@ def _held(both: Both, event: Event, moved: float) -> Cause | None:
 
 def _another(both: Both, event: Event, moved: float) -> Cause | None:
     """It came after one thing here and after another there."""
-    (here, at), (there, then) = _befores(both, event)
+    here, there = _came_after(both, event)
     if here.name == there.name:
         return None
-    words = (
-        f"in the cluster it came {max(0.0, at - here.time):.1f} s after"
-        f" {here}{but(both.sim, here, 'simulator')}, in the simulator"
-        f" {max(0.0, then - there.time):.1f} s after {there}{but(both.cluster, there, 'cluster')}"
-    )
+    said = (both.after(side, side.events[event.name]) for side in (both.cluster, both.sim))
+    words = "in the cluster it came {}, in the simulator {}".format(*said)
     if event.kind == "start" and _in_other_pieces(both, event, moved):
         late, _ = both.sides(moved > 0)
         words += f"; as many GPUs were free in the {both.called(late)} by then, but in other pieces"

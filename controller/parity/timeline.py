@@ -37,6 +37,11 @@ class Stay:
     began: int = 0
     left: int = 0
 
+    @property
+    def end(self) -> float:
+        """When its end was decided, or came by itself."""
+        return self.freed if self.decided is None else self.decided
+
 
 @dataclass(frozen=True, slots=True)
 class Lived:
@@ -103,11 +108,13 @@ class Timeline:
         found: list[tuple[float, int, int, Event]] = []
         for row, job in enumerate(self.jobs):
             for number, stay in enumerate(job.stays, start=1):
-                at = stay.freed if stay.decided is None else stay.decided
                 pairs: Iterable[Event] = (
                     Event(stay.admitted, "start", job.key, stay.began or number),
                     Event(
-                        at, str(stay.how), job.key, (stay.left or number) if stay.how is How.PREEMPT else 1
+                        stay.end,
+                        str(stay.how),
+                        job.key,
+                        (stay.left or number) if stay.how is How.PREEMPT else 1,
                     ),
                 )
                 found += [(event.time, row, place, event) for place, event in enumerate(pairs)]

@@ -80,7 +80,7 @@ def _replay_line(number: int, text: str) -> Replayed:
             f"line {number}: not JSON ({error.msg} at column {error.colno}); was it cut off?"
         ) from None
     version = entry.get("v") if isinstance(entry, dict) else None
-    if type(version) is not int or version not in READS:
+    if not readable(version):
         raise LogError(f"line {number}: version {version!r}, this evalstop reads {READABLE}{_cure(version)}")
     try:
         decide = _KINDS[entry["kind"]]
@@ -91,6 +91,11 @@ def _replay_line(number: int, text: str) -> Replayed:
     except (KeyError, TypeError, ValueError) as error:
         raise LogError(f"line {number}: {type(error).__name__}: {error}") from error
     return Replayed(number, entry["kind"], subject, entry["now"], dumps(recorded), dumps(replayed))
+
+
+def readable(version: object) -> bool:
+    """Whether this evalstop reads lines of that version."""
+    return type(version) is int and version in READS
 
 
 def _cure(version: object) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from controller.policy.codec import decode
-from controller.policy.declog import READABLE, READS, VERSION
+from controller.policy.declog import READABLE, VERSION, readable
 from controller.policy.jobs import Desired, JobRecord, ScrapeView
 from controller.policy.types import PoolSnapshot
 from sim.traces.errors import Skipped, TraceError
@@ -222,17 +222,13 @@ def _lines(file: Path, lines: Iterable[str], order: int) -> Iterator[Line]:
 
 def _entry(file: Path, line: int, text: str) -> dict[str, Any]:
     entry = parse(file, line, text, "; was it cut off?")
-    if not isinstance(entry, dict) or not _readable(entry.get("v")):
+    if not isinstance(entry, dict) or not readable(entry.get("v")):
         version = entry.get("v") if isinstance(entry, dict) else None
         raise TraceError.value(file, line, "v", version, f"{READABLE}{_cure(version)}")
     now = entry.get("now")
     if isinstance(now, bool) or not isinstance(now, (int, float)) or not math.isfinite(now):
         raise TraceError.value(file, line, "now", now, "seconds since the epoch")
     return entry
-
-
-def _readable(version: Any) -> bool:
-    return type(version) is int and version in READS
 
 
 def _cure(version: Any) -> str:
@@ -252,7 +248,7 @@ def _why(file: Path, number: int, text: str, whole: bool) -> str:
     except TraceError:
         return DAMAGED if whole else CUT
     version = entry.get("v") if isinstance(entry, dict) else None
-    if type(version) is int and not _readable(version):
+    if type(version) is int and not readable(version):
         return OLDER if version < VERSION else NEWER
     return UNREADABLE
 

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller import log, names
+from controller.kube import nodes as kube_nodes
 from controller.kube.connect import NoCredentials, connect
 from controller.kube.errors import AlreadyExists, Conflict, NotFound, Refused, Unavailable, from_response
 from controller.kube.events import Recorder
@@ -114,7 +115,7 @@ def node(
     ],
 )
 def test_usable_nodes(obj: dict[str, Any], usable: bool) -> None:
-    assert nodes.usable(obj) is usable
+    assert kube_nodes.usable(obj) is usable
 
 
 OTHER = {"key": "other", "effect": "NoExecute"}

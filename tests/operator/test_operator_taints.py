@@ -9,6 +9,7 @@ import pytest
 
 from controller import names
 from controller.api import convert
+from controller.kube import nodes as kube_nodes
 from controller.kube.cache import Cache
 from controller.kube.resources import GPUPOOLS, NODES
 from controller.operator import nodes
@@ -112,4 +113,4 @@ def test_a_node_that_others_have_tainted(
     job = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"spec": {}}}}
     if tolerated:
         job = job | {"spec": {"template": {"spec": {"tolerations": tolerated}}}}
-    assert nodes.usable(node, tolerations(job)) is usable
+    assert kube_nodes.usable(node, tolerations(job)) is usable

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
-from controller.parity.calibration import Calibration, Measured
+from controller.parity.calibration import Calibration, Measured, measure
 from controller.parity.facts import Admitted, Facts, Words
+from controller.parity.report import Report
 from controller.parity.timeline import How, Lived, Stay, Timeline
 
 DELAYS = {
@@ -96,3 +98,8 @@ def calibration_facts() -> list[Facts]:
     at = ends.done[1] + d["handover_delay"]
     waits.admissions[1] = Admitted(at, words=Words(at + d["start_delay"], at + 5, 0, 4, False))
     return [ends, gives_way, stops, waits]
+
+
+def known_overheads() -> str:
+    """What `evalstop parity --overheads` reads, of these jobs."""
+    return json.dumps(Report({}, measure([calibration_facts()]), ()).document())

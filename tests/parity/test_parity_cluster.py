@@ -8,11 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from parity_world import calibration_facts
+from parity_world import known_overheads
 
-from controller.parity.calibration import measure
 from controller.parity.loan import borrow
-from controller.parity.report import Report
 from deploy.local.acquire import Found
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -31,7 +29,7 @@ def test_a_small_trace_on_a_cluster_that_is_named(tools: dict[str, Found], tmp_p
     """SRTF puts the falling run back for the short ones; it goes on, and is stopped by its evals."""
     trace, overheads, out = tmp_path / "trace.jsonl", tmp_path / "overheads.json", tmp_path / "out"
     trace.write_text("".join(json.dumps(entry) + "\n" for entry in [HEAD, *JOBS]))
-    overheads.write_text(json.dumps(Report({}, measure([calibration_facts()]), ()).document()))
+    overheads.write_text(known_overheads())
     with borrow(tmp_path / "cluster", [4], 1, print) as loan:
         (key, value) = loan.selectors[0]
         command = [

@@ -13,8 +13,8 @@ from controller.api import convert
 from controller.api.gpupool import GPUPool
 from controller.cli import parity as command
 from controller.kube.errors import NotFound
+from controller.kube.nodes import usable
 from controller.kube.resources import GPUPOOLS, NODES, Resource
-from controller.operator import nodes as operator
 from controller.parity import calibration, manifests, playing
 from controller.parity.manifests import Place
 from controller.parity.nodes import Taint, hidden_gpus, taints
@@ -69,8 +69,8 @@ def test_pods_tolerate_what_their_nodes_keep_others_off_by(
     tolerated = tolerations(job)
     # As the operator reads it: with these tolerations the node is open to the pool, unless it has a problem.
     kept = [t for t in tainted if t["key"] in keys]
-    assert operator.usable(node(*kept), tolerated)
-    assert operator.usable(node(*tainted), tolerated) is not any(t in (SICK, NEW) for t in tainted)
+    assert usable(node(*kept), tolerated)
+    assert usable(node(*tainted), tolerated) is not any(t in (SICK, NEW) for t in tainted)
 
 
 def test_without_taints_and_secret_the_pods_have_neither() -> None:
@@ -96,7 +96,7 @@ def test_gpus_that_the_pool_does_not_count_yet(found: dict[str, Any], gpus: int)
     assert hidden_gpus([found], taints([node(OWN, USUAL)])) == gpus
     # The operator's own view: not usable to a pool without jobs, and usable with one of the trial's.
     job = tolerations(template(replace(PLACE, taints=taints([node(OWN, USUAL)]))))
-    assert (operator.usable(found, job) and not operator.usable(found)) is bool(gpus)
+    assert (usable(found, job) and not usable(found)) is bool(gpus)
 
 
 def test_the_api_takes_the_pods_and_the_copy_is_what_they_name() -> None:

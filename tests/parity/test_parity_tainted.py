@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from parity_world import calibration_facts
+from parity_world import known_overheads
 
 from controller import names
-from controller.parity.calibration import measure
 from controller.parity.loan import borrow
-from controller.parity.report import Report
 from deploy.local.acquire import Found
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -32,7 +30,7 @@ SECRET = ("create", "secret", "docker-registry", "pulls", "-n", "default", "--do
 def test_tainted_nodes_and_a_pull_secret(tools: dict[str, Found], tmp_path: Path) -> None:
     trace, overheads = tmp_path / "trace.jsonl", tmp_path / "overheads.json"
     trace.write_text("".join(json.dumps(entry) + "\n" for entry in [HEAD, *JOBS]))
-    overheads.write_text(json.dumps(Report({}, measure([calibration_facts()]), ()).document()))
+    overheads.write_text(known_overheads())
     with borrow(tmp_path / "cluster", [4], 1, print) as loan:
 
         def kubectl(*words: str) -> str:
