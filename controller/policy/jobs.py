@@ -49,6 +49,8 @@ class Operation(StrEnum):
     RETAIN = "retain"  # copy the secured one to where trainers cannot reach, verify its digest
     RESTORE = "restore"  # copy a retained one back to the workload's volume, verify it
     PIN = "pin"  # secure a step that the user named
+    CLAIM = "claim"  # take the location for this RLHFJob, and note what lies there
+    CHECK = "check"  # is a pin unchanged since its digest
 
 
 class Answer(StrEnum):
@@ -196,7 +198,11 @@ class ScrapeView:
 
 @dataclass(frozen=True, slots=True)
 class AccessView:
-    """An access Job of this RLHFJob. ``result`` fields are those of its termination message."""
+    """An access Job of this RLHFJob. ``result`` fields are those of its termination message.
+
+    ``attempt``: the process that wrote the checkpoint, as it is written; "": the answer names none.
+    ``holder``: of a refused claim, who has the location: uid, namespace/name.
+    """
 
     request_id: str
     operation: Operation
@@ -209,6 +215,9 @@ class AccessView:
     digest: str = ""
     source_digest: str = ""
     bytes: int = 0
+    attempt: str = ""
+    evidence: str = ""  # by what the checkpoint is known to be whole: SaveRecord, Manifest, Siblings
+    holder: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
