@@ -60,8 +60,8 @@ def judge(draft: Draft, use: RuleInUse) -> Proposal | None:
         return None
     if not lives.identified(record, draft.observed.scrape):
         told = (
-            "to be stopped, but the page does not say whose it is (rlhf_run_info with uid and attempt), so it "
-            "may be another trainer's; the run goes on. Use a client that reads run.json"
+            "to be stopped, but the page does not say whose it is (rlhf_run_info with uid and attempt), so "
+            "it may be another trainer's; the run goes on. Use a client that reads run.json"
         )
         draft.conditions.set(c.TERMINATION, False, "PageWithoutIdentity", told, warning=True)
         return None

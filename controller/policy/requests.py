@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.policy.draft import Draft
-from controller.policy.jobs import ForgetAccess, InFlight, JobRecord, Operation, StartAccess
+from controller.policy.jobs import UNKNOWN, ForgetAccess, InFlight, JobRecord, Operation, StartAccess
 from controller.policy.types import Attempt
 
 RELEASE_MOST = 64  # paths that are remembered as to be let go; what is beyond stays where it lies
@@ -21,7 +21,7 @@ def begin(
     operation: Operation,
     step: int,
     *,
-    attempt: Attempt = Attempt(0),  # noqa: B008  (immutable)
+    attempt: Attempt = UNKNOWN,
     score: float | None = None,
     tries: int = 0,
     not_before: float = 0.0,
@@ -95,15 +95,19 @@ def let_go(draft: Draft, waited: InFlight) -> None:
 
 
 def release(draft: Draft, *paths: str) -> None:
-    """Note pins that nothing wants any more; one that is recorded as wanted is never let go (`unwanted`)."""
-    others = tuple(p for p in draft.record.to_release if p not in paths)
-    draft.update(to_release=(*others, *dict.fromkeys(paths))[-RELEASE_MOST:])
+    """Note pins that nothing wants any more; what is kept for another reason is not among them."""
+    gone = [p for p in dict.fromkeys(paths) if p not in _wanted(draft.record)]
+    others = tuple(p for p in draft.record.to_release if p not in gone)
+    draft.update(to_release=(*others, *gone)[-RELEASE_MOST:])
 
 
 def unwanted(record: JobRecord) -> tuple[str, ...]:
-    """Recorded paths that may go: noted as such, and not kept for another reason."""
+    """Recorded paths that may go."""
+    wanted = _wanted(record)
+    return tuple(p for p in record.to_release if p not in wanted)
+
+
+def _wanted(record: JobRecord) -> set[str]:
     older = record.scale.kept if record.scale is not None else None
-    needed = {
-        kept.path for kept in (record.secured, older, record.restored, *record.pinned) if kept is not None
-    }
-    return tuple(p for p in record.to_release if p not in needed)
+    kept = (record.secured, older, record.restored, *record.pinned)
+    return {one.path for one in kept if one is not None}
