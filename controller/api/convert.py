@@ -83,7 +83,7 @@ def mode_cap(obj: Mapping[str, Any]) -> Mode | None:
     """How far a GPUPool lets the operator go, whatever is wrong with the rest of its spec; None: it does not
     say."""
     try:
-        return Mode((obj.get("spec") or {}).get("modeCap"))
+        return Mode(str((obj.get("spec") or {}).get("modeCap")))
     except ValueError:
         return None
 

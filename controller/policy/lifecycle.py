@@ -386,7 +386,11 @@ def _run(draft: Draft, use: RuleInUse | None) -> Plan:
         _start(draft)
         return draft.plan(JobState.ADMITTED)
     _watch_start(draft)
-    proposal = _watch(draft, use) if use is not None else _unwatched(draft)
+    proposal = None
+    if use is not None:
+        proposal = _watch(draft, use)
+    else:
+        _unwatched(draft)
     pinning.keep(draft)
     if proposal is not None and draft.problem is not None:
         told = f"to be stopped, but the spec cannot be carried out as it is: {draft.problem[1]}"
