@@ -275,7 +275,8 @@ def _not_found(
 def _relink(content: Folder, place: Place, layout: Layout, step: int) -> tuple[Kept, str]:
     """The checkpoint under a second name that rotation does not know; no data is copied on a volume."""
     store = place.store
-    with store.staging(place.folder) as stage:
+    key = store.fingerprint(content.where(name) for name in content.files())
+    with store.staging(place.folder, key) as stage:
         inside = place.within(stage.folder)
         methods = {
             store.duplicate(content.where(name), f"{inside}/{name}") for name in sorted(content.files())

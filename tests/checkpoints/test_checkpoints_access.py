@@ -218,7 +218,7 @@ def test_ended_in_the_middle_nothing_half_done_shows_and_a_retry_converges(
         done = run({**work, "id": f"{work['operation']}-100-{next(serial)}"}, message)
         assert done["ok"], done
         assert done["digest"] == secured["digest"]
-        assert sorted(os.listdir(folder)) == [done_as, f"{done_as}.pieces.json"][: 1 + (folder is kept)]
+        assert sorted(os.listdir(folder)) == [done_as, f"{done_as}.pieces.json"]
 
 
 def _wait_for_staged(process: subprocess.Popen[bytes], folder: Path, count: int) -> bool:
