@@ -6,9 +6,9 @@ cache can be lost at any time and is found out again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from controller import delegates, names, workloads
 from controller.api import convert, fleet, newer
@@ -65,6 +65,24 @@ class _NoQueues:
 
 
 NO_QUEUES = _NoQueues()
+
+
+class KnownProgress(Protocol):
+    """Who knows how far access Jobs are (access_progress.py)."""
+
+    def of(self, key: JobKey, view: AccessView, job: Object, pods: Sequence[Object]) -> AccessView:
+        """The view of an access Job, with what is known of its progress."""
+        ...
+
+
+class _NoProgress:
+    """Nobody asks."""
+
+    def of(self, key: JobKey, view: AccessView, job: Object, pods: Sequence[Object]) -> AccessView:
+        return view
+
+
+NO_PROGRESS = _NoProgress()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +155,7 @@ class World:
         self._curves = PeerCurves(cache)
         cache.subscribe(self._on_change)
         self.queues: delegates.Known = NO_QUEUES
+        self.progress: KnownProgress = NO_PROGRESS
         self.changed: Callable[[JobKey], None] = lambda key: None
         self.pool_changed: Callable[[str], None] = lambda name: None
 
@@ -434,7 +453,7 @@ class World:
             if not is_released(job):
                 continue  # created but not set going: to the brain it is not started yet
             own = [pod for pod in pods if controlled_by(pod, job["metadata"]["uid"])]
-            views.append(parse_result(job, own))
+            views.append(self.progress.of(key_of(obj), parse_result(job, own), job, own))
         known = {view.request_id for view in views}
         refused = self._unstarted.get(key_of(obj), {})
         never = [v for (u, request), v in refused.items() if u == uid and request not in known]

@@ -232,6 +232,7 @@ class AccessView:
     bytes: int = 0
     progress: Progress | None = None  # None: it has told none, or has ended
     since: float | None = None  # s, from when on it could have moved, and somebody looked; None: not known
+    stall: float = 600.0  # s without a byte after which it is given up
     attempt: str = ""
     evidence: str = ""  # by what the checkpoint is known to be whole: SaveRecord, Manifest, Siblings
     holder: tuple[str, str] | None = None
