@@ -39,6 +39,7 @@ class Report:
     faults: Counter[str] = field(default_factory=Counter)
     felt: Counter[str] = field(default_factory=Counter)  # requests that met a fault of the API server's
     twice: list[str] = field(default_factory=list)
+    promised: list[str] = field(default_factory=list)
     seconds: float = 0.0
     operator_ends: int = 0
 
@@ -63,6 +64,7 @@ class Report:
             ("lost bests", str(sum(len(o.verdict.lost) for o in done))),
             ("false stops", str(sum(len(o.verdict.false_stops) for o in done))),
             ("GPUs held twice", str(len(self.twice))),
+            ("gangs admitted for whom there was no room", str(len(self.promised))),
             ("untrue words of a status", str(sum(len(o.verdict.untrue) for o in done))),
             ("not settled, or in trouble", str(sum(1 for o in done if o.trouble))),
             ("longest time to settle", f"{max((o.settle for o in done), default=0.0):.0f} s"),
@@ -99,7 +101,7 @@ async def bench(
         mischief = Mischief(proxy, replicas, session)
         runner = Runner(built, api, witness, mischief, failures)
         tasks = [asyncio.create_task(witness.watch())]
-        tasks += [asyncio.create_task(replica.keep(lambda _: None)) for replica in replicas]
+        tasks += [asyncio.create_task(replica.keep(mischief.ended)) for replica in replicas]
         stack.push_async_callback(_end, tasks)
         if not await mischief.until_led():
             raise RuntimeError(f"no operator leads; see {replicas[0].log}")
@@ -119,9 +121,10 @@ async def bench(
         report.twice = witness.twice + _gpus_twice(built.truth)
         report.operator_ends = sum(len(o.ends) for o in replicas)
     report.seconds = time.monotonic() - began
-    if report.twice:
+    report.promised = witness.promised
+    if report.twice or report.promised:
         failures.mkdir(exist_ok=True)
-        (failures / "gpus-twice.txt").write_text("\n".join(report.twice) + "\n")
+        (failures / "gpus-twice.txt").write_text("\n".join([*report.twice, *report.promised]) + "\n")
     return report
 
 

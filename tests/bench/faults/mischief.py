@@ -34,7 +34,8 @@ class Trouble:
     kind: str
     run: str
     begin: float  # s since the epoch
-    end: float | None = None
+    end: float | None = None  # with the time that its after-effects may last
+    over: float | None = None  # when the fault itself ended
 
 
 class Mischief:
@@ -44,11 +45,28 @@ class Mischief:
         self._proxy, self._operators, self._session = proxy, operators, session
         self.troubles: list[Trouble] = []
         self.done: Counter[str] = Counter()
+        self._waits: set[asyncio.Task[None]] = set()
 
     def spans(self, run: str) -> list[tuple[float, float]]:
         """When something was wrong for this run (s since the epoch)."""
         now = time.time()
         return [(t.begin, now if t.end is None else t.end) for t in self.troubles if t.run in ("", run)]
+
+    def acute(self) -> list[tuple[float, float]]:
+        """When there was no operator, or no API server that answered it as it should."""
+        now = time.time()
+        return [(t.begin, now if t.over is None else t.over) for t in self.troubles if not t.run]
+
+    def ended(self, operator: Operator) -> None:
+        """A process of the operator has ended, for whatever reason: there may be none until one leads."""
+        trouble = self._begin(f"{operator.name} ended")
+
+        async def wait() -> None:
+            await self.until_led()
+            trouble.over = time.time()
+            trouble.end = trouble.over + _AFTER_OPERATOR
+
+        self._waits.add(asyncio.create_task(wait()))
 
     def forget_before(self, at: float) -> None:
         self.troubles = [t for t in self.troubles if t.end is None or t.end >= at]
@@ -88,6 +106,7 @@ class Mischief:
             await asyncio.sleep(fault.lasts)
         finally:
             self._proxy.off(fault.kind)
+            trouble.over = time.time()
             trouble.end = time.time() + (_AFTER_AWAY if fault.kind == "away" else _AFTER_ANSWERS)
 
     async def _operator(self, fault: Fault, rng: random.Random) -> None:
@@ -107,6 +126,7 @@ class Mischief:
                 await asyncio.sleep(1.0)
             await self.until_led()
         finally:
+            trouble.over = time.time()
             trouble.end = time.time() + _AFTER_OPERATOR
 
     async def until_led(self, seconds: float = 120.0) -> bool:

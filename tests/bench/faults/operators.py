@@ -71,7 +71,7 @@ class Operator:
                 [sys.executable, "-c", HURRIED, str(HURRY)], cwd=REPOSITORY, env=environ, stderr=log
             )
 
-    async def keep(self, tell: Callable[[str], None]) -> None:
+    async def keep(self, ended: Callable[[Operator], None]) -> None:
         """Start it, and again whenever it ends, until cancelled."""
         pause = 0.5
         while True:
@@ -80,7 +80,7 @@ class Operator:
             assert self._process is not None
             code = await self._ended(self._process)
             self.ends.append((time.time(), code))
-            tell(f"{self.name} ended with {code}")
+            ended(self)
             pause = 0.5 if time.monotonic() - began > 20 else min(5.0, pause * 2)
             await asyncio.sleep(pause)
 

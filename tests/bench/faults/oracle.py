@@ -12,7 +12,7 @@ from tests.bench.faults.truth import Eval, Save, Truth, kept_below
 # s that a checkpoint must lie whole, nothing else going wrong, to be owed: two scrapes, an access Job, the pause
 # before a retry and that retry, on a machine that has other things to do.
 OWED_AFTER = 15.0
-PAGE = 3.0  # s for which the page must have shown the eval: two scrapes
+NOTED = 2.0  # s in which what a scrape brought is written into the status, nothing going wrong
 # s by which the operator may know less than the trainer: a scrape, a pass, and the write of the suspend.
 BEHIND = 6.0
 
@@ -67,11 +67,16 @@ def spans_without(troubles: Iterable[Span], since: float, until: float) -> list[
 
 
 def owed(
-    truth: Truth, troubles: Sequence[Span], until: float, after: float = OWED_AFTER
+    truth: Truth,
+    troubles: Sequence[Span],
+    acute: Sequence[Span],
+    until: float,
+    after: float = OWED_AFTER,
 ) -> list[tuple[Eval, Save]]:
     """The evals of the last branch that were once its best, with a checkpoint that had to be brought to safety.
 
-    Its page was there, its checkpoint lay whole, it was the best, and nothing else went wrong, for long enough.
+    Somebody read its page, and had the time to note it (no time is `acute`: no operator, or no API server); and its
+    checkpoint lay whole as the best one, nothing else going wrong (`troubles`), for long enough.
     """
     if not truth.lives:
         return []
@@ -87,11 +92,19 @@ def owed(
         if save.gone is not None:
             ends.append(save.gone)
         ends += [b.at for b in branch[i + 1 :] if b.score > e.score][:1]
-        page_ends = truth.lives[e.life].last
-        for begin, end in spans_without(troubles, e.at, min(ends)):
-            if end - begin >= after and begin + PAGE <= page_ends:
-                found.append((e, save))
-                break
+        noted = next(
+            (
+                at + NOTED
+                for at in truth.lives[e.life].scrapes
+                if at >= e.at and not any(begin < at + NOTED and end > at for begin, end in acute)
+            ),
+            None,
+        )
+        if noted is None:
+            continue
+        spans = spans_without(troubles, noted, min(ends))
+        if any(end - begin >= after for begin, end in spans):
+            found.append((e, save))
     return found
 
 
@@ -100,10 +113,15 @@ def _save_of(truth: Truth, e: Eval) -> Save | None:
 
 
 def judge_safety(
-    verdict: Verdict, truth: Truth, places: Sequence[Path], troubles: Sequence[Span], until: float
+    verdict: Verdict,
+    truth: Truth,
+    places: Sequence[Path],
+    troubles: Sequence[Span],
+    acute: Sequence[Span],
+    until: float,
 ) -> None:
     """Lost bests: the best that was owed, and nothing at least as good lies in the places, byte for byte."""
-    due = owed(truth, troubles, until)
+    due = owed(truth, troubles, acute, until)
     verdict.owed = len(due)
     found = [item for place in places for item in kept_below(place, truth)]
     verdict.kept = [f"{path}: life {s.life} step {s.step} score {score}" for path, s, score in found]

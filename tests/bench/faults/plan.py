@@ -73,18 +73,20 @@ class Plan:
         return json.loads(json.dumps(asdict(self)))
 
 
-def draw(seed: int, away: float = 60.0, kinds: tuple[str, ...] = KINDS) -> Plan:
+def draw(
+    seed: int, away: float = 60.0, kinds: tuple[str, ...] = KINDS, evals: tuple[int, int] = (18, 30)
+) -> Plan:
     """The run of this seed. ``away``: seconds for which the API server is gone when it goes; ``kinds``: which
-    faults there are."""
+    faults there are; ``evals``: how many a run has at least and at most, so many that all stay exposed."""
     rng = random.Random(f"faults {seed}")
     over = rng.random() < 0.6
-    evals = rng.randint(18, 30)
+    count = rng.randint(*evals)
     every = rng.choice((3, 4, 5))
     pace = rng.uniform(0.45, 0.8)  # s between evals
     keep = rng.choice((8, 40, 40, 40))
     learning = rng.choice((0.02, 0.03, 0.04)) if over else 0.006
     trainer = (
-        f"--steps={evals * every}",
+        f"--steps={count * every}",
         f"--eval-every={every}",
         f"--seed={rng.randint(1, 10**6)}",
         f"--preferences={rng.choice((40, 100, 200)) if over else 5000}",
@@ -98,12 +100,12 @@ def draw(seed: int, away: float = 60.0, kinds: tuple[str, ...] = KINDS) -> Plan:
         "--stop-grace-seconds=30",
     )
     restart = "OnFailure" if rng.random() < 0.75 else "Never"
-    length = evals * pace + 6
-    count = rng.choice((0, 1, 1, 2, 2, 3, 4))
+    length = count * pace + 6
+    many = rng.choice((0, 1, 1, 2, 2, 3, 4))
     weights = [_WEIGHTS[kind] for kind in kinds]
     faults: list[Fault] = []
     deaths = 0
-    for kind in rng.choices(kinds, weights, k=count) if kinds else ():
+    for kind in rng.choices(kinds, weights, k=many) if kinds else ():
         if kind == "trainer-kill":
             deaths += 1
             if deaths > (3 if restart == "OnFailure" else 1):

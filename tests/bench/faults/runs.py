@@ -168,7 +168,7 @@ class Runner:
         if self._watched(name):
             # Of a run that is settled nothing more will come, however long its checkpoints still lie there.
             until = float("inf") if outcome.end else time.time()
-            oracle.judge_safety(verdict, truth, places, troubles, until)
+            oracle.judge_safety(verdict, truth, places, troubles, self._mischief.acute(), until)
         oracle.judge_claims(verdict, truth, _claims(record, slot))
         decision, at = record.decision, self._witness.suspended_at(name)
         if decision is None or decision.mode is not Mode.ENFORCE or at is None:

@@ -77,6 +77,11 @@ class Client(EvalStopClient):
         self.book.write("eval", metric=metric, attempt=str(self.attempt), **facts)
         return super().report_eval(metric, step, score, stderr, samples, proxy=proxy, differences=differences)
 
+    def exposition(self) -> bytes:
+        body = super().exposition()
+        self.book.write("scraped")
+        return body
+
 
 class Folder(CheckpointFolder):
     """Writes down what a checkpoint held when its save returned, and which ones were left then."""

@@ -44,6 +44,7 @@ class Life:
     resumed: int = 0
     parent: int | None = None  # the life whose checkpoint it loaded
     evals: list[Eval] = field(default_factory=list)
+    scrapes: list[float] = field(default_factory=list)  # s, when somebody read its page
     ready: bool = False  # it has said where it starts
 
 
@@ -89,6 +90,8 @@ class Truth:
                     for name in [n for n in present if n not in left or n == line["name"]]:
                         present.pop(name).gone = began
                     present[line["name"]] = save
+                case "scraped":
+                    life.scrapes.append(at)
                 case "end":
                     life.ended = True
         return Truth([lives[n] for n in sorted(lives)], saves)

@@ -31,7 +31,8 @@ class Seen:
 
 
 class Witness:
-    """``twice``: what it saw of GPUs that were given out twice, in words."""
+    """``twice``: what it saw of GPUs that two pods held, in words; ``promised``: of more gangs admitted than fit,
+    some of whose pods then wait."""
 
     def __init__(self, api: Api, gpus: Mapping[str, int]) -> None:
         self._api, self._gpus = api, gpus
@@ -41,6 +42,7 @@ class Witness:
         self._children: dict[str, tuple[int, int]] = {}
         self._succeeded: dict[str, set[str]] = defaultdict(set)
         self.twice: list[str] = []
+        self.promised: list[str] = []
         self.changed = asyncio.Event()
 
     async def watch(self) -> None:
@@ -132,7 +134,7 @@ class Witness:
     def _look_again(self, children: Mapping[str, tuple[int, int]], at: float) -> None:
         promised, there = self._promised(children), sum(self._gpus.values())
         if promised > there:
-            self.twice.append(f"{at:.3f} {there} GPUs, promised are {promised}: {children}")
+            self.promised.append(f"{at:.3f} {there} GPUs, promised are {promised}: {children}")
 
     # -- runs --------------------------------------------------------------------------------------------
 
