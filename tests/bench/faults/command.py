@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import logging
 import random
 import shutil
 import sys
@@ -172,8 +171,6 @@ def main(arguments: Sequence[str]) -> int:
     if unknown := set(kinds) - {*KINDS}:
         parser.error(f"no fault {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}")
     console = Console()
-    # The proxy breaks connections on purpose.
-    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
 
     def tell(line: str) -> None:
         console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)

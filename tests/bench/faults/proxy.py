@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import random
 import ssl
 import time
@@ -33,6 +34,8 @@ _REASONS = {
     500: "InternalError",
     503: "ServiceUnavailable",
 }
+_quiet = logging.getLogger("evalstop.faulty-proxy")  # it breaks connections on purpose
+_quiet.setLevel(logging.CRITICAL)
 _HOP = frozenset({"connection", "transfer-encoding", "keep-alive", "content-length", "host", "date"})
 
 
@@ -70,7 +73,7 @@ class FaultyProxy:
         self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False, trust_env=False)
         app = web.Application(client_max_size=2**24)
         app.router.add_route("*", "/{path:.*}", self._handle)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+        self._runner = web.AppRunner(app, access_log=None, logger=_quiet, shutdown_timeout=0.5)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
