@@ -63,9 +63,9 @@ def noise_levels(evals: Evals, usual: float, weight: float) -> NoiseLevels:
     """`noise.estimate` after every eval."""
     if evals.noise is not None:
         whole, at = evals.noise, np.maximum(evals.noise.order, 0)
-        known = noise_levels(Evals(whole.scores, whole.stderrs), usual, weight)
-        sigma, freedom = (np.take_along_axis(values, at, axis=1) for values in known)
-        return NoiseLevels(np.where(whole.order >= 0, sigma, np.nan), freedom)
+        levels = noise_levels(Evals(whole.scores, whole.stderrs), usual, weight)
+        there = np.where(whole.order >= 0, np.take_along_axis(levels.sigma, at, axis=1), np.nan)
+        return NoiseLevels(there, np.take_along_axis(levels.freedom, at, axis=1))
     scores, stderrs = evals.scores, evals.stderrs
     runs, count = scores.shape
     mean = np.zeros(runs)
@@ -265,13 +265,11 @@ def first_stops(spec: RuleSpec, evals: Evals) -> npt.NDArray[np.int64]:
 
 def _gated(evals: Evals, through: vector_gate.Passed, gate: GateParams) -> Evals:
     """The evals that count, moved to the left."""
-    pairs = evals.pairs
-    if pairs is not None:
-        pairs = Pairs(*(through.moved(values) for values in pairs))
-    scores, stderrs = through.moved(evals.scores), through.moved(evals.stderrs)
-    assert scores is not None and stderrs is not None
+    moved = through.moved
+    pairs = None if evals.pairs is None else Pairs(*map(moved, evals.pairs))
+    proxies = None if evals.proxies is None else moved(evals.proxies)
     beside = NoiseOf(evals.scores, evals.stderrs, through.order) if gate.count_dropped else None
-    return Evals(scores, stderrs, through.moved(evals.proxies), pairs, beside)
+    return Evals(moved(evals.scores), moved(evals.stderrs), proxies, pairs, beside)
 
 
 def _stops(rule: PolicySpec, modifiers: tuple[PolicySpec, ...], evals: Evals) -> npt.NDArray[np.bool_]:

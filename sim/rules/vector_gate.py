@@ -1,4 +1,4 @@
-"""`controller.policy.stopping.gate` over whole matrices: which evals count, and when it is known that they do."""
+"""`controller.policy.stopping.gate` over whole matrices: which evals count, and when that is known."""
 
 from __future__ import annotations
 
@@ -28,12 +28,11 @@ class Passed(NamedTuple):
     known: Whole
     silent: Flags
 
-    def moved(self, values: Matrix | None) -> Matrix | None:
+    def moved(self, values: Matrix) -> Matrix:
         """A matrix with only the evals that count, moved to the left; NaN from there."""
-        if values is None:
-            return None
         found = np.take_along_axis(values, np.maximum(self.order, 0), axis=1)
-        return np.where(self.order >= 0, found, np.nan)
+        there: Matrix = np.where(self.order >= 0, found, np.nan)
+        return there
 
     def seen(self, stop: Flags) -> Flags:
         """STOPs by eval that counts -> STOPs by eval: the last verdict that is known, where one is said."""

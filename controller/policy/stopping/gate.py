@@ -1,23 +1,24 @@
-"""Gate: an eval that jumps waits for the next one, and counts only if that bears it out.
+"""Gate: an eval that jumps waits for the next ones, and counts only if they bear it out.
 
-One eval of 0 because the scorer was down, or far too high because it was fed something else, moves everything that
-rules compare: best stretch, peak, noise. No rule can tell it from a collapse at that moment; the next eval
-can. So an eval x that is further from the last one that counted, l, than
+One eval of 0 because the scorer was down, or one far too high, moves everything that rules compare: best
+stretch, peak, noise. No rule can tell it from a collapse at that moment; the evals after it can. So an eval x
+that is further from the last one that counted, l, than
 
     sigmas reported * the larger of their standard errors      where the trainer reports one
     sigmas estimated * a robust estimate of the noise          where it does not (`noise.robust`)
 
-waits. It counts once the next eval has gone at least the share ``borne_out`` of the way from l to it, and is
-shown to the rule just before that one; else it is dropped and the rule never sees it. The limit is for the
-difference of two evals, whose standard deviation is sqrt(2) times that of one: 5 are 3.5 of these.
+waits. Once ``evals`` in a row after it have gone at least the share ``borne_out`` of the way from l to x, it
+and they count and are shown to the rule in their order. At the first one that has not, x and those that
+waited with it are dropped, and the rule never sees them. The limit is for the difference of two evals, whose
+standard deviation is sqrt(2) times that of one: 5 are 3.5 of these.
 
 The first eval has nothing before it and waits for the second. Where that one is far below, the third decides
 which of the two counts: it bears the first out, or the first is dropped. A low first eval does no harm.
 Before there is a scale (no standard error, fewer than `noise.ROBUST_LEAST` evals that count, no usual noise
 of the fleet) every eval counts.
 
-While an eval waits the rule's last verdict stands, but a STOP is not said over one that lies higher than the last.
-At most ``most`` evals in a row are dropped: what comes more often is the noise of this run.
+While an eval waits the rule's last verdict stands, but a STOP is not said over one that lies higher than the
+last that counted. At most ``most`` evals in a row are dropped: what comes more often is this run's noise.
 
 A gate stands before the rule and all its other modifiers, wherever it is listed (`make_rule`): they see the
 evals that count, in their order, and nothing else.
@@ -66,7 +67,7 @@ class GateParams:
     most: int = param(
         3,
         unit="evals",
-        doc="dropped in a row; the one after them counts wherever it lies",
+        doc="dropped in a row before one counts wherever it lies",
         ge=1,
         le=8,
     )
@@ -82,9 +83,9 @@ class Memory(NamedTuple):
 
     ``last``: score and standard error (None: none reported) of the last eval that counted; (): none has.
     ``first``, ``recent``: the first score that `noise.robust` looks at, and the newest less that one, packed
-    (`windows.pack`). ``held``: evals that wait, oldest first, packed (`_pack`); two only where nothing counts
-    yet. ``drops``: evals dropped in a row. ``dropped``: step of the one that the newest eval made drop.
-    ``lost``: score and standard error of those dropped since the rule was last shown one, for its noise.
+    (`windows.pack`). ``held``: evals that wait, oldest first (`_pack`). ``drops``: evals dropped in a row.
+    ``dropped``: steps of those that the newest eval made drop. ``lost``: score and standard error of those
+    dropped since the rule was last shown one, for its noise.
     """
 
     last: tuple[Any, ...] = ()
@@ -92,7 +93,7 @@ class Memory(NamedTuple):
     recent: str = ""
     held: tuple[tuple[Any, ...], ...] = ()
     drops: int = 0
-    dropped: int | None = None
+    dropped: tuple[int, ...] = ()
     lost: tuple[tuple[float, float | None], ...] = ()
 
 
@@ -134,7 +135,7 @@ class Gate:
 
     def decide(self, memory: Memory, point: EvalPoint) -> tuple[Memory, list[EvalPoint]]:
         """The memory after an eval, and the evals that count from now on, oldest first."""
-        memory = memory._replace(dropped=None)
+        memory = memory._replace(dropped=())
         held = [_unpack(one, point) for one in memory.held]
         counts: list[EvalPoint] = []
         if not memory.last:
@@ -184,7 +185,7 @@ class Gate:
         lost = memory.lost
         if self.params.count_dropped:
             lost = (*lost, (point.score, point.stderr or None))
-        return memory._replace(drops=memory.drops + 1, dropped=point.step, lost=lost)
+        return memory._replace(drops=memory.drops + 1, dropped=(*memory.dropped, point.step), lost=lost)
 
     def _count(self, memory: Memory, points: list[EvalPoint]) -> tuple[Memory, list[EvalPoint]]:
         """The memory with these evals counted, and they as the rule is to be shown them."""
@@ -204,18 +205,13 @@ class Gate:
 
 
 def waiting(state: State) -> tuple[int, ...]:
-    """Steps of the evals that wait, oldest first: one, or the first two of a run. ``state``: of a `Gate`."""
+    """Steps of the evals that wait, oldest first. ``state``: of a `Gate`."""
     return tuple(one[0] for one in Memory(*state[0]).held)
 
 
-def dropped(state: State) -> int | None:
-    """Step of the eval that the newest one made drop; None: it made none. ``state``: of a `Gate`."""
+def dropped(state: State) -> tuple[int, ...]:
+    """Steps of the evals that the newest one made drop, oldest first. ``state``: of a `Gate`."""
     return Memory(*state[0]).dropped
-
-
-def nothing_counts(state: State) -> bool:
-    """Whether no eval counts yet. ``state``: of a `Gate`."""
-    return not Memory(*state[0]).last
 
 
 def _larger(one: float | None, other: float | None) -> float | None:
@@ -266,4 +262,4 @@ def _read(told: tuple[Any, ...]) -> Verdict | None:
         return None
     verb, *rest = told
     grade = Grade(rest.pop()) if len(rest) == 6 and rest[-1] is not None else None
-    return Verdict(Verb(verb), *rest[:5], grade=grade)
+    return Verdict(Verb(verb), *rest[:5])._replace(grade=grade)
