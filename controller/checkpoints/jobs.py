@@ -222,7 +222,7 @@ def _mounted(action: StartAccess, location: Place, retention: Place) -> list[Pla
 
 
 def _stays(action: StartAccess) -> bool:
-    return action.operation in (Operation.SECURE, Operation.PIN) or action.source is None
+    return action.operation not in (Operation.RETAIN, Operation.RESTORE) or action.source is None
 
 
 def _request(rlhfjob: Object, action: StartAccess, location: Place, retention: Place) -> Request:
@@ -237,10 +237,13 @@ def _request(rlhfjob: Object, action: StartAccess, location: Place, retention: P
         location=location.root,
         step=action.step,
         max_step_lag=action.max_step_lag,
-        release=action.release,
+        # Steps, as the policy names them until it records exact paths, release nothing.
+        release=tuple(path for path in map(str, action.release) if not path.isdecimal()),
         source=None if source is None else Source(source.path, source.digest, source.step),
         destination="" if _stays(action) else f"{retention.root.rstrip('/')}/{folder}",
         keep_latest=action.operation is Operation.RETAIN and checkpoints.get("keep") == "BestAndLatest",
+        id=action.request_id,
+        job=f"{metadata['namespace']}/{metadata['name']}",
     )
 
 

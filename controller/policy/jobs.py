@@ -49,6 +49,8 @@ class Operation(StrEnum):
     RETAIN = "retain"  # copy the secured one to where trainers cannot reach, verify its digest
     RESTORE = "restore"  # copy a retained one back to the workload's volume, verify it
     PIN = "pin"  # secure a step that the user named
+    CLAIM = "claim"  # take the location for this RLHFJob, and note what lies there
+    CHECK = "check"  # is a pin unchanged since its digest
 
 
 class Answer(StrEnum):
@@ -194,9 +196,24 @@ class ScrapeView:
     others: tuple[MetricPoints, ...] = ()  # of the spec's further metrics, those the page has
 
 
+class Progress(NamedTuple):
+    """How far an access Job has come, as it told when it was last asked (`controller.policy.transfer`)."""
+
+    done: int  # bytes
+    total: int  # bytes; 0: it does not know yet
+    rate: float  # bytes/s, over the last few minutes; 0: not known yet
+    at: float  # s, when it was asked
+    moved_at: float  # s, when it was first asked and said what it says now
+    phase: str = ""  # what these bytes are of: Reading, Copying, Checking; "": it names none
+
+
 @dataclass(frozen=True, slots=True)
 class AccessView:
-    """An access Job of this RLHFJob. ``result`` fields are those of its termination message."""
+    """An access Job of this RLHFJob. ``result`` fields are those of its termination message.
+
+    ``attempt``: the process that wrote the checkpoint, as it is written; "": the answer names none.
+    ``holder``: of a refused claim, who has the location: uid, namespace/name.
+    """
 
     request_id: str
     operation: Operation
@@ -209,6 +226,11 @@ class AccessView:
     digest: str = ""
     source_digest: str = ""
     bytes: int = 0
+    progress: Progress | None = None  # None: it has told none, or has ended
+    since: float | None = None  # s, from when on it could have moved, and somebody looked; None: not known
+    attempt: str = ""
+    evidence: str = ""  # by what the checkpoint is known to be whole: SaveRecord, Manifest, Siblings
+    holder: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
