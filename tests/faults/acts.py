@@ -122,7 +122,9 @@ def unsaved_best(world: World, r: Random) -> None:
 def outlier(world: World, r: Random) -> None:
     job = training(world, r)
     if job is not None:
-        advance(world, job, r, r.uniform(-0.02, 0.05), fault=r.choice(("outlier", "outlier", "nan", "nothing")))
+        advance(
+            world, job, r, r.uniform(-0.02, 0.05), fault=r.choice(("outlier", "outlier", "nan", "nothing"))
+        )
         world.saw("row 7: an eval that says nothing")
         rest(world, r)
 
@@ -171,6 +173,8 @@ def climb_again(world: World, r: Random) -> None:
         return
     former = job.life
     rest(world, r, 60)
+    if job.life is None:
+        return
     end_process(world, job, r)
     world.tick(8)
     if job.life is None or job.life is former:
@@ -296,7 +300,8 @@ def strange(world: World, job: Job, r: Random) -> Callable[[], ScrapeView]:
         return lambda: world_page(job, life)
     if kind == "broken":
         return lambda: ScrapeView(r.choice((ScrapeOutcome.TIMEOUT, ScrapeOutcome.UNREACHABLE)), "no answer")
-    life = Life(world.new_life(r.choice((0, 1, 7, 99))), 99, "pod-x", world.now, world.now, evaluator="1")
+    number = job.lives[-1].number + r.choice((-1, 1, 6, 98))
+    life = Life(world.new_life(max(0, number)), 99, "pod-x", world.now, world.now, evaluator="1")
     for step in range(10, 60, 10):
         world_eval(world, life, step, round(1.0 - step / 100.0, 3) * 10.0)
     uid = r.choice((job.uid, "uid-strange")) if job.names_itself else None
@@ -321,6 +326,8 @@ def stranger(world: World, r: Random) -> None:
     job = training(world, r)
     if job is not None:
         view = strange(world, job, r)
+        if not job.names_itself:
+            world.oracle.case(job).fooled = True  # nothing tells this page from its own
         world.pages[job.key] = [view] * r.randint(1, 4)
         world.say(f"{job.name}: its next scrapes meet another page")
         rest(world, r)
@@ -591,6 +598,25 @@ def clock(world: World, r: Random) -> None:
     world.clock_ahead = r.choice((0.0, 60.0, -60.0, 900.0, -900.0))
     world.saw("row 13: the clock steps")
     rest(world, r, 4)
+
+
+@act(2)
+def another(world: World, r: Random) -> None:
+    """One more RLHFJob wants GPUs."""
+    if "team/c" in world.jobs:
+        return
+    world.submit("c")
+    world.saw("row 10: somebody waits")
+    rest(world, r)
+
+
+@act(1.5)
+def day(world: World, r: Random) -> None:
+    """Nothing is heard of trainers for a day."""
+    for _ in range(24):
+        world.now += 3600.0
+        world.tick(1)
+    world.saw("row 10: a day without an eval")
 
 
 @act(8)

@@ -158,9 +158,7 @@ class Cluster:
         elif child is None or child.finished is None:
             for pod in job.live_pods:
                 self.delete(pod, now)
-        job.pods = [
-            p for p in job.pods if p.deleting is None or p.uid in self.stuck or now < p.goes
-        ]
+        job.pods = [p for p in job.pods if p.deleting is None or p.uid in self.stuck or now < p.goes]
         self._ends_with_its_pods(job)
 
     def delete(self, pod: Pod, now: float) -> None:

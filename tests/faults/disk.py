@@ -18,7 +18,18 @@ import controller.checkpoints.digest as digest
 import controller.checkpoints.volume as volume
 
 # What a program asks of the system, by the name of the function. Closing is always allowed.
-OPERATIONS = ("link", "rename", "replace", "mkdir", "makedirs", "unlink", "rmdir", "open", "scandir", "listdir")
+OPERATIONS = (
+    "link",
+    "rename",
+    "replace",
+    "mkdir",
+    "makedirs",
+    "unlink",
+    "rmdir",
+    "open",
+    "scandir",
+    "listdir",
+)
 
 
 class Killed(BaseException):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,15 @@ from tests.faults.world import LAYOUTS, RULES, World
 
 TRACES = Path(__file__).parent / "traces"
 Step = tuple[str, int]
+COMMON = ("rise", "decline", "wait", "restart")  # without which little can happen
+
+
+@dataclass(frozen=True)
+class Focus:
+    """Acts that make one situation come up often, and configurations (values to choose from)."""
+
+    acts: tuple[str, ...]
+    config: dict[str, tuple[Any, ...]] = field(default_factory=dict)
 
 
 @dataclass
@@ -29,8 +39,11 @@ class Outcome:
     log: list[str] = field(default_factory=list)
 
     @property
-    def invariant(self) -> str:
-        return " ".join(self.violation.split()[:1])
+    def kind(self) -> str:
+        """The violation without its numbers: failures of one kind are told apart from others by it."""
+        text = re.sub(r"/\S+", "PATH", self.violation)
+        text = re.sub(r"[0-9]+-[0-9a-z]{6,}|-?[0-9]+([.][0-9]+)?", "#", text)
+        return re.sub(r"\[[^]]*\]", "[…]", text)[:120]
 
 
 def drawn_config(r: Random) -> dict[str, Any]:
@@ -52,15 +65,20 @@ def drawn_config(r: Random) -> dict[str, Any]:
         "keep": r.choice((1, 2, 3)),
         "new_clock": False,
         "leftovers": r.random() < 0.15,
+        "stderr": r.choice((None, 0.02)),
+        "contended": r.random() < 0.2,
         "length": r.randint(12, 36),
     }
 
 
-def drawn(seed: int) -> tuple[dict[str, Any], list[Step]]:
-    """The history of a seed."""
+def drawn(seed: int, focus: Focus | None = None) -> tuple[dict[str, Any], list[Step]]:
+    """The history of a seed; ``focus``: with few other acts than these, and so configured."""
     r = Random(seed)
     config = drawn_config(r)
     names, weights = list(ACTS), [e.weight for e in ACTS.values()]
+    if focus is not None:
+        config |= {key: r.choice(values) for key, values in focus.config.items()}
+        weights = [4.0 if n in focus.acts else e.weight if n in COMMON else 0.02 for n, e in ACTS.items()]
     picked = r.choices(names, weights, k=config["length"])
     return config, [(name, r.getrandbits(32)) for name in picked]
 
@@ -101,11 +119,11 @@ def _beginning(config: dict[str, Any]) -> list[Step]:
     return [("start", config["seed"])]
 
 
-def shrink(
-    config: dict[str, Any], steps: Sequence[Step], invariant: str, most: int = 400
-) -> tuple[list[Step], Outcome]:
-    """The same failure of the same invariant with fewer acts."""
+def shrink(config: dict[str, Any], steps: Sequence[Step], most: int = 400) -> tuple[list[Step], Outcome]:
+    """A failure of the same kind with fewer acts."""
     best, outcome, tries = list(steps), play(config, steps), 0
+    best = best[: outcome.at]  # the act of that number is played: the first is the beginning
+    kind = outcome.kind
     size = max(1, len(best) // 2)
     while size and tries < most:
         start = 0
@@ -113,7 +131,7 @@ def shrink(
             fewer = best[:start] + best[start + size :]
             tries += 1
             found = play(config, fewer)
-            if found.violation and found.invariant == invariant:
+            if found.violation and found.kind == kind:
                 best, outcome = fewer, found
             else:
                 start += size
@@ -121,11 +139,15 @@ def shrink(
     return best, outcome
 
 
-def save(config: dict[str, Any], steps: Sequence[Step], outcome: Outcome, name: str, folder: Path = TRACES) -> Path:
+def save(
+    config: dict[str, Any], steps: Sequence[Step], outcome: Outcome, name: str, folder: Path = TRACES
+) -> Path:
     folder.mkdir(exist_ok=True)
     path = folder / f"{name}.json"
     path.write_text(
-        json.dumps({"violation": outcome.violation, "config": config, "acts": [list(s) for s in steps]}, indent=1)
+        json.dumps(
+            {"violation": outcome.violation, "config": config, "acts": [list(s) for s in steps]}, indent=1
+        )
         + "\n"
     )
     return path

@@ -32,7 +32,7 @@ from controller.policy.jobs import (
 )
 from controller.policy.types import JobView, Mode, NodeView, PoolPlan, PoolSnapshot, StopLimits
 from tests.faults import product
-from tests.faults.cluster import Access, Child, Job, Json
+from tests.faults.cluster import Access, Child, Job, Json, Pod
 from tests.faults.product import convert
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class Operator:
         self.world, self.fuse = world, fuse
         self.cache: dict[str, Seen] = {}
         self.scrapes: dict[str, ScrapeView] = {}
+        self.said: dict[str, ScrapeView] = {}  # the same without their times
         self.next_scrape: dict[str, float] = {}
         self.unstarted: dict[tuple[str, str], AccessView] = {}  # by uid and request: why there is no Job
         self.thoughts: dict[str, tuple[tuple[object, ...], float | None, Thought]] = {}
@@ -86,6 +87,7 @@ class Operator:
         self.stale = 0  # passes for which its caches stand still
         self.pool_cache: Json | None = None
         self._desired: dict[str, tuple[object, Desired]] = {}
+        self._seen: dict[str, tuple[tuple[object, ...], Seen]] = {}
         self._pools: dict[int, object] = {}
         self._records: dict[int, tuple[object, JobRecord]] = {}
 
@@ -104,6 +106,14 @@ class Operator:
         self.pool_cache = self.world.pool
 
     def _look(self, job: Job) -> Seen:
+        pods = tuple((p.uid, p.node, p.ready, p.ended, p.deleting) for p in job.pods)
+        stamp = (id(job.obj), job.version, job.child, id(job.run), job.finalizer, pods)
+        known = self._seen.get(job.uid)
+        if known is None or known[0] != stamp:
+            known = self._seen[job.uid] = (stamp, self._look_anew(job))
+        return known[1]
+
+    def _look_anew(self, job: Job) -> Seen:
         pods = tuple(
             product.pod_view(
                 name=p.name,
@@ -148,6 +158,12 @@ class Operator:
         if known is None or known[0] != stamp:
             known = self._desired[key] = (stamp, convert.desired(seen.obj, found))  # type: ignore[arg-type]
         desired, record = known[1], self.record(seen.obj)
+        announced = self._announced(key, record)
+        never = tuple(request for uid, request in self.unstarted if uid == job.uid)
+        stamp = (id(desired), id(seen), id(self.said.get(key)), announced, self._moments(job), never)
+        kept = self.thoughts.get(key)
+        if kept is not None and kept[0] == stamp and (kept[1] is None or self.now() < kept[1]):
+            return kept[2]
         child = seen.child
         workload = None
         if child is not None:
@@ -160,13 +176,8 @@ class Operator:
             access=self._access(job),
             run_written=seen.run,
             finalizer=seen.finalizer,
-            announced=self._announced(key, record),
+            announced=announced,
         )
-        scrape = replace(observed.scrape, at=0.0) if observed.scrape is not None else None
-        stamp = (desired, replace(observed, scrape=scrape), id(seen.obj.get("status")), seen.version)
-        kept = self.thoughts.get(key)
-        if kept is not None and kept[0] == stamp and (kept[1] is None or self.now() < kept[1]):
-            return kept[2]
         now = self.now()
         plan = lifecycle.plan(desired, observed, record, now)
         wake = None if plan.requeue_after is None else now + plan.requeue_after
@@ -174,9 +185,25 @@ class Operator:
         self.thoughts[key] = (stamp, wake, thought)
         return thought
 
+    def _moments(self, job: Job) -> tuple[object, ...]:
+        """What there is to be seen of a job's access Jobs; how far they have come is looked at each minute."""
+        now = self.world.now
+        return tuple(
+            (a.id, now >= a.ends, a.hangs, a.failed, int(now - a.created) // 60) for a in job.access.values()
+        )
+
+    def scraped(self, key: str, view: ScrapeView) -> None:
+        """Note a page; only one that says something else is news."""
+        said, known = replace(view, at=0.0), self.said.get(key)
+        self.scrapes[key] = view
+        if known != said:
+            self.said[key] = said
+
     def _access(self, job: Job) -> tuple[AccessView, ...]:
         there = tuple(self.world.access_view(a) for a in job.access.values())
-        never = (v for (uid, request), v in self.unstarted.items() if uid == job.uid and request not in job.access)
+        never = (
+            v for (uid, request), v in self.unstarted.items() if uid == job.uid and request not in job.access
+        )
         return (*there, *never)
 
     def _announced(self, key: str, record: JobRecord) -> bool:
@@ -199,7 +226,7 @@ class Operator:
     def write(self, thought: Thought, record: JobRecord) -> bool:
         job, seen = thought.job, thought.seen
         stored = (seen.obj.get("status") or {}).get("observedGeneration")
-        if record is thought.record and stored == thought.desired.generation:
+        if stored == thought.desired.generation and (record is thought.record or record == thought.record):
             return False
         wanted = product.plain(convert.status(record, thought.desired, self.now()))
         if wanted == (seen.obj.get("status") or {}):
@@ -320,7 +347,7 @@ class Operator:
         thoughts = {key: t for key in sorted(self.cache) if (t := self.load(key)) is not None}
         now = self.now()
         ready = tuple(n.ready for n in self.world.cluster.nodes.values())
-        stamp = (*map(id, thoughts.values()), id(self.pool_cache), ready)
+        stamp = (*map(id, thoughts.values()), id(self.pool_cache), ready, self._left())
         if self.pool_made is not None and self.pool_made[0] == stamp and now < self.pool_made[1]:
             return
         self.pool_made = None
@@ -328,15 +355,11 @@ class Operator:
         known = {v.key for v in views}
         nodes = []
         for node in self.world.cluster.nodes.values():
-            foreign = sum(
-                p.gpus
-                for key, t in thoughts.items()
-                if key not in known
-                for p in t.seen.pods
-                if p.node == node.name and not p.terminal
-            )
+            guests = [p for p in self._guests(known) if p.node == node.name]
+            foreign = sum(p.gpus for p in guests)
+            leaving = sum(p.gpus for p in guests if p.deleting is not None)
             if node.ready:
-                nodes.append(NodeView(node.name, node.gpus, foreign))
+                nodes.append(NodeView(node.name, node.gpus, foreign, leaving))
         status = self.pool_cache.get("status") or {}  # type: ignore[union-attr]
         snapshot = PoolSnapshot(
             "p",
@@ -369,9 +392,17 @@ class Operator:
             self.world.pool = self.pool_cache = {**self.pool_cache, "status": wanted}  # type: ignore[dict-item]
             self.point()
         self._carry_out(plan, thoughts, now)
-        stamp = (*map(id, thoughts.values()), id(self.pool_cache), ready)
+        stamp = (*map(id, thoughts.values()), id(self.pool_cache), ready, self._left())
         wake = plan.wake_at if plan.wake_at is not None else float("inf")
         self.pool_made, self.pool_kept = (stamp, wake), thoughts
+
+    def _left(self) -> int:
+        return sum(len(j.live_pods) for j in self.world.jobs.values() if j.gone)
+
+    def _guests(self, known: set[str]) -> list[Pod]:
+        """Pods on the pool's nodes of no job that it plans for: of deleted ones, say."""
+        jobs = (j for j in self.world.jobs.values() if j.gone or j.key not in known)
+        return [p for j in jobs for p in j.live_pods]
 
     def _view(self, t: Thought, found, now: float) -> JobView | None:  # type: ignore[no-untyped-def]
         ceiling = found.ceiling("team")
@@ -404,7 +435,10 @@ class Operator:
             put(admission.key, lambda r, a=admission: lifecycle.admitted(r, a, now))
         for held in plan.held_back:
             desired = thoughts[held.key].desired
-            if lifecycle.held_back(thoughts[held.key].record, desired, held, now) is not thoughts[held.key].record:
+            if (
+                lifecycle.held_back(thoughts[held.key].record, desired, held, now)
+                is not thoughts[held.key].record
+            ):
                 put(held.key, lambda r, h=held, d=desired: lifecycle.held_back(r, d, h, now))
         for key, mark in marks.items():
             put(key, lambda r, m=mark: lifecycle.marked(r, m))

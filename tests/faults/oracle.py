@@ -6,7 +6,6 @@ Of the product it uses a stop rule's fold, and reads what the product says of it
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from controller.policy.jobs import JobRecord, Kept, ScrapeOutcome, ScrapeView
@@ -50,6 +49,7 @@ class Case:
     wrong: dict[str, float] = field(default_factory=dict)  # since when something is as it must not stay
     resumed_best: float | None = None
     ended: bool = False
+    fooled: bool = False  # a page that does not say whose it is may have been another's
 
 
 class Oracle:
@@ -88,9 +88,12 @@ class Oracle:
         if life is None or view.outcome is not ScrapeOutcome.OK:
             return
         shown = {(str(p.attempt), p.step, p.score) for p in view.points}
+        # What came on one page with the news of another evaluator may be the old one's.
+        known = next((e for e in reversed(life.evals) if e.shown is not None), None)
+        doubtful = known is not None and known.evaluator != life.evaluator
         for e in life.page():
             if e.shown is None and (life.text, e.step, e.score) in shown:
-                e.shown = self.world.now
+                e.shown, e.doubtful = self.world.now, doubtful
 
     def born(self, job: Job, life: Life, source: Saved | None) -> None:
         if job.trained:
@@ -98,7 +101,11 @@ class Oracle:
 
     def resumed(self, job: Job, life: Life, path: str, source: Saved | None) -> None:
         if source is None:
-            self.fail("S5", job, f"process {life.text} resumes from {path}, which is no whole checkpoint of its trainer")
+            self.fail(
+                "S5",
+                job,
+                f"process {life.text} resumes from {path}, which is no whole checkpoint of its trainer",
+            )
 
     def written(self, job: Job, before: JobRecord, after: JobRecord) -> None:
         self.dirty = True
@@ -156,7 +163,15 @@ class Oracle:
             return
         life = job.life
         assert life is not None
-        evals = [e for e in life.branch if e.shown is not None and not e.fault and e.evaluator == life.evaluator]
+        evals = [
+            e
+            for e in life.branch
+            if e.shown is not None
+            and not e.fault
+            and not e.doubtful
+            and e.evaluator == life.evaluator
+            and e.life in job.lives
+        ]
         for e in sorted(evals, key=lambda e: -self.worth(job, e)):
             saved = self._checkpoint(job, e)
             if saved is None or not saved.lies:
@@ -176,14 +191,10 @@ class Oracle:
     def _checkpoint(self, job: Job, e: Eval) -> Saved | None:
         """The checkpoint that stands for an eval: of its step, or at most the lag earlier on its branch."""
         lag = job.spec("checkpoints.maxStepLag", 0) or 0
-        lives = {id(e.life): e.step}
-        for b in e.life.before:
-            lives[id(b.life)] = min(lives.get(id(b.life), 10**9), e.life.resumed)
         found = [
             s
             for s in job.files.saved
-            if s.life.pod and e.step - lag <= s.step <= e.step and s.step <= lives.get(id(s.life), -1)
-            and (s.life is e.life or s.step <= e.life.resumed)
+            if s.life.pod and e.step - lag <= s.step <= e.step and self._on_the_way(e, s)
         ]
         return max(found, key=lambda s: (s.lies, s.step, len(job.files.saved)), default=None)
 
@@ -203,7 +214,7 @@ class Oracle:
     def look(self, job: Job) -> None:
         """Compare what is in safety with what has to be."""
         case = self.case(job)
-        if job.gone or case.ended:
+        if job.gone or case.ended or case.fooled:
             return
         there = self.contents(job)
         case.owed = [o for o in case.owed if not (o.saved.spoilt and not self._retained(there, o.saved))]
@@ -214,7 +225,11 @@ class Oracle:
             )
             values = [v for s in safe if (v := self.value(job, s, evaluator)) is not None]
             if not values or max(values) < self.worth(job, owed.eval) - 1e-9:
-                has = f"the best in safety is worth {max(values):.3f}" if values else "nothing of it is in safety"
+                has = (
+                    f"the best in safety is worth {max(values):.3f}"
+                    if values
+                    else "nothing of it is in safety"
+                )
                 self.fail(
                     "S1",
                     job,
@@ -235,7 +250,7 @@ class Oracle:
             if not e.fault
             and e.evaluator == evaluator
             and saved.step <= e.step <= saved.step + lag
-            and (life is saved.life or (life.resumed >= saved.step and any(b.life is saved.life for b in life.before)))
+            and self._on_the_way(e, saved)
         ]
         return max(found, default=None)
 
@@ -247,13 +262,19 @@ class Oracle:
         for what, kept in [("pinned", record.secured), *(("retained", k) for k in record.retained)]:
             if kept is None:
                 continue
-            path = kept.path.replace("/retained", root, 1) if kept.path.startswith("/retained/") else kept.path
+            path = (
+                kept.path.replace("/retained", root, 1) if kept.path.startswith("/retained/") else kept.path
+            )
             saved = contents.get(path)
             if saved is None:
                 if any(s.spoilt for s in job.files.saved if s.step == kept.step) or not kept.path:
                     continue
                 if path in contents:
-                    self.fail("S1", job, f"{what} as whole for step {kept.best_step}, but no save ever had these files: {path}")
+                    self.fail(
+                        "S1",
+                        job,
+                        f"{what} as whole for step {kept.best_step}, but no save ever had these files: {path}",
+                    )
                 if not self.settled:
                     continue  # the pin may have been let go by the Job whose answer comes next
                 self.fail("S1", job, f"{what} for step {kept.best_step} by the record, but not there: {path}")
@@ -261,8 +282,12 @@ class Oracle:
                 self._names_right(job, what, kept, saved)
 
     def _names_right(self, job: Job, what: str, kept: Kept, saved: Saved) -> None:
-        if not saved.life.pod:
-            self.fail("S1", job, f"{what} for step {kept.best_step}, but it is what lay there before the job: step {saved.step}")
+        if saved.life not in job.lives and not any(life.resumed == saved.step for life in job.lives):
+            self.fail(
+                "S1",
+                job,
+                f"{what} for step {kept.best_step}, but it is what lay there before the job: step {saved.step}",
+            )
         evals = [
             e
             for life in job.lives
@@ -270,6 +295,8 @@ class Oracle:
             if e.step == kept.best_step and (kept.score is None or abs(e.score - kept.score) < 1e-9)
         ]
         right = [e for e in evals if self._on_the_way(e, saved)]
+        if what == "pinned" and any(s.spoilt for s in job.files.saved if s.step == saved.step):
+            return  # a pin shares its bytes with files that the trainer wrote into again
         if evals and not right:
             self.fail(
                 "S1",
@@ -278,17 +305,21 @@ class Oracle:
                 f"{saved.step} of {saved.life.text}, another branch",
             )
         if not evals and kept.score is not None:
-            self.fail("S1", job, f"{what} with score {kept.score} at step {kept.best_step}: no eval ever had it")
+            self.fail(
+                "S1", job, f"{what} with score {kept.score} at step {kept.best_step}: no eval ever had it"
+            )
 
     @staticmethod
     def _on_the_way(e: Eval, saved: Saved) -> bool:
-        if saved.step > e.step:
-            return False
-        if e.life is saved.life:
-            return True
-        return saved.step <= e.life.resumed and any(
-            b.life is saved.life for b in e.life.before
-        )
+        life, most = e.life, e.step
+        while True:
+            if life is saved.life:
+                return saved.step <= most
+            if life.source is None:
+                return False
+            if life.source is saved:
+                return True
+            life, most = life.source.life, min(most, life.source.step)
 
     # -- S2 ------------------------------------------------------------------------------------------------
 
@@ -321,36 +352,41 @@ class Oracle:
         return [
             e
             for e in life.branch
-            if e.at <= until and e.evaluator == life.evaluator and (id(e.life) in counted or not self.case(job).baseline)
+            if e.at <= until and e.evaluator == life.evaluator and id(e.life) in counted
         ]
 
     def says_stop(self, job: Job, desired: Any) -> bool:
         """Whether the rule, shown the true evals, asks for a stop at some moment that is fresh."""
         now = self.world.now
         evals = self.true_evals(job, now)
-        strict = self.world.config["rule"] == "default"
+        plain = tuple(m for m in desired.modifiers if m.name != "gate")
+        gated = len(plain) < len(desired.modifiers) or self.world.config["rule"] == "default"
         readings = [[e for e in evals if not e.fault]]
-        if not strict:
+        if not gated:  # without one, an eval that says nothing of its policy counts like any other
             readings.append([e for e in evals if e.fault in ("", "outlier")])
         sign = self.sign(job)
         moments = sorted({now - FRESH, *(e.at for e in evals if e.at > now - FRESH), now})
         for reading in readings:
             for moment in moments:
-                seen = [e for e in reading if e.at <= moment]
-                if self._folds(desired.rule, desired.modifiers, [(e, sign * e.score) for e in seen]):
+                seen = [(e, sign * e.score) for e in reading if e.at <= moment]
+                if any(self._folds(desired.rule, m, seen) for m in (desired.modifiers, plain)):
                     return True
-                for guardrail in desired.guardrails:
-                    sense = 1.0 if str(guardrail.direction) == "Maximize" else -1.0
-                    pairs = [(e, sense * e.guard) for e in seen if e.guard is not None]
-                    if self._folds(guardrail.rule, desired.modifiers, pairs):
-                        return True
+        for moment in moments:
+            seen = [e for e in evals if e.at <= moment and e.fault != "nothing"]
+            for guardrail in desired.guardrails:
+                sense = 1.0 if str(guardrail.direction) == "Maximize" else -1.0
+                pairs = [(e, sense * e.guard) for e in seen if e.guard is not None]
+                if any(self._folds(guardrail.rule, m, pairs) for m in (desired.modifiers, plain)):
+                    return True
         return False
 
-    def _folds(self, rule: PolicySpec, modifiers: tuple[PolicySpec, ...], evals: list[tuple[Eval, float]]) -> bool:
+    def _folds(
+        self, rule: PolicySpec, modifiers: tuple[PolicySpec, ...], evals: list[tuple[Eval, float]]
+    ) -> bool:
         made = make_rule(rule, modifiers)
         state, verdict = made.initial(), None
         for e, score in evals:
-            state, verdict = made.observe(state, EvalPoint(e.step, score))
+            state, verdict = made.observe(state, EvalPoint(e.step, score, stderr=e.stderr))
         return verdict is not None and verdict.verb is Verb.STOP
 
     # -- S3 ------------------------------------------------------------------------------------------------
@@ -403,8 +439,9 @@ class Oracle:
             world.tick(4)
         for job in world.jobs.values():
             for access in job.access.values():
-                if not access.hangs:
-                    access.ends = min(access.ends, world.now + 60.0)
+                access.ends = min(access.ends, world.now + 60.0)
+                if access.hangs:
+                    access.hangs, access.ran, access.failed = False, True, "Killed"
         still, before = 0, None
         for _ in range(SETTLE):
             world.tick(4)
@@ -458,7 +495,12 @@ class Oracle:
             if d is not None and d.by == "User" and not refused:
                 self.fail("S5", job, "runState is Run, but its user's stop stands")
         resume = job.spec("resume")
-        if resume and record.resume_id != resume["id"] and not refused and job.spec("runState", "Run") == "Run":
+        if (
+            resume
+            and record.resume_id != resume["id"]
+            and not refused
+            and job.spec("runState", "Run") == "Run"
+        ):
             said = record.condition("Resumed")
             if said is None or said.status:
                 self.fail("S5", job, f"resume {resume['id']}: neither carried out nor refused")

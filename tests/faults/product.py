@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from controller.api import convert
@@ -70,7 +70,7 @@ def pod_template(obj: Json) -> Json:
 
 
 def _point(e: Eval, score: float) -> EvalPoint:
-    return EvalPoint(e.step, score, attempt(e.life.text), samples=e.samples)
+    return EvalPoint(e.step, score, attempt(e.life.text), e.stderr, e.samples)
 
 
 def page(life: Life, uid: str | None, now: float, pod: str, created: float, total: int | None) -> ScrapeView:
@@ -125,16 +125,29 @@ def carry_out(job: Json, retention: str) -> str:
     return message.replace(f'"{retention}', f'"{RETENTION}')
 
 
-def access_view(job: Json, message: str | None, failed: str | None) -> AccessView:
-    """What the operator reads of it. ``failed``: why the Job ended, if it did without an answer."""
+def access_view(
+    job: Json, message: str | None, failed: str | None, since: float, moved: float, now: float
+) -> AccessView:
+    """What the operator reads of it.
+
+    ``failed``: why the Job ended, if it did without an answer. ``since``: s, when it was created, ``moved``:
+    when a byte of its work was last done.
+    """
     pods: list[Json] = []
     if message is not None:
         state = {"terminated": {"message": message, "exitCode": 0}}
-        pods = [{"metadata": {"name": "x"}, "status": {"containerStatuses": [{"name": "access", "state": state}]}}]
+        pods = [
+            {"metadata": {"name": "x"}, "status": {"containerStatuses": [{"name": "access", "state": state}]}}
+        ]
     status: Json = {}
     if failed is not None:
         status = {"conditions": [{"type": "Failed", "status": "True", "reason": failed, "message": failed}]}
-    return parse_result({**job, "status": status}, pods)
+    view = parse_result({**job, "status": status}, pods)
+    if view.finished:
+        return view
+    done = int(moved - since)
+    progress = policy_jobs.Progress(done, done + 100, 1.0, now, moved)
+    return replace(view, since=since, progress=progress)
 
 
 def deadline(job: Json) -> float | None:

@@ -30,6 +30,8 @@ class Eval:
     guard: float | None = None
     shown: float | None = None  # s, when a scrape of the operator's first had it
     samples: int | None = None
+    stderr: float | None = None
+    doubtful: bool = False  # it came with the news of another evaluator
 
 
 @dataclass(eq=False)
@@ -56,6 +58,7 @@ class Life:
     pod: str
     pod_created: float
     born: float
+    source: Saved | None = None  # what it resumed from
     resumed: int = 0
     before: tuple[Eval, ...] = ()  # evals on the way to what it resumed from
     evals: list[Eval] = field(default_factory=list)
@@ -117,9 +120,14 @@ class Files:
             parts = [(f"part-{i}.bin", data) for i, data in enumerate(body)]
             said = {n: {"size": len(d), "sha256": hashlib.sha256(d).hexdigest()} for n, d in parts}
             return [*parts, ("manifest.json", json.dumps({"step": step, "files": said}).encode())]
-        state = ("trainer_state.json", json.dumps({"global_step": step, "log_history": [self.written]}).encode())
+        state = (
+            "trainer_state.json",
+            json.dumps({"global_step": step, "log_history": [self.written]}).encode(),
+        )
         if self.layout == "HuggingFace":
-            header = json.dumps({"w": {"dtype": "U8", "shape": [len(body[0])], "data_offsets": [0, len(body[0])]}})
+            header = json.dumps(
+                {"w": {"dtype": "U8", "shape": [len(body[0])], "data_offsets": [0, len(body[0])]}}
+            )
             weights = len(header).to_bytes(8, "little") + header.encode() + body[0]
             return [("config.json", b"{}" + seed), ("model.safetensors", weights), state]
         # The coordinator's metadata and state may be there before another rank has written its shard.

@@ -111,13 +111,24 @@ class World:
         }
         if RULES[c["rule"]]:
             spec["stopRule"] = RULES[c["rule"]]
+        if c.get("contended") and first:
+            spec["modifiers"] = [{"onlyWhenContended": {}}]
         obj = product.rlhfjob(name, f"uid{number:05d}-{name}", mount, **spec)
         obj["metadata"]["creationTimestamp"] = "2026-11-18T00:00:00Z"
         files = Files(self.root / "work" / (folder or name), layout, c["records"])
         before = self.jobs.get(f"team/{name}")
         if before is not None:
             files = before.files
-        job = Job(name, obj, files, self.now, spec["gang"]["replicas"], 1, names_itself=c["page"], serves=c["serves"])
+        job = Job(
+            name,
+            obj,
+            files,
+            self.now,
+            spec["gang"]["replicas"],
+            1,
+            names_itself=c["page"],
+            serves=c["serves"],
+        )
         (self.root / "retained").mkdir(exist_ok=True)
         self.jobs[job.key] = job
         self.oracle.submitted(job)
@@ -135,7 +146,10 @@ class World:
         if "deletionTimestamp" in job.obj["metadata"]:
             return
         self.say(f"{job.name}: deleted by its user")
-        job.obj = {**job.obj, "metadata": {**job.obj["metadata"], "deletionTimestamp": "2026-11-22T09:00:00Z"}}
+        job.obj = {
+            **job.obj,
+            "metadata": {**job.obj["metadata"], "deletionTimestamp": "2026-11-22T09:00:00Z"},
+        }
         job.version += 1
         self.collect(job)
 
@@ -188,13 +202,13 @@ class World:
             record = op.record(op.cache[key].obj)
             if record.admission is None or record.finished is not None or not pods:
                 if record.admission is not None:
-                    op.scrapes[key] = ScrapeView(ScrapeOutcome.NO_PODS, "no pod", at=op.now())
+                    op.scraped(key, ScrapeView(ScrapeOutcome.NO_PODS, "no pod", at=op.now()))
                 continue
             op.next_scrape[key] = self.now + SCRAPE
             view = self.page(job, op.now())
             if self.pages.get(key):
                 view = replace(self.pages[key].pop(0)(), at=op.now())
-            op.scrapes[key] = view
+            op.scraped(key, view)
             self.oracle.scraped(job, view)
 
     def page(self, job: Job, now: float) -> ScrapeView:
@@ -225,6 +239,7 @@ class World:
         life = Life(self.new_life(number), number, pod.uid, pod.created, self.now)
         source = self._resumes_from(job, life)
         if source is not None:
+            life.source = source
             life.resumed = life.step = source.step
             life.before = tuple(e for e in source.life.branch if e.step <= source.step)
             life.checkpoint_step = source.step
@@ -266,6 +281,7 @@ class World:
         if life is None:
             return None
         e = Eval(life.step, score, life, self.now, life.evaluator, fault, guard)
+        e.stderr = self.config["stderr"]
         if fault == "nothing":
             e.samples = 0
         life.evals.append(e)
@@ -306,16 +322,18 @@ class World:
     def access_view(self, access: Access) -> AccessView:
         over = self.now >= access.ends and not access.hangs
         message = access.message if over else None
-        return product.access_view(access.manifest, message, access.failed)
+        moved = access.created if access.hangs else min(self.now, access.ends)
+        return product.access_view(access.manifest, message, access.failed, access.created, moved, self.now)
 
     def _access_jobs(self) -> None:
         for job in list(self.jobs.values()):
             for access in list(job.access.values()):
                 limit = product.deadline(access.manifest)
-                if access.message is None and access.failed is None or self.now < access.ends:
-                    if limit is not None and self.now - access.created > limit:
-                        access.failed, access.ends, access.hangs = "DeadlineExceeded", self.now, False
-                        continue
+                running = access.hangs or self.now < access.ends
+                if running and limit is not None and self.now - access.created > limit:
+                    access.failed, access.ends, access.hangs = "DeadlineExceeded", self.now, False
+                    access.ran, access.message = True, None
+                    continue
                 if not access.ran and self.now >= access.runs and not access.hangs:
                     access.ran = True
                     self._run_access(job, access)
@@ -373,4 +391,3 @@ class World:
 
     def admitting(self, thought: Thought, admission: Admission) -> None:
         self.oracle.admitting(thought.job, admission)
-
