@@ -576,7 +576,7 @@ def crash(world: World, r: Random) -> None:
 @act(4)
 def away(world: World, r: Random) -> None:
     """No operator for a while; then a new one, which has read nothing yet."""
-    from tests.faults.operator import Operator
+    from tests.faults.shell import Operator
 
     latest = world.operator.latest
     world.operator = Operator(world)

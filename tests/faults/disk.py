@@ -1,8 +1,8 @@
 """The disk under the checkpoint store: every call of the store to the operating system is an operation that
 can be delayed by somebody else's act, refused, or be the last one before a kill.
 
-A killed program does not clean up: once `Disk.dead` is set, every further operation ends in `Killed`, those of
-`finally` blocks too, so that what a killed access pod leaves behind is what SIGKILL would leave.
+A killed program does not clean up: once `Disk.dead` is set, every further operation ends in `Killed`, those
+of `finally` blocks too: what a killed access pod leaves behind is what SIGKILL would leave.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The same world as a stateful hypothesis machine: each act is a rule, the oracle looks after each of them."""
+"""The same world as a stateful hypothesis machine: each act is a rule, the oracle looks after each."""
 
 from __future__ import annotations
 

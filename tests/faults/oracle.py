@@ -15,7 +15,7 @@ from tests.faults.cluster import Job
 from tests.faults.trainer import Eval, Life, Saved, fingerprint, read
 
 if TYPE_CHECKING:
-    from tests.faults.operator import Thought
+    from tests.faults.shell import Thought
     from tests.faults.world import World
 
 WINDOW = 240.0  # s: a scrape interval, two access Jobs one after the other, a retry, and as much again
@@ -199,7 +199,7 @@ class Oracle:
         return max(found, key=lambda s: (s.lies, s.step, len(job.files.saved)), default=None)
 
     def contents(self, job: Job) -> list[tuple[str, Saved | None]]:
-        """(path, whose content it is) of all that is pinned or retained for the job; None: nobody's whole one."""
+        """(path, whose content it is) of all that is pinned or retained; None: of no save that returned."""
         by_print = {s.print: s for s in job.files.saved}
         found = []
         pins = job.files.folder / ".evalstop" / job.uid
@@ -233,7 +233,8 @@ class Oracle:
                 self.fail(
                     "S1",
                     job,
-                    f"best eval {owed.eval.score:.3f} at step {owed.eval.step} of {owed.eval.life.text}: {has}",
+                    f"best eval {owed.eval.score:.3f} at step {owed.eval.step} of {owed.eval.life.text}: "
+                    + has,
                 )
         self._word(job, there)
 
@@ -257,7 +258,7 @@ class Oracle:
     def _word(self, job: Job, there: list[tuple[str, Saved | None]]) -> None:
         """What the record says is in safety: it is there, whole, and of the eval that it names."""
         record = self.world.operator.record(job.obj)
-        contents = {path: saved for path, saved in there}
+        contents = dict(there)
         root = str(self.world.root / "retained")
         for what, kept in [("pinned", record.secured), *(("retained", k) for k in record.retained)]:
             if kept is None:
@@ -273,7 +274,7 @@ class Oracle:
                     self.fail(
                         "S1",
                         job,
-                        f"{what} as whole for step {kept.best_step}, but no save ever had these files: {path}",
+                        f"{what} as whole for step {kept.best_step}: no save ever had these files, {path}",
                     )
                 if not self.settled:
                     continue  # the pin may have been let go by the Job whose answer comes next
@@ -286,7 +287,7 @@ class Oracle:
             self.fail(
                 "S1",
                 job,
-                f"{what} for step {kept.best_step}, but it is what lay there before the job: step {saved.step}",
+                f"{what} for step {kept.best_step} is step {saved.step} that lay there before the job",
             )
         evals = [
             e
@@ -508,9 +509,9 @@ class Oracle:
         pinned = record.condition("CheckpointsPinned")
         if wanted and pinned is None and job.lives and not refused:
             self.fail("S5", job, f"pins {wanted}: nothing is said of them")
-        if running and record.admission is None and record.finished is None:
-            if job.spec("mode", "Enforce") == "Enforce" and not refused and self.world.pool is not None:
-                self.fail("S3", job, "it runs, but nobody has admitted it")
+        admits = job.spec("mode", "Enforce") == "Enforce" and not refused and self.world.pool is not None
+        if running and record.admission is None and record.finished is None and admits:
+            self.fail("S3", job, "it runs, but nobody has admitted it")
         if job.trained and record.finished is None and record.condition("Failed") is None:
             said = sorted((c.type, c.reason) for c in record.conditions if not c.status)
             if not any("End" in reason or "Lost" in reason or "Gone" in reason for _, reason in said):

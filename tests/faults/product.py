@@ -1,4 +1,4 @@
-"""What the world asks of the product: its plans, its statuses, its access program. No truth is taken from it."""
+"""What the world asks of the product: objects, pages, access Jobs. No truth is taken from it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""One small world: two trainers and an operator that share a pool, a disk and a clock. Acts change it (acts.py),
-ticks let it go on, and the oracle watches what comes of it (oracle.py)."""
+"""One small world: trainers and an operator that share a pool, a disk and a clock.
+
+Acts change it (acts.py), ticks let it go on, and the oracle watches what comes of it (oracle.py).
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ from controller.policy.types import Admission
 from tests.faults import product
 from tests.faults.cluster import Access, Cluster, Job, Json
 from tests.faults.disk import Disk, Killed
-from tests.faults.operator import Crash, Operator, Thought
 from tests.faults.oracle import Oracle
+from tests.faults.shell import Crash, Operator, Thought
 from tests.faults.trainer import Eval, Files, Life, Saved, fingerprint, read
 
 TICK = 5.0  # s

@@ -186,7 +186,7 @@ class Operator:
         return thought
 
     def _moments(self, job: Job) -> tuple[object, ...]:
-        """What there is to be seen of a job's access Jobs; how far they have come is looked at each minute."""
+        """What is seen of a job's access Jobs; how far they have come is looked at each minute."""
         now = self.world.now
         return tuple(
             (a.id, now >= a.ends, a.hangs, a.failed, int(now - a.created) // 60) for a in job.access.values()
