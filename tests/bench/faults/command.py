@@ -194,7 +194,8 @@ def main(arguments: Sequence[str]) -> int:
     for outcome in report.failed:
         seed = outcome.plan.seed
         tell(
-            f"{outcome.name}: {folder}/failed/{outcome.name}; again: python -m tests.bench faults --runs 1 --seed {seed}"
+            f"{outcome.name}: {folder}/failed/{outcome.name}; "
+            f"again: python -m tests.bench faults --runs 1 --seed {seed}"
         )
     return 1 if report.failed or report.twice else 0
 

@@ -1,4 +1,4 @@
-"""Faults carried out: signals to exactly the processes of this bench, full disks, and who is in trouble when."""
+"""Faults carried out: signals to exactly this bench's processes, full disks; and when who was in trouble."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ import aiohttp
 from deploy.local.ports import free_port
 from tests.bench.faults.stage import REPOSITORY
 
-# The operator's own entry, with a scrape loop in a hurry: a run of a few seconds has no time for the five seconds
-# between two reads that the API allows.
+# The operator's own entry, with a scrape loop in a hurry: a run of a few seconds has no time for the five
+# seconds between two reads that the API allows.
 HURRIED = """
 import sys
 from controller.metrics.schedule import Schedule
@@ -85,9 +85,7 @@ class Operator:
             await asyncio.sleep(pause)
 
     async def _ended(self, process: subprocess.Popen[bytes]) -> int:
-        while (code := process.poll()) is None:
-            await asyncio.sleep(0.1)
-        return code
+        return await asyncio.to_thread(process.wait)
 
     def kill(self) -> None:
         self._send(signal.SIGKILL)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.bench.faults.truth import Eval, Save, Truth, kept_below
 
-# s that a checkpoint must lie whole, nothing else going wrong, to be owed: two scrapes, an access Job, the pause
-# before a retry and that retry, on a machine that has other things to do.
+# s that a checkpoint must lie whole, nothing else going wrong, to be owed: two scrapes, an access Job, the
+# pause before a retry and that retry, on a machine that has other things to do.
 OWED_AFTER = 15.0
 NOTED = 2.0  # s in which what a scrape brought is written into the status, nothing going wrong
 # s by which the operator may know less than the trainer: a scrape, a pass, and the write of the suspend.
@@ -24,8 +24,8 @@ Says = Callable[
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """An automatic stop, as the cluster showed it. ``at``: when the workload's spec said suspend; ``forbidden``: since
-    when the run's user had it that no rule may stop it (mode Off)."""
+    """An automatic stop, as the cluster showed it. ``at``: when the workload's spec said suspend;
+    ``forbidden``: since when the run's user had it that no rule may stop it (mode Off)."""
 
     at: float
     by: str
@@ -71,16 +71,19 @@ def owed(
     troubles: Sequence[Span],
     acute: Sequence[Span],
     until: float,
+    ignored: Callable[[Sequence[Eval]], frozenset[int]],
     after: float = OWED_AFTER,
 ) -> list[tuple[Eval, Save]]:
-    """The evals of the last branch that were once its best, with a checkpoint that had to be brought to safety.
+    """Counting evals of the last branch that were once its best, and whose checkpoint had to be made safe.
 
-    Somebody read its page, and had the time to note it (no time is `acute`: no operator, or no API server); and its
-    checkpoint lay whole as the best one, nothing else going wrong (`troubles`), for long enough.
+    Somebody read its page, and had the time to note it (no time is `acute`: no operator, or no API server);
+    and its checkpoint lay whole as the best one, nothing else going wrong (`troubles`), for long enough.
     """
     if not truth.lives:
         return []
     branch = truth.branch(truth.lives[-1].number)
+    steps = ignored(branch)
+    branch = [e for e in branch if e.step not in steps]
     found = []
     for i, e in enumerate(branch):
         if any(b.score >= e.score for b in branch[:i]):
@@ -119,9 +122,10 @@ def judge_safety(
     troubles: Sequence[Span],
     acute: Sequence[Span],
     until: float,
+    ignored: Callable[[Sequence[Eval]], frozenset[int]],
 ) -> None:
     """Lost bests: the best that was owed, and nothing at least as good lies in the places, byte for byte."""
-    due = owed(truth, troubles, acute, until)
+    due = owed(truth, troubles, acute, until, ignored)
     verdict.owed = len(due)
     found = [item for place in places for item in kept_below(place, truth)]
     verdict.kept = [f"{path}: life {s.life} step {s.step} score {score}" for path, s, score in found]
@@ -150,7 +154,8 @@ def judge_claims(verdict: Verdict, truth: Truth, claims: Sequence[Claim]) -> Non
             verdict.untrue.append(f"{claim.what} {claim.path}: is of step {save.step}, not {claim.step}")
         elif None not in (score, claim.score) and abs((score or 0.0) - (claim.score or 0.0)) > 1e-6:
             verdict.untrue.append(
-                f"{claim.what} {claim.path}: life {save.life} step {save.step} scored {score}, not {claim.score}"
+                f"{claim.what} {claim.path}: "
+                f"life {save.life} step {save.step} scored {score}, not {claim.score}"
             )
 
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-# Faults of the API server's answers, as the operator meets them. All runs share the operator: these are felt by
-# the neighbours too.
+# Faults of the API server's answers, as the operator meets them. All runs share the operator: these are
+# felt by the neighbours too.
 ANSWERS = ("409", "410", "429", "500", "503", "lost", "delay", "lag", "away")
 OPERATOR = ("operator-kill", "operator-stop")
 OWN = ("trainer-kill", "trainer-stop", "access-kill", "access-stop", "disk-full", "retention-full")

@@ -1,8 +1,9 @@
 """An API server that fails: a proxy for the operator's connection alone.
 
-It forwards to the real API server under the operator's own certificate, and on the way answers with errors, drops
-answers after the request went through, delays, is gone, or is a replica that lags: GET and LIST then show the
-cluster at an etcd revision of some seconds ago (`resourceVersionMatch=Exact`), and watch events come that much later.
+It forwards to the real API server under the operator's own certificate, and on the way answers with errors,
+drops answers after the request went through, delays, is gone, or is a replica that lags: GET and LIST then
+show the cluster at an etcd revision of some seconds ago (`resourceVersionMatch=Exact`), and watch events
+come that much later.
 """
 
 from __future__ import annotations
@@ -202,7 +203,7 @@ class FaultyProxy:
 
     async def _lagging(self, at: float) -> None:
         """Until what happened at this moment (monotonic s) may be told."""
-        while self._is("lag") and (left := at + self._lag - time.monotonic()) > 0:
+        while (left := at + self._lag - time.monotonic()) > 0 and self._is("lag"):  # noqa: ASYNC110
             await asyncio.sleep(min(0.1, left))
 
     # -- the past ----------------------------------------------------------------------------------------

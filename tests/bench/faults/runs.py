@@ -163,12 +163,12 @@ class Runner:
         if obj is None or not truth.lives:
             return
         record = convert.record(obj.get("status"))
-        uid = obj["metadata"]["uid"]
+        rule = Rule(obj)
         places = (slot.checkpoints / name / ".evalstop", slot.retained)
         if self._watched(name):
             # Of a run that is settled nothing more will come, however long its checkpoints still lie there.
             until = float("inf") if outcome.end else time.time()
-            oracle.judge_safety(verdict, truth, places, troubles, self._mischief.acute(), until)
+            oracle.judge_safety(verdict, truth, places, troubles, self._mischief.acute(), until, rule.ignored)
         oracle.judge_claims(verdict, truth, _claims(record, slot))
         decision, at = record.decision, self._witness.suspended_at(name)
         if decision is None or decision.mode is not Mode.ENFORCE or at is None:
@@ -178,7 +178,7 @@ class Runner:
             return
         forbidden = self._off_since(name, at)
         stop = oracle.Stop(at, decision.by, decision.message, forbidden)
-        oracle.judge_stop(verdict, truth, stop, says_of(obj, uid), troubles)
+        oracle.judge_stop(verdict, truth, stop, rule.says_stop, troubles)
 
     def _watched(self, name: str) -> bool:
         """Whether nobody took the product's hands off the run: with mode Off nothing is owed."""
@@ -235,17 +235,29 @@ class Runner:
                 (folder / what).write_text(self._stage.plane.kubectl(*arguments))
 
 
-def says_of(obj: Any, uid: str) -> oracle.Says:
-    """The rule of an RLHFJob as a question about evals: a fold, and nothing else of the product."""
-    use = RuleInUse.of(convert.desired(obj, None))
+class Rule:
+    """The stop rule of an RLHFJob as questions about evals: a fold, and nothing else of the product."""
 
-    def says(evals: Sequence[Eval]) -> bool:
-        attempt = Attempt.parse("1-0")  # rules do not look at it
-        points = [EvalPoint(e.step, e.score, attempt, e.stderr, e.samples) for e in evals]
-        _, verdict = use.fold(use.rule.initial(), points)
+    def __init__(self, obj: Any) -> None:
+        self._use = RuleInUse.of(convert.desired(obj, None))
+
+    def says_stop(self, evals: Sequence[Eval]) -> bool:
+        """Whether it says stop on the last of these."""
+        _, verdict = self._use.fold(self._use.rule.initial(), _points(evals))
         return verdict is not None and verdict.verb is Verb.STOP
 
-    return says
+    def ignored(self, evals: Sequence[Eval]) -> frozenset[int]:
+        """Steps of the evals that its gate dropped, or lets wait until later ones bear them out."""
+        state, steps = self._use.rule.initial(), set[int]()
+        for point in _points(evals):
+            state, _ = self._use.fold(state, [point])
+            steps |= {*self._use.dropped(state)}
+        return frozenset(steps | {*self._use.waiting(state)})
+
+
+def _points(evals: Sequence[Eval]) -> list[EvalPoint]:
+    attempt = Attempt.parse("1-0")  # rules do not look at it
+    return [EvalPoint(e.step, e.score, attempt, e.stderr, e.samples) for e in evals]
 
 
 def _claims(record: JobRecord, slot: Slot) -> list[oracle.Claim]:

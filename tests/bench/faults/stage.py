@@ -30,8 +30,8 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A namespace that has one run at a time, with a checkpoint and a retention volume. ``small``: both are file
-    systems of their own, that can be filled."""
+    """A namespace that has one run at a time, with a checkpoint and a retention volume. ``small``: both are
+    file systems of their own, that can be filled."""
 
     namespace: str
     folder: Path

@@ -1,12 +1,13 @@
 """The example trainer, which also writes down what happened, in a folder that the product never reads.
 
-``python -m tests.bench.faults.trainer`` takes the arguments of ``python -m examples.trainer``. ``$TRUTH`` is a folder
-of this run, ``$TRUTH_GPUS`` one that all runs share. One JSON object a line in ``$TRUTH/life.jsonl``; each line is
-written before the trainer says the same thing to anybody else, except that a checkpoint's is written right after its
-save returned.
+``python -m tests.bench.faults.trainer`` takes the arguments of ``python -m examples.trainer``. ``$TRUTH``
+is a folder of this run, ``$TRUTH_GPUS`` one that all runs share. One JSON object a line in
+``$TRUTH/life.jsonl``; each line is written before the trainer says the same thing to anybody else, except
+that a checkpoint's is written right after its save returned.
 
-Each life of a run draws other random numbers, so that two branches of one run have other scores at the same step; and
-a life goes back by as many checkpoints as ``$TRUTH/back.json`` (a list, by the number of the life) says.
+Each life of a run draws other random numbers, so that two branches of one run have other scores at the same
+step; and a life goes back by as many checkpoints as ``$TRUTH/back.json`` (a list, by the number of the
+life) says.
 """
 
 from __future__ import annotations

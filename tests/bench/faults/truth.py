@@ -24,8 +24,8 @@ class Eval:
 
 @dataclass(slots=True)
 class Save:
-    """``at``: when the save returned; ``gone``: s, the latest moment at which it was there for certain (the next
-    save but it had begun), None: it was never missed."""
+    """``at``: when the save returned; ``gone``: s, the latest moment at which it was there for certain (the
+    next save but it had begun), None: it was never missed."""
 
     life: int
     step: int
@@ -126,7 +126,7 @@ def contents(folder: Path) -> Files:
 
 
 def kept_below(folder: Path, truth: Truth) -> list[tuple[Path, Save, float | None]]:
-    """Every folder below that holds, byte for byte, what some save of the run wrote; with that eval's score."""
+    """Every folder below that holds, byte for byte, what a save of the run wrote; with that eval's score."""
     found = []
     for manifest in sorted(folder.rglob("manifest.json")) if folder.is_dir() else ():
         known = truth.score_of(contents(manifest.parent))

@@ -31,8 +31,8 @@ class Seen:
 
 
 class Witness:
-    """``twice``: what it saw of GPUs that two pods held, in words; ``promised``: of more gangs admitted than fit,
-    some of whose pods then wait."""
+    """``twice``: what it saw of GPUs that two pods held, in words; ``promised``: of more gangs admitted
+    than fit, some of whose pods then wait."""
 
     def __init__(self, api: Api, gpus: Mapping[str, int]) -> None:
         self._api, self._gpus = api, gpus
@@ -74,9 +74,9 @@ class Witness:
         if run is None:
             return
         self._runs[run].append(Seen(time.time(), resource.kind, metadata["name"], gone, obj))
-        if resource is PODS and (obj.get("status") or {}).get("phase") == "Succeeded":
-            if (metadata.get("labels") or {}).get(names.LABEL_COMPONENT) == "workload":
-                self._succeeded[run].add(metadata["uid"])
+        member = (metadata.get("labels") or {}).get(names.LABEL_COMPONENT) == "workload"
+        if resource is PODS and member and (obj.get("status") or {}).get("phase") == "Succeeded":
+            self._succeeded[run].add(metadata["uid"])
         if resource is JOBS:
             self._child(run, obj, gone)
         self.changed.set()
