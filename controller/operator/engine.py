@@ -32,7 +32,7 @@ from controller.operator.access_progress import AccessProgress
 from controller.operator.actions import Actions
 from controller.operator.brain import Brain
 from controller.operator.checks import Checks
-from controller.operator.clock import ServerClock
+from controller.operator.clock import Advance, ServerClock
 from controller.operator.declogfile import DecisionLog
 from controller.operator.fleet import breaker_open
 from controller.operator.foreign import ForeignPods
@@ -422,6 +422,7 @@ class Engine:
         for name, queue in (("jobs", self.jobs), ("pools", self.pools)):
             health.watch(name, partial(self._beat, name, queue))
         health.beat("loop")
+        health.watch("time", Advance(self._clock).beat)
         health.standby, health.standing = lambda: not self.term.leads, self.term.standing
         health.require("leadership", self.term.problem, always=True)
         health.require("lists", lambda: None if self.cache.complete else "not every kind is listed yet")

@@ -39,7 +39,7 @@ from controller.policy.jobs import (
     QueueView,
     ScrapeView,
 )
-from controller.policy.types import FleetView, JobKey
+from controller.policy.types import FleetView, JobKey, Mode
 
 Object = Mapping[str, Any]
 Problem = tuple[str, str]  # (reason, message)
@@ -149,6 +149,7 @@ class World:
         self._forgotten: set[str] = set()  # uids of access Jobs whose deletion was accepted
         self._revisions: dict[JobKey, int] = {}
         self._pools: dict[str, tuple[tuple[Any, ...], GPUPool | Problem]] = {}
+        self._caps: dict[str, Mode] = {}  # by pool: how far it lets the operator go, also once it is gone
         self._desired: dict[JobKey, tuple[tuple[Any, ...], Desired]] = {}
         self._members: dict[str, set[JobKey]] = {}  # pool name -> its jobs
         self._curves = PeerCurves(cache)
@@ -292,6 +293,8 @@ class World:
         if obj is None:
             self._pools.pop(name, None)
             return None
+        if (cap := convert.mode_cap(obj)) is not None:
+            self._caps[name] = cap
         stamp = (obj["metadata"]["uid"], generation(obj))
         known = self._pools.get(name)
         if known is None or known[0] != stamp:
@@ -407,10 +410,13 @@ class World:
             generation(obj),
             obj["metadata"].get("deletionTimestamp"),
             (pool.metadata.uid, pool.metadata.generation) if isinstance(pool, GPUPool) else pool,
+            cap := self._caps.get(pool_of(obj)),
         )
         known = self._desired.get(key)
         if known is None or known[0] != stamp:
-            known = self._desired[key] = (stamp, convert.desired(obj, pool))
+            template = ((obj.get("spec") or {}).get("workload") or {}).get("template") or {}
+            read = replace(convert.desired(obj, pool, cap), note=workloads.expiry_note(template))
+            known = self._desired[key] = (stamp, read)
         return known[1]
 
     def _problem(self, desired: Desired, obj: Object) -> Problem | None:
