@@ -49,6 +49,7 @@ class Case:
     wrong: dict[str, float] = field(default_factory=dict)  # since when something is as it must not stay
     resumed_best: float | None = None
     ended: bool = False
+    asked_to_go_on: bool = False  # its user resumed it after its end
     fooled: bool = False  # a page that does not say whose it is may have been another's
 
 
@@ -72,6 +73,8 @@ class Oracle:
         self.case(job).specs.append((self.world.now, job.obj["spec"]))
 
     def edited(self, job: Job, fields: dict[str, Any]) -> None:
+        if job.trained and fields.get("resume"):
+            self.case(job).asked_to_go_on = True
         if any(path.startswith("metrics") for path in fields):
             self.case(job).owed.clear()
 
@@ -414,11 +417,10 @@ class Oracle:
             self.fail("S3", job, f"admitted to GPUs of {over} that others have")
 
     def starting(self, job: Job) -> None:
+        if job.trained and self.case(job).asked_to_go_on:
+            job.trained = None
         if job.trained:
             self.fail("S3", job, f"started again though its training ended ({job.trained})")
-        decision = self.world.operator.record(job.obj).decision
-        if decision is not None and decision.by != "User" and decision.pods_gone_at is not None:
-            pass
         if job.lives:
             record = self.world.operator.record(job.obj)
             if record.resume_id and record.restored is None and record.rule is not None and not record.evals:
