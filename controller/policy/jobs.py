@@ -504,6 +504,7 @@ class JobRecord:
     attained: float = 0.0  # GPU-seconds of finished service
     conditions: tuple[Condition, ...] = ()
     finished: str | None = None  # None | "Complete" | "Failed"
+    awaiting: Best | None = None  # an eval above the best that waits for the next: to be pinned beside it
 
     def condition(self, type_: str) -> Condition | None:
         return next((c for c in self.conditions if c.type == type_), None)

@@ -462,6 +462,7 @@ def _take_scrape(draft: Draft, use: RuleInUse) -> None:
     _take_evals(draft, use)
     news = draft.record.evals is not before.evals
     progress.note(draft, news=news)
+    judging.tell_dropped(draft, use, before)
     if news:
         judging.count_past(draft, before)
 
