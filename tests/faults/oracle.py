@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 WINDOW = 240.0  # s: a scrape interval, two access Jobs one after the other, a retry, and as much again
 FRESH = 45.0  # s by which what an operator knows of a trainer may be old when it suspends it
 SETTLE, STILL = 400, 25  # rounds of 20 s until all has to be at rest, and for how many it has to be
+LOST_EVALS = 2  # evals after which a checkpoint that is not there is not still being written
 LOST_AFTER = 300.0  # s until a best whose checkpoint is gone has to be given up for the next best
 
 
@@ -94,6 +95,8 @@ class Oracle:
         # What came on one page with the news of another evaluator may be the old one's.
         known = next((e for e in reversed(life.evals) if e.shown is not None), None)
         doubtful = known is not None and known.evaluator != life.evaluator
+        if known is None and len({e.evaluator for e in life.page()}) > 1:
+            self.case(job).fooled = True  # a page does not say which evaluator an eval is of
         for e in life.page():
             if e.shown is None and (life.text, e.step, e.score) in shown:
                 e.shown, e.doubtful = self.world.now, doubtful
@@ -175,12 +178,16 @@ class Oracle:
             and e.evaluator == life.evaluator
             and e.life in job.lives
         ]
+        patience = 0.0
         for e in sorted(evals, key=lambda e: -self.worth(job, e)):
             saved = self._checkpoint(job, e)
             if saved is None or not saved.lies:
-                # The operator looks for this one first, for a while.
+                # The operator looks for this one first: while it may still be written, and then for a while.
+                if sum(1 for later in evals if later.step > e.step) < LOST_EVALS and e.life is life:
+                    return
+                patience += LOST_AFTER
                 since = case.wrong.setdefault(f"lost {e.life.text} {e.step}", self.world.now)
-                if self.world.now - since < LOST_AFTER:
+                if self.world.now - since < patience:
                     return
                 continue
             if all(o.eval is not e for o in case.owed):

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from tests.faults.world import World
 
 
+SLOWEST = 0.5  # of the true time's pace
+
+
 class Crash(Exception):
     """The operator's process is gone."""
 
@@ -84,7 +87,7 @@ class Operator:
         self.pool_made: tuple[tuple[object, ...], float] | None = None
         self.pool_kept: dict[str, Thought] = {}  # what that was made of, so that no id is used again
         self.unfinished: dict[str, bool] = {}  # whether the last pass was cut short
-        self.latest = 0.0
+        self.latest, self.asked = 0.0, world.now
         self.stale = 0  # passes for which its caches stand still
         self.pool_cache: Json | None = None
         self._desired: dict[str, tuple[object, Desired]] = {}
@@ -95,7 +98,10 @@ class Operator:
     # -- what it knows -----------------------------------------------------------------------------------
 
     def now(self) -> float:
-        self.latest = max(self.latest, self.world.now + self.world.clock_ahead)
+        truly, before = self.world.now, self.asked
+        self.asked = truly
+        # The product's clock is slewed: it never goes back, and never stands still (operator/clock.py).
+        self.latest = max(self.latest + SLOWEST * (truly - before), truly + self.world.clock_ahead)
         return self.latest
 
     def sync(self) -> None:
