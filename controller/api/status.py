@@ -16,8 +16,8 @@ from controller.api.storage import PINS_MAX
 from controller.names import EVALS_KEPT
 from controller.policy.jobs import READINGS_KEPT
 
-RULE_STATE_MAX = 1200  # characters of JSON: a rule's memory twice, under all modifiers that there are
-GUARD_STATE_MAX = 600
+RULE_STATE_MAX = 2400  # characters of JSON: a rule's memory twice, under all modifiers that there are
+GUARD_STATE_MAX = 1200
 GUARDS_MAX = 3
 UNPINNED_MAX = 64  # what is beyond stays on the trainer's volume
 MESSAGE_MAX = 512
@@ -221,6 +221,9 @@ class Admission(Status):
         default=(), description="Then: planned nodes that no pod was bound to, newest first."
     )
     offer: str | None = _text(128, "The quota of a queue outside that it rests on.")
+    ended: Annotated[tuple[Count, ...], Field(max_length=1024, json_schema_extra=markers.ATOMIC)] = Field(
+        default=(), description="Members that ended well: their nodes are kept for nobody."
+    )
 
 
 class Refusal(Status):
@@ -344,6 +347,9 @@ class RLHFJobStatus(Status):
         default=None, description="Evals that the trainer's newest process counted when last read."
     )
     best: Best | None = Field(default=None, description="The best eval.")
+    awaiting: Best | None = Field(
+        default=None, description="An eval above the best that waits for the next ones to bear it out."
+    )
     rule: Rule | None = Field(default=None, description="The stop rule's memory.")
     guardrails: Annotated[
         tuple[Guardrail, ...], Field(max_length=GUARDS_MAX, json_schema_extra=markers.ATOMIC)

@@ -101,7 +101,7 @@ def take_inventory(store: Store, layout: Layout, request: Request) -> str:
                 for inventory in noted[-KEPT:]
             ]
         }
-        store.replace(f"{pins_folder(request.owner)}/{INVENTORY_FILE}", json.dumps(document).encode())
+        store.write(f"{pins_folder(request.owner)}/{INVENTORY_FILE}", json.dumps(document).encode())
     count = len(next(inventory for inventory in noted if inventory.attempt == attempt).candidates)
     return f"{count} checkpoints lay there" if count else ""
 

@@ -53,7 +53,7 @@ def claim(store: Store, layout: Layout, request: Request) -> Result:
     if own is None:
         since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         document = {"uid": request.owner, "job": request.job, "since": since}
-        store.replace(OWNER_FILE, json.dumps(document).encode() + b"\n")
+        store.write(OWNER_FILE, json.dumps(document).encode() + b"\n")
         now = read_owner(store)  # of two that came at the same moment one finds the other's name
         if now is not None and now.uid != request.owner:
             _refuse_unless_over(now, store.root, request)

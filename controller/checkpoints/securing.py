@@ -13,12 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from controller.checkpoints import pieces
 from controller.checkpoints.completeness.judge import MANIFEST, Survey, Verdict
 from controller.checkpoints.digest import Manifest, hash_files, tree_digest
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished
 from controller.checkpoints.inventory import branch_life, signatures_of
 from controller.checkpoints.layouts import Candidate, Folder, Layout
 from controller.checkpoints.pins import NOBODY, parse_pin, pin_folder, pin_name, pins_folder
+from controller.checkpoints.progress import METER
 from controller.checkpoints.request import Request, Result, Source
 from controller.checkpoints.store import Store, publish
 
@@ -76,6 +78,7 @@ def secure(store: Store, layout: Layout, request: Request) -> Result:
     else:
         raise _nothing(survey, request, lowest, told)
     kept = found.kept
+    pieces.record(store, kept.folder, kept.manifest)
     return Result(
         step=step,
         path=store.path(kept.folder),
@@ -171,6 +174,7 @@ def inspect(store: Store, layout: Layout, folder: str, step: int) -> Kept:
     problem = layout.problem(content, step)
     if problem:
         raise Damaged(problem)
+    METER.begin("Reading", sum(content.files().values()))
     manifest = hash_files(content.files(), lambda name: store.hash(content.where(name)))
     problem = layout.mismatch(content, manifest)
     if problem:
@@ -204,7 +208,9 @@ def _pin(survey: Survey, request: Request, candidate: Candidate, verdict: Verdic
     store, layout, step = survey.store, survey.layout, candidate.step
     target = f"{pins_folder(request.owner)}/{pin_name(verdict.attempt, step)}"
     content, before = candidate.content(store), _written(store, candidate)
-    with store.staging(target) as stage:
+    key = store.fingerprint(content.where(name) for name in content.files())
+    METER.begin("Copying", sum(content.files().values()))
+    with store.staging(target, key) as stage:
         methods = {
             store.duplicate(content.where(name), f"{stage.folder}/{name}") for name in sorted(content.files())
         }
@@ -269,7 +275,7 @@ def _note_files(store: Store, kept: Kept, signatures: Mapping[str, str], attempt
     if now != dict(signatures):
         raise Damaged("it was written to while it was being secured")
     document = {"digest": kept.digest, "attempt": attempt, "evidence": evidence, "files": now}
-    store.replace(f"{kept.folder}{FILES_SUFFIX}", json.dumps(document, sort_keys=True).encode() + b"\n")
+    store.write(f"{kept.folder}{FILES_SUFFIX}", json.dumps(document, sort_keys=True).encode() + b"\n")
 
 
 def _noted(store: Store, folder: str) -> dict[str, Any] | None:

@@ -6,11 +6,10 @@ is rewritten, by a resume from an earlier step, a guardrail that had gone beyond
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from controller.policy.history import RuleInUse
+from controller.policy.history import RuleInUse, is_eval
 from controller.policy.jobs import Desired, Guard, JobRecord, ScrapeView
 from controller.policy.stopping.guardrails import together
 from controller.policy.types import EvalPoint, Verdict
@@ -56,7 +55,7 @@ def _absorb(
     metric: str, guard: Guard | None, use: RuleInUse, points: Iterable[EvalPoint], resumed: int | None
 ) -> Guard | None:
     for point in sorted(points, key=lambda p: (p.attempt, p.step)):
-        if not math.isfinite(point.score):
+        if not is_eval(point):
             continue
         if guard is not None and point.attempt > guard.attempt:
             back = resumed if resumed is not None else point.step - 1

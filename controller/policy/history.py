@@ -24,7 +24,7 @@ from controller.policy.jobs import (
     RuleRecord,
     ScrapeView,
 )
-from controller.policy.stopping import MODIFIERS, RULES, StopRule, make_rule, rule_fingerprint
+from controller.policy.stopping import MODIFIERS, RULES, StopRule, gate, make_rule, rule_fingerprint
 from controller.policy.types import (
     Attempt,
     EvalInContext,
@@ -54,6 +54,7 @@ class RuleInUse:
     needs: frozenset[str] = frozenset()  # fields of `EvalPoint` besides the score that rule and modifiers use
     guards: Mapping[str, RuleInUse] = field(default_factory=dict)  # by guardrail metric
     proxy: ProxyMetric | None = None
+    gated: bool = False  # a `Gate` decides which evals count
 
     @staticmethod
     def of(desired: Desired, fleet: FleetView = NOTHING_TOLD, total_steps: int | None = None) -> RuleInUse:
@@ -80,7 +81,8 @@ class RuleInUse:
     def _make(rule: PolicySpec, modifiers: tuple[PolicySpec, ...], direction: Direction) -> RuleInUse:
         made, fingerprint = make_rule(rule, modifiers), rule_fingerprint(rule, modifiers)
         needs = RULES[rule.name].needs + sum((MODIFIERS[m.name].needs for m in modifiers), ())
-        return RuleInUse(made, rule.name, fingerprint, direction, needs=frozenset(needs))
+        gated = any(m.name == gate.Gate.name for m in modifiers)
+        return RuleInUse(made, rule.name, fingerprint, direction, needs=frozenset(needs), gated=gated)
 
     def orient(self, point: EvalPoint) -> EvalPoint:
         """The point as a rule sees it: higher is better."""
@@ -122,9 +124,48 @@ class RuleInUse:
             )
         return self.rule.observe(state, seen)
 
-    def best_of(self, points: Iterable[EvalPoint]) -> Best | None:
-        """The first of the highest; None: there are no points."""
-        best: Best | None = None
+    def waiting(self, state: tuple[Any, ...]) -> tuple[int, ...]:
+        """Steps of the evals that wait until later ones bear them out, oldest first (`stopping.gate`)."""
+        return gate.waiting(state) if self.gated else ()
+
+    def pending(self, state: tuple[Any, ...]) -> int | None:
+        """Step of the eval that waits, and on which it depends whether those after it count; None: none."""
+        return next(iter(self.waiting(state)), None)
+
+    def dropped(self, state: tuple[Any, ...]) -> tuple[int, ...]:
+        """Steps of the evals that the newest one made drop: they count for nothing."""
+        return gate.dropped(state) if self.gated else ()
+
+    def counting(self, base: tuple[Any, ...], points: Iterable[EvalPoint]) -> list[EvalPoint]:
+        """Those of the evals after ``base`` that count, as far as is known after the last of them."""
+        known: dict[int, EvalPoint] = {}
+        state = base
+        for point in points:
+            state, _ = self.observe(state, point)
+            known[point.step] = point
+            for step in self.dropped(state):
+                known.pop(step, None)
+        for step in self.waiting(state):
+            known.pop(step, None)
+        return list(known.values())
+
+    def dropped_since(self, before: JobRecord, after: JobRecord) -> tuple[int, ...]:
+        """Steps of the Primary metric's evals that were dropped between two passes, of those still kept."""
+        if not self.gated or after.rule is None or after.evals is before.evals:
+            return ()
+        known = newest_mark(before)
+        waited = self.waiting(before.rule.state) if before.rule is not None else ()
+        new = [
+            p.step for p in after.evals if p.step in waited or known is None or (p.attempt, p.step) > known
+        ]
+        if len(new) <= 1:
+            return self.dropped(after.rule.state)
+        still = {p.step for p in self.counting(after.rule.base, after.evals)}
+        return tuple(s for s in new if s not in still and s not in self.waiting(after.rule.state))
+
+    def best_of(self, points: Iterable[EvalPoint], than: Best | None = None) -> Best | None:
+        """The first of the highest, ``than`` before all of them; None: there are none."""
+        best = than
         for point in points:
             if best is None or self.better(point.score, best.score):
                 best = Best(point.step, point.score)
@@ -142,8 +183,7 @@ def absorb(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
         return record
     newest_attempt = max(p.attempt for p in scrape.points)
     record = _count_missed(record, scrape, newest_attempt)
-    finite = (p for p in scrape.points if math.isfinite(p.score))
-    points = sorted(finite, key=lambda p: (p.attempt, p.step))
+    points = sorted(filter(is_eval, scrape.points), key=lambda p: (p.attempt, p.step))
     for point in points:
         newest = record.evals[-1] if record.evals else None
         if newest is not None and point.attempt > newest.attempt:
@@ -154,6 +194,11 @@ def absorb(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
             loss = scrape.loss if point is points[-1] and "loss" in use.needs else None
             record = _append(record, use, _with_proxy(point, use.proxy, scrape), scrape.at, loss)
     return record
+
+
+def is_eval(point: EvalPoint) -> bool:
+    """Whether a score was measured at all: it is finite, and not of no samples."""
+    return math.isfinite(point.score) and point.samples != 0
 
 
 def _with_proxy(point: EvalPoint, proxy: ProxyMetric | None, scrape: ScrapeView) -> EvalPoint:
@@ -197,7 +242,7 @@ def ignored_steps(record: JobRecord, scrape: ScrapeView) -> tuple[int, ...]:
             p.step
             for p in scrape.points
             if p.attempt == newest.attempt
-            and math.isfinite(p.score)
+            and is_eval(p)
             and oldest.step <= p.step < newest.step
             and p.step not in known
         )
@@ -217,30 +262,47 @@ def rewind(record: JobRecord, use: RuleInUse, step: int) -> JobRecord:
     )  # the window holds everything: its base is the initial state
     base = record.rule.base if record.rule and (kept or whole) else use.rule.initial()
     dropped = len(record.evals) - len(kept)
+    rule = use.remember(base, kept)
+    counts = use.counting(base, kept)
+    best, awaiting = stand(use, rule.state, kept, _best_in_safety(record, use, counts))
     return replace(
         record,
         evals=kept,
         eval_times=record.eval_times[: max(0, len(record.eval_times) - dropped)],
         evals_seen=record.evals_seen - dropped if kept or whole else 0,
         earlier_sum=record.earlier_sum if kept else None,
-        rule=use.remember(base, kept),
-        best=_best_after_rewind(record, use, kept),
+        rule=rule,
+        best=best,
+        awaiting=awaiting,
     )
 
 
 def restart(record: JobRecord, use: RuleInUse) -> JobRecord:
     """Forget every eval: the rule begins anew. The best stays if it is secured or retained."""
     kept: tuple[EvalPoint, ...] = ()
-    best = _best_after_rewind(record, use, kept)
+    best = _best_in_safety(record, use, [])
     rule = use.remember(use.rule.initial(), kept)
-    return replace(record, evals=kept, eval_times=(), evals_seen=0, earlier_sum=None, rule=rule, best=best)
+    return replace(
+        record,
+        evals=kept,
+        eval_times=(),
+        evals_seen=0,
+        earlier_sum=None,
+        rule=rule,
+        best=best,
+        awaiting=None,
+    )
 
 
 def _same_rule(record: JobRecord, use: RuleInUse) -> JobRecord:
     """A record made under another rule or other parameters: fold the evals we still have under this one."""
     if record.rule is not None and record.rule.params_hash == use.params_hash:
         return record
-    return replace(record, rule=use.remember(use.rule.initial(), record.evals))
+    initial = use.rule.initial()
+    rule = use.remember(initial, record.evals)
+    best = use.best_of(use.counting(initial, record.evals), record.best)
+    best, awaiting = stand(use, rule.state, record.evals, best)
+    return replace(record, rule=rule, best=best, awaiting=awaiting)
 
 
 def _append(
@@ -253,9 +315,14 @@ def _append(
         base, _ = use.observe(base, evals[0])
         earlier = _sum_with(record, evals[0].score)
         evals = evals[1:]
+    gone, waits = use.dropped(state), use.waiting(state)
     best = record.best
-    if best is None or use.better(point.score, best.score):
-        best = Best(point.step, point.score)
+    if best is not None and best.step in gone:
+        # It stood for the best for want of another. What is in safety for it is no better.
+        best = _best_in_safety(record, use, use.counting(record.rule.base, (*record.evals, point)), gone)
+    was = {*use.waiting(record.rule.state), point.step}.difference(gone, waits)
+    best = use.best_of((p for p in (*record.evals, point) if p.step in was), best)
+    best, awaiting = stand(use, state, (*record.evals, point), best)
     return replace(
         record,
         evals=evals,
@@ -264,7 +331,27 @@ def _append(
         earlier_sum=earlier,
         rule=replace(record.rule, base=base, state=state, verdict=verdict),
         best=best,
+        awaiting=awaiting,
     )
+
+
+def stand(
+    use: RuleInUse, state: tuple[Any, ...], evals: tuple[EvalPoint, ...], best: Best | None
+) -> tuple[Best | None, Best | None]:
+    """A record's ``best`` and ``awaiting``, from the best of the evals that count.
+
+    An eval that waits is no best unless there is no other. The best of those that wait is to be pinned beside
+    it if it is higher, or if the best itself waits: which of the two is dropped shows at the next eval.
+    """
+    steps = use.waiting(state)
+    held = [p for p in evals if p.step in steps]
+    if best is None:
+        best = use.best_of(held[:1])
+    awaiting = use.best_of(p for p in held if best is None or p.step != best.step)
+    lone = best is not None and best.step in steps
+    if best is None or awaiting is None or not (lone or use.better(awaiting.score, best.score)):
+        awaiting = None
+    return best, awaiting
 
 
 def _sum_with(record: JobRecord, leaving: float) -> float | None:
@@ -275,18 +362,19 @@ def _sum_with(record: JobRecord, leaving: float) -> float | None:
     return total if total is not None and math.isfinite(total) else None
 
 
-def _best_after_rewind(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...]) -> Best | None:
-    """The best among what is left: evals before the resume, and checkpoints already in safety.
+def _best_in_safety(
+    record: JobRecord, use: RuleInUse, counting: Iterable[EvalPoint], without: tuple[int, ...] = ()
+) -> Best | None:
+    """The best among evals that count and checkpoints already in safety, but for those of ``without``.
 
     Not those in safety from before the scores could be compared.
     """
     safe = (*record.retained, record.secured) if record.secured else record.retained
     safe = tuple(k for k in safe if record.scale is None or k.at >= record.scale.since)
-    candidates = [Best(p.step, p.score) for p in kept] + [Best(k.best_step, k.score) for k in safe]
-    best: Best | None = None
-    for candidate in candidates:
-        if best is None or use.better(candidate.score, best.score):
-            best = candidate
+    best = use.best_of(counting)
+    for kept in safe:
+        if kept.best_step not in without and (best is None or use.better(kept.score, best.score)):
+            best = Best(kept.best_step, kept.score)
     return best
 
 

@@ -15,7 +15,10 @@ from controller.api.newer import refuse_newer_job
 # Rules that are new and refuse nothing that was stored: the number was not there before, nor was the choice
 # Kueue carried out.
 NEW_RULES = {
-    "rlhfjobs": [": has the rule !has(oldSelf.status) || !has(oldSelf.status.epoch)"],
+    "rlhfjobs": [
+        ".spec.modifiers[]: has the rule ((has(self.gate)",
+        ": has the rule !has(oldSelf.status) || !has(oldSelf.status.epoch)",
+    ],
     "gpupools": [
         ": has the rule !has(oldSelf.status) || !has(oldSelf.status.epoch)",
         ".spec: has the rule (self.delegate == 'Kueue') == has(self.kueue)",

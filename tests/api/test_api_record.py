@@ -265,8 +265,8 @@ def _silent(r: JobRecord) -> JobRecord:
 
 
 def test_a_rule_state_that_is_too_long_is_refused_by_name() -> None:
-    long = RuleRecord("mine", 1, "h", (), tuple(range(500)))
-    said = r"state of rule mine is \d+ characters of JSON, a status holds 1200"
+    long = RuleRecord("mine", 1, "h", (), tuple(range(1000)))
+    said = r"state of rule mine is \d+ characters of JSON, a status holds 2400"
     with pytest.raises(ValueError, match=said):
         status(JobRecord(rule=long), DESIRED, 0.0)
 

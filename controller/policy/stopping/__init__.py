@@ -19,6 +19,7 @@ from controller.policy.stopping.divergence import Divergence, DivergenceParams
 from controller.policy.stopping.drawdown import Drawdown, DrawdownParams
 from controller.policy.stopping.eprocess import EProcess, EProcessParams
 from controller.policy.stopping.fixedprogress import FixedProgress, FixedProgressParams
+from controller.policy.stopping.gate import Gate, GateParams
 from controller.policy.stopping.glr import Glr, GlrParams
 from controller.policy.stopping.graded import Graded, GradedParams
 from controller.policy.stopping.kdeclines import KDeclines, KDeclinesParams
@@ -62,6 +63,7 @@ RULES: Mapping[str, RuleType] = {
 MODIFIERS: Mapping[str, RuleType] = {
     modifier.name: modifier
     for modifier in (
+        RuleType.of(Gate, GateParams, "an eval that jumps counts only if the next one bears it out"),
         RuleType.of(WarmUp, WarmUpParams, "no stop before a number of evals"),
         RuleType.of(Patience, PatienceParams, "no stop unless it stands for several evals in a row"),
         RuleType.of(Cooldown, CooldownParams, "no stop just after a declared event"),
@@ -76,12 +78,16 @@ MODIFIERS: Mapping[str, RuleType] = {
 def make_rule(spec: PolicySpec, modifiers: Sequence[PolicySpec] = ()) -> StopRule:
     """The rule a spec names, wrapped by its modifiers in their order: the first is the innermost.
 
+    A `Gate` is outermost wherever it stands: it decides which evals all the others are shown.
+
     Raises:
         ParamError: unknown rule, modifier or parameter, or a value out of bounds; the message names it.
     """
     rule_type = _look_up(RULES, spec.name, "stopRule")
     rule = rule_type.make(_params.build(rule_type.params, spec.params, spec.name))
-    for modifier in modifiers:
+    if sum(1 for m in modifiers if m.name == Gate.name) > 1:
+        raise ParamError("modifiers", Gate.name, "it once: every eval passes it before anything else")
+    for modifier in sorted(modifiers, key=lambda m: m.name == Gate.name):  # a stable order
         modifier_type = _look_up(MODIFIERS, modifier.name, "modifiers")
         rule = modifier_type.make(_params.build(modifier_type.params, modifier.params, modifier.name), rule)
     return rule
