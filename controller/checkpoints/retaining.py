@@ -125,6 +125,7 @@ def _copied(origin: Store, folder: str, place: Place, layout: Layout, source: So
     """A verified copy of ``folder``, published; the one that is there already, if its digest is right."""
     already = place.published(source.digest)
     if already is not None:
+        _record(place, already)
         return already, ""
     if place.inner:
         withdraw(place.store, place.folder)
@@ -171,7 +172,12 @@ def _copy(origin: Store, content: Folder, plan: Plan, place: Place, layout: Layo
     def kept(folder: str) -> Kept:
         return Kept(place.within(folder), plan.manifest, plan.digest)
 
-    with store.copying(place.folder, plan, place.inner, lambda: bool(store.published(place.folder))) as copy:
+    before = set(store.published(place.folder))  # other content of this step, or what is damaged
+
+    def published() -> bool:
+        return bool(set(store.published(place.folder)) - before)
+
+    with store.copying(place.folder, plan, place.inner, published) as copy:
         if copy is None:
             already = place.published(plan.digest)
             if already is None:
@@ -189,9 +195,14 @@ def _copy(origin: Store, content: Folder, plan: Plan, place: Place, layout: Layo
         place.write_extra(copy.folder, staged)
         done, _ = publish(copy, plan.digest, same=lambda: place.published(plan.digest), kept=kept)
         copy.over = True
-    if not place.inner:
-        pieces.record(store, done.folder, plan.manifest)
+    _record(place, done)
     return done
+
+
+def _record(place: Place, kept: Kept) -> None:
+    """The pieces of a retained copy, for who restores it."""
+    if not place.inner and pieces.recorded(place.store, kept.folder, kept.digest) is None:
+        pieces.record(place.store, kept.folder, kept.manifest)
 
 
 def _reading(origin: Store, content: Folder) -> Read:
