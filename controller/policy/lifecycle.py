@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from controller.policy import conditions as c
 from controller.policy import (
+    access_pod,
     endings,
     gangs,
     guarding,
@@ -29,6 +29,7 @@ from controller.policy import (
     ruleless,
     safekeeping,
 )
+from controller.policy import conditions as c
 from controller.policy.adoption import adopt
 from controller.policy.comparable import begin_anew, seen_by_fleet
 from controller.policy.conditions import Conditions
@@ -79,6 +80,7 @@ def plan(desired: Desired, observed: Observed, record: JobRecord, now: float) ->
     answered = safekeeping.answer(draft)
     if answered is not None:
         safekeeping.take_answer(draft, answered)
+    access_pod.tell(draft)
     if desired.deleting:
         return _delete(draft)
     ended = observed.workload is not None and observed.workload.finished is not None
