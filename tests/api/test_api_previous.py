@@ -16,6 +16,7 @@ from controller.api.newer import refuse_newer_job
 # Kueue carried out.
 NEW_RULES = {
     "rlhfjobs": [
+        ".spec.modifiers: of another default",  # a job that was stored has the one of its time
         ".spec.modifiers[]: has the rule ((has(self.gate)",
         ": has the rule !has(oldSelf.status) || !has(oldSelf.status.epoch)",
     ],

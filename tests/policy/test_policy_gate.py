@@ -13,7 +13,6 @@ from controller.api.values import state_text
 from controller.policy.guarding import watch
 from controller.policy.history import RuleInUse, absorb, rewind
 from controller.policy.jobs import (
-    Best,
     Desired,
     Direction,
     Guardrail,
@@ -295,7 +294,7 @@ def test_what_waits_and_what_was_dropped_can_be_asked_for() -> None:
     plain = absorb(JobRecord(), bare, scrape(evals([*LEVEL, 0.0])))
     assert plain.rule is not None
     assert bare.pending(plain.rule.state) is None
-    assert plain.best == Best(40, 0.55)
+    assert stands(plain) == (40, None)
 
 
 def test_a_rewind_brings_back_what_waited_and_forgets_what_was_decided_after_it() -> None:

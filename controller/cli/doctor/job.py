@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 from controller import names
+from controller.api.rules import rule_and_modifiers
 from controller.cli.cluster import Cluster
 from controller.cli.cures import asks, cure
 from controller.cli.doctor.findings import Finding, note, ok, unknown, wrong
@@ -204,9 +205,8 @@ def _gaps(job: Reading, view: ScrapeView) -> Iterator[Finding]:
     if view.points and all(p.stderr is None for p in view.points):
         text = f"{names.METRIC_EVAL_STDERR} is not exported: the noise has to be estimated from the curve"
         yield note("metrics", text, CONTRACT)
-    used = job.spec.get("stopRule") or {"scan": {}}
     kinds: Mapping[str, Any] = {**RULES, **MODIFIERS}
-    chosen = [next(iter(one)) for one in (used, *(job.spec.get("modifiers") or ()))]
+    chosen = [next(iter(one)) for one in rule_and_modifiers(job.spec)]
     needs = {need for name in chosen if name in kinds for need in kinds[name].needs}
     if view.points and "proxy" in needs and all(p.proxy is None for p in view.points):
         text = f"{', '.join(chosen)} looks at the proxy reward, which no eval has: it never stops the run"

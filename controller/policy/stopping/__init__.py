@@ -31,6 +31,8 @@ from controller.policy.stopping.warmup import WarmUp, WarmUpParams
 from controller.policy.types import PolicySpec
 
 __all__ = [
+    "DEFAULT_MODIFIERS",
+    "DEFAULT_RULE",
     "MODIFIERS",
     "RULES",
     "ParamError",
@@ -73,6 +75,11 @@ MODIFIERS: Mapping[str, RuleType] = {
         RuleType.of(OnlyWhenContended, OnlyWhenContendedParams, "no stop while nobody waits for the GPUs"),
     )
 }
+
+# What judges a run whose RLHFJob names neither rule nor modifiers, by name and at its own defaults
+# (docs/stop-rules.md says why, and what it was judged on). Either is replaced as a whole by what is named.
+DEFAULT_RULE = Scan.name
+DEFAULT_MODIFIERS = (Patience.name, Gate.name)
 
 
 def make_rule(spec: PolicySpec, modifiers: Sequence[PolicySpec] = ()) -> StopRule:
