@@ -251,6 +251,7 @@ class AccessView:
     attempt: str = ""
     evidence: str = ""  # by what the checkpoint is known to be whole: SaveRecord, Manifest, Siblings
     holder: tuple[str, str] | None = None
+    unplaced: bool = False  # its pod finds no node; the message says why, and what helps
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from controller.policy import (
+    access_pod,
     claiming,
     endings,
     gangs,
@@ -85,6 +86,7 @@ def plan(desired: Desired, observed: Observed, record: JobRecord, now: float) ->
     answered = safekeeping.answer(draft)
     if answered is not None:
         safekeeping.take_answer(draft, answered)
+    access_pod.tell(draft)
     if desired.deleting:
         return _delete(draft)
     ended = observed.workload is not None and observed.workload.finished is not None
