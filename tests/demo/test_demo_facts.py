@@ -19,7 +19,7 @@ from deploy.local.demo.facts import Chronicle, ProxyPoint, Role, describe, probl
 from deploy.local.demo.report import say
 from deploy.local.demo.watch import Change
 
-LIFE = Attempt(1, "1_732_186_000")
+LIFE = Attempt(1, "9f2c41d0")
 START = 1_732_186_000.0
 
 
