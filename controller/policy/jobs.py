@@ -210,6 +210,17 @@ class ScrapeView:
     pod_created: float = 0.0  # s
 
 
+class Progress(NamedTuple):
+    """How far an access Job has come, as it told when it was last asked (`controller.policy.transfer`)."""
+
+    done: int  # bytes
+    total: int  # bytes; 0: it does not know yet
+    rate: float  # bytes/s, over the last few minutes; 0: not known yet
+    at: float  # s, when it was asked
+    moved_at: float  # s, when it was first asked and said what it says now
+    phase: str = ""  # what these bytes are of: Reading, Copying, Checking; "": it names none
+
+
 @dataclass(frozen=True, slots=True)
 class AccessView:
     """An access Job of this RLHFJob. ``result`` fields are those of its termination message.
@@ -229,6 +240,8 @@ class AccessView:
     digest: str = ""
     source_digest: str = ""
     bytes: int = 0
+    progress: Progress | None = None  # None: it has told none, or has ended
+    since: float | None = None  # s, from when on it could have moved, and somebody looked; None: not known
     attempt: str = ""
     evidence: str = ""  # by what the checkpoint is known to be whole: SaveRecord, Manifest, Siblings
     holder: tuple[str, str] | None = None
