@@ -5,7 +5,8 @@ writes its holds when a stop or a preemption begins, before the workload is susp
 to the outside (the scheduler extender, people), never an input to who goes next: the winner is chosen anew,
 by the same policy, when the GPUs are free.
 
-A hold ends when every member of its target has a node, at its expiry, or when its target is gone. While its
+A hold ends when every member of its target has a node, at its expiry, when its target is gone, or when the
+stop that was to free its GPUs is taken back. While its
 source has all its pods (the copy of its best checkpoint may take long) it is renewed at half time; from the
 first pod gone it has only what is left, so that a pod that never goes cannot keep the others' GPUs. There are
 at most `HOLDS_MAX` at a time, and `NODES_MAX` nodes in all of them: a GPUPool's status is one object of
@@ -64,7 +65,7 @@ def holds(
     for hold in snapshot.holds:
         target = views.get(hold.target)
         waits = target is not None and (target.state is JobState.QUEUED or target.unbound > 0)
-        if waits and hold.source not in settled:
+        if waits and hold.source not in settled and not _void(hold, views.get(hold.source), target):
             wanted.append(_Wanted(hold.source, hold.target, hold.nodes))
     return _bounded(
         Hold(w.source, w.target, w.nodes, expires[w.source], _admission(views[w.target], starting))
@@ -86,6 +87,15 @@ def source_of(snapshot: PoolSnapshot) -> Callable[[JobKey, tuple[str, ...]], Job
         return next((h.source for h in gone if h.source != key), None)
 
     return source
+
+
+def _void(hold: Hold, source: JobView | None, target: JobView | None) -> bool:
+    """Whether a hold has nothing behind it any more: the stop was taken back, and the source stays where the
+    target was to go. (A target that is admitted has its GPUs already.)"""
+    if source is None or target is None or source.state is not JobState.ADMITTED:
+        return False
+    there = {node for node, _ in source.bound} | set(source.nodes)
+    return target.state is JobState.QUEUED and not there.isdisjoint(hold.nodes)
 
 
 def _promises(

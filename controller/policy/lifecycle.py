@@ -7,7 +7,8 @@ back through `granted`. Every irreversible act has the shape: intent in the reco
 observed, completion in the record. So this function may be called at any moment, by an operator that
 remembers nothing, and goes on where things are.
 
-A stop: granted -> best checkpoint retained and verified -> suspended -> pods gone -> released.
+A stop: granted -> best checkpoint retained and verified -> looked once more -> suspended -> pods gone ->
+released. Until the suspend it may be taken back (`taking_back`).
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from controller.policy import (
     preempting,
     progress,
     requests,
+    retention,
     safekeeping,
     stuck,
+    taking_back,
 )
 from controller.policy import conditions as c
 from controller.policy.adoption import adopt
@@ -58,7 +61,7 @@ from controller.policy.jobs import (
 from controller.policy.params import ParamError
 from controller.policy.resuming import answer_early, resume
 from controller.policy.service import attained, remaining
-from controller.policy.stopping_run import carry_out_stop, user_stop
+from controller.policy.stopping_run import after_suspend, carry_out_stop, user_stop
 from controller.policy.types import (
     Admission,
     Grant,
@@ -90,6 +93,8 @@ def plan(desired: Desired, observed: Observed, record: JobRecord, now: float) ->
         return _finish(draft, use)
     if _stop_under_way(draft):
         return _stop_or_resume(draft, use)
+    if observed.finalizer:
+        draft.act(SetFinalizer(False))  # of a stop that was taken back or resumed
     answer_early(draft)
     if use is None and draft.record.admission is None:
         outside.keep_off(draft, "NotAccepted")
@@ -97,8 +102,6 @@ def plan(desired: Desired, observed: Observed, record: JobRecord, now: float) ->
     if observed.workload is None:
         return _create(draft)
     if desired.run_state is RunState.STOPPED:
-        if use is not None and draft.record.admission is not None and desired.mode is not Mode.OFF:
-            _take_scrape(draft, use)  # the newest eval may be the best
         user_stop(draft)
         return _stop_or_resume(draft, use)
     if draft.record.admission is not None and draft.record.admission.withdrawn is not None:
@@ -328,10 +331,14 @@ def _stop_or_resume(draft: Draft, use: RuleInUse | None) -> Plan:
     decision = draft.record.decision
     assert decision is not None
     if decision.pods_gone_at is None:
-        return carry_out_stop(draft)
+        reads = draft.record.admission is not None and draft.desired.mode is not Mode.OFF
+        if use is not None and reads and decision.suspended_at is None:
+            _take_scrape(draft, use)
+        return carry_out_stop(draft, use)
     if use is not None and resume(draft, use):
         return draft.plan(JobState.QUEUED)
-    pinning.keep(draft)
+    if not after_suspend(draft):
+        pinning.keep(draft)
     outside.keep_off(draft, decision.proposal.reason)
     return draft.plan(None)
 
@@ -382,6 +389,8 @@ def _run(draft: Draft, use: RuleInUse | None) -> Plan:
     if workload.suspended:
         _start(draft)
         return draft.plan(JobState.ADMITTED)
+    if taking_back.asked_to_stop(draft):
+        return _start_again(draft)
     _watch_start(draft)
     proposal = _watch(draft, use) if use is not None else None
     pinning.keep(draft)
@@ -414,6 +423,18 @@ def _start(draft: Draft) -> None:
     elif workload.settled and draft.pods_left == 0 and outside.may_start(draft):
         gangs.started(draft)
         draft.act(StartWorkload(wanted.attempt, record.admission.nodes))
+
+
+def _start_again(draft: Draft) -> Plan:
+    """A user called a stop off after the trainer was asked to stop training: start it anew where it is."""
+    restored, scrape = draft.record.restored, draft.observed.scrape
+    saved = scrape.checkpoint_step if scrape is not None else None
+    if restored is not None and saved is not None and saved > restored.step:
+        draft.update(restored=None)
+    message = "its stop was called off after it had been asked to stop training: it is started anew"
+    draft.conditions.set(c.RUNNING, False, "Restarting", message)
+    draft.act(SuspendWorkload("StopTakenBack", again=True))
+    return draft.plan(JobState.ADMITTED)
 
 
 def _watch_start(draft: Draft) -> None:
@@ -549,14 +570,17 @@ def _finish(draft: Draft, use: RuleInUse | None) -> Plan:
         draft.conditions.set(
             c.TERMINATION, False, "FinishedFirst", "the run ended before its stop was carried out"
         )
-        draft.update(decision=None)
+        taking_back.forget(draft, decision, "FinishedFirst")
     answer_early(draft)
-    if draft.observed.finalizer:
+    copying = _stop_under_way(draft) and after_suspend(draft)
+    if draft.observed.finalizer and not copying:
         draft.act(SetFinalizer(False))
     if draft.pods_left:
         stuck.report(draft)
         return draft.plan(JobState.STOPPING)
     draft.update(admission=None)
+    if copying:
+        return draft.plan(None)
     _secure_what_is_left(draft)
     pinning.keep(draft)
     draft.conditions.set(c.RELEASED, True, "PodsGone", "all pods are gone or terminal")
@@ -574,14 +598,29 @@ def _secure_what_is_left(draft: Draft) -> None:
 
 
 def _delete(draft: Draft) -> Plan:
-    """Being deleted: finish a retention that has begun, then let go. The workload goes with its owner."""
+    """Being deleted: finish a retention that has begun, then let go. The workload goes with its owner.
+
+    It may be gone by now (a deletion in the foreground takes what the RLHFJob owns first): the access Job is
+    then made by the template in the spec.
+    """
+    queue = JobState.STOPPING if draft.pods_left else None
     decision = draft.record.decision
-    unfinished = _stop_under_way(draft) and decision is not None and decision.retained_at is None
-    if unfinished and draft.record.secured is not None and draft.observed.workload is not None:
-        waited = draft.record.access
-        if waited is None or waited.tries < 5:
-            return carry_out_stop(draft, retain_only=True)
-        draft.event("RetentionGivenUp", "deleted before its best checkpoint could be retained", warning=True)
+    if _stop_under_way(draft) and decision is not None and retention.promised(draft):
+        lost = draft.observed.workload is None and bool(draft.desired.workload_ref)
+        if not lost and retention.before_deletion(draft):
+            draft.conditions.set(
+                c.TERMINATION, True, decision.proposal.reason, "deleted once its best checkpoint is retained"
+            )
+            return draft.plan(queue)
+        if draft.record.decision is not None and draft.record.decision.retained_at is None:
+            told = draft.conditions.get(c.RETAINED)
+            why = f": {told.message}" if told is not None and not told.status else ""
+            kept = draft.record.secured
+            pin = f"; its pin stays at {kept.path}" if kept is not None else ""
+            message = f"deleted before its best checkpoint could be retained{pin}{why}"
+            known = told is not None and told.reason == "RetentionGivenUp"
+            if not known:
+                draft.conditions.set(c.RETAINED, False, "RetentionGivenUp", message, warning=True)
     if draft.observed.finalizer:
         draft.act(SetFinalizer(False))
-    return draft.plan(JobState.STOPPING if draft.pods_left else None)
+    return draft.plan(queue)
