@@ -24,8 +24,9 @@ def past_stops(
 ) -> tuple[PastStop, ...]:
     """Stops of the hour and of the day (UTC) before ``now`` (s) that a rule had asked for, oldest first.
 
-    A stop that was taken back counts for nothing. ``records``: of the pool's RLHFJobs, as written. ``known``:
-    the stops that its status remembers, for a job that was resumed or deleted since tells of its stop no more.
+    A stop that was taken back counts for nothing. ``records``: of the pool's RLHFJobs, as written.
+    ``known``: the stops that its status remembers, for a job that was resumed or deleted since tells of its
+    stop no more.
     """
     found = {(stop.job, stop.at): stop for stop in known}
     for key, record in records:

@@ -44,7 +44,7 @@ def before_start(draft: Draft) -> bool:
 
 
 def within_attempt(draft: Draft) -> None:
-    """Claim the folder anew when another process has begun within the attempt, or it is still to be claimed."""
+    """Claim the folder anew when another process has begun within the attempt, or none was claimed yet."""
     record = draft.record
     if not _wanted(draft) or not record.lives or record.admission is None:
         return

@@ -153,6 +153,8 @@ def absorb(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
     if not record.lives or not scrape.points:
         return record
     life = record.lives[-1].attempt
+    if lives.speaking(scrape) != life:
+        return record
     record = _count_missed(record, scrape, life)
     points = sorted(
         (p for p in scrape.points if p.attempt == life and math.isfinite(p.score)), key=lambda p: p.step

@@ -23,6 +23,7 @@ from controller.policy.types import (
     Verdict,
 )
 
+UNKNOWN = Attempt(0)  # of what came before the operator, or without one
 READINGS_KEPT = 16  # newest evals of which the pool sees score and time
 
 
@@ -295,8 +296,8 @@ class LifeRecord:
     attempt: Attempt
     pod: str
     pod_created: float
-    resumed: int | None
     at: float  # s, when it was first seen
+    resumed: int | None = None
 
 
 class BranchLife(NamedTuple):
@@ -311,12 +312,12 @@ class BranchLife(NamedTuple):
 class Best:
     step: int
     score: float  # the trainer's own orientation
-    attempt: Attempt = Attempt(0)
+    attempt: Attempt = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A checkpoint that is pinned (linked beside rotation) or retained (copied out of the trainer's reach)."""
+    """A checkpoint that is pinned (linked, beside rotation) or retained (copied, out of the trainer's reach)."""
 
     best_step: int  # the eval it stands for
     step: int  # its own step, at most max_step_lag earlier
@@ -325,7 +326,7 @@ class Kept:
     at: float
     bytes: int = 0
     score: float | None = None  # of the eval it stands for, the trainer's own orientation; None: not known
-    attempt: Attempt = Attempt(0)  # of that eval
+    attempt: Attempt = UNKNOWN  # of that eval
 
     def stands_for(self, best: Best) -> bool:
         """Whether it was kept for that very eval."""
@@ -346,7 +347,7 @@ class InFlight:
     tries: int = 0
     not_before: float = 0.0
     release: tuple[str, ...] = ()  # paths of pins that are no longer wanted, let go by this Job
-    attempt: Attempt = Attempt(0)
+    attempt: Attempt = UNKNOWN
     score: float | None = None
     since: float = 0.0
     started: float | None = None  # s, when its Job was first asked for
@@ -653,7 +654,7 @@ class StartAccess:
     max_step_lag: int = 0
     release: tuple[str, ...] = ()  # paths of former pins to let go once the new one is verified
     source: Kept | None = None  # retain, check: the pinned one; restore: the retained one
-    attempt: Attempt = Attempt(0)  # of the eval; claim: number and, if one began within it, life
+    attempt: Attempt = UNKNOWN  # of the eval; claim: number and, if one began within it, life
     branch: tuple[BranchLife, ...] = ()  # whose checkpoints count, newest life first
     former: str = ""  # claim: uid of a deleted RLHFJob that may be followed
 

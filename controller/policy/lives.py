@@ -76,11 +76,11 @@ def identified(record: JobRecord, scrape: ScrapeView | None) -> bool:
 def note(record: JobRecord, scrape: ScrapeView) -> JobRecord:
     """The record with the page's process as its newest life; the same record if it is known."""
     life = speaking(scrape)
-    if life is None:
+    if life is None or any(known.attempt == life for known in record.lives[:-1]):
         return record
     newest = record.lives[-1] if record.lives else None
     if newest is None or newest.attempt != life:
-        new = LifeRecord(life, scrape.pod, scrape.pod_created, scrape.resumed_step, scrape.at)
+        new = LifeRecord(life, scrape.pod, scrape.pod_created, scrape.at, scrape.resumed_step)
         return replace(record, lives=(*record.lives, new)[-LIVES_KEPT:], evals_in_attempt=0)
     if newest.resumed is None and scrape.resumed_step is not None:
         return resumed(record, scrape.resumed_step)

@@ -11,7 +11,15 @@ from dataclasses import replace
 
 from controller.policy import transfer
 from controller.policy.draft import Draft
-from controller.policy.jobs import AccessView, ForgetAccess, InFlight, JobRecord, Operation, StartAccess
+from controller.policy.jobs import (
+    UNKNOWN,
+    AccessView,
+    ForgetAccess,
+    InFlight,
+    JobRecord,
+    Operation,
+    StartAccess,
+)
 from controller.policy.types import Attempt
 
 RELEASE_MOST = 64  # paths that are remembered as to be let go; what is beyond stays where it lies
@@ -22,7 +30,7 @@ def begin(
     operation: Operation,
     step: int,
     *,
-    attempt: Attempt = Attempt(0),  # noqa: B008  (immutable)
+    attempt: Attempt = UNKNOWN,
     score: float | None = None,
     tries: int = 0,
     not_before: float = 0.0,
@@ -79,8 +87,8 @@ def running(draft: Draft, waited: InFlight) -> bool:
 
 
 def stalled(draft: Draft, waited: InFlight, view: AccessView) -> AccessView | None:
-    """The answer of a Job that has not moved for too long: it is given up, and what it did is gone on with when
-    it is asked again. None: it moves, or may still begin to."""
+    """The answer of a Job that has not moved for too long: it is given up, and what it did is gone on with
+    when it is asked again. None: it moves, or may still begin to."""
     if view.since is None:
         view = replace(view, since=waited.started)
     if transfer.stalled(view, draft.now):
@@ -111,15 +119,19 @@ def let_go(draft: Draft, waited: InFlight) -> None:
 
 
 def release(draft: Draft, *paths: str) -> None:
-    """Note pins that nothing wants any more; one that is recorded as wanted is never let go (`unwanted`)."""
-    others = tuple(p for p in draft.record.to_release if p not in paths)
-    draft.update(to_release=(*others, *dict.fromkeys(paths))[-RELEASE_MOST:])
+    """Note pins that nothing wants any more; what is kept for another reason is not among them."""
+    gone = [p for p in dict.fromkeys(paths) if p not in _wanted(draft.record)]
+    others = tuple(p for p in draft.record.to_release if p not in gone)
+    draft.update(to_release=(*others, *gone)[-RELEASE_MOST:])
 
 
 def unwanted(record: JobRecord) -> tuple[str, ...]:
-    """Recorded paths that may go: noted as such, and not kept for another reason."""
+    """Recorded paths that may go."""
+    wanted = _wanted(record)
+    return tuple(p for p in record.to_release if p not in wanted)
+
+
+def _wanted(record: JobRecord) -> set[str]:
     older = record.scale.kept if record.scale is not None else None
-    needed = {
-        kept.path for kept in (record.secured, older, record.restored, *record.pinned) if kept is not None
-    }
-    return tuple(p for p in record.to_release if p not in needed)
+    kept = (record.secured, older, record.restored, *record.pinned)
+    return {one.path for one in kept if one is not None}

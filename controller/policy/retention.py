@@ -1,4 +1,4 @@
-"""The best checkpoint of a run that is being stopped: what must be in safety before the suspend, what follows.
+"""The best checkpoint of a run that is stopped: what must be in safety before the suspend, and what follows.
 
 Before the suspend of an automatic stop the best checkpoint is pinned, and copied out of the trainer's reach;
 with `Retain.AFTER_SUSPEND` it is enough that the pin is unchanged since its digest, and the copy follows. A
@@ -156,8 +156,8 @@ def _settled_user(draft: Draft, decision: Decision) -> bool:
     if wanted is not None or secured is None:
         safekeeping.secure_best(draft)
         if draft.record.access is None:
-            told = f"the best eval's step {wanted.step if wanted else 0} has no checkpoint yet"
-            _put_off(draft, "WaitingForCheckpoint", f"{told}: it is looked for once the run is suspended")
+            what = f"the best eval's step {wanted.step if wanted else 0} has no checkpoint yet"
+            _put_off(draft, "WaitingForCheckpoint", f"{what}: it is looked for once the run is suspended")
             return True
         return False
     if draft.desired.retain is Retain.AFTER_SUSPEND:

@@ -43,7 +43,7 @@ def asks(name: str) -> JobView:
 def seen(
     status: dict[str, object], jobs: dict[str, Decision | None], limits: StopLimits, now: float = NOW
 ) -> PoolSnapshot:
-    stopped = past_stops(jobs.items(), fleet_status.granted(status), now)
+    stopped = past_stops(_records(jobs), fleet_status.granted(status), now)
     return PoolSnapshot(
         "p", PolicySpec("fifo"), (NodeView("n", 8),), (asks("ns/other"),), limits=limits, stopped=stopped
     )
@@ -80,7 +80,7 @@ def test_what_its_job_tells_is_counted_once_and_users_stops_are_not() -> None:
         "ns/b": stop(NOW - 2),
         "ns/run": None,
     }
-    found = past_stops(jobs.items(), known, NOW)
+    found = past_stops(_records(jobs), known, NOW)
     assert [s.job for s in found] == ["ns/a", "ns/c", "ns/b"]
 
 

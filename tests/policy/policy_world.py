@@ -184,7 +184,7 @@ class World:
         return planned
 
     def _count_stops(self) -> None:
-        """As the pool's status remembers them: a job that was resumed or deleted tells of its stop no more."""
+        """As the pool's status remembers them: a job that was resumed tells of its stop no more."""
         found = {(stop.job, stop.at): stop for stop in self.stopped}
         for key, job in self.jobs.items():
             if job.record.taken_back is not None:
@@ -229,9 +229,8 @@ class World:
             seen = replace(seen, access=tuple(a for a in seen.access if a.request_id != action.request_id))
         elif isinstance(action, SetFinalizer):
             seen = replace(seen, finalizer=action.present)
-        elif isinstance(action, ReadMetrics):
-            if seen.scrape is not None and seen.pods and job.readable:
-                seen = replace(seen, scrape=replace(seen.scrape, at=self.now))
+        elif isinstance(action, ReadMetrics) and seen.scrape is not None and seen.pods and job.readable:
+            seen = replace(seen, scrape=replace(seen.scrape, at=self.now))
         job.observed = seen
 
     def _access(self, job: Job, ask: StartAccess) -> AccessView:
