@@ -121,8 +121,8 @@ class Checkpoints(Spec):
     retain: Retain = Field(
         default=Retain.BEFORE_SUSPEND,
         description="When the best checkpoint of a stopped run is copied. BeforeSuspend: the run goes on "
-        "until the copy is verified. AfterSuspend: it is suspended once its pin is found unchanged, and the copy "
-        "follows while the GPUs work for others.",
+        "until the copy is verified. AfterSuspend: it is suspended once its pin is found unchanged, and the "
+        "copy follows while the GPUs work for others.",
     )
     keep: Keep = Field(
         default=Keep.BEST, description="Which checkpoints are retained when the run is stopped."

@@ -618,9 +618,9 @@ def _delete(draft: Draft) -> Plan:
             kept = draft.record.secured
             pin = f"; its pin stays at {kept.path}" if kept is not None else ""
             message = f"deleted before its best checkpoint could be retained{pin}{why}"
-            known = told is not None and told.reason == "RetentionGivenUp"
-            if not known:
-                draft.conditions.set(c.RETAINED, False, "RetentionGivenUp", message, warning=True)
+            if told is None or told.reason != retention.GIVEN_UP:
+                draft.conditions.set(c.RETAINED, False, retention.GIVEN_UP, message, warning=True)
+            requests.give_up(draft)
     if draft.observed.finalizer:
         draft.act(SetFinalizer(False))
     return draft.plan(queue)

@@ -23,6 +23,7 @@ USER_TRIES = 3  # failed tries after which a user's stop waits no longer
 USER_STILL = 300.0  # s without a byte moved after which it does not either
 DELETED_TRIES = 5  # failed tries after which a deleted RLHFJob goes without its copy
 DELETED_STILL = 600.0  # s
+GIVEN_UP = "RetentionGivenUp"
 
 
 def settled(draft: Draft) -> bool:
@@ -40,6 +41,9 @@ def follows(draft: Draft) -> bool:
     decision = draft.record.decision
     if decision is None or decision.deferred_at is None or decision.retained_at is not None:
         return False
+    waited = draft.record.access
+    if waited is not None and waited.operation is Operation.RESTORE:
+        return True  # its user wants it to go on: that comes first
     if draft.observed.workload is None and draft.desired.workload_ref:
         _nothing(draft, "the workload is gone; the best checkpoint stays pinned where the trainer wrote")
         return False
@@ -61,8 +65,8 @@ def promised(draft: Draft) -> bool:
 
 def before_deletion(draft: Draft) -> bool:
     """The RLHFJob is being deleted: whether it still waits for the copy of its best checkpoint."""
-    secured = draft.record.secured
-    if secured is None:
+    secured, told = draft.record.secured, draft.conditions.get(c.RETAINED)
+    if secured is None or (told is not None and told.reason == GIVEN_UP):
         return False
     if hopeless(draft, DELETED_TRIES, DELETED_STILL):
         return False

@@ -15,7 +15,7 @@ from dataclasses import replace
 from controller.policy import conditions as c
 from controller.policy import guarding, judging, outside, requests, verdict_age
 from controller.policy.draft import Draft
-from controller.policy.history import RuleInUse, restart
+from controller.policy.history import RuleInUse, judged_from_now_on
 from controller.policy.jobs import (
     Decision,
     Operation,
@@ -128,7 +128,7 @@ def take_back(draft: Draft, use: RuleInUse | None, found: Why) -> Plan:
         draft.update(resume_id=request.id)
         if use is not None:
             # Going on past a stop is the user's will: the evals that led to it must not stop it again.
-            draft.record = restart(draft.record, use)
+            draft.record = judged_from_now_on(draft.record, use)
             draft.update(guards=guarding.begun_anew(draft.record.guards), confirming=None)
         draft.conditions.set(
             c.RESUMED, True, "StopTakenBack", "it was not suspended yet, and goes on where it is"

@@ -24,6 +24,7 @@ from controller.policy.jobs import (
     Page,
     Plan,
     PodView,
+    Progress,
     ReadMetrics,
     ScrapeOutcome,
     ScrapeView,
@@ -69,6 +70,9 @@ class World:
         self.nodes = nodes
         self.policy = policy or PolicySpec("fifo")
         self.jobs: dict[str, Job] = {}
+        self.slow: frozenset[Operation] = frozenset()  # access Jobs of these go on and on, or fail:
+        self.failing: str | None = None  # why
+        self.asked: dict[str, StartAccess] = {}
         self.holds: tuple = ()
         self.stopped: tuple[PastStop, ...] = ()  # as the pool's status remembers them
         self.limits = StopLimits()
@@ -117,6 +121,20 @@ class World:
         fields.setdefault("page", Page(job.desired.uid, life))
         view = ScrapeView(ScrapeOutcome.OK, at=self.now, metrics_seen=("gold",), **fields)
         self.jobs[key].observed = replace(self.jobs[key].observed, scrape=view)
+
+    def scrape_again(self, key: str) -> None:
+        """The next page says the same, but for one more eval as bad as the last."""
+        seen = self.jobs[key].observed.scrape
+        assert seen is not None
+        last = seen.points[-1]
+        self.scores(key, last.score - 0.001)
+
+    def move_copy(self, key: str, done: int, total: int) -> None:
+        """The access Jobs under way have come so far."""
+        job = self.jobs[key]
+        told = Progress(done, total, 1.0, self.now, self.now)
+        views = tuple(v if v.finished else replace(v, progress=told) for v in job.observed.access)
+        job.observed = replace(job.observed, access=views)
 
     def step(self, key: str, *, acts: int | None = None, seconds: float = 1.0) -> Plan:
         """One pass over one job; only the first ``acts`` actions happen before the operator dies."""
@@ -224,7 +242,14 @@ class World:
         elif isinstance(action, SuspendWorkload):
             seen = replace(seen, workload=WorkloadView("w", suspended=True))
         elif isinstance(action, StartAccess):
-            seen = replace(seen, access=(*seen.access, self._access(job, action)))
+            self.asked[action.request_id] = action
+            if action.operation not in self.slow:
+                view = self._access(job, action)
+            elif self.failing is None:
+                view = AccessView(action.request_id, action.operation, finished=False)
+            else:
+                view = AccessView(action.request_id, action.operation, True, False, self.failing, "it fails")
+            seen = replace(seen, access=(*seen.access, view))
         elif isinstance(action, ForgetAccess):
             seen = replace(seen, access=tuple(a for a in seen.access if a.request_id != action.request_id))
         elif isinstance(action, SetFinalizer):
