@@ -285,6 +285,9 @@ class Admission(Status):
         default=(), description="Then: planned nodes that no pod was bound to, newest first."
     )
     offer: str | None = _text(128, "The quota of a queue outside that it rests on.")
+    ended: Annotated[tuple[Count, ...], Field(max_length=1024, json_schema_extra=markers.ATOMIC)] = Field(
+        default=(), description="Members that ended well: their nodes are kept for nobody."
+    )
 
 
 class Refusal(Status):

@@ -47,7 +47,7 @@ class Conditions:
         self._by_type.pop(type_, None)
 
     def get(self, type_: str) -> Condition | None:
-        """The condition as it is in this pass."""
+        """As it stands now."""
         return self._by_type.get(type_)
 
     def is_true(self, type_: str) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.policy import conditions as c
-from controller.policy import outside, retention, stuck, taking_back
+from controller.policy import endings, outside, retention, taking_back
 from controller.policy.draft import Draft
 from controller.policy.history import RuleInUse
 from controller.policy.jobs import (
@@ -44,7 +44,7 @@ def user_stop(draft: Draft) -> None:
     best = record.best.step if record.best is not None else step
     proposal = Proposal(step, best, "UserRequest", 0.0, 0.0)
     decision = Decision(USER, Mode.ENFORCE, proposal, "spec.runState is Stopped", draft.now)
-    idle = workload is None or (workload.suspended and draft.pods_left == 0)
+    idle = workload is None or (workload.suspended and not workload.active and draft.pods_left == 0)
     if record.admission is None and idle:
         decision = replace(decision, suspended_at=draft.now, pods_gone_at=draft.now)
         draft.conditions.set(c.ADMITTED, False, "UserRequest", "spec.runState is Stopped")
@@ -79,8 +79,7 @@ def carry_out_stop(draft: Draft, use: RuleInUse | None) -> Plan:
         decision = replace(decision, suspended_at=draft.now)
         draft.update(decision=decision)
     after_suspend(draft)
-    if draft.pods_left:
-        stuck.report(draft)
+    if endings.wait_for_pods(draft):
         return draft.plan(JobState.STOPPING)
     decision = draft.record.decision
     assert decision is not None

@@ -48,8 +48,8 @@ def why(draft: Draft, use: RuleInUse | None) -> Why | None:
         return ("CalledOff", "spec.runState is Run again") if desired.run_state is RunState.RUN else None
     if desired.mode is not Mode.ENFORCE:
         return "ModeForbids", f"mode is {desired.mode} by now (spec.mode, or its pool's modeCap)"
-    if use is None or desired.problem is not None:
-        problem = ": ".join(desired.problem) if desired.problem is not None else "its rule is not usable"
+    if use is None or draft.problem is not None:
+        problem = ": ".join(draft.problem) if draft.problem is not None else "its rule is not usable"
         return "NotJudged", f"its rule cannot be asked once more: {problem}"
     if wants_to_go_on(draft):
         assert desired.resume is not None
