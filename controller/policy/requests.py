@@ -22,7 +22,7 @@ from controller.policy.jobs import (
 )
 from controller.policy.types import Attempt
 
-RELEASE_MOST = 64  # paths that are remembered as to be let go; what is beyond stays where it lies
+RELEASE_MOST = 8  # paths that are remembered as to be let go; what is beyond stays where it lies
 
 
 def begin(
