@@ -29,7 +29,7 @@ CURES = {
     "OutOfSpace": "make room on the volume that the message names, or enlarge its claim",
     "StoreUnreachable": "evalstop doctor{job}; kubectl get pvc{ns}",
     "ClaimForOnePod": "use a claim with access mode ReadWriteMany or ReadWriteOnce",
-    "AccessStalled": "kubectl describe pods{ns} -l evalstop.dev/component=access: not scheduled, or its volume hangs",
+    "AccessStalled": "kubectl describe pods{ns} -l evalstop.dev/component=access says why it hangs",
     "MetricsNotRead": "evalstop doctor{job} reads the trainer's metrics through the API server",
     "VerdictOutdated": "evalstop doctor{job}; see whether the trainer still makes evals",
     "NoFreshScrape": "evalstop doctor{job} reads the trainer's metrics through the API server",
