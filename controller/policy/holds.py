@@ -65,7 +65,11 @@ def holds(
     for hold in snapshot.holds:
         target = views.get(hold.target)
         waits = target is not None and (target.state is JobState.QUEUED or target.unbound > 0)
-        if waits and hold.source not in settled and not _void(hold, views.get(hold.source), target):
+        if (
+            waits
+            and hold.source not in settled
+            and not _void(hold, views.get(hold.source), snapshot.hold_seconds)
+        ):
             wanted.append(_Wanted(hold.source, hold.target, hold.nodes))
     return _bounded(
         Hold(w.source, w.target, w.nodes, expires[w.source], _admission(views[w.target], starting))
@@ -89,13 +93,12 @@ def source_of(snapshot: PoolSnapshot) -> Callable[[JobKey, tuple[str, ...]], Job
     return source
 
 
-def _void(hold: Hold, source: JobView | None, target: JobView | None) -> bool:
-    """Whether a hold has nothing behind it any more: the stop was taken back, and the source stays where the
-    target was to go. (A target that is admitted has its GPUs already.)"""
-    if source is None or target is None or source.state is not JobState.ADMITTED:
+def _void(hold: Hold, source: JobView | None, hold_seconds: float) -> bool:
+    """Whether the stop that a hold was made for, or renewed in, was taken back since: its source stays where
+    it is. Renewal ends with the stop, so what expires later than that was made for another one."""
+    if source is None or source.taken_back is None or source.state is not JobState.ADMITTED:
         return False
-    there = {node for node, _ in source.bound} | set(source.nodes)
-    return target.state is JobState.QUEUED and not there.isdisjoint(hold.nodes)
+    return hold.expires - hold_seconds <= source.taken_back
 
 
 def _promises(

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from controller.policy import (
+    access_pod,
     claiming,
     endings,
     gangs,
@@ -88,6 +89,7 @@ def plan(desired: Desired, observed: Observed, record: JobRecord, now: float) ->
     answered = safekeeping.answer(draft)
     if answered is not None:
         safekeeping.take_answer(draft, answered)
+    access_pod.tell(draft)
     if desired.deleting:
         return _delete(draft)
     ended = observed.workload is not None and observed.workload.finished is not None
@@ -259,6 +261,7 @@ def job_view(
         not_before=record.gang_backoff.until if record.gang_backoff is not None else None,
         avoid=record.gang_backoff.avoid if record.gang_backoff is not None else (),
         refused=record.refusal is not None and record.refusal.final,
+        taken_back=record.taken_back.at if record.taken_back is not None else None,
         may_return=admission is not None and not endings.is_quiet(observed.workload),
         **(_offered(observed, record, state) if _in_its_queue(desired, observed) else {}),
         **seen_by_fleet(desired, record, judged=state is JobState.ADMITTED and desired.mode is not Mode.OFF),
@@ -498,6 +501,7 @@ def _take_scrape(draft: Draft, use: RuleInUse) -> None:
     _take_evals(draft, use)
     news = draft.record.evals is not before.evals
     progress.note(draft, news=news)
+    judging.tell_dropped(draft, use, before)
     if news:
         judging.count_past(draft, before)
 

@@ -159,6 +159,9 @@ def _settled_user(draft: Draft, decision: Decision) -> bool:
         return True
     if wanted is not None or secured is None:
         safekeeping.secure_best(draft)
+        if _to_pin(draft) is None and draft.record.secured is not None:
+            draft.wake_in(0.0)
+            return False
         if draft.record.access is None:
             what = f"the best eval's step {wanted.step if wanted else 0} has no checkpoint yet"
             _put_off(draft, "WaitingForCheckpoint", f"{what}: it is looked for once the run is suspended")
@@ -197,11 +200,15 @@ def _nothing(draft: Draft, why: str) -> None:
 
 
 def _to_pin(draft: Draft) -> Best | None:
-    """The best eval whose checkpoint is not pinned and can still be looked for."""
-    best, secured = keepable(draft.record, draft.desired.direction), draft.record.secured
-    if best is None or (secured is not None and secured.stands_for(best)):
+    """The eval whose checkpoint is not pinned and can still be looked for: the best, or one above it that is
+    still to be borne out."""
+    record = draft.record
+    best, awaiting = keepable(record, draft.desired.direction), record.awaiting
+    if best is not None and not (record.secured is not None and record.secured.stands_for(best)):
+        return best
+    if awaiting is None or awaiting in record.lost_bests:
         return None
-    return best
+    return None if record.beside is not None and record.beside.stands_for(awaiting) else awaiting
 
 
 def _anything(draft: Draft) -> bool:
