@@ -30,7 +30,7 @@ from examples.trainer.task import Floats
 
 MANIFEST = "manifest.json"
 PARAMETERS = "params.npz"
-PINS = ".evalstop"  # the operator's folder of hard links: <uid>/<step>/
+PINS = ".evalstop"  # the operator's folder of hard links: <uid>/<attempt>-<step>/
 _TEMPORARY = ".tmp-"
 _REPLACED = ".old-"
 _NAME = re.compile(r"step-(\d{1,12})")
@@ -177,7 +177,7 @@ class CheckpointFolder:
 
     def of_step(self, step: int) -> tuple[Checkpoint, dict[str, Floats]] | None:
         """A step's complete checkpoint and its arrays: from the folder or, after rotation, from a pin."""
-        for path in (self.folder / f"step-{step}", *sorted(self.folder.glob(f"{PINS}/*/{step}"))):
+        for path in (self.folder / f"step-{step}", *sorted(self.folder.glob(f"{PINS}/*/*-{step}"))):
             try:
                 checkpoint = read(path)
                 if checkpoint.step == step:
