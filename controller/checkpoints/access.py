@@ -13,11 +13,11 @@ import sys
 from collections.abc import Mapping
 
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished, interrupt
-from controller.checkpoints.layouts import LAYOUTS
+from controller.checkpoints.layouts import LAYOUTS, Layout
 from controller.checkpoints.request import REQUEST_ENV, Request, Result, failure
 from controller.checkpoints.retaining import restore, retain
-from controller.checkpoints.securing import secure
-from controller.checkpoints.store import open_store
+from controller.checkpoints.securing import release, secure
+from controller.checkpoints.store import Store, open_store
 
 MESSAGE_PATH_ENV = "EVALSTOP_TERMINATION_MESSAGE"
 MESSAGE_PATH = "/dev/termination-log"
@@ -36,16 +36,25 @@ def carry_out(request: Request) -> Result:
     location = open_store(request.location)
     retention = open_store(request.destination) if request.destination else None
     try:
-        if request.operation == "secure":
-            return secure(location, layout, request)
-        if request.operation == "retain":
-            assert retention is not None
-            return retain(location, retention, layout, request)
-        return restore(location, retention, layout, request)
+        result = _work(location, retention, layout, request)
+        # Only now: what is let go is let go for something that has just been verified.
+        release(location, request, result.path)
+        return result
     except Vanished as error:
         raise AccessError(Reason.MISSING, str(error)) from error
     except Damaged as error:
         raise AccessError(Reason.INCOMPLETE, str(error)) from error
+
+
+def _work(location: Store, retention: Store | None, layout: Layout, request: Request) -> Result:
+    if request.operation == "secure":
+        return secure(location, layout, request)
+    if request.operation == "retain":
+        assert retention is not None  # Request.parse saw to it
+        return retain(location, retention, layout, request)
+    if request.operation == "restore":
+        return restore(location, retention, layout, request)
+    raise AccessError(Reason.BAD_REQUEST, f"operation: {request.operation!r} is not known")
 
 
 def answer(environment: Mapping[str, str]) -> str:

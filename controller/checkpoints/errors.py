@@ -18,18 +18,30 @@ class Reason(StrEnum):
     STORE_UNREACHABLE = "StoreUnreachable"
     OUT_OF_SPACE = "OutOfSpace"
     BAD_REQUEST = "BadRequest"
+    LOCATION_TAKEN = "LocationTaken"  # another RLHFJob has the folder, or one around or inside it
     INTERRUPTED = "Interrupted"  # told to leave (SIGTERM) before the end; nothing half-done was published
     FAILED = "AccessFailed"  # the access Job ended without a readable result
 
 
 class AccessError(Exception):
-    """Store work that failed. ``available``: steps of complete checkpoints seen, ascending."""
+    """Store work that failed.
 
-    def __init__(self, reason: Reason, message: str, available: Sequence[int] = ()) -> None:
+    ``available``: steps of complete checkpoints seen, ascending. ``holder``: uid and namespace/name of the
+    RLHFJob that has the location, with LOCATION_TAKEN.
+    """
+
+    def __init__(
+        self,
+        reason: Reason,
+        message: str,
+        available: Sequence[int] = (),
+        holder: tuple[str, str] | None = None,
+    ) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
         self.available = tuple(available)
+        self.holder = holder
 
 
 class Vanished(Exception):

@@ -14,7 +14,7 @@ from typing import Any
 
 from controller import names
 from controller.checkpoints.places import RETENTION_MOUNT, Place, PlaceProblem, resolve
-from controller.checkpoints.request import REQUEST_ENV, Request, Source
+from controller.checkpoints.request import REQUEST_ENV, BranchLife, Request, Source
 from controller.checkpoints.results import read_result
 from controller.policy.jobs import AccessView, Operation, StartAccess
 
@@ -222,7 +222,7 @@ def _mounted(action: StartAccess, location: Place, retention: Place) -> list[Pla
 
 
 def _stays(action: StartAccess) -> bool:
-    return action.operation in (Operation.SECURE, Operation.PIN) or action.source is None
+    return action.operation not in (Operation.RETAIN, Operation.RESTORE) or action.source is None
 
 
 def _request(rlhfjob: Object, action: StartAccess, location: Place, retention: Place) -> Request:
@@ -241,6 +241,11 @@ def _request(rlhfjob: Object, action: StartAccess, location: Place, retention: P
         source=None if source is None else Source(source.path, source.digest, source.step),
         destination="" if _stays(action) else f"{retention.root.rstrip('/')}/{folder}",
         keep_latest=action.operation is Operation.RETAIN and checkpoints.get("keep") == "BestAndLatest",
+        id=action.request_id,
+        job=f"{metadata['namespace']}/{metadata['name']}",
+        branch=tuple(BranchLife(str(one.attempt), one.after, one.base) for one in action.branch),
+        attempt=str(action.attempt),
+        former=(action.former,) if action.former else (),
     )
 
 

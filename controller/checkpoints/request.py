@@ -10,12 +10,14 @@ from typing import Any
 
 from controller.checkpoints.digest import DIGEST_PATTERN
 from controller.checkpoints.errors import AccessError, Reason
+from controller.checkpoints.pins import ATTEMPT_PATTERN, pin_folder
 
 REQUEST_ENV = "EVALSTOP_REQUEST"
-OPERATIONS = ("secure", "retain", "restore")
+OPERATIONS = ("claim", "secure", "retain", "restore", "check")
 MESSAGE_LIMIT = 4096  # bytes of a termination message
 STEP_LIMIT = 10**12
 AVAILABLE_LIMIT = 50  # steps an answer lists
+BRANCH_LIMIT = 1000  # lives a request names
 
 _UID = re.compile(r"[0-9A-Za-z-]{1,64}\Z")
 
@@ -30,19 +32,40 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class BranchLife:
+    """A trainer process, and from which step on its checkpoints count: those after ``after``.
+
+    ``base``: the step it resumed from, where that checkpoint lay there before the RLHFJob's first start.
+    """
+
+    attempt: str
+    after: int = -1
+    base: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
-    """One piece of store work. ``location`` and ``destination`` are absolute paths or URIs."""
+    """One piece of store work. ``location`` and ``destination`` are absolute paths or URIs.
+
+    Attempts are texts, ``3-9f2c41d0`` or, where the life is not known, ``3``.
+    """
 
     operation: str
     layout: str
     owner: str  # uid of the RLHFJob
     location: str
-    step: int
+    step: int = 0
     max_step_lag: int = 0  # secure: steps the checkpoint may lie before ``step``
-    release: tuple[int, ...] = ()  # secure: former pins to let go once the new one is verified
+    release: tuple[str, ...] = ()  # exact paths of former pins, let go once the work is done and verified
     source: Source | None = None
     destination: str = ""  # retain: where to; restore: where the source must lie
     keep_latest: bool = False  # retain: the latest checkpoint too
+    id: str = ""  # of the request
+    job: str = ""  # namespace/name of the RLHFJob, for people
+    branch: tuple[BranchLife, ...] = ()  # whose checkpoints count, newest life first; empty: anybody's
+    attempt: str = ""  # of the eval; claim: the number that is to start, and the life if one began within it
+    former: tuple[str, ...] = ()  # claim: uids of deleted RLHFJobs that may be followed
+    takeover: bool = False  # claim: no RLHFJob with the uid on record exists any more
 
     @staticmethod
     def parse(text: str) -> Request:
@@ -63,12 +86,18 @@ class Request:
             layout=_text(raw, "layout"),
             owner=_text(raw, "owner"),
             location=_text(raw, "location").rstrip("/") or "/",
-            step=_step(raw, "step"),
+            step=_step(raw, "step", 0 if raw.get("operation") in ("claim", "check") else None),
             max_step_lag=_step(raw, "maxStepLag", 0),
-            release=tuple(_step({"release": step}, "release") for step in raw.get("release") or ()),
+            release=_texts(raw, "release"),
             source=None if source is None else _source(source),
             destination=_text(raw, "destination", "").rstrip("/"),
             keep_latest=raw.get("keepLatest", False) is True,
+            id=_text(raw, "id", ""),
+            job=_text(raw, "job", ""),
+            branch=_branch(raw),
+            attempt=_attempt(raw.get("attempt", ""), "attempt", needed=False),
+            former=_texts(raw, "former"),
+            takeover=raw.get("takeover", False) is True,
         )
         request._check()
         return request
@@ -78,10 +107,12 @@ class Request:
             raise _bad("operation", self.operation, f"one of {', '.join(OPERATIONS)}")
         if not _UID.match(self.owner):
             raise _bad("owner", self.owner, "the uid of an RLHFJob")
-        if self.operation == "retain" and self.source is None:
-            raise _bad("source", None, "the secured checkpoint to retain")
-        if self.source is not None and not self.destination:
+        if self.operation in ("retain", "check") and self.source is None:
+            raise _bad("source", None, f"the pinned checkpoint to {self.operation}")
+        if self.source is not None and not self.destination and self.operation != "check":
             raise _bad("destination", self.destination, "the retention folder")
+        for path in self.release:
+            pin_folder(self.location, self.owner, path)
 
     def to_json(self) -> str:
         """The request as JSON with sorted keys, the same text for the same request."""
@@ -95,7 +126,13 @@ class Request:
             "release": list(self.release),
             "destination": self.destination,
             "keepLatest": self.keep_latest,
+            "id": self.id,
+            "job": self.job,
+            "branch": [_life(life) for life in self.branch],
+            "attempt": self.attempt,
         }
+        if self.operation == "claim":
+            document |= {"former": list(self.former), "takeover": self.takeover}
         if self.source is not None:
             source = self.source
             document["source"] = {"path": source.path, "digest": source.digest, "step": source.step}
@@ -104,17 +141,22 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A success. ``source_digest`` is of what was read, ``digest`` of what was written and read back."""
+    """A success. ``source_digest`` is of what was read, ``digest`` of what was written and read back.
+
+    ``attempt``: the life that wrote the checkpoint. ``evidence``: by what it is known to be whole.
+    """
 
     step: int
     path: str
-    digest: str
-    source_digest: str
-    bytes: int
-    files: int
+    digest: str = ""  # "" of a claim, which has none
+    source_digest: str = ""
+    bytes: int = 0
+    files: int = 0
     method: str = ""  # "link", "copy", or "" where it was there already
     note: str = ""  # what a person should know, such as a fallback taken
     latest: Mapping[str, Any] = field(default_factory=dict)  # retain with keepLatest: step, path, digest
+    attempt: str = ""
+    evidence: str = ""
 
     def to_json(self) -> str:
         """The termination message, within its limit."""
@@ -127,8 +169,13 @@ class Result:
             "bytes": self.bytes,
             "files": self.files,
         }
-        if self.method:
-            document["method"] = self.method
+        for key, text in (
+            ("method", self.method),
+            ("attempt", self.attempt),
+            ("evidence", self.evidence),
+        ):
+            if text:
+                document[key] = text
         if self.latest:
             document["latest"] = dict(self.latest)
         return _fit(document, "note", self.note)
@@ -139,6 +186,8 @@ def failure(error: AccessError) -> str:
     document: dict[str, Any] = {"ok": False, "reason": str(error.reason)}
     if error.available:
         document["available"] = list(error.available[-AVAILABLE_LIMIT:])
+    if error.holder is not None:
+        document["holder"] = {"uid": error.holder[0], "job": error.holder[1]}
     return _fit(document, "message", error.message or str(error.reason))
 
 
@@ -168,6 +217,43 @@ def _step(raw: Mapping[str, Any], name: str, default: int | None = None) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= STEP_LIMIT:
         raise _bad(name, value, f"a whole number from 0 to {STEP_LIMIT}")
     return value
+
+
+def _texts(raw: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    values = raw.get(name) or ()
+    if not isinstance(values, list | tuple):
+        raise _bad(name, values, "a list of texts")
+    return tuple(_text({name: value}, name) for value in values)
+
+
+def _attempt(value: object, name: str, needed: bool = True) -> str:
+    if not isinstance(value, str) or (not ATTEMPT_PATTERN.match(value) if value else needed):
+        raise _bad(name, value, "an attempt, as in '3-9f2c41d0' or '3'")
+    return value
+
+
+def _branch(raw: Mapping[str, Any]) -> tuple[BranchLife, ...]:
+    entries = raw.get("branch") or ()
+    if not isinstance(entries, list | tuple) or len(entries) > BRANCH_LIMIT:
+        raise _bad("branch", entries, f"a list of at most {BRANCH_LIMIT} lives")
+    found = []
+    for entry in entries:
+        if not isinstance(entry, dict):
+            raise _bad("branch", entry, "objects with attempt and after")
+        after = entry.get("after", -1)
+        found.append(
+            BranchLife(
+                _attempt(entry.get("attempt"), "branch.attempt"),
+                after if after == -1 else _step(entry, "after"),
+                None if entry.get("base") is None else _step(entry, "base"),
+            )
+        )
+    return tuple(found)
+
+
+def _life(life: BranchLife) -> dict[str, object]:
+    document: dict[str, object] = {"attempt": life.attempt, "after": life.after}
+    return document if life.base is None else {**document, "base": life.base}
 
 
 def _source(raw: object) -> Source:

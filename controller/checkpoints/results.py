@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from controller import names
 from controller.checkpoints.digest import DIGEST_PATTERN
 from controller.checkpoints.errors import Reason
+from controller.checkpoints.pins import ATTEMPT_PATTERN
 from controller.checkpoints.request import MESSAGE_LIMIT
 from controller.policy.jobs import AccessView, Operation
 
 Object = Mapping[str, Any]
 
+_WORD = re.compile(r"[A-Za-z]{1,32}\Z")
 TEXT_LIMIT = 1024  # characters of a message that is passed on
 
 
@@ -57,7 +61,11 @@ def _read(request_id: str, operation: Operation, message: str) -> AccessView:
     if not answer["ok"]:
         reason = answer.get("reason")
         known = reason if reason in set(Reason) else Reason.FAILED
-        return _failed(request_id, operation, str(answer.get("message") or reason), str(known))
+        failed = _failed(request_id, operation, str(answer.get("message") or reason), str(known))
+        return replace(failed, holder=_holder(answer.get("holder")))
+    note = _cut(str(answer.get("note") or ""))
+    if operation is Operation.CLAIM:
+        return AccessView(request_id, operation, finished=True, ok=True, message=note)
     step, path, digest = answer.get("step"), answer.get("path"), answer.get("digest")
     source_digest, size = answer.get("sourceDigest"), answer.get("bytes")
     if (
@@ -74,13 +82,26 @@ def _read(request_id: str, operation: Operation, message: str) -> AccessView:
         operation,
         finished=True,
         ok=True,
-        message=_cut(str(answer.get("note") or "")),
+        message=note,
         step=step,
         path=str(path),
         digest=str(digest),
         source_digest=str(source_digest),
         bytes=int(size or 0),
+        attempt=_matching(answer.get("attempt"), ATTEMPT_PATTERN),
+        evidence=_matching(answer.get("evidence"), _WORD),
     )
+
+
+def _matching(value: object, pattern: re.Pattern[str]) -> str:
+    return value if isinstance(value, str) and pattern.match(value) else ""
+
+
+def _holder(raw: object) -> tuple[str, str] | None:
+    if not isinstance(raw, Mapping):
+        return None
+    uid, job = raw.get("uid"), raw.get("job")
+    return (uid[:64], job[:320]) if isinstance(uid, str) and isinstance(job, str) else None
 
 
 def _failed(request_id: str, operation: Operation, message: str, reason: str = Reason.FAILED) -> AccessView:

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from controller.checkpoints.digest import FileDigest, Manifest, chunks, hash_files, tree_digest
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished
 from controller.checkpoints.layouts import Candidate, Folder, Layout, judge
+from controller.checkpoints.pins import pins_folder
 from controller.checkpoints.request import Request, Result, Source
-from controller.checkpoints.securing import Kept, available_steps, pins_folder
+from controller.checkpoints.securing import Kept, available_steps, pins_of_step
 from controller.checkpoints.store import Store, publish, relative, withdraw
 
 RESUME_FOLDER = "resume"  # beside the pins, where no trainer's rotation looks
@@ -209,7 +210,7 @@ def _retain_latest(location: Store, retention: Store, layout: Layout, after: int
 def _find(store: Store, layout: Layout, request: Request) -> Folder:
     """A complete checkpoint of exactly the step asked for, in the location."""
     told: list[str] = []
-    for folder in store.published(f"{pins_folder(request.owner)}/{request.step}"):
+    for folder in pins_of_step(store, request, request.step):
         content = Folder(store, (("", folder),))
         problem = layout.problem(content, request.step)
         if problem is None:

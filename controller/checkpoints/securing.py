@@ -9,12 +9,12 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-from controller import names
 from controller.checkpoints.digest import Manifest, hash_files, tree_digest
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished
 from controller.checkpoints.layouts import Candidate, Folder, Layout, judge
+from controller.checkpoints.pins import NOBODY, parse_pin, pin_folder, pin_name, pins_folder
 from controller.checkpoints.request import Request, Result
-from controller.checkpoints.store import Store, publish, withdraw
+from controller.checkpoints.store import Store, publish
 
 AVAILABLE_LOOKED_AT = 20  # checkpoints judged to tell a person which steps there are
 
@@ -32,16 +32,10 @@ class Kept:
         return sum(file.size for file in self.manifest.values())
 
 
-def pins_folder(owner: str) -> str:
-    """Folder of an RLHFJob's pins, relative to its location."""
-    return f"{names.PINS_FOLDER}/{owner}"
-
-
 def secure(store: Store, layout: Layout, request: Request) -> Result:
     """Pin the checkpoint of ``request.step``, else the nearest earlier complete one within the lag.
 
-    Repeating it is safe: what is pinned already and still sound is answered again. Former pins in
-    ``request.release`` go only after the new one was verified.
+    Repeating it is safe: what is pinned already and still sound is answered again.
 
     Raises:
         AccessError: MISSING (nothing in the window), INCOMPLETE (something, but nothing complete),
@@ -52,16 +46,14 @@ def secure(store: Store, layout: Layout, request: Request) -> Result:
     if not store.exists():
         raise AccessError(Reason.MISSING, f"checkpoint folder {store.root} does not exist")
     candidates = {c.step: c for c in layout.candidates(store)}
-    pinned = {step for step in _pinned_steps(store, request.owner) if lowest <= step <= request.step}
+    pinned = {step for step in _pinned_steps(store, request) if lowest <= step <= request.step}
     window = {step for step in candidates if lowest <= step <= request.step} | pinned
     for step in sorted(window, reverse=True):
-        kept, method = _try(store, layout, request.owner, step, candidates.get(step), told)
+        kept, method = _try(store, layout, request, step, candidates.get(step), told)
         if kept is not None:
             break
     else:
         raise _nothing(store, layout, request, lowest, list(candidates.values()), told)
-    for former in set(request.release) - {step}:
-        withdraw(store, f"{pins_folder(request.owner)}/{former}")
     return Result(
         step=step,
         path=store.path(kept.folder),
@@ -71,7 +63,26 @@ def secure(store: Store, layout: Layout, request: Request) -> Result:
         files=len(kept.manifest),
         method=method,
         note=_note(method, told),
+        attempt=attempt_of(request, step),
     )
+
+
+def release(store: Store, request: Request, kept: str) -> None:
+    """Let the pins go that the request names by their exact paths, except what lies at ``kept``."""
+    source = request.source.path if request.source is not None else ""
+    for path in request.release:
+        if path not in (kept, source):
+            store.remove(pin_folder(request.location, request.owner, path))
+
+
+def attempt_of(request: Request, step: int) -> str:
+    """The life whose checkpoint of a step counts."""
+    return next((life.attempt for life in request.branch if step > life.after), NOBODY)
+
+
+def pins_of_step(store: Store, request: Request, step: int) -> list[str]:
+    """Published pins of a step, of the life whose checkpoint of it counts."""
+    return store.published(f"{pins_folder(request.owner)}/{pin_name(attempt_of(request, step), step)}")
 
 
 def inspect(store: Store, layout: Layout, folder: str, step: int) -> Kept:
@@ -93,10 +104,15 @@ def inspect(store: Store, layout: Layout, folder: str, step: int) -> Kept:
 
 
 def _try(
-    store: Store, layout: Layout, owner: str, step: int, candidate: Candidate | None, told: list[str]
+    store: Store,
+    layout: Layout,
+    request: Request,
+    step: int,
+    candidate: Candidate | None,
+    told: list[str],
 ) -> tuple[Kept | None, str]:
     """Pin one step. ``told`` gathers why it did not work."""
-    target = f"{pins_folder(owner)}/{step}"
+    target = f"{pins_folder(request.owner)}/{pin_name(attempt_of(request, step), step)}"
     if candidate is not None:
         problem = judge(layout, store, candidate)
         if problem is None:
@@ -141,12 +157,13 @@ def _same(store: Store, layout: Layout, target: str, step: int, digest: str) -> 
     return None
 
 
-def _pinned_steps(store: Store, owner: str) -> set[int]:
+def _pinned_steps(store: Store, request: Request) -> set[int]:
     try:
-        names_ = store.folders(pins_folder(owner))
+        folders = store.folders(pins_folder(request.owner))
     except Vanished:
         return set()
-    return {int(name.partition("-")[0]) for name in names_ if name.partition("-")[0].isdecimal()}
+    pins = [pin for pin in map(parse_pin, folders) if pin is not None]
+    return {pin.step for pin in pins if pin.attempt == attempt_of(request, pin.step)}
 
 
 def available_steps(store: Store, layout: Layout, candidates: list[Candidate]) -> list[int]:

@@ -121,7 +121,7 @@ def publish(
     Raises:
         AccessError: STORE_UNREACHABLE, both names are taken by content that cannot be read.
     """
-    for suffix in ("", f"-{digest.rpartition(':')[2][:8]}"):
+    for suffix in ("", f".{digest.rpartition(':')[2][:8]}"):
         found = same()
         if found is not None:
             return found, False

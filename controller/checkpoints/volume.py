@@ -133,7 +133,7 @@ class Volume:
             names = self.folders(parent)
         except Vanished:
             return []
-        beside = [name for name in names if name == last or name.startswith(f"{last}-")]
+        beside = [name for name in names if name == last or name.startswith(f"{last}.")]
         return [f"{parent}/{name}" if parent else name for name in beside]
 
     @contextmanager

@@ -1,9 +1,9 @@
 """How scraped evals enter a job's memory: each once, in order, and with the past rewritten on a resume.
 
-An eval is identified by step and attempt. What is not new, not finite, or of an older attempt changes
-nothing. When a new attempt resumes at step s, later steps of the old one leave the rule's memory (that run of
-history did not happen); a best that is already secured stays. Scores that cannot be compared, because the
-evaluator changed, are not: the memory begins anew (`comparable`).
+An eval is identified by attempt, life and step. What is not new, not finite, or of another life than the
+newest changes nothing. When a new life resumes at step s, later steps of the former one leave the rule's
+memory at once (that run of history did not happen); a best that is already pinned stays. Scores that cannot
+be compared, because the evaluator changed, are not: the memory begins anew (`comparable`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from controller.names import EVALS_KEPT
+from controller.policy import lives
 from controller.policy.jobs import (
     READINGS_KEPT,
     Best,
@@ -38,6 +39,12 @@ from controller.policy.types import (
 )
 
 NOTHING_TOLD = FleetView()
+_INVERTED = "-min"  # ends the fingerprint of a rule for a metric that is to be minimised
+
+
+def better(direction: Direction, score: float, than: float) -> bool:
+    """Whether a score, in the trainer's own orientation, is the better of two."""
+    return score > than if direction is Direction.MAXIMIZE else score < than
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +87,8 @@ class RuleInUse:
     def _make(rule: PolicySpec, modifiers: tuple[PolicySpec, ...], direction: Direction) -> RuleInUse:
         made, fingerprint = make_rule(rule, modifiers), rule_fingerprint(rule, modifiers)
         needs = RULES[rule.name].needs + sum((MODIFIERS[m.name].needs for m in modifiers), ())
+        # A state holds oriented scores: under the other direction it is another memory.
+        fingerprint += _INVERTED if direction is Direction.MINIMIZE else ""
         return RuleInUse(made, rule.name, fingerprint, direction, needs=frozenset(needs))
 
     def orient(self, point: EvalPoint) -> EvalPoint:
@@ -90,7 +99,7 @@ class RuleInUse:
         return point._replace(score=-point.score, paired=paired)
 
     def better(self, score: float, than: float) -> bool:
-        return score > than if self.direction is Direction.MAXIMIZE else score < than
+        return better(self.direction, score, than)
 
     def fold(
         self, state: tuple[Any, ...], points: Iterable[EvalPoint]
@@ -127,7 +136,7 @@ class RuleInUse:
         best: Best | None = None
         for point in points:
             if best is None or self.better(point.score, best.score):
-                best = Best(point.step, point.score)
+                best = Best(point.step, point.score, point.attempt)
         return best
 
     def remember(self, base: tuple[Any, ...], evals: tuple[EvalPoint, ...]) -> RuleRecord:
@@ -136,24 +145,44 @@ class RuleInUse:
 
 
 def absorb(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
-    """The record with the scrape's new evals in it; the same record when there are none."""
-    record = _same_rule(record, use)
-    if not scrape.points:
+    """The record with the scrape's new evals in it; the same record when there are none.
+
+    The page must be one that may be read (`lives.refusal`).
+    """
+    record = begin_life(_same_rule(record, use), use, scrape)
+    if not record.lives or not scrape.points:
         return record
-    newest_attempt = max(p.attempt for p in scrape.points)
-    record = _count_missed(record, scrape, newest_attempt)
-    finite = (p for p in scrape.points if math.isfinite(p.score))
-    points = sorted(finite, key=lambda p: (p.attempt, p.step))
+    life = record.lives[-1].attempt
+    if lives.speaking(scrape) != life:
+        return record
+    record = _count_missed(record, scrape, life)
+    points = sorted(
+        (p for p in scrape.points if p.attempt == life and math.isfinite(p.score)), key=lambda p: p.step
+    )
     for point in points:
-        newest = record.evals[-1] if record.evals else None
-        if newest is not None and point.attempt > newest.attempt:
-            resumed = scrape.resumed_step if point.attempt == newest_attempt else None
-            record = rewind(record, use, resumed if resumed is not None else point.step - 1)
+        record = _first_of_life(record, use, point)
         if _is_new(record, point):
             # The gauge says what the loss is now: of earlier evals it is not known.
             loss = scrape.loss if point is points[-1] and "loss" in use.needs else None
             record = _append(record, use, _with_proxy(point, use.proxy, scrape), scrape.at, loss)
     return record
+
+
+def begin_life(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
+    """The record once the page's process is known: where it resumed, the memory ends there at once."""
+    after = lives.note(record, scrape)
+    if after.lives == record.lives or after.lives[-1].resumed is None:
+        return after
+    return rewind(after, use, after.lives[-1].resumed)
+
+
+def _first_of_life(record: JobRecord, use: RuleInUse, point: EvalPoint) -> JobRecord:
+    """A process that does not say where it resumed did so right before its first eval."""
+    if record.lives[-1].resumed is not None or not record.evals:
+        return record
+    if record.evals[-1].attempt == point.attempt:
+        return record
+    return rewind(lives.resumed(record, point.step - 1), use, point.step - 1)
 
 
 def _with_proxy(point: EvalPoint, proxy: ProxyMetric | None, scrape: ScrapeView) -> EvalPoint:
@@ -180,10 +209,8 @@ def _is_new(record: JobRecord, point: EvalPoint) -> bool:
     if mark is None:
         return True
     life, step = mark
-    if record.evals:
-        return point.attempt >= life and point.step > step
-    # What the mark stands for is in no memory: a new life may begin at any step.
-    return point.attempt > life or (point.attempt == life and point.step > step)
+    # What a mark without evals stands for is in no memory: another life may begin at any step.
+    return point.step > step or (not record.evals and point.attempt != life)
 
 
 def ignored_steps(record: JobRecord, scrape: ScrapeView) -> tuple[int, ...]:
@@ -210,8 +237,9 @@ def rewind(record: JobRecord, use: RuleInUse, step: int) -> JobRecord:
     Where the window does not reach back that far, the rule's memory begins anew.
     """
     kept = tuple(p for p in record.evals if p.step <= step)
+    best = _best_after(record, use.direction, kept, step)
     if len(kept) == len(record.evals):
-        return record
+        return record if best == record.best else replace(record, best=best)
     whole = record.evals_seen <= len(
         record.evals
     )  # the window holds everything: its base is the initial state
@@ -224,14 +252,14 @@ def rewind(record: JobRecord, use: RuleInUse, step: int) -> JobRecord:
         evals_seen=record.evals_seen - dropped if kept or whole else 0,
         earlier_sum=record.earlier_sum if kept else None,
         rule=use.remember(base, kept),
-        best=_best_after_rewind(record, use, kept),
+        best=best,
     )
 
 
 def restart(record: JobRecord, use: RuleInUse) -> JobRecord:
-    """Forget every eval: the rule begins anew. The best stays if it is secured or retained."""
+    """Forget every eval: the rule begins anew. The best stays if it is pinned or retained."""
     kept: tuple[EvalPoint, ...] = ()
-    best = _best_after_rewind(record, use, kept)
+    best = _best_after(record, use.direction, kept, -1)
     rule = use.remember(use.rule.initial(), kept)
     return replace(record, evals=kept, eval_times=(), evals_seen=0, earlier_sum=None, rule=rule, best=best)
 
@@ -240,6 +268,10 @@ def _same_rule(record: JobRecord, use: RuleInUse) -> JobRecord:
     """A record made under another rule or other parameters: fold the evals we still have under this one."""
     if record.rule is not None and record.rule.params_hash == use.params_hash:
         return record
+    before = record.rule.params_hash if record.rule is not None else use.params_hash
+    if before.endswith(_INVERTED) != use.params_hash.endswith(_INVERTED):
+        record = replace(record, best=None)
+        record = replace(record, best=_best_after(record, use.direction, record.evals, -1))
     return replace(record, rule=use.remember(use.rule.initial(), record.evals))
 
 
@@ -255,7 +287,7 @@ def _append(
         evals = evals[1:]
     best = record.best
     if best is None or use.better(point.score, best.score):
-        best = Best(point.step, point.score)
+        best = Best(point.step, point.score, point.attempt)
     return replace(
         record,
         evals=evals,
@@ -275,19 +307,34 @@ def _sum_with(record: JobRecord, leaving: float) -> float | None:
     return total if total is not None and math.isfinite(total) else None
 
 
-def _best_after_rewind(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...]) -> Best | None:
-    """The best among what is left: evals before the resume, and checkpoints already in safety.
+def _best_after(
+    record: JobRecord, direction: Direction, kept: tuple[EvalPoint, ...], step: int
+) -> Best | None:
+    """The best among what is left when the run goes on from ``step``.
 
-    Not those in safety from before the scores could be compared.
+    That is: evals up to there, the best itself if it is one of those (it may be older than the evals kept),
+    and checkpoints that are pinned or retained, of whatever branch. Not those from before the scores could
+    be compared, and none whose score nobody knows.
     """
-    safe = (*record.retained, record.secured) if record.secured else record.retained
-    safe = tuple(k for k in safe if record.scale is None or k.at >= record.scale.since)
-    candidates = [Best(p.step, p.score) for p in kept] + [Best(k.best_step, k.score) for k in safe]
+    candidates = [Best(p.step, p.score, p.attempt) for p in kept]
+    if record.best is not None and record.best.step <= step:
+        candidates.append(record.best)
+    for safe in (*record.retained, *((record.secured,) if record.secured is not None else ())):
+        if safe.score is not None and (record.scale is None or safe.at >= record.scale.since):
+            candidates.append(Best(safe.best_step, safe.score, safe.attempt))
     best: Best | None = None
     for candidate in candidates:
-        if best is None or use.better(candidate.score, best.score):
+        if best is None or better(direction, candidate.score, best.score):
             best = candidate
     return best
+
+
+def keepable(record: JobRecord, direction: Direction) -> Best | None:
+    """The best eval whose checkpoint may still be had: the best, unless its checkpoint is lost."""
+    if record.best is None or record.best not in record.lost_bests:
+        return record.best
+    kept = tuple(p for p in record.evals if Best(p.step, p.score, p.attempt) not in record.lost_bests)
+    return _best_after(replace(record, best=None), direction, kept, -1)
 
 
 def _count_missed(record: JobRecord, scrape: ScrapeView, attempt: Attempt) -> JobRecord:
@@ -299,7 +346,7 @@ def _count_missed(record: JobRecord, scrape: ScrapeView, attempt: Attempt) -> Jo
         return record
     mark = newest_mark(record)
     same_life = mark is None or mark[0] == attempt
-    seen = record.evals_in_attempt if same_life and record.evals_in_attempt <= scrape.evals_total else 0
+    seen = record.evals_in_attempt if record.evals_in_attempt <= scrape.evals_total else 0
     after = mark[1] if mark is not None and same_life else -1
     visible = sum(1 for p in scrape.points if p.attempt == attempt and p.step > after)
     missed = max(0, scrape.evals_total - seen - visible)

@@ -54,7 +54,7 @@ POINTS = st.builds(
     EvalPoint,
     st.integers(0, 10**12),
     FINITE,
-    ATTEMPTS | st.just(Attempt(0, 0)),
+    ATTEMPTS | st.just(Attempt(0)),
     st.none() | FINITE,
     st.none() | st.integers(0, 10**9),
     st.none() | FINITE,
@@ -165,7 +165,7 @@ def test_every_field_of_the_record_makes_a_difference() -> None:
     full = dataclasses.replace(full, loss_trend=LossTrend(1.5, 60.0))
     full = dataclasses.replace(full, pinned=full.retained, unpinned=(20,))
     full = dataclasses.replace(full, eval_times=(5,), evaluator="v2", scale=Scale(1e9))
-    guard = Guard("safety", 60, Attempt(1, 7), 0.5, "h", (1.0,), Verdict(Verb.STOP, "R", 2.0, 1.0))
+    guard = Guard("safety", 60, Attempt(1, "7"), 0.5, "h", (1.0,), Verdict(Verb.STOP, "R", 2.0, 1.0))
     full = dataclasses.replace(full, guards=(guard,), confirming=Confirming(60, 1e9, 4))
     full = dataclasses.replace(full, past_grades=PastGrades(60.0, 30.0, 0.0, 500.0))
     before = status(full, DESIRED, 0.0)
@@ -236,11 +236,11 @@ def _guard(metric: str) -> Guard:
     state, verdict = made.initial(), None
     for step in range(60):
         state, verdict = made.observe(state, EvalPoint(step, 1.2345678901 + 1.1e-7 * step**1.7))
-    return Guard(metric, 123000, Attempt(12, 1795269600), 0.12345678901234, "a" * 12, state, verdict)
+    return Guard(metric, 123000, Attempt(12, "1795269600"), 0.12345678901234, "a" * 12, state, verdict)
 
 
 def test_the_state_of_a_guardrail_that_is_too_long_is_refused_by_name() -> None:
-    long = Guard("safety", 1, Attempt(1, 1), 0.5, "h", tuple(range(500)))
+    long = Guard("safety", 1, Attempt(1, "1"), 0.5, "h", tuple(range(500)))
     with pytest.raises(ValueError, match=r"state of guardrail 'safety' is \d+ characters of JSON"):
         status(JobRecord(guards=(long,)), DESIRED, 0.0)
 

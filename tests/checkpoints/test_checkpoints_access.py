@@ -19,7 +19,7 @@ from trainers_files import plain, safetensors_file, save, torch_file, write
 from controller.checkpoints.access import answer
 from controller.checkpoints.digest import tree_digest
 from controller.checkpoints.errors import AccessError, Reason
-from controller.checkpoints.request import MESSAGE_LIMIT, Request, Result, failure
+from controller.checkpoints.request import MESSAGE_LIMIT, BranchLife, Request, Result, failure
 from controller.checkpoints.volume import Volume
 
 OWNER = "0f2a1bb7-uid"
@@ -58,7 +58,7 @@ def test_yes_and_no_are_both_results(tmp_path: Path) -> None:
     yes = run(request, tmp_path / "message")
     assert yes["ok"] is True
     assert yes["step"] == 100
-    assert yes["path"] == f"{location}/.evalstop/{OWNER}/100"
+    assert yes["path"] == f"{location}/.evalstop/{OWNER}/0-100"
     assert yes["digest"] == yes["sourceDigest"]
     assert yes["files"] == 3
     assert yes["bytes"] == sum(len(data) for data in plain(100).values())
@@ -79,7 +79,10 @@ def test_it_starts_light() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"operation": "delete"}, "operation: 'delete', expected one of secure, retain, restore"),
+        (
+            {"operation": "delete"},
+            "operation: 'delete', expected one of claim, secure, retain, restore, check",
+        ),
         ({"layout": "Tar"}, "layout: 'Tar', expected one of Plain"),
         ({"layout": ""}, "layout: '', expected a text"),
         ({"owner": "../x"}, "owner: '../x', expected the uid"),
@@ -89,8 +92,19 @@ def test_it_starts_light() -> None:
         ({"step": -1}, "step: -1, expected a whole number"),
         ({"step": True}, "step: True, expected a whole number"),
         ({"step": "100"}, "step: '100', expected a whole number"),
-        ({"release": ["x"]}, "release: 'x', expected a whole number"),
-        ({"operation": "retain"}, "source: None, expected the secured checkpoint"),
+        ({"release": [300]}, "release: 300, expected a text"),
+        ({"release": ["/ckpt/.evalstop/other-uid/1-300"]}, "expected the exact path of a pin below"),
+        ({"release": [f"/ckpt/.evalstop/{OWNER}"]}, "expected the exact path of a pin below"),
+        ({"release": [f"/ckpt/.evalstop/{OWNER}/resume"]}, "expected the exact path of a pin below"),
+        ({"release": [f"/ckpt/.evalstop/{OWNER}/1-300/policy"]}, "expected the exact path of a pin below"),
+        ({"release": [f"/ckpt/.evalstop/{OWNER}/1-300/../../x"]}, "expected the exact path of a pin below"),
+        ({"release": ["/ckpt/checkpoint-300"]}, "expected the exact path of a pin below"),
+        ({"branch": [{"attempt": "x"}]}, "branch.attempt: 'x', expected an attempt"),
+        ({"branch": [{"attempt": "1-A"}]}, "branch.attempt: '1-A', expected an attempt"),
+        ({"branch": [{"attempt": "1", "after": -2}]}, "after: -2, expected a whole number"),
+        ({"branch": {"attempt": "1"}}, "expected a list of at most"),
+        ({"operation": "check"}, "source: None, expected the pinned checkpoint to check"),
+        ({"operation": "retain"}, "source: None, expected the pinned checkpoint to retain"),
         ({"source": {"path": "/x", "digest": "abc", "step": 1}}, "source.digest: 'abc', expected 'sha256:'"),
         ({"source": {"path": "/x", "digest": DIGEST, "step": 1}}, "destination: '', expected the retention"),
         ({"source": "x"}, "source: 'x', expected an object"),
@@ -128,7 +142,19 @@ def test_messages_always_fit(text: str, steps: list[int]) -> None:
         location=st.just("/ckpt"),
         step=st.integers(0, 10**9),
         max_step_lag=st.integers(0, 10**6),
-        release=st.tuples(st.integers(0, 10**9)),
+        release=st.tuples(st.integers(0, 10**9).map(lambda n: f"/ckpt/.evalstop/{OWNER}/2-9f2c41d0-{n}")),
+        id=st.sampled_from(("", "secure-40-7")),
+        job=st.sampled_from(("", "ns/name")),
+        branch=st.lists(
+            st.builds(
+                BranchLife,
+                attempt=st.from_regex(r"[0-9]{1,9}(-[0-9a-z]{1,16})?", fullmatch=True),
+                after=st.integers(-1, 10**9),
+                base=st.none() | st.integers(0, 10**9),
+            ),
+            max_size=4,
+        ).map(tuple),
+        attempt=st.sampled_from(("", "3", "3-9f2c41d0")),
     )
 )
 def test_requests_survive_their_json(request_: Request) -> None:
@@ -169,7 +195,7 @@ def test_ended_in_the_middle_nothing_half_done_shows_and_a_retry_converges(
     retain = {**request, "operation": "retain", "source": source, "destination": str(kept)}
 
     for work, folder in ((request, pins), (retain, kept)):
-        hits = 0
+        hits, done_as = 0, "0-100" if folder is pins else "100"
         for copied in (0, 5, 30, 47):
             process = start(work, message)
             if _wait_for_staged(process, folder, copied):
@@ -183,12 +209,12 @@ def test_ended_in_the_middle_nothing_half_done_shows_and_a_retry_converges(
                 assert not [n for n in os.listdir(folder) if n.startswith(".tmp-")]
             assert set(_published(folder).values()) <= {secured["digest"]}
             # It may have been done before it was hit: the next try, too, must have something to do.
-            shutil.rmtree(folder / "100", ignore_errors=True)
+            shutil.rmtree(folder / done_as, ignore_errors=True)
         assert hits >= 2
         done = run(work, message)
         assert done["ok"], done
         assert done["digest"] == secured["digest"]
-        assert os.listdir(folder) == ["100"]
+        assert os.listdir(folder) == [done_as]
 
 
 def _wait_for_staged(process: subprocess.Popen[bytes], folder: Path, count: int) -> bool:

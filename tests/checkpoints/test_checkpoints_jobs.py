@@ -78,7 +78,7 @@ CLAIMS: dict[str, Any] = {
 }
 CHILD = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "run", "uid": "child-uid"}}
 PINNED = Kept(400, 400, f"/data/runs/a/.evalstop/{UID}/400", DIGEST, 0.0)
-SECURE = StartAccess("secure-400-3", Operation.SECURE, 400, max_step_lag=50, release=(300,))
+SECURE = StartAccess("secure-400-3", Operation.SECURE, 400, max_step_lag=50)
 RETAIN = StartAccess("retain-400-4", Operation.RETAIN, 400, source=PINNED)
 RESTORE = StartAccess("restore-400-5", Operation.RESTORE, 400, source=PINNED)
 
@@ -167,12 +167,8 @@ def test_secure_mounts_the_location_where_the_trainer_has_it() -> None:
     assert pod_of(job)["containers"][0]["volumeMounts"] == [{"name": "location", "mountPath": "/data"}]
     request = request_of(job)
     assert request.location == "/data/runs/a"
-    assert (request.operation, request.step, request.max_step_lag, request.release) == (
-        "secure",
-        400,
-        50,
-        (300,),
-    )
+    assert (request.operation, request.step, request.max_step_lag) == ("secure", 400, 50)
+    assert (request.id, request.job) == ("secure-400-3", "team/run")
     assert request.owner == UID
     assert request.destination == ""
 

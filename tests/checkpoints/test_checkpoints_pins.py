@@ -11,6 +11,7 @@ from trainers_files import save
 
 from controller.checkpoints.access import carry_out
 from controller.checkpoints.jobs import parse_result
+from controller.checkpoints.pins import parse_pin
 from controller.checkpoints.request import Request
 from controller.policy.jobs import Operation, StartAccess
 
@@ -22,14 +23,13 @@ def ask(location: Path, operation: str, step: int, **more: Any) -> Any:
 
 
 def pins(location: Path) -> set[str]:
-    return {path.name for path in (location / ".evalstop" / OWNER).iterdir() if path.name.isdigit()}
+    return {path.name for path in (location / ".evalstop" / OWNER).iterdir() if parse_pin(path.name)}
 
 
 def test_a_pin_is_a_secure_request_of_exactly_its_step() -> None:
-    job = build(StartAccess("pin-400-3", Operation.PIN, 400, release=(300,)))
+    job = build(StartAccess("pin-400-3", Operation.PIN, 400))
     request = request_of(job)
     assert (request.operation, request.step, request.max_step_lag) == ("secure", 400, 0)
-    assert request.release == (300,)
     assert request.source is None
     assert job["metadata"]["labels"]["evalstop.dev/operation"] == "pin"
     mounts = {mount["name"] for mount in pod_of(job)["containers"][0]["volumeMounts"]}
@@ -44,7 +44,7 @@ def test_a_pin_outlives_rotation_and_the_run_can_go_on_from_it(tmp_path: Path) -
     best = ask(tmp_path, "secure", 200)
     for step in (100, 200):
         shutil.rmtree(tmp_path / f"step-{step}")  # the trainer's rotation
-    assert pins(tmp_path) == {"100", "200"}
+    assert pins(tmp_path) == {"0-100", "0-200"}
     again = ask(tmp_path, "secure", 100)
     assert (again.digest, again.method) == (pinned.digest, ""), "asked for again, it is there already"
     restored = ask(tmp_path, "restore", 100)
@@ -56,7 +56,7 @@ def test_a_pin_outlives_rotation_and_the_run_can_go_on_from_it(tmp_path: Path) -
 def test_what_is_named_no_longer_goes_with_the_next_one(tmp_path: Path) -> None:
     for step in (100, 200, 300):
         save(tmp_path, "Plain", step)
-    ask(tmp_path, "secure", 100)
+    gone = ask(tmp_path, "secure", 100).path
     ask(tmp_path, "secure", 200)
-    ask(tmp_path, "secure", 300, release=(100, 999))
-    assert pins(tmp_path) == {"200", "300"}
+    ask(tmp_path, "secure", 300, release=(gone, gone.replace("-100", "-999")))
+    assert pins(tmp_path) == {"0-200", "0-300"}

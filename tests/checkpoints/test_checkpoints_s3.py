@@ -45,7 +45,7 @@ def test_secure_rotate_retain_restore(s3: Bucket) -> None:
     for step in (100, 200):
         put(s3, step)
     secured = ask("secure", 100)
-    assert secured.path.startswith(f"{LOCATION}/.evalstop/uid-1/100/")
+    assert secured.path.startswith(f"{LOCATION}/.evalstop/uid-1/0-100/")
     assert secured.method == "copy"
     for key in [k for k in s3.objects if "/step-100/" in k and ".evalstop" not in k]:
         del s3.objects[key]

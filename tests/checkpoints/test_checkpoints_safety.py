@@ -63,7 +63,7 @@ class World:
 
     # -- requests --
 
-    def secure(self, step: int, lag: int = 0, release: tuple[int, ...] = ()) -> Result:
+    def secure(self, step: int, lag: int = 0, release: tuple[str, ...] = ()) -> Result:
         return carry_out(Request("secure", "Plain", OWNER, self.location, step, lag, release))
 
     def retain(self, kept: Result, keep_latest: bool = False) -> Result:
@@ -186,9 +186,10 @@ def test_former_pins_go_only_after_the_new_one_stands(world: World) -> None:
     for step in (100, 200):
         world.save(step)
     first = world.secure(100)
-    refusal(Reason.MISSING, world.secure, 300, release=(100,))
+    refusal(Reason.MISSING, world.secure, 300, release=(first.path,))
     assert world.read(f"{first.path}/params.npz")
-    second = world.secure(200, release=(100, 200))
+    again = world.secure(200)
+    second = world.secure(200, release=(first.path, again.path))
     assert world.read(f"{second.path}/params.npz")
     assert not world.files.exists(world.local(first.path))
 
@@ -281,7 +282,7 @@ def test_a_pin_is_a_hard_link_and_a_retained_copy_is_not(disk: World) -> None:
     assert pinned.method == "link"
     assert os.stat(f"{pinned.path}/params.npz").st_ino == inode
     assert os.stat(f"{kept.path}/params.npz").st_ino != inode
-    assert pinned.path == f"{disk.location}/.evalstop/{OWNER}/100"
+    assert pinned.path == f"{disk.location}/.evalstop/{OWNER}/0-100"
     assert kept.path == f"{disk.retention}/100"
 
 
@@ -327,7 +328,7 @@ def test_rotation_during_the_link_loop_falls_back_to_an_earlier_one(
     disk.save(100)
     linked.clear()
     assert "rotation" in refusal(Reason.INCOMPLETE, disk.secure, 100).message
-    assert sorted(os.listdir(f"{disk.location}/.evalstop/{OWNER}")) == ["90"]
+    assert sorted(os.listdir(f"{disk.location}/.evalstop/{OWNER}")) == ["0-90"]
 
 
 @pytest.mark.parametrize("layout", sorted(LAYOUTS))
@@ -367,7 +368,7 @@ def test_two_workers_at_once_agree(disk: World) -> None:
     assert {r.digest for r in results} == {results[0].digest}
     for result in results:
         assert Path(result.path, "params.npz").read_bytes() == plain(100)["params.npz"]
-    assert os.listdir(f"{disk.location}/.evalstop/{OWNER}") == ["100"]
+    assert os.listdir(f"{disk.location}/.evalstop/{OWNER}") == ["0-100"]
 
 
 def test_full_disks_are_told_before_and_during_a_copy(disk: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,12 +410,12 @@ def test_remains_of_a_dead_worker_go_and_those_of_a_living_one_stay(disk: World)
     disk.save(100)
     store = Volume(disk.location)
     pins = f"{disk.location}/.evalstop/{OWNER}"
-    os.makedirs(f"{pins}/.tmp-100-dead")
+    os.makedirs(f"{pins}/.tmp-0-100-dead")
     with store.staging(f".evalstop/{OWNER}/200") as alive:
         disk.secure(100)
         assert os.path.isdir(f"{disk.location}/{alive.folder}")
-        assert not os.path.exists(f"{pins}/.tmp-100-dead")
-    assert sorted(os.listdir(pins)) == ["100"]
+        assert not os.path.exists(f"{pins}/.tmp-0-100-dead")
+    assert sorted(os.listdir(pins)) == ["0-100"]
 
 
 def test_coreutils_compute_the_same_digest(tmp_path: Path) -> None:
@@ -495,7 +496,7 @@ def _secure_and_check(
 ) -> Result | None:
     pinned = {current.step} if current is not None else set()
     expected = [s for s in whole | pinned if max(0, step - lag) <= s <= step]
-    release = tuple(pinned)
+    release = (current.path,) if current is not None else ()
     if not expected:
         with pytest.raises(AccessError):
             world.secure(step, lag, release)

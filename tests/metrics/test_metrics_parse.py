@@ -47,7 +47,7 @@ def test_a_whole_page_becomes_a_view() -> None:
         ),
         "gold",
     )
-    life = Attempt(1, 1732186000)
+    life = Attempt(1, "1732186000")
     assert view == ScrapeView(
         outcome=ScrapeOutcome.OK,
         metrics_seen=("gold", "val-core/gsm8k/acc/mean@8"),
@@ -84,11 +84,11 @@ def test_points_of_several_lives_are_in_order_and_the_newest_are_kept() -> None:
     body = page(*(score(s, s, attempt=a) for a in ("10-5", "9-7", "9-70") for s in (30, 2, 100)))
     points = parse(body, "gold", Limits(points=5)).points
     assert [(p.attempt, p.step) for p in points] == [
-        (Attempt(9, 70), 30),
-        (Attempt(9, 70), 100),
-        (Attempt(10, 5), 2),
-        (Attempt(10, 5), 30),
-        (Attempt(10, 5), 100),
+        (Attempt(9, "70"), 30),
+        (Attempt(9, "70"), 100),
+        (Attempt(10, "5"), 2),
+        (Attempt(10, "5"), 30),
+        (Attempt(10, "5"), 100),
     ]
 
 
@@ -165,7 +165,7 @@ def test_samples_of_other_metrics_need_not_keep_the_contract() -> None:
 @pytest.mark.parametrize("value", ["-0.1", "NaN", "+Inf"])
 def test_a_standard_error_that_cannot_be_one_is_absent(value: str) -> None:
     body = page(score(1, 2), f'rlhf_eval_score_stderr{{metric="gold",step="1",attempt="{LIFE}"}} {value}\n')
-    assert parse(body, "gold").points == (EvalPoint(1, 2.0, Attempt(1, 1732186000)),)
+    assert parse(body, "gold").points == (EvalPoint(1, 2.0, Attempt(1, "1732186000")),)
 
 
 NOT_PROMETHEUS = [

@@ -1,8 +1,8 @@
 """Save code of the trainers' libraries, followed act by act, with small files in place of the weights.
 
 Each says which code it follows: package, version, file, function. Order of acts, who does them, where the
-ranks wait for each other, names, temporary names and rotation are those of that code; the content has the form that
-`tests.torn.content` gives it. Every file is written in pieces, so that a kill finds it half written.
+ranks wait for each other, names, temporary names and rotation are those of that code; the content is that of
+`tests.torn.content`. Every file is written in pieces, so that a kill finds it half written.
 """
 
 from __future__ import annotations

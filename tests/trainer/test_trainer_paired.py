@@ -181,7 +181,7 @@ def test_a_rotated_reference_is_read_from_the_operators_pin_of_this_run(
     run_here(monkeypatch, tmp_path, "--steps=10", f"--seed={seed}")
     folder = tmp_path / "c"
     (folder / names.PINS_FOLDER / "uid").mkdir(parents=True)
-    (folder / "step-5").rename(folder / names.PINS_FOLDER / "uid" / "5")
+    (folder / "step-5").rename(folder / names.PINS_FOLDER / "uid" / "1-9f2c41d0-5")
     if seed != 3:
         shutil.rmtree(folder / "step-10")
         shutil.rmtree(folder / "step-0")

@@ -155,7 +155,7 @@ def test_store_work_where_a_default_queue_captures_unlabelled_jobs(
     node = pod["spec"]["nodeName"]
 
     secured = work(cluster, wish, child, StartAccess("secure-100-1", Operation.SECURE, 100), node)
-    assert secured.path == f"/ckpt/runs/.evalstop/{wish['metadata']['uid']}/100"
+    assert secured.path == f"/ckpt/runs/.evalstop/{wish['metadata']['uid']}/0-100"
     source = Kept(100, 100, secured.path, secured.digest, 0.0)
     retained = work(
         cluster, wish, child, StartAccess("retain-100-2", Operation.RETAIN, 100, source=source), node

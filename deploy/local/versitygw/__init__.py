@@ -1,0 +1,1 @@
+"""versitygw: an S3 gateway over a folder, for tests of object stores with a server that others wrote."""

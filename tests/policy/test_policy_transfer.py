@@ -1,0 +1,84 @@
+"""What is said of a copy under way, and when one is given up: never because it is slow."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.policy.jobs import AccessView, Operation, Progress
+from controller.policy.transfer import describe, due_in, duration, remaining, size, stalled
+
+GB = 10**9
+
+
+def view(progress: Progress | None = None, since: float | None = None, finished: bool = False) -> AccessView:
+    return AccessView("retain-40-7", Operation.RETAIN, finished, progress=progress, since=since)
+
+
+@pytest.mark.parametrize(
+    ("progress", "words"),
+    [
+        (
+            Progress(412 * GB, 1020 * GB, 240e6, 60.0, 60.0, "Copying"),
+            "copying 412 GB of 1.02 TB, 240 MB/s, 42 min left",
+        ),
+        (Progress(412 * GB, 1020 * GB, 0.0, 60.0, 60.0), "412 GB of 1.02 TB"),
+        (
+            Progress(5 * GB, 10 * GB, 240e6, 700.0, 100.0, "Copying"),
+            "copying 5 GB of 10 GB, no byte for 10 min",
+        ),
+        (Progress(10 * GB, 10 * GB, 1e6, 60.0, 60.0), "10 GB of 10 GB, 1 MB/s"),
+        (Progress(0, 0, 0.0, 60.0, 60.0), "nothing read yet"),
+        (Progress(1500, 0, 0.0, 60.0, 60.0), "1.5 kB so far"),
+    ],
+)
+def test_bytes_rate_and_time_left_are_told(progress: Progress, words: str) -> None:
+    assert describe(progress) == words
+
+
+def test_a_slow_copy_that_moves_is_never_given_up() -> None:
+    """Ninety minutes and more: it counts from the last byte, not from the start. Row 5."""  # row 5
+    for minute in range(1, 600):
+        now = 60.0 * minute
+        moving = Progress(minute, 10**6, 0.02, now, now - 30.0)
+        assert not stalled(view(moving, since=0.0), now, 600.0)
+
+
+def test_what_does_not_move_is_given_up_after_the_limit() -> None:
+    still = view(Progress(7, 10, 1.0, 900.0, 300.0), since=0.0)
+    assert not stalled(still, 900.0, 600.0)
+    assert due_in(still, 880.0, 600.0) == 20.0
+    assert stalled(still, 900.1, 600.0)
+    assert due_in(still, 2000.0, 600.0) == 0.0
+
+
+def test_a_job_that_never_told_anything_counts_from_when_it_could_have() -> None:
+    assert stalled(view(since=0.0), 601.0, 600.0)
+    assert not stalled(view(since=500.0), 601.0, 600.0)
+    assert not stalled(view(), 1e9, 600.0)  # seen by nobody yet: an operator that has just started
+    assert due_in(view(), 1e9, 600.0) is None
+
+
+def test_one_that_has_ended_does_not_stall() -> None:
+    assert not stalled(view(since=0.0, finished=True), 1e9, 600.0)
+
+
+@given(st.integers(0, 10**18))
+def test_sizes_are_short_and_right(count: int) -> None:
+    text = size(count)
+    number, unit = text.split()
+    assert len(number) <= 5
+    value = float(number) * 1000.0 ** ("bytes", "kB", "MB", "GB", "TB", "PB").index(unit)
+    assert math.isclose(value, count, rel_tol=0.005)
+
+
+def test_durations() -> None:
+    said = [duration(s) for s in (0, 99, 100, 3600, 7200, 12_000, 400_000)]
+    assert said == ["0 s", "99 s", "2 min", "60 min", "2 h", "3 h 20 min", "5 d"]
+
+
+def test_time_left_needs_total_and_rate() -> None:
+    assert remaining(Progress(2, 10, 4.0, 0.0, 0.0)) == 2.0
+    assert remaining(Progress(2, 10, 0.0, 0.0, 0.0)) is None
+    assert remaining(Progress(2, 0, 4.0, 0.0, 0.0)) is None
