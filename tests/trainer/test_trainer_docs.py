@@ -237,8 +237,21 @@ def test_the_table_names_every_sample() -> None:
 
 
 def test_the_documented_manifest_is_the_one_written(tmp_path: Path) -> None:
-    (shown,) = (json.loads(b) for b in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL) if '"files"' in b)
+    (shown,) = (json.loads(b) for b in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL) if '"sha256"' in b)
     path = CheckpointFolder(tmp_path).save(400, {})
     written = json.loads((path / "manifest.json").read_text())
     assert shown.keys() == written.keys()
     assert shown["files"]["params.npz"].keys() == written["files"]["params.npz"].keys()
+
+
+def test_the_documented_save_record_is_the_one_written(tmp_path: Path) -> None:
+    (shown,) = (
+        json.loads(b)
+        for b in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+        if '"sequence"' in b and '"uid"' in b
+    )
+    path = CheckpointFolder(tmp_path / "c").save(400, {})
+    client(life="9f2c41d0").checkpoint_saved(400, path)
+    written = json.loads((tmp_path / "c" / ".evalstop" / "saves" / "1-9f2c41d0-400.json").read_text())
+    assert shown.keys() == written.keys()
+    assert {type(v) for v in shown["files"].values()} == {int} == {type(v) for v in written["files"].values()}
