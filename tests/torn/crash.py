@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 OWNER = "torn-run"  # uid of the RLHFJob in the save records, and in the requests of the judge
-PATIENCE = 120.0  # s until a saver has begun
+PATIENCE = 300.0  # s until a saver has begun
 
 
 @dataclass

@@ -17,6 +17,9 @@ from tests.torn.crash import OWNER, Crash, files_below
 _STEP = re.compile(r"(?:checkpoint-|global_step_?|step[_-])(\d+)$")
 
 
+Files = dict[str, tuple[int, bool]]  # name without its step -> bytes, and whether it is whole JSON
+
+
 @dataclass
 class Tally:
     """Sums over the crashes of one layout and way of writing it."""
@@ -29,6 +32,7 @@ class Tally:
     refused: Counter[str] = field(default_factory=Counter)  # whole ones judged not whole, and why
     unreturned: int = 0  # every file there with its size, but the save had not returned: either is right
     evidence: Counter[str] = field(default_factory=Counter)
+    open: list[tuple[str, Files]] = field(default_factory=list)  # judged whole, with nothing to compare
 
     def row(self) -> dict[str, object]:
         return {
@@ -43,23 +47,33 @@ class Tally:
         }
 
 
-def tally(layout: str, found: Iterable[Crash]) -> Tally:
-    """Judge every checkpoint of every crash."""
+def tally(layout: str, found: Iterable[Crash], only: int | None = None) -> Tally:
+    """Judge every checkpoint of every crash, or only that of one step."""
     sums = Tally()
+    models: list[dict[str, int]] = []  # what finished saves wrote, in any of the crashes
     for crash in found:
         sums.kills += 1
-        for step in sorted(_steps(crash.folder) | set(crash.truth)):
-            _judge(layout, crash, step, sums)
+        models += ({_bare(name): size for name, size in files.items()} for files in crash.truth.values())
+        models = list({tuple(sorted(model.items())): model for model in models}.values())[-20:]
+        for step in sorted(_steps(crash.folder) | set(crash.truth)) if only is None else (only,):
+            _judge(layout, crash, step, sums, models)
+    for line, there in sums.open:  # killed in the first save of all: nothing to hold it against, until now
+        if _finished(there, models):
+            sums.unreturned += 1
+        else:
+            sums.torn += 1
+            sums.blessed.append(line)
     return sums
 
 
-def _judge(layout: str, crash: Crash, step: int, sums: Tally) -> None:
+def _judge(layout: str, crash: Crash, step: int, sums: Tally, models: list[dict[str, int]]) -> None:
     before = files_of(crash.folder, step)
     if not before:
         return  # rotated away, all of it
     truth = crash.truth.get(step)
     whole = truth is not None and all(before.get(name) == size for name, size in truth.items())
-    finished = truth is None and _finished(before, crash.truth, crash.folder)
+    there = {_bare(name): (size, _is_json(crash.folder / name)) for name, size in before.items()}
+    finished = truth is None and _finished(there, models)
     try:
         answer = carry_out(request(layout, crash.folder, step))
     except AccessError as error:
@@ -78,6 +92,8 @@ def _judge(layout: str, crash: Crash, step: int, sums: Tally) -> None:
         sums.found += 1
     elif finished and complete:
         sums.unreturned += 1
+    elif truth is None and complete:
+        sums.open.append((f"{crash.folder.name} step {step}: the save had not ended", there))
     else:
         sums.torn += 1
         lacks = sorted(name for name, size in expected.items() if pinned.get(name) != size)
@@ -127,19 +143,16 @@ def _inside(layout: str, name: str) -> str:
     return name if layout == "OpenRLHF" else name.partition("/")[2]
 
 
-def _finished(there: Mapping[str, int], truth: Mapping[int, Mapping[str, int]], folder: Path) -> bool:
+def _finished(there: Files, models: Iterable[Mapping[str, int]]) -> bool:
     """Whether a save that had not returned lacks nothing: the names of a finished one, with its sizes.
 
     The size of a JSON file may differ (a log grows): it must be whole JSON instead.
     """
-    for files in truth.values():
-        model = {_bare(name): size for name, size in files.items()}
-        mine = {_bare(name): (name, size) for name, size in there.items()}
-        if model.keys() <= mine.keys() and all(
-            mine[name][1] == size or _is_json(folder / mine[name][0]) for name, size in model.items()
-        ):
-            return True
-    return False
+    return any(
+        model.keys() <= there.keys()
+        and all(there[name][0] == size or there[name][1] for name, size in model.items())
+        for model in models
+    )
 
 
 def _bare(name: str) -> str:

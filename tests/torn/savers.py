@@ -188,7 +188,7 @@ def _deepspeed(folder: Path, rank: Rank, tag: str, stage: int) -> None:
 def verl(role: Callable[[Path, Rank, int], None]) -> Saver:
     """verl 0.9.1, trainer/ppo/ray_trainer.py `RayPPOTrainer._save_checkpoint` (983-1050): actor, then critic,
     data.pt, the tracker file; rotation of utils/checkpoint/checkpoint_manager.py takes roles' folders:
-    `ensure_checkpoint_capacity` before, `register_checkpoint` after each role's save, two are kept.
+    `ensure_checkpoint_capacity` before, `register_checkpoint` after each role's save, three are kept.
     """
 
     def save(rank: Rank) -> None:
@@ -197,19 +197,19 @@ def verl(role: Callable[[Path, Rank, int], None]) -> Saver:
         for step in itertools.count(1):
             folder = rank.folder / f"global_step_{step}"
             for name, paths in saved.items():
-                if rank.leads and len(paths) >= 2:
-                    for old in paths[:-1]:
+                if rank.leads and len(paths) >= 3:
+                    for old in paths[:-2]:
                         remove(old, rank)
-                    del paths[:-1]
+                    del paths[:-2]
                 (folder / name).mkdir(parents=True, exist_ok=True)
                 rank.wait()
                 role(folder / name, rank, step)
                 rank.wait()
                 paths.append(folder / name)
                 if rank.leads:
-                    for old in paths[:-2]:
+                    for old in paths[:-3]:
                         remove(old, rank)
-                del paths[:-2]
+                del paths[:-3]
             if rank.leads:
                 write(folder / "data.pt", content.archive(900))
                 write(rank.folder / "latest_checkpointed_iteration.txt", str(step).encode())
@@ -378,10 +378,10 @@ def _variants() -> Mapping[str, Variant]:
         Variant(hf, "fsdp", hugging_face(_fsdp_weights, optimizer=False), world=3),
         Variant(hf, "zero2", hugging_face(_zero_weights(2), optimizer=False), world=3),
         Variant(hf, "zero3", hugging_face(_zero_weights(3), optimizer=False), world=3),
-        Variant(verls, "fsdp", verl(_verl_fsdp), world=3),
-        Variant(verls, "megatron-v1", verl(_verl_megatron_1), world=2),
-        Variant(verls, "megatron-v2", verl(_verl_megatron_2(bridge=False)), world=2),
-        Variant(verls, "megatron-v2-bridge", verl(_verl_megatron_2(bridge=True)), world=2),
+        Variant(verls, "fsdp", verl(_verl_fsdp), world=3, horizon=0.7),
+        Variant(verls, "megatron-v1", verl(_verl_megatron_1), world=2, horizon=0.7),
+        Variant(verls, "megatron-v2", verl(_verl_megatron_2(bridge=False)), world=2, horizon=0.7),
+        Variant(verls, "megatron-v2-bridge", verl(_verl_megatron_2(bridge=True)), world=2, horizon=0.7),
         Variant("OpenRLHF", "actor-critic", open_rlhf(critic=True), world=3),
         Variant("OpenRLHF", "actor", open_rlhf(critic=False), world=3),
         Variant("NeMoRL", "dcp", nemo_rl, world=3),
