@@ -73,6 +73,11 @@ EVALS_KEPT = 32  # evals a trainer keeps exposed, and evals an RLHFJob's status 
 METRICS_PORT_NAME = "metrics"
 DEFAULT_METRICS_PORT = 9400
 
+# Where access Jobs say how far they have come (controller/checkpoints/progress.py).
+PROGRESS_PORT = 9401
+PROGRESS_PORT_NAME = "progress"
+PROGRESS_PREFIX = "evalstop_access_"
+
 # The folder, inside a job's checkpoint location, in which the operator's hard links live.
 PINS_FOLDER = ".evalstop"
 

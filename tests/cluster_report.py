@@ -21,10 +21,17 @@ from deploy.local.kwok.recipe import KWOK
 from deploy.local.recipe import Recipe
 from deploy.local.report import Report
 from deploy.local.versions import CONTROL_PLANE
+from deploy.local.versitygw.recipe import VERSITYGW
 
 FIXTURES = {"plane", "tools"}
 # Fixture -> the recipe of what it gives.
-TOOLS = {"helm_tools": HELM, "kubeconform_tools": KUBECONFORM, "kueue_tools": KUEUE, "kwok_tools": KWOK}
+TOOLS = {
+    "helm_tools": HELM,
+    "kubeconform_tools": KUBECONFORM,
+    "kueue_tools": KUEUE,
+    "kwok_tools": KWOK,
+    "versitygw_tools": VERSITYGW,
+}
 
 
 def built(request: pytest.FixtureRequest, fixture: str) -> dict[str, Found]:

@@ -33,6 +33,7 @@ __all__ = [
     "desired",
     "hand_backs",
     "holds",
+    "mode_cap",
     "parse_job",
     "parse_pool",
     "policy",
@@ -78,12 +79,23 @@ def policy(pool: GPUPool) -> PolicySpec:
     return PolicySpec(chosen.name, {**chosen.params, MAX_WAIT: float(pool.spec.max_wait_seconds)})
 
 
-def desired(obj: Mapping[str, Any], found: GPUPool | Problem | None) -> Desired:
+def mode_cap(obj: Mapping[str, Any]) -> Mode | None:
+    """How far a GPUPool lets the operator go, whatever is wrong with the rest of its spec; None: it does not
+    say."""
+    try:
+        return Mode(str((obj.get("spec") or {}).get("modeCap")))
+    except ValueError:
+        return None
+
+
+def desired(obj: Mapping[str, Any], found: GPUPool | Problem | None, cap: Mode | None = None) -> Desired:
     """What an RLHFJob asks for, within what its pool allows.
 
     Args:
         obj: the RLHFJob as the API server gives it.
         found: the pool it names, or what is wrong with that; None: there is none.
+        cap: how far the pool let the operator go when that was last known, for one that is not usable now:
+            what runs there is watched as before, in Shadow without a touch.
 
     Never raises for what users wrote: see `Desired.problem`.
     """
@@ -125,7 +137,7 @@ def desired(obj: Mapping[str, Any], found: GPUPool | Problem | None) -> Desired:
         modifiers=modifiers,
         guardrails=guardrails,
         proxy=next((ProxyMetric(m.name, m.direction) for m in spec.metrics if m.role is Role.PROXY), None),
-        mode=spec.mode if pool is None else cap_mode(spec.mode, pool.spec.mode_cap),
+        mode=cap_mode(spec.mode, (cap or Mode.ENFORCE) if pool is None else pool.spec.mode_cap),
         max_step_lag=spec.checkpoints.max_step_lag,
         pins=spec.checkpoints.pins,
         run_state=RunState(spec.run_state),

@@ -19,8 +19,8 @@ from controller.policy.jobs import READINGS_KEPT
 RULE_STATE_MAX = 1200  # characters of JSON: a rule's memory twice, under all modifiers that there are
 GUARD_STATE_MAX = 600
 GUARDS_MAX = 3
-TO_RELEASE_MAX = 64  # what is beyond stays on the trainer's volume
-LIVES_MAX = 16
+TO_RELEASE_MAX = 8  # what is beyond stays on the trainer's volume
+LIVES_MAX = 8
 LOST_MAX = 8
 MESSAGE_MAX = 512
 
@@ -269,6 +269,9 @@ class Admission(Status):
         default=(), description="Then: planned nodes that no pod was bound to, newest first."
     )
     offer: str | None = _text(128, "The quota of a queue outside that it rests on.")
+    ended: Annotated[tuple[Count, ...], Field(max_length=1024, json_schema_extra=markers.ATOMIC)] = Field(
+        default=(), description="Members that ended well: their nodes are kept for nobody."
+    )
 
 
 class Refusal(Status):

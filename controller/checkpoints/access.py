@@ -2,7 +2,7 @@
 
 It reads one request from the environment, does it, and writes one line of JSON as its termination message.
 It exits 0 whether the answer is yes or no: both are results. Anything else is a crash of the program itself.
-SIGTERM ends it between two chunks; what was half-done is cleared away and was never visible.
+SIGTERM ends it between two chunks; what was half-done was never visible, and a copy is gone on with.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from collections.abc import Mapping
 
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished, interrupt
 from controller.checkpoints.layouts import LAYOUTS, Layout
+from controller.checkpoints.progress import served
 from controller.checkpoints.request import REQUEST_ENV, Request, Result, failure
 from controller.checkpoints.retaining import restore, retain
 from controller.checkpoints.securing import release, secure
+from controller.checkpoints.staging import Writer
 from controller.checkpoints.store import Store, open_store
 
 MESSAGE_PATH_ENV = "EVALSTOP_TERMINATION_MESSAGE"
@@ -33,8 +35,9 @@ def carry_out(request: Request) -> Result:
     if layout is None:
         known = ", ".join(LAYOUTS)
         raise AccessError(Reason.BAD_REQUEST, f"layout: {request.layout!r}, expected one of {known}")
-    location = open_store(request.location)
-    retention = open_store(request.destination) if request.destination else None
+    writer = Writer.of(request.id)
+    location = open_store(request.location, writer)
+    retention = open_store(request.destination, writer) if request.destination else None
     try:
         result = _work(location, retention, layout, request)
         # Only now: what is let go is let go for something that has just been verified.
@@ -70,7 +73,8 @@ def answer(environment: Mapping[str, str]) -> str:
 
 def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: interrupt())
-    message = answer(os.environ)
+    with served(os.environ):
+        message = answer(os.environ)
     print(message, flush=True)
     path = os.environ.get(MESSAGE_PATH_ENV, MESSAGE_PATH)
     with open(path, "w", encoding="utf-8") as file:

@@ -14,8 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO, NamedTuple
 
 from controller.checkpoints.errors import Damaged, check_interrupted
+from controller.checkpoints.progress import METER
 
 CHUNK = 4 << 20  # bytes read at a time
+PIECE = 32 << 20  # bytes of which a large file's pieces are: what is copied again after a kill, at most
 WORKERS = 4  # files hashed at a time: hashing lets go of the GIL, and volumes answer better to a few at once
 
 DIGEST_PATTERN = re.compile(r"sha256:[0-9a-f]{64}\Z")
@@ -23,10 +25,15 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class FileDigest(NamedTuple):
-    """One file's content: ``size`` in bytes, ``sha256`` as 64 hex digits."""
+    """One file's content: ``size`` in bytes, ``sha256`` as 64 hex digits.
+
+    ``pieces``: the same of each piece of `PIECE` bytes, in their order; empty where the file is no longer
+    than one. They are of the same read as ``sha256``.
+    """
 
     size: int
     sha256: str
+    pieces: tuple[str, ...] = ()
 
 
 Manifest = Mapping[str, FileDigest]  # relative name, '/'-separated -> content
@@ -54,16 +61,50 @@ def chunks(source: BinaryIO) -> Iterator[bytes]:
         piece = source.read(CHUNK)
         if not piece:
             return
+        METER.advance(len(piece))
         yield piece
+
+
+class Hasher:
+    """Digests of a file and of its pieces, as its bytes come by in their order."""
+
+    def __init__(self, piece: int | None = None) -> None:
+        self._piece = piece or PIECE
+        self._whole, self._current, self._size = hashlib.sha256(), hashlib.sha256(), 0
+        self._pieces: list[str] = []
+
+    def update(self, data: bytes | memoryview) -> None:
+        view = memoryview(data)
+        while view:
+            room = self._piece - self._size % self._piece
+            part, view = view[:room], view[room:]
+            self._whole.update(part)
+            if self._size >= self._piece:  # until then the whole's digest is the first piece's too
+                self._current.update(part)
+            self._size += len(part)
+            if self._size % self._piece == 0:
+                self._note()
+
+    def digest(self) -> FileDigest:
+        """Of all that has come by; nothing may come after."""
+        if self._size <= self._piece:
+            return FileDigest(self._size, self._whole.hexdigest())
+        if self._size % self._piece:
+            self._note()
+        return FileDigest(self._size, self._whole.hexdigest(), tuple(self._pieces))
+
+    def _note(self) -> None:
+        first = self._size <= self._piece
+        self._pieces.append((self._whole if first else self._current).hexdigest())
+        self._current = hashlib.sha256()
 
 
 def hash_stream(source: BinaryIO) -> FileDigest:
     """Digest of everything left in an open binary file."""
-    content, size = hashlib.sha256(), 0
-    for piece in chunks(source):
-        content.update(piece)
-        size += len(piece)
-    return FileDigest(size, content.hexdigest())
+    hasher = Hasher()
+    for chunk in chunks(source):
+        hasher.update(chunk)
+    return hasher.digest()
 
 
 def hash_files(names: Iterable[str], hash_one: Callable[[str], FileDigest]) -> dict[str, FileDigest]:

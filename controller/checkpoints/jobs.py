@@ -2,6 +2,9 @@
 
 Pure functions on plain dicts. The operator creates the Job suspended (`access_job`), then starts it with
 `release_patch`; the answer is read from the pod's termination message (`parse_result`).
+
+They have no deadline: what moves is not killed. The pod tells how far it is, and one that stands still is
+given up by the brain (controller/policy/transfer.py).
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import Any
 
 from controller import names
 from controller.checkpoints.places import RETENTION_MOUNT, Place, PlaceProblem, resolve
+from controller.checkpoints.progress import ADDRESS_ENV
 from controller.checkpoints.request import REQUEST_ENV, BranchLife, Request, Source
 from controller.checkpoints.results import read_result
 from controller.policy.jobs import AccessView, Operation, StartAccess
@@ -45,7 +49,6 @@ class AccessSettings:
 
     image: str = f"{names.OPERATOR_IMAGE}:0.1.0"
     image_pull_policy: str = "IfNotPresent"
-    deadline_seconds: int = 3600  # s, from start to killed; copying is limited by the volumes' speed
     keep_seconds: int = 3600  # s, until a finished Job that nobody deleted goes by itself
     cpu: str = "250m"
     memory: str = "256Mi"
@@ -133,7 +136,6 @@ def access_job(
             "backoffLimit": 0,
             "completions": 1,
             "parallelism": 1,
-            "activeDeadlineSeconds": settings.deadline_seconds,
             "ttlSecondsAfterFinished": settings.keep_seconds,
             "template": {
                 "metadata": {
@@ -258,6 +260,7 @@ def _pod(
     environment: list[Object] = [
         {"name": REQUEST_ENV, "value": request},
         {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
+        {"name": ADDRESS_ENV, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
     ]
     container: dict[str, Any] = {
         "name": CONTAINER,
@@ -265,6 +268,7 @@ def _pod(
         "imagePullPolicy": settings.image_pull_policy,
         "command": ["python", "-m", "controller.checkpoints.access"],
         "env": environment,
+        "ports": [{"name": names.PROGRESS_PORT_NAME, "containerPort": names.PROGRESS_PORT}],
         "resources": {
             "requests": {"cpu": settings.cpu, "memory": settings.memory},
             "limits": {"memory": settings.memory},
@@ -325,7 +329,7 @@ def _on_node(node: str) -> dict[str, Any]:
 
 
 # Variables of the trainer that would change how our own program runs, or that are not credentials.
-_NOT_LENT = re.compile(r"(EVALSTOP_|PYTHON|LD_|CUDA_|NVIDIA_|NCCL_)|(PATH|HOME|HOSTNAME)\Z")
+_NOT_LENT = re.compile(r"(EVALSTOP_|PYTHON|LD_|CUDA_|NVIDIA_|NCCL_)|(PATH|HOME|HOSTNAME|POD_IP)\Z")
 
 
 def _lend_credentials(

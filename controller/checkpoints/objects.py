@@ -1,17 +1,20 @@
 """Checkpoints in an object store, through fsspec (obstore's implementation for s3, gs, az; see docs).
 
 There are no links and no renames here, so to secure is to copy, and a marker object written last is what
-makes a copy complete: ``<folder>/<token>.complete.json`` beside the objects ``<folder>/<token>/...``. Every
-writer has a token of its own, so that two of them can never mix.
+makes a copy complete: ``<folder>/<token>.complete.json`` beside the objects ``<folder>/<token>/...``. Two
+writers share a token only where whatever they write under it is the same: where pieces are compared with
+their plan before they are written, or the store copies no other content than the one meant (S3). There a try
+goes on where an earlier one was. Elsewhere every writer has a token of its own.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import fsspec  # type: ignore[import-untyped]
 
@@ -24,24 +27,40 @@ from controller.checkpoints.errors import (
     check_interrupted,
     store_errors,
 )
+from controller.checkpoints.object_copy import CHECKED, UPLOADS, ObjectCopy
+from controller.checkpoints.plan import SUFFIX, Plan
+from controller.checkpoints.progress import METER
+from controller.checkpoints.staging import Writer
 from controller.checkpoints.store import clean
+
+if TYPE_CHECKING:
+    from controller.checkpoints.s3 import Bucket
 
 MARKER = ".complete.json"
 
 # Schemes that may be opened. file is for shared mounts that several programs name by URI; memory for tests.
 BY_OBSTORE = ("s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl")
 LOCAL = ("file", "memory")
+S3 = ("s3", "s3a")
 
 
 class ObjectStore:
-    """A prefix of a bucket. Credentials are found in the environment, as the libraries look for them."""
+    """A prefix of a bucket. Credentials are found in the environment, as the libraries look for them.
 
-    def __init__(self, filesystem: Any, prefix: str, uri: str) -> None:
+    ``writer``: who works on it, as other workers see it.
+    """
+
+    def __init__(self, filesystem: Any, prefix: str, uri: str, writer: Writer | None = None) -> None:
         self.root = uri.rstrip("/")
+        self.writer = writer or Writer()
         self._fs, self._prefix = filesystem, prefix.rstrip("/")
+        self._scheme = uri.partition("://")[0]
+        self._bucket: Bucket | None = None
+        self._stages: list[str] = []  # staged folders under way
+        self._tags: dict[str, tuple[int, str]] = {}  # size and ETag by name, as `fingerprint` found them
 
     @classmethod
-    def at(cls, uri: str) -> ObjectStore:
+    def at(cls, uri: str, writer: Writer | None = None) -> ObjectStore:
         """The store for a URI such as ``s3://bucket/prefix``.
 
         Raises:
@@ -59,7 +78,23 @@ class ObjectStore:
                 register(scheme)
             options: dict[str, Any] = {"auto_mkdir": True} if scheme == "file" else {}
             filesystem, prefix = fsspec.core.url_to_fs(uri, **options)
-        return cls(filesystem, prefix, uri)
+        return cls(filesystem, prefix, uri, writer)
+
+    @property
+    def s3(self) -> Bucket | None:
+        """The same bucket for what needs S3's own calls; None: the store is of another kind."""
+        if self._scheme not in S3:
+            return None
+        if self._bucket is None:
+            from controller.checkpoints.s3 import Bucket  # imports botocore: only where it is needed
+
+            self._bucket = Bucket.of_environment(self._prefix.partition("/")[0])
+        return self._bucket
+
+    @property
+    def whole_objects(self) -> bool:
+        """Whether an object is there whole or not at all, and one that is written anew never in between."""
+        return self._scheme in BY_OBSTORE
 
     def exists(self) -> bool:
         return True  # a prefix without objects is an empty folder, not a missing one
@@ -106,6 +141,11 @@ class ObjectStore:
                 return b""
             return bytes(self._fs.cat_file(key, start=first, end=last))
 
+    def read_piece(self, name: str, start: int, size: int) -> bytes | bytearray:
+        with self._call(name) as key:
+            data = self._fs.cat_file(key, start=start, end=start + size)
+            return data if isinstance(data, bytes) else bytes(data)
+
     @contextmanager
     def open(self, name: str) -> Iterator[BinaryIO]:
         with self._call(name) as key, self._fs.open(key, "rb") as file:
@@ -120,8 +160,26 @@ class ObjectStore:
     def duplicate(self, source: str, target: str) -> str:
         check_interrupted()
         with self._call(source) as old, self._call(target) as new:
-            self._fs.cp_file(old, new)
+            bucket = self.s3
+            if bucket is None:
+                self._fs.cp_file(old, new)
+                return "copy"
+            size, tag = self._tags.get(source) or bucket.head(_in_bucket(old))
+            record = Upload.of(self, self._staged(target), target)
+            bucket.copy(_in_bucket(old), _in_bucket(new), size, tag, record)
+        METER.advance(size)
         return "copy"
+
+    def fingerprint(self, names: Iterable[str]) -> str:
+        bucket = self.s3
+        if bucket is None:
+            return ""
+        text = hashlib.sha256()
+        for name in sorted(names):
+            with self._call(name) as key:
+                self._tags[name] = size, tag = bucket.head(_in_bucket(key))
+            text.update(f"{size} {tag} {name}\n".encode("utf-8", "surrogateescape"))
+        return text.hexdigest()[:16]
 
     @contextmanager
     def create(self, name: str) -> Iterator[BinaryIO]:
@@ -148,24 +206,83 @@ class ObjectStore:
         return [f"{folder}/{token}" for token in tokens]
 
     @contextmanager
-    def staging(self, folder: str) -> Iterator[ObjectStage]:
-        stage = ObjectStage(self, f"{clean(folder)}/{secrets.token_hex(4)}")
+    def staging(self, folder: str, key: str = "") -> Iterator[ObjectStage]:
+        stage = ObjectStage(self, f"{clean(folder)}/{self.token(folder, key)}")
+        self.abort_superseded(folder, stage.folder)
+        self._stages.append(stage.folder)
         try:
             yield stage
-        except BaseException:
-            # What went wrong first is what is told; remains without a marker are no checkpoint to anybody.
-            with suppress(AccessError, Vanished):
-                self.remove(stage.folder)
+        except BaseException as error:
+            goes_on = isinstance(error, AccessError) and error.reason in (
+                Reason.INTERRUPTED,
+                Reason.STORE_UNREACHABLE,
+            )
+            if not (key and goes_on):
+                # What went wrong first is what is told; what has no marker is no checkpoint to anybody.
+                with suppress(AccessError, Vanished):
+                    self.discard(stage.folder)
             raise
+        finally:
+            self._stages.remove(stage.folder)
         if not stage.published:
-            self.remove(stage.folder)
+            self.discard(stage.folder)
+
+    @contextmanager
+    def copying(
+        self, folder: str, plan: Plan, inner: str, published: Callable[[], bool]
+    ) -> Iterator[ObjectCopy | None]:
+        token = self.token(folder, plan.key() if self.whole_objects else "")
+        stage = ObjectStage(self, f"{clean(folder)}/{token}")
+        self.abort_superseded(folder, stage.folder)
+        copy = ObjectCopy(self, stage, plan, inner)
+        try:
+            yield copy
+        finally:
+            if not stage.published and (copy.over or not self.whole_objects):
+                with suppress(AccessError, Vanished):
+                    self.discard(stage.folder)
+
+    def token(self, folder: str, key: str) -> str:
+        """A token under which nothing is published: one's own, or the first of those that ``key`` has."""
+        if not key:
+            return secrets.token_hex(4)
+        taken = {name.rpartition("/")[2] for name in self.published(folder)}
+        tokens = (hashlib.sha256(f"{key} {n}".encode()).hexdigest()[:16] for n in range(1000))
+        return next((token for token in tokens if token not in taken), secrets.token_hex(8))
+
+    def abort_superseded(self, folder: str, own: str) -> None:
+        """End the uploads in parts of older requests' workers that went on to nothing."""
+        bucket = self.s3
+        if bucket is None:
+            return
+        with suppress(Vanished):
+            for name in self.files(folder):
+                stem, found, _ = name.partition(UPLOADS)
+                if found and f"{folder}/{stem}" != own:
+                    upload = Upload(self, f"{folder}/{name}")
+                    told = upload.load()
+                    if told is not None and int(told.get("serial", 0)) < self.writer.serial:
+                        bucket.abort(str(told.get("key")), str(told.get("upload")))
+                        upload.forget()
+
+    def discard(self, folder: str) -> None:
+        """Remove what was staged, unless another worker has published it."""
+        if folder not in self.published(folder.rpartition("/")[0]):
+            self.remove(folder)
 
     def remove(self, folder: str) -> None:
         # Markers first: without its marker what is left is no checkpoint to anybody.
         with self._call(folder) as key:
             names = [str(name) for name in self._fs.find(key)]
-            if self._fs.exists(key + MARKER):
-                names.append(key + MARKER)
+            for beside in (MARKER, SUFFIX, CHECKED):
+                if self._fs.exists(key + beside):
+                    names.append(key + beside)
+            bucket = self.s3
+            for name in self._records(key):
+                told = Upload(self, _below(self._prefix, name)).load()
+                if bucket is not None and told is not None:
+                    bucket.abort(str(told.get("key")), str(told.get("upload")))
+                names.append(name)
             for name in sorted(names, key=lambda n: not n.endswith(MARKER)):
                 self._fs.rm_file(name)
             if "file" in self._protocols() and self._fs.isdir(key):
@@ -178,7 +295,30 @@ class ObjectStore:
         with self._call(name) as key:
             self._fs.pipe_file(key, data)
 
+    def remove_object(self, name: str) -> None:
+        """Delete one object; nothing there is fine."""
+        with suppress(Vanished), self._call(name) as key:
+            self._fs.rm_file(key)
+
+    def bucket_key(self, name: str) -> str:
+        """An object's key in its bucket."""
+        return _in_bucket(f"{self._prefix}/{name}" if name else self._prefix)
+
     # -- inside ----------------------------------------------------------------------------------------
+
+    def _staged(self, name: str) -> str:
+        """The staged folder that an object belongs to; its own folder where it belongs to none."""
+        inside = [folder for folder in self._stages if name.startswith(f"{folder}/")]
+        return inside[0] if inside else name.rpartition("/")[0]
+
+    def _records(self, key: str) -> list[str]:
+        """Records of uploads in parts into a folder."""
+        if self.s3 is None:
+            return []
+        try:
+            return [str(name) for name in self._fs.find(key + UPLOADS.rstrip("/"))]
+        except FileNotFoundError:
+            return []
 
     def _protocols(self) -> tuple[str, ...]:
         protocol = self._fs.protocol
@@ -194,6 +334,35 @@ class ObjectStore:
                 raise Vanished(f"{self.path(name)} is not there") from error
 
 
+class Upload:
+    """What is remembered of an upload in parts, in a small object, so that another try can go on with it."""
+
+    def __init__(self, store: ObjectStore, record: str) -> None:
+        self._store, self._record = store, record
+
+    @staticmethod
+    def of(store: ObjectStore, folder: str, name: str) -> Upload:
+        """Of an object ``name`` below a staged folder."""
+        digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        return Upload(store, f"{folder}{UPLOADS}{digest}.json")
+
+    def load(self) -> dict[str, Any] | None:
+        """None: there is none, or nothing that can be read."""
+        try:
+            told = json.loads(self._store.read(self._record))
+        except (Vanished, Damaged, ValueError):
+            return None
+        return told if isinstance(told, dict) else None
+
+    def save(self, told: dict[str, Any]) -> None:
+        document = {**told, "serial": self._store.writer.serial}
+        self._store.write(self._record, json.dumps(document).encode())
+
+    def forget(self) -> None:
+        with suppress(AccessError, Vanished):
+            self._store.remove_object(self._record)
+
+
 class ObjectStage:
     def __init__(self, store: ObjectStore, folder: str) -> None:
         self.folder = folder
@@ -205,6 +374,11 @@ class ObjectStage:
         self._store.write(self.folder + MARKER, json.dumps({"complete": True}).encode() + b"\n")
         self.published = True
         return self.folder
+
+
+def _in_bucket(path: str) -> str:
+    """The key in its bucket, of a path that begins with the bucket's name."""
+    return path.lstrip("/").partition("/")[2]
 
 
 def _below(key: str, name: str) -> str:

@@ -1,8 +1,10 @@
 """Retain and restore: whole copies between the trainer's location and the folder it cannot reach.
 
-A copy has inodes of its own, is made durable, and is then read back: its digest must equal that of the
-source, and the source's must equal the one recorded when it was secured. A hard-linked pin shares its data
-with the trainer's file, so a trainer that wrote into it after the fact is found out here.
+A copy has inodes of its own, is made durable, and is read back: piece by piece, each must be what was read,
+and what was read must be of the digest recorded when the source was secured. A hard-linked pin shares its
+data with the trainer's file, so a trainer that wrote into it after the fact is found out here.
+
+A try that ends early leaves its pieces in the staging folder, and the next one goes on with them.
 """
 
 from __future__ import annotations
@@ -11,13 +13,17 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from controller.checkpoints.digest import FileDigest, Manifest, chunks, hash_files, tree_digest
+from controller.checkpoints import digest as digests
+from controller.checkpoints import pieces
+from controller.checkpoints.digest import Manifest, hash_files, tree_digest
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished
 from controller.checkpoints.layouts import Candidate, Folder, Layout, judge
 from controller.checkpoints.pins import pins_folder
+from controller.checkpoints.plan import Piece, Plan
+from controller.checkpoints.progress import METER
 from controller.checkpoints.request import Request, Result, Source
 from controller.checkpoints.securing import Kept, available_steps, pins_of_step
-from controller.checkpoints.store import Store, publish, relative, withdraw
+from controller.checkpoints.store import Read, Store, publish, relative, withdraw
 
 RESUME_FOLDER = "resume"  # beside the pins, where no trainer's rotation looks
 
@@ -58,8 +64,7 @@ class Place:
         tops = {name.partition("/")[0] for name in content.files()}
         for name, data in self.extra.items():
             if name.partition("/")[0] in tops:  # a job without critic gets no _critic/latest
-                with self.store.create(f"{self.within(folder)}/{name}") as file:
-                    file.write(data)
+                self.store.write(f"{self.within(folder)}/{name}", data)
 
     def clear(self) -> None:
         """Remove what is published there."""
@@ -111,6 +116,10 @@ def restore(location: Store, retention: Store | None, layout: Layout, request: R
     return _result(location, kept, source, method)
 
 
+class _Changed(Exception):
+    """A piece of the source is not what the plan says."""
+
+
 def _copied(origin: Store, folder: str, place: Place, layout: Layout, source: Source) -> tuple[Kept, str]:
     """A verified copy of ``folder``, published; the one that is there already, if its digest is right."""
     already = place.published(source.digest)
@@ -120,69 +129,92 @@ def _copied(origin: Store, folder: str, place: Place, layout: Layout, source: So
         withdraw(place.store, place.folder)
     try:
         content = Folder(origin, (("", folder),))
-        return _copy(origin, content, place, layout, source), "copy"
+        plan = pieces.recorded(origin, folder, source.digest)
+        if plan is not None and content.files() == {n: f.size for n, f in plan.manifest.items()}:
+            try:
+                return _copy(origin, content, plan, place, layout, source), "copy"
+            except _Changed:
+                pass  # the source, or else what was recorded of its pieces: the one reading more tells
+        plan = _planned(origin, content, source)
+        try:
+            return _copy(origin, content, plan, place, layout, source), "copy"
+        except _Changed as changed:
+            raise _other(source, str(changed)) from changed
     except Vanished as gone:
         raise AccessError(Reason.MISSING, f"checkpoint of step {source.step} is gone: {gone}") from gone
 
 
-def _copy(origin: Store, content: Folder, place: Place, layout: Layout, source: Source) -> Kept:
+def _planned(origin: Store, content: Folder, source: Source) -> Plan:
+    """The pieces of a source that has no record of them, or another one.
+
+    Raises:
+        AccessError: DIGEST_MISMATCH, it is not what was secured.
+    """
+    plan = Plan(_hashes(origin, content), digests.PIECE)
+    if plan.digest != source.digest:
+        raise _other(source, f"it has digest {plan.digest}")
+    return plan
+
+
+def _other(source: Source, found: str) -> AccessError:
+    return AccessError(
+        Reason.DIGEST_MISMATCH,
+        f"checkpoint of step {source.step} at {source.path}: {found}, but {source.digest} was "
+        "recorded: it was changed since",
+    )
+
+
+def _copy(origin: Store, content: Folder, plan: Plan, place: Place, layout: Layout, source: Source) -> Kept:
     store = place.store
-    _check_space(store, content)
-    with store.staging(place.folder) as stage:
-        inside = place.within(stage.folder)
-        names = sorted(content.files())
-        read = {name: _copy_file(origin, content.where(name), store, f"{inside}/{name}") for name in names}
-        found = tree_digest(read)
-        if found != source.digest:
-            raise AccessError(
-                Reason.DIGEST_MISMATCH,
-                f"checkpoint of step {source.step} at {source.path} has digest {found}, but "
-                f"{source.digest} was recorded: it was changed since",
-            )
-        manifest = place.manifest(stage.folder)
-        written = tree_digest(manifest)
-        if written != source.digest:
-            raise AccessError(
-                Reason.DIGEST_MISMATCH,
-                f"the copy of step {source.step} reads back as {written} instead of {source.digest}: "
-                f"{store.root} did not keep what was written",
-            )
-        staged = Folder(store, (("", inside),))
+
+    def kept(folder: str) -> Kept:
+        return Kept(place.within(folder), plan.manifest, plan.digest)
+
+    with store.copying(place.folder, plan, place.inner, lambda: bool(store.published(place.folder))) as copy:
+        if copy is None:
+            already = place.published(plan.digest)
+            if already is None:
+                raise AccessError(
+                    Reason.INTERRUPTED, f"{store.path(place.folder)}: another worker has just been there"
+                )
+            return already
+        _check_space(store, copy.missing)
+        copy.fill(_reading(origin, content))
+        staged = Folder(store, (("", place.within(copy.folder)),))
         problem = layout.problem(staged, source.step)
         if problem:
+            copy.over = True
             raise AccessError(Reason.INCOMPLETE, f"checkpoint of step {source.step}: {problem}")
-        place.write_extra(stage.folder, staged)
-        kept, _ = publish(
-            stage,
-            written,
-            same=lambda: place.published(written),
-            kept=lambda folder: Kept(place.within(folder), manifest, written),
-        )
-        return kept
+        place.write_extra(copy.folder, staged)
+        done, _ = publish(copy, plan.digest, same=lambda: place.published(plan.digest), kept=kept)
+        copy.over = True
+    if not place.inner:
+        pieces.record(store, done.folder, plan.manifest)
+    return done
 
 
-def _copy_file(origin: Store, source: str, store: Store, target: str) -> FileDigest:
-    content, size = hashlib.sha256(), 0
-    with origin.open(source) as old, store.create(target) as new:
-        for piece in chunks(old):
-            content.update(piece)
-            size += len(piece)
-            view = memoryview(piece)
-            while view:  # an unbuffered file may take a part only
-                view = view[new.write(view) :]
-    return FileDigest(size, content.hexdigest())
+def _reading(origin: Store, content: Folder) -> Read:
+    def read(piece: Piece) -> bytes | bytearray:
+        data = origin.read_piece(content.where(piece.name), piece.start, piece.size)
+        if hashlib.sha256(data).hexdigest() != piece.sha256:
+            raise _Changed(f"{piece.name} is another from byte {piece.start} on")
+        return data
+
+    return read
 
 
-def _check_space(store: Store, content: Folder) -> None:
-    needed, free = sum(content.files().values()), store.free()
+def _check_space(store: Store, needed: int) -> None:
+    free = store.free()
     if free is not None and needed > free:
         raise AccessError(
-            Reason.OUT_OF_SPACE, f"{store.root}: the checkpoint needs {needed} bytes, {free} are free"
+            Reason.OUT_OF_SPACE, f"{store.root}: the checkpoint needs {needed} bytes more, {free} are free"
         )
 
 
 def _hashes(store: Store, content: Folder, extra: Mapping[str, bytes] | None = None) -> Manifest:
-    inside = [name for name in content.files() if name not in (extra or {})]
+    sizes = content.files()
+    inside = [name for name in sizes if name not in (extra or {})]
+    METER.begin("Reading", sum(sizes[name] for name in inside))
     return hash_files(inside, lambda name: store.hash(content.where(name), fresh=True))
 
 
@@ -195,11 +227,11 @@ def _retain_latest(location: Store, retention: Store, layout: Layout, after: int
             continue
         try:
             content = candidate.content(location)
-            digest = tree_digest(_hashes(location, content))
-            source = Source(location.path(candidate.parts[0][1]), digest, candidate.step)
+            plan = Plan(_hashes(location, content), digests.PIECE)
+            source = Source(location.path(candidate.parts[0][1]), plan.digest, candidate.step)
             place = Place(retention, str(candidate.step))
-            kept = place.published(digest) or _copy(location, content, place, layout, source)
-        except (AccessError, Vanished, Damaged) as error:
+            kept = place.published(plan.digest) or _copy(location, content, plan, place, layout, source)
+        except (AccessError, Vanished, Damaged, _Changed) as error:
             if isinstance(error, AccessError) and error.reason is Reason.INTERRUPTED:
                 raise
             return {"step": candidate.step, "problem": str(error)[:300]}
@@ -243,7 +275,8 @@ def _not_found(
 def _relink(content: Folder, place: Place, layout: Layout, step: int) -> tuple[Kept, str]:
     """The checkpoint under a second name that rotation does not know; no data is copied on a volume."""
     store = place.store
-    with store.staging(place.folder) as stage:
+    key = store.fingerprint(content.where(name) for name in content.files())
+    with store.staging(place.folder, key) as stage:
         inside = place.within(stage.folder)
         methods = {
             store.duplicate(content.where(name), f"{inside}/{name}") for name in sorted(content.files())

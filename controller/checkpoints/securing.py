@@ -9,10 +9,12 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
+from controller.checkpoints import pieces
 from controller.checkpoints.digest import Manifest, hash_files, tree_digest
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished
 from controller.checkpoints.layouts import Candidate, Folder, Layout, judge
 from controller.checkpoints.pins import NOBODY, parse_pin, pin_folder, pin_name, pins_folder
+from controller.checkpoints.progress import METER
 from controller.checkpoints.request import Request, Result
 from controller.checkpoints.store import Store, publish
 
@@ -54,6 +56,7 @@ def secure(store: Store, layout: Layout, request: Request) -> Result:
             break
     else:
         raise _nothing(store, layout, request, lowest, list(candidates.values()), told)
+    pieces.record(store, kept.folder, kept.manifest)
     return Result(
         step=step,
         path=store.path(kept.folder),
@@ -96,6 +99,7 @@ def inspect(store: Store, layout: Layout, folder: str, step: int) -> Kept:
     problem = layout.problem(content, step)
     if problem:
         raise Damaged(problem)
+    METER.begin("Reading", sum(content.files().values()))
     manifest = hash_files(content.files(), lambda name: store.hash(content.where(name)))
     problem = layout.mismatch(content, manifest)
     if problem:
@@ -134,7 +138,9 @@ def _try(
 
 def _pin(store: Store, layout: Layout, candidate: Candidate, target: str) -> tuple[Kept, str]:
     content = candidate.content(store)
-    with store.staging(target) as stage:
+    key = store.fingerprint(content.where(name) for name in content.files())
+    METER.begin("Copying", sum(content.files().values()))
+    with store.staging(target, key) as stage:
         methods = {
             store.duplicate(content.where(name), f"{stage.folder}/{name}") for name in sorted(content.files())
         }

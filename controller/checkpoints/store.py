@@ -7,12 +7,16 @@ visible in one step (volume: a rename; object store: a marker object written las
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from typing import BinaryIO, Protocol, TypeVar
 
 from controller.checkpoints.digest import FileDigest
 from controller.checkpoints.errors import AccessError, Reason
+from controller.checkpoints.plan import Piece, Plan
+from controller.checkpoints.staging import Writer
+
+Read = Callable[[Piece], bytes | bytearray]  # a piece's content, compared with the plan
 
 
 class Stage(Protocol):
@@ -28,6 +32,27 @@ class Stage(Protocol):
 
         Raises:
             Taken: something is published there already; it is never overwritten.
+        """
+        ...
+
+
+class Copy(Stage, Protocol):
+    """A staged copy of a plan's files, of which earlier tries may have made a part. It stays where it is if
+    the block that holds it ends without `publish`, unless it is ``over``."""
+
+    over: bool
+
+    @property
+    def missing(self) -> int:
+        """Bytes that are still to be copied."""
+        ...
+
+    def fill(self, read: Read) -> None:
+        """Copy what is missing, and read back what was written.
+
+        Raises:
+            AccessError: INTERRUPTED, also where another worker has taken it over; OUT_OF_SPACE;
+                STORE_UNREACHABLE; DIGEST_MISMATCH: what was written does not read back. What ``read`` raises.
         """
         ...
 
@@ -60,6 +85,10 @@ class Store(Protocol):
         """Up to ``length`` bytes from ``start``; a negative ``start`` counts from the end."""
         ...
 
+    def read_piece(self, name: str, start: int, size: int) -> bytes | bytearray:
+        """Up to ``size`` bytes from ``start``, held in memory once; fewer at the file's end."""
+        ...
+
     def open(self, name: str) -> AbstractContextManager[BinaryIO]:
         """A file to be read in order."""
         ...
@@ -76,12 +105,34 @@ class Store(Protocol):
         """A new file to write in order; at the block's end it is durable, on an error it is gone."""
         ...
 
+    def write(self, name: str, data: bytes) -> None:
+        """A small file whole, in the place of another of that name: readers see the one or the other."""
+        ...
+
     def published(self, folder: str) -> list[str]:
         """Published folders for a name that `staging` was opened for, sorted."""
         ...
 
-    def staging(self, folder: str) -> AbstractContextManager[Stage]:
-        """A staging folder for ``folder``; remains of workers that died are cleared away first."""
+    def staging(self, folder: str, key: str = "") -> AbstractContextManager[Stage]:
+        """A staging folder for ``folder``; remains of superseded workers are cleared away first.
+
+        ``key``: from `fingerprint`, so that what an earlier try has copied is not copied again.
+        """
+        ...
+
+    def fingerprint(self, names: Iterable[str]) -> str:
+        """16 hex digits that change with the content of the files; "": this store has no use for them."""
+        ...
+
+    def copying(
+        self, folder: str, plan: Plan, inner: str, published: Callable[[], bool]
+    ) -> AbstractContextManager[Copy | None]:
+        """A copy of a plan's files for ``folder``, in its sub-folder ``inner`` ("": itself).
+
+        An earlier try's is gone on with, whether its worker is dead or is only thought to be: from then on
+        that one ends with INTERRUPTED. A living worker of the same or a newer request is waited for, until
+        ``published``; then there is nothing to do: None.
+        """
         ...
 
     def remove(self, folder: str) -> None:
@@ -167,8 +218,11 @@ def relative(root: str, path: str) -> str:
     return clean(path[len(prefix) :].rstrip("/"))
 
 
-def open_store(root: str) -> Store:
+def open_store(root: str, writer: Writer | None = None) -> Store:
     """The store for an absolute path or a URI such as ``s3://bucket/prefix``.
+
+    Args:
+        writer: who works on it, as other workers see it; None: one without a request.
 
     Raises:
         AccessError: BAD_REQUEST, neither of the two or a scheme that is not supported.
@@ -176,7 +230,7 @@ def open_store(root: str) -> Store:
     if "://" in root:
         from controller.checkpoints.objects import ObjectStore  # imports fsspec: only where it is needed
 
-        return ObjectStore.at(root)
+        return ObjectStore.at(root, writer)
     from controller.checkpoints.volume import Volume
 
-    return Volume(root)
+    return Volume(root, writer)

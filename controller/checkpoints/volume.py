@@ -7,16 +7,15 @@ raises `Vanished`, symbolic links are followed only inside the root, anything bu
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import secrets
 import shutil
 import stat
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
+from controller.checkpoints import staging
 from controller.checkpoints.digest import FileDigest, chunks, hash_stream
 from controller.checkpoints.errors import (
     AccessError,
@@ -26,10 +25,10 @@ from controller.checkpoints.errors import (
     check_interrupted,
     store_errors,
 )
+from controller.checkpoints.plan import SUFFIX, Plan
+from controller.checkpoints.staging import TREE, Heartbeat, Lost, Writer
 from controller.checkpoints.store import Taken, clean
-
-TEMPORARY = ".tmp-"
-STALE_SECONDS = 6 * 3600.0  # where locks do not work: far beyond the longest deadline of an access Job
+from controller.checkpoints.volume_copy import VolumeCopy, read_into, sync
 
 # A file that cannot be linked can often still be copied: other device, no links on this file system, too
 # many links, or the kernel's rule that one may only link what one owns (fs.protected_hardlinks).
@@ -37,13 +36,17 @@ NO_LINK = {errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUP
 
 
 class Volume:
-    """A folder of a mounted file system. Paths in errors are the ones the container sees."""
+    """A folder of a mounted file system. Paths in errors are the ones the container sees.
 
-    def __init__(self, root: str) -> None:
+    ``writer``: who works on it, as other workers on the same volume see it.
+    """
+
+    def __init__(self, root: str, writer: Writer | None = None) -> None:
         if not os.path.isabs(root) or ".." in root.split("/"):
             raise AccessError(Reason.BAD_REQUEST, f"folder {root!r}: expected an absolute path without '..'")
         self.root = root.rstrip("/") or "/"
         self._real = os.path.realpath(self.root)
+        self._writer = writer or Writer()
 
     def exists(self) -> bool:
         with store_errors(self.root):
@@ -95,6 +98,16 @@ class Volume:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             return hash_stream(file)
 
+    def read_piece(self, name: str, start: int, size: int) -> bytearray:
+        with self._reading(name) as path:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise Damaged(f"{name} is not a regular file")
+                return read_into(descriptor, start, size)
+            finally:
+                os.close(descriptor)
+
     # -- writing ---------------------------------------------------------------------------------------
 
     def duplicate(self, source: str, target: str) -> str:
@@ -103,7 +116,7 @@ class Volume:
             try:
                 # The file itself, never a link: a link's target may be exchanged under our pin.
                 os.link(os.path.realpath(path), new, follow_symlinks=False)
-                _sync(new)  # trainers seldom do, and a pin must survive the node
+                sync(new)  # trainers seldom do, and a pin must survive the node
                 return "link"
             except FileNotFoundError as error:  # the target's folder was just made: it is the source
                 raise Vanished(f"{path} is not there any more") from error
@@ -136,41 +149,65 @@ class Volume:
         beside = [name for name in names if name == last or name.startswith(f"{last}.")]
         return [f"{parent}/{name}" if parent else name for name in beside]
 
+    def write(self, name: str, data: bytes) -> None:
+        with self._writing(name) as path:
+            temporary = f"{path}.{secrets.token_hex(4)}.new"
+            try:
+                with open(temporary, "xb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(temporary, path)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(temporary)
+                raise
+
     @contextmanager
-    def staging(self, folder: str) -> Iterator[VolumeStage]:
+    def staging(self, folder: str, key: str = "") -> Iterator[VolumeStage]:
         parent, _, last = clean(folder).rpartition("/")
         with store_errors(self.path(parent)):
             self._make(parent)
-            name = f"{TEMPORARY}{last}-{secrets.token_hex(4)}"
-            relative = f"{parent}/{name}" if parent else name
-            # Under the parent's lock, so that nobody takes the new folder, not locked yet, for a dead one's.
-            turn = _lock(self.path(parent), wait=True)
-            try:
-                self._clear_stale(parent)
-                os.mkdir(self.path(relative))
-                lock = _lock(self.path(relative))
-            finally:
-                if turn is not None:
-                    os.close(turn)
-        stage = VolumeStage(self, folder, relative)
+            path = staging.enter(self.path(parent), last, staging.LINKS, self._writer)
+            assert path is not None  # only copies are waited for
+            os.mkdir(f"{path}/{TREE}")
+        stage = VolumeStage(self, folder, path)
         try:
-            yield stage
+            with Heartbeat(path):
+                yield stage
         finally:
-            # After publish the name is gone; without it the half-made folder must not stay.
-            shutil.rmtree(self.path(relative), ignore_errors=True)
-            if lock is not None:
-                os.close(lock)
+            staging.clear(path)
+
+    def fingerprint(self, names: Iterable[str]) -> str:
+        return ""  # links are made anew in no time
+
+    @contextmanager
+    def copying(
+        self, folder: str, plan: Plan, inner: str, published: Callable[[], bool]
+    ) -> Iterator[VolumeCopy | None]:
+        parent, _, last = clean(folder).rpartition("/")
+        with store_errors(self.path(parent)):
+            self._make(parent)
+            path = staging.enter(self.path(parent), last, plan.key(), self._writer, published=published)
+        if path is None:
+            yield None
+            return
+        copy = VolumeCopy(VolumeStage(self, folder, path), path, plan, inner)
+        try:
+            with Heartbeat(path):
+                yield copy
+        finally:
+            copy.close()
+            if copy.over:  # what came to no end stays: the next try goes on with it
+                staging.clear(path)
 
     def remove(self, folder: str) -> None:
         path = self.path(folder)
         with store_errors(path):
             self._inside(os.path.dirname(path))
-            trash = f"{os.path.dirname(path)}/{TEMPORARY}gone-{secrets.token_hex(4)}"
-            try:
-                os.rename(path, trash)  # so that a half-deleted pin never looks like a whole one
-            except FileNotFoundError:
-                return
-            shutil.rmtree(trash, ignore_errors=True)  # what is left goes with the next `staging`
+            staging.clear(path)  # away first, so that a half-deleted pin never looks like a whole one
+            with suppress(FileNotFoundError, NotADirectoryError):
+                os.unlink(path + SUFFIX)
 
     def free(self) -> int | None:
         path = self._real
@@ -228,65 +265,36 @@ class Volume:
                 else:
                     raise Damaged(f"{name} is neither a file nor a folder")
 
-    def _clear_stale(self, parent: str) -> None:
-        """Remove staging folders whose makers are dead: their lock is free, or they are very old."""
-        for name in self.folders(parent):
-            if not name.startswith(TEMPORARY):
-                continue
-            path = f"{self.path(parent)}/{name}"
-            try:
-                lock = _lock(path)
-                old = time.time() - os.stat(path).st_mtime > STALE_SECONDS
-            except FileNotFoundError:
-                continue
-            if lock is not None or old:
-                shutil.rmtree(path, ignore_errors=True)
-            if lock is not None:
-                os.close(lock)
-
 
 class VolumeStage:
-    def __init__(self, volume: Volume, target: str, folder: str) -> None:
-        self.folder = folder
-        self._volume, self._target = volume, target
+    """A staging folder of ours at ``path``; ``folder`` is the tree in it, relative to the volume."""
+
+    def __init__(self, volume: Volume, target: str, path: str) -> None:
+        self.folder = f"{target.rpartition('/')[0]}/{os.path.basename(path)}/{TREE}".lstrip("/")
+        self._volume, self._target, self._path = volume, target, path
+        # A folder that was taken away and made anew, by our own writing into it, has no such file.
+        self._mark = f"{path}/own-{os.path.basename(path)[-8:]}"
+        with store_errors(path), open(self._mark, "x"):
+            pass
+
+    def check(self) -> None:
+        """Raises: Lost, it is another worker's by now."""
+        if not os.path.exists(self._mark):
+            raise Lost(self._path)
 
     def publish(self, suffix: str = "") -> str:
         source, target = self._volume.path(self.folder), f"{self._target}{suffix}"
         with store_errors(source):
-            for folder, _, _ in os.walk(source):
-                _sync(folder)
+            self.check()
             try:
+                for folder, _, _ in os.walk(source):
+                    sync(folder)
                 os.rename(source, self._volume.path(target))
+            except FileNotFoundError as error:
+                raise Lost(self._path) from error
             except OSError as error:
                 if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
                     raise Taken(target) from error
                 raise
-            _sync(os.path.dirname(source))
+            sync(os.path.dirname(self._path))
         return target
-
-
-def _lock(path: str, wait: bool = False) -> int | None:
-    """A descriptor that holds the folder's lock till closed; None: held by another, or no locks here."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        return None
-    return descriptor
-
-
-def _sync(path: str) -> None:
-    """Make a file's data or a folder's entries durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (
-            errno.EINVAL,
-            errno.EBADF,
-            errno.EACCES,
-        ):  # not every file system syncs folders
-            raise
-    finally:
-        os.close(descriptor)

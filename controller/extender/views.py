@@ -77,6 +77,7 @@ def gang(job: Object, timeout: float) -> Gang | None:
         tuple(admission.get("nodes") or ()),
         gpus_per_member(job),
         None if begin is None else begin + timeout,
+        tuple(admission.get("ended") or ()),
     )
 
 

@@ -55,7 +55,8 @@ class Api:
         self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(5.0, timeout))
         self._hook = hook or (lambda verb, resource, outcome: None)
         self._permit = permit or (lambda: None)
-        self.on_headers: Callable[[Mapping[str, str]], None] = lambda headers: None  # of each answer
+        # Of each answer: its headers, and what tells one connection from another ("": unknown).
+        self.on_headers: Callable[[Mapping[str, str], str], None] = lambda headers, connection: None
 
     async def __aenter__(self) -> Self:
         return self
@@ -226,7 +227,6 @@ class Api:
                 self._permit()
             status, data, headers = await self._request(method, path, query, body, content_type)
             outcome = str(status)
-            self.on_headers(headers)
             if 200 <= status <= 299:
                 answer: Object = json.loads(data)
                 return answer
@@ -269,7 +269,9 @@ class Api:
         await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
         headers.update(self._client.default_headers)
         url = self._client.configuration.host + path + (f"?{urlencode(given)}" if given else "")
-        return await self._client.call_api(method, url, headers, body, _request_timeout=limits)
+        response = await self._client.call_api(method, url, headers, body, _request_timeout=limits)
+        self.on_headers(response.headers, getattr(response.response, "came_over", ""))
+        return response
 
 
 def _event(line: bytes) -> Object:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import aiohttp
+from aiohttp.connector import Connection as Connection_
 from kubernetes.aio import config
 from kubernetes.aio.client import Configuration
 
@@ -27,6 +29,19 @@ class Connection:
     configuration: Configuration
     origin: str  # for logs: "kubeconfig /path" or "service account /path"
     read_token: Callable[[], str | None]  # the bearer token as it is now, without scheme
+
+
+class Answer(aiohttp.ClientResponse):
+    """An HTTP response that knows over which connection it came, also when that is already given back."""
+
+    came_over = ""  # both ends' addresses
+
+    async def start(self, connection: Connection_) -> aiohttp.ClientResponse:
+        transport = connection.transport
+        if transport is not None:
+            ends = (transport.get_extra_info(end) for end in ("sockname", "peername"))
+            self.came_over = " ".join(map(str, ends))
+        return await super().start(connection)
 
 
 async def connect(
@@ -105,5 +120,6 @@ def _in_cluster(environ: Mapping[str, str], folder: Path) -> Connection:
 def _configuration() -> Configuration:
     configuration = Configuration()
     configuration.proxy = None
-    configuration.client_session_kwargs = {"trust_env": False}  # the API server is named by address
+    # The API server is named by address.
+    configuration.client_session_kwargs = {"trust_env": False, "response_class": Answer}
     return configuration

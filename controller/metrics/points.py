@@ -53,7 +53,7 @@ def _where(sample: Sample) -> str:
 
 
 def points_of(samples: list[Sample], metric: str, notes: list[str]) -> list[EvalPoint]:
-    """Evals of ``metric`` by life in the page's order, then step, without those that contradict themselves."""
+    """Evals of ``metric`` by life in the page's order, then step; not those that contradict themselves."""
     columns: dict[str, dict[tuple[Attempt, int], float | None]] = {
         names.METRIC_EVAL_SCORE: {},
         names.METRIC_EVAL_STDERR: {},

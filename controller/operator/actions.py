@@ -68,9 +68,7 @@ class Actions:
     ) -> None:
         self._api, self._cache, self._world, self._clock = api, cache, world, clock
         self._outside = outside or Cache(())
-        self._access = AccessSettings(
-            image=settings.access_image, deadline_seconds=settings.access_deadline_seconds
-        )
+        self._access = AccessSettings(image=settings.access_image)
 
     async def do(self, loaded: Loaded, action: Action) -> None:
         """Carry one action out.

@@ -1,19 +1,24 @@
 """What time it is, for everything that is written into a status: the API server's time, and it never goes
-back.
+back, never jumps, and never stands still.
 
 Replicas write times for each other: when a stop was decided, until when a hold lasts. If each went by its own
 machine's clock, a takeover by a machine twenty minutes behind would find decisions from the future. So all go
 by one clock, the API server's, which every answer carries (header Date, in whole seconds).
+
+An API server may be wrong, too, and so may a single answer (a proxy's cache, a server whose clock is being
+set). So no answer is believed alone: what counts is the median of each connection's newest answers, and the
+median of those over all connections, which a load balancer spreads over the servers. Where that leads is
+approached at a bounded rate: a fault that deceives this clock for a minute moves it by less than a minute.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from controller import log
 from controller.api.values import seconds
@@ -21,13 +26,28 @@ from controller.api.values import seconds
 _logger = log.get("evalstop.clock")
 
 TOLERANCE = 2.0  # s by which the own clock may differ before the API server's is used: Date tells no better
-SAMPLES = 16  # answers remembered: an answer that was long under way says too early a time
+SAMPLES = 9  # newest answers of a connection that count
+SERVERS = 32  # connections remembered, those heard of last
+REMEMBERED = 900.0  # s for which a connection that brings nothing new still has its say
+FREE = 5  # answers until which time may be set: nothing is decided before more than those have come
+FASTEST, SLOWEST = 2.0, 0.5  # seconds that this clock may tell in one second
 BELIEVED = 60.0  # s ahead of the API server up to which a status' time is believed
+_CUT_OFF = 0.5  # s, on the average, that Date lacks: it is cut off to whole seconds
 _FUTURE = frozenset({"expires", "until", "notBefore"})  # fields that name a time to come
+
+
+class _Heard(NamedTuple):
+    """What one connection said: the server's time less our monotonic one, newest last; when (monotonic)."""
+
+    offsets: deque[float]
+    at: float
 
 
 class ServerClock:
     """Seconds since the epoch when called.
+
+    Until `FREE` answers have come it may be set, forwards and back; from then on it never goes back, and
+    between two calls it advances by `SLOWEST` to `FASTEST` times what has passed.
 
     Args:
         wall: the own clock, used as long as it is right. monotonic: bridges the time between answers.
@@ -39,18 +59,19 @@ class ServerClock:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._wall, self._monotonic = wall, monotonic
-        self._offsets: deque[float] = deque(maxlen=SAMPLES)  # the server's time less our monotonic one
-        self._latest = float("-inf")
+        self._heard: OrderedDict[str, _Heard] = OrderedDict()  # by server, the one heard of last at the end
+        self._answers = 0
+        self._said: tuple[float, float] | None = None  # (monotonic, what was told then)
         self._strange = float("-inf")
         self._told = False
 
     def __call__(self) -> float:
-        now = self._wall()
-        server = self._server()
-        if server is not None and abs(now - server) > TOLERANCE:
-            now = server
-        self._latest = max(self._latest, now)
-        return self._latest
+        at, aim = self._monotonic(), self._aim()
+        if self._said is not None and self._answers >= FREE:
+            passed = max(0.0, at - self._said[0])
+            aim = min(max(aim, self._said[1] + SLOWEST * passed), self._said[1] + FASTEST * passed)
+        self._said = at, aim
+        return aim
 
     @property
     def skew(self) -> float | None:
@@ -58,13 +79,29 @@ class ServerClock:
         server = self._server()
         return None if server is None else self._wall() - server
 
-    def heard(self, headers: Mapping[str, str]) -> None:
-        """Note the headers of an answer that came just now."""
+    def heard(self, headers: Mapping[str, str], server: str = "") -> None:
+        """Note the headers of an answer that came just now.
+
+        Args:
+            server: whatever tells servers apart: behind one address there may be several, but a connection
+                is always to the same.
+        """
         try:
             said = parsedate_to_datetime(headers["Date"]).timestamp()
-        except (KeyError, ValueError, TypeError):
+        except (KeyError, ValueError, TypeError, OverflowError):
             return
-        self._offsets.append(said - self._monotonic())
+        at = self._monotonic()
+        offsets = self._heard[server].offsets if server in self._heard else deque(maxlen=SAMPLES)
+        offsets.append(said + _CUT_OFF - at)
+        self._heard[server] = _Heard(offsets, at)
+        self._heard.move_to_end(server)
+        while len(self._heard) > SERVERS or next(iter(self._heard.values())).at < at - REMEMBERED:
+            self._heard.popitem(last=False)
+        if self._answers < FREE:
+            self._answers += 1
+        self._tell()
+
+    def _tell(self) -> None:
         skew = self.skew
         if skew is not None and (abs(skew) > TOLERANCE) != self._told:
             self._told = not self._told
@@ -75,18 +112,65 @@ class ServerClock:
 
     def not_before(self, status: Mapping[str, Any]) -> None:
         """Go on from the newest time that an earlier leader wrote here, to the fraction of a second that Date
-        does not tell. A time far ahead of the API server's is not believed: it was never this cluster's."""
+        does not tell. A time far ahead of the API server's is not believed: it was never this cluster's.
+
+        To be called before anything is decided: this is the one time that the clock is put forward at once.
+        """
         now = self()
         for at in _times(status):
             if at <= now + BELIEVED:
-                self._latest = max(self._latest, at)
+                if self._said is None or at > self._said[1]:
+                    self._said = self._monotonic(), at
             elif at > self._strange:
                 self._strange = at
                 _logger.warning("a status carries a time from the future", ahead_s=round(at - now, 1))
 
+    def _aim(self) -> float:
+        """What time it is, as far as can be told now."""
+        wall, server = self._wall(), self._server()
+        return wall if server is None or abs(wall - server) <= TOLERANCE else server
+
     def _server(self) -> float | None:
-        # Whole seconds are cut off and answers take time: each says too early a time, the latest is nearest.
-        return max(self._offsets) + self._monotonic() if self._offsets else None
+        if not self._heard:
+            return None
+        at = self._monotonic()
+        near = (self._said[1] - self._said[0]) if self._said is not None else self._wall() - at
+        return middle([middle(heard.offsets, near) for heard in self._heard.values()], near) + at
+
+
+class Advance:
+    """Whether a clock goes on.
+
+    Args:
+        clock: the one that is looked at. monotonic: the one that it is compared with (s).
+    """
+
+    def __init__(self, clock: Callable[[], float], monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._monotonic = clock, monotonic
+        self._newest = float("-inf")
+        self._at = monotonic()
+
+    def beat(self) -> float:
+        """When (monotonic s) the clock was last found later than ever before."""
+        now = self._clock()
+        if now > self._newest:
+            self._newest, self._at = now, self._monotonic()
+        return self._at
+
+
+def middle(values: Sequence[float], near: float) -> float:
+    """The median; of the two in the middle of an even number that which is nearer to ``near``.
+
+    A mean of the two would be a time that nobody told: of two servers that are a year apart, half a year.
+
+    Raises:
+        IndexError: no values.
+    """
+    ordered = sorted(values)
+    half = len(ordered) // 2
+    if len(ordered) % 2:
+        return ordered[half]
+    return min(ordered[half - 1 : half + 1], key=lambda value: abs(value - near))
 
 
 def _times(value: Any, field: str = "") -> Iterable[float]:

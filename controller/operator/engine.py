@@ -28,10 +28,11 @@ from controller.kube.trim import Object
 from controller.kube.watch import WatchShell
 from controller.metrics import AddressPolicy, ScrapeLoop, Scraper
 from controller.metrics.loop import Scrape
+from controller.operator.access_progress import AccessProgress
 from controller.operator.actions import Actions
 from controller.operator.brain import Brain
 from controller.operator.checks import Checks
-from controller.operator.clock import ServerClock
+from controller.operator.clock import Advance, ServerClock
 from controller.operator.declogfile import DecisionLog
 from controller.operator.fleet import breaker_open
 from controller.operator.foreign import ForeignPods
@@ -98,6 +99,12 @@ class Engine:
         self.cache = Cache()
         self.world = World(self.cache, monotonic)
         self.world.queues = self.outside = Outside(self.api, self.world, clock)
+        self.world.progress = self.progress = AccessProgress(
+            AddressPolicy.parse(settings.scrape_addresses),
+            settings.access_stall_seconds,
+            self.world.touch,
+            clock,
+        )
         self.health = Health(settings.stall_seconds, monotonic)
         self.server = HealthServer(self.health, self.metrics, settings.host, settings.port)
         self.jobs = WorkQueue(monotonic)
@@ -248,6 +255,7 @@ class Engine:
                 self._work(self.pools, "pools", self.pool_pass.run),
                 loop.run(),
                 self.outside.run(),
+                self.progress.run(),
                 self._look_at_foreign_pods(),
                 self._watch_shell(shell),
                 self._mend_after_start(shell),
@@ -414,6 +422,7 @@ class Engine:
         for name, queue in (("jobs", self.jobs), ("pools", self.pools)):
             health.watch(name, partial(self._beat, name, queue))
         health.beat("loop")
+        health.watch("time", Advance(self._clock).beat)
         health.standby, health.standing = lambda: not self.term.leads, self.term.standing
         health.require("leadership", self.term.problem, always=True)
         health.require("lists", lambda: None if self.cache.complete else "not every kind is listed yet")

@@ -40,6 +40,7 @@ from controller.policy.handbacks import hand_backs
 from controller.policy.jobs import JobRecord
 from controller.policy.queueing import SrtfEst
 from controller.policy.types import (
+    Grant,
     JobKey,
     JobView,
     NodeView,
@@ -243,9 +244,8 @@ class PoolPass:
         """Write the plan's outcomes into the jobs' records. Returns whether GPUs changed hands."""
         changed = False
         for grant in plan.grants:
-            thought = thoughts[grant.key]
-            desired = thought.desired
-            record = lifecycle.granted(thought.plan.record, desired, grant, now)
+            thought = self._still_asks(grant)
+            record = lifecycle.granted(thought.plan.record, thought.desired, grant, now)
             changed |= await self._write(thought, record, now, "grant")
         marks = dict(plan.marks)
         for preemption in plan.preemptions:
@@ -274,6 +274,18 @@ class PoolPass:
         await self._hand_over(plan, thoughts, now)
         await self._explain(plan, thoughts, now)
         return changed
+
+    def _still_asks(self, grant: Grant) -> Thought:
+        """The newest plan of a job that is to be stopped: evals may have come in since its pool was planned,
+        even those of an attempt that resumed before the fall.
+
+        Raises:
+            Stale: it does not ask to be stopped any more, or by other numbers; the pool is planned anew.
+        """
+        thought = self._brain.recall(grant.key)
+        if thought is None or thought.plan.proposal != grant.proposal:
+            raise Stale(f"{grant.key} was judged anew since it asked to be stopped")
+        return thought
 
     async def _answer_offers(self, plan: PoolPlan, thoughts: Mapping[JobKey, Thought], now: float) -> None:
         """Of quota that a queue outside has for a job: what is not taken, and what would be by now."""

@@ -11,6 +11,7 @@ from controller.checkpoints.jobs import AccessSettings
 from controller.environ import SettingsError, choice, described, setting, switch, text, values_of
 from controller.kube.lease import Timing
 from controller.metrics.address import AddressPolicy
+from controller.policy.transfer import STALL
 
 __all__ = ["PREFIX", "Settings", "SettingsError", "describe"]
 
@@ -84,8 +85,10 @@ class Settings:
     drain_seconds: float = setting(10.0, _number(0, 300, "s"), "for passes under way after SIGTERM")
     stall_seconds: float = setting(60.0, _number(1, 3600, "s"), "without progress after which /healthz fails")
     access_image: str = setting(_ACCESS.image, _text, "image of the access Jobs")
-    access_deadline_seconds: int = setting(
-        _ACCESS.deadline_seconds, _whole(10, 604800, "s"), "activeDeadlineSeconds of an access Job"
+    access_stall_seconds: float = setting(
+        STALL,
+        _number(30, 604800, "s"),
+        "without a byte moved after which an access Job is given up and made anew",
     )
     scrape_addresses: str = setting("Public,Private", _addresses, "which pod addresses may be scraped")
     scrape_timeout: float = setting(5.0, _number(0.1, 60, "s"), "for one scrape, from first to last byte")

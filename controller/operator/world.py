@@ -6,9 +6,9 @@ cache can be lost at any time and is found out again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from controller import delegates, names, workloads
 from controller.api import convert, fleet, newer
@@ -39,7 +39,7 @@ from controller.policy.jobs import (
     QueueView,
     ScrapeView,
 )
-from controller.policy.types import FleetView, JobKey
+from controller.policy.types import FleetView, JobKey, Mode
 
 Object = Mapping[str, Any]
 Problem = tuple[str, str]  # (reason, message)
@@ -65,6 +65,24 @@ class _NoQueues:
 
 
 NO_QUEUES = _NoQueues()
+
+
+class KnownProgress(Protocol):
+    """Who knows how far access Jobs are (access_progress.py)."""
+
+    def of(self, key: JobKey, view: AccessView, job: Object, pods: Sequence[Object]) -> AccessView:
+        """The view of an access Job, with what is known of its progress."""
+        ...
+
+
+class _NoProgress:
+    """Nobody asks."""
+
+    def of(self, key: JobKey, view: AccessView, job: Object, pods: Sequence[Object]) -> AccessView:
+        return view
+
+
+NO_PROGRESS = _NoProgress()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +149,13 @@ class World:
         self._forgotten: set[str] = set()  # uids of access Jobs whose deletion was accepted
         self._revisions: dict[JobKey, int] = {}
         self._pools: dict[str, tuple[tuple[Any, ...], GPUPool | Problem]] = {}
+        self._caps: dict[str, Mode] = {}  # by pool: how far it lets the operator go, also once it is gone
         self._desired: dict[JobKey, tuple[tuple[Any, ...], Desired]] = {}
         self._members: dict[str, set[JobKey]] = {}  # pool name -> its jobs
         self._curves = PeerCurves(cache)
         cache.subscribe(self._on_change)
         self.queues: delegates.Known = NO_QUEUES
+        self.progress: KnownProgress = NO_PROGRESS
         self.changed: Callable[[JobKey], None] = lambda key: None
         self.pool_changed: Callable[[str], None] = lambda name: None
 
@@ -273,6 +293,8 @@ class World:
         if obj is None:
             self._pools.pop(name, None)
             return None
+        if (cap := convert.mode_cap(obj)) is not None:
+            self._caps[name] = cap
         stamp = (obj["metadata"]["uid"], generation(obj))
         known = self._pools.get(name)
         if known is None or known[0] != stamp:
@@ -388,10 +410,13 @@ class World:
             generation(obj),
             obj["metadata"].get("deletionTimestamp"),
             (pool.metadata.uid, pool.metadata.generation) if isinstance(pool, GPUPool) else pool,
+            cap := self._caps.get(pool_of(obj)),
         )
         known = self._desired.get(key)
         if known is None or known[0] != stamp:
-            known = self._desired[key] = (stamp, convert.desired(obj, pool))
+            template = ((obj.get("spec") or {}).get("workload") or {}).get("template") or {}
+            read = replace(convert.desired(obj, pool, cap), note=workloads.expiry_note(template))
+            known = self._desired[key] = (stamp, read)
         return known[1]
 
     def _problem(self, desired: Desired, obj: Object) -> Problem | None:
@@ -428,7 +453,7 @@ class World:
             if not is_released(job):
                 continue  # created but not set going: to the brain it is not started yet
             own = [pod for pod in pods if controlled_by(pod, job["metadata"]["uid"])]
-            views.append(parse_result(job, own))
+            views.append(self.progress.of(key_of(obj), parse_result(job, own), job, own))
         known = {view.request_id for view in views}
         refused = self._unstarted.get(key_of(obj), {})
         never = [v for (u, request), v in refused.items() if u == uid and request not in known]

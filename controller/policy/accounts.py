@@ -7,10 +7,10 @@ free. What a leaving gang still has counts as its own until all of it is gone: r
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping
 
 from controller.policy.placement import fit
+from controller.policy.planned_nodes import still_open
 from controller.policy.types import JobKey, JobState, JobView, PoolSnapshot
 
 LEAVING = (JobState.STOPPING, JobState.PREEMPTING)
@@ -22,7 +22,8 @@ def free_gpus(snapshot: PoolSnapshot) -> dict[str, int]:
     An admitted gang's members without a node are charged where their admission planned them, or, if that
     node is no longer here, wherever they fit. A leaving gang's GPUs come free together: those whose pods are
     gone before the others' stay charged while a hold on the gang lasts, so that they are not given piecemeal
-    to somebody who comes after the job they are held for; and until its release is recorded, all of them.
+    to somebody who comes after the job they are held for; while pods may still come in the place of those
+    that are gone; and until its release is recorded, all of them.
     """
     free = {n.name: n.gpus - n.foreign for n in snapshot.nodes}
     held = sources(snapshot)
@@ -49,7 +50,7 @@ def reserved(job: JobView, free: Mapping[str, int], held: Collection[JobKey]) ->
     if job.gpus_per_replica == 0 or job.state is JobState.QUEUED:
         return []
     if job.state in LEAVING:
-        if job.bound and job.key not in held:
+        if job.bound and job.key not in held and not job.may_return:
             return []
         return _open(job, free)[: max(0, job.replicas - len(job.bound))]
     nodes = _open(job, free)[: job.unbound]
@@ -66,11 +67,4 @@ def account(job: JobView, free: Mapping[str, int], held: Collection[JobKey]) -> 
 
 def _open(job: JobView, free: Mapping[str, int]) -> list[str]:
     """Planned nodes, one per member, that no bound member took."""
-    taken = Counter(node for node, _ in job.bound)
-    nodes = []
-    for node in job.nodes:
-        if taken[node]:
-            taken[node] -= 1
-        elif node in free:
-            nodes.append(node)
-    return nodes
+    return [node for node in still_open(job.nodes, (node for node, _ in job.bound)) if node in free]

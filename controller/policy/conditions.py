@@ -46,6 +46,10 @@ class Conditions:
     def drop(self, type_: str) -> None:
         self._by_type.pop(type_, None)
 
+    def get(self, type_: str) -> Condition | None:
+        """As it stands now."""
+        return self._by_type.get(type_)
+
     def is_true(self, type_: str) -> bool:
         known = self._by_type.get(type_)
         return known is not None and known.status

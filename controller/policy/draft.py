@@ -22,6 +22,8 @@ class Draft:
         self.actions: list[Action] = []
         self.events: list[Event] = []
         self.wake: float | None = None
+        # Why the spec cannot be carried out: then nobody is admitted, nor stopped by a rule.
+        self.problem: tuple[str, str] | None = None
 
     def update(self, **changes: Any) -> None:
         """Change fields of the record."""

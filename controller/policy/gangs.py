@@ -11,16 +11,20 @@ waiting gang sits on, and of the gangs that can run at all, each is tried again 
 The cluster may rule out a node for one gang alone and for ever, so the planned nodes that none of its pods
 was bound to are remembered until it is bound whole, and are the last to be planned for it (`placement`).
 
+A member that ended well is not started again by its workload. A gang that is suspended after that cannot be
+whole any more, however often it is admitted: it is tried rarely, and told what would help.
+
 The back-off has no jitter, and needs none: the pool admits one gang after the other (and, where nobody
 queues, tries those that failed one by one: `pool`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from controller.policy import conditions as c
-from controller.policy import stuck
+from controller.policy import incomplete, stuck
 from controller.policy.draft import Draft
 from controller.policy.jobs import (
     AdmissionRecord,
@@ -28,6 +32,7 @@ from controller.policy.jobs import (
     GangBackoff,
     Observed,
     Plan,
+    PodView,
     Preempting,
     SuspendWorkload,
 )
@@ -53,15 +58,33 @@ def backoff_seconds(failures: int) -> float:
     return min(BACKOFF_MOST, BACKOFF_FIRST * 2.0 ** min(failures - 1, 32))
 
 
-def unplaced(desired: Desired, observed: Observed, number: int) -> int:
-    """Members of admission ``number`` that have no node: pods without one, and pods not there yet.
+def note_ended(draft: Draft) -> None:
+    """Note which members ended well: their planned nodes are free, for the extender too."""
+    admission, workload = draft.record.admission, draft.observed.workload
+    if admission is not None and workload is not None and workload.completed != admission.ended:
+        draft.update(admission=replace(admission, ended=workload.completed))
+
+
+def unplaced(desired: Desired, observed: Observed, admission: AdmissionRecord) -> int:
+    """Members of an admission that have no node: pods without one, and pods not there yet.
 
     A pod of this admission that ended had a node: whether it is made again is its workload's affair.
     """
-    ours = [p for p in observed.pods if p.admission is None or p.admission == number]
+    ours = [p for p in observed.pods if p.admission is None or p.admission == admission.number]
+    whole = admission.running_since is not None
     waiting = sum(1 for p in ours if not p.terminal and p.node is None)
-    placed = sum(1 for p in ours if p.node is not None)
-    return max(waiting, desired.replicas - placed)
+    placed = sum(1 for p in ours if p.node is not None and not p.succeeded)
+    return max(waiting, desired.replicas - placed - _ended_here(observed, ours, whole=whole))
+
+
+def _ended_here(observed: Observed, ours: Sequence[PodView], *, whole: bool) -> int:
+    """Members that ended well in this admission, also those whose pods somebody has removed since.
+
+    ``whole``: all ran at once in it, so that none had ended before.
+    """
+    seen = sum(1 for p in ours if p.node is not None and p.succeeded)
+    workload = observed.workload
+    return max(seen, len(workload.completed)) if whole and workload is not None else seen
 
 
 def watch_binding(draft: Draft) -> bool:
@@ -74,7 +97,7 @@ def watch_binding(draft: Draft) -> bool:
     assert admission is not None
     if workload is not None and workload.suspended and draft.pods_left == 0:
         return False
-    if not unplaced(draft.desired, draft.observed, admission.number):
+    if not unplaced(draft.desired, draft.observed, admission):
         if admission.unbound_since is not None:
             draft.update(admission=replace(admission, unbound_since=None), gang_backoff=None)
         return False
@@ -118,7 +141,7 @@ def withdraw(draft: Draft) -> Plan:
         draft.act(SuspendWorkload(REASON))
     elif workload.settled and draft.pods_left == 0:
         backoff = GangBackoff(failures, draft.now + pause, record.admission.avoid)
-        _back_in_line(draft, record.admission, backoff)
+        _back_in_line(draft, record.admission, incomplete.back_off(draft) or backoff)
         return draft.plan(JobState.QUEUED)
     elif draft.pods_left:
         stuck.report(draft)
@@ -126,7 +149,7 @@ def withdraw(draft: Draft) -> Plan:
 
 
 def _begin(draft: Draft, admission: AdmissionRecord, pause: float) -> None:
-    missing = unplaced(draft.desired, draft.observed, admission.number)
+    missing = unplaced(draft.desired, draft.observed, admission)
     message = (
         f"{missing} of {draft.desired.replicas} pods had no node {draft.desired.gang_timeout:g} s after the "
         f"gang was admitted or lost one, so none may keep one; tried again {pause:g} s after they are gone"

@@ -126,6 +126,7 @@ class Desired:
     expected_seconds: float | None = None  # s of running time that the user expects of the whole run
     pins: tuple[int, ...] = ()  # steps whose checkpoints the user wants kept
     queue: str = ""  # the queue outside that its workload is to wait in; "": its pool's own
+    note: str = ""  # what is carried out otherwise than it is written, for condition Accepted
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +155,9 @@ class WorkloadView:
     finished: str | None = None  # None | "Complete" | "Failed"
     message: str = ""
     queue: str = ""  # the queue outside that it was put into; "": none
+    active: int = 0  # pods that, by its own status, run or are on their way out
+    completed: tuple[int, ...] = ()  # members that ended well and that its controller does not start again
+    expires: bool = False  # it is removed by itself some time after its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +247,7 @@ class AccessView:
     bytes: int = 0
     progress: Progress | None = None  # None: it has told none, or has ended
     since: float | None = None  # s, from when on it could have moved, and somebody looked; None: not known
+    stall: float = 600.0  # s without a byte after which it is given up
     attempt: str = ""
     evidence: str = ""  # by what the checkpoint is known to be whole: SaveRecord, Manifest, Siblings
     holder: tuple[str, str] | None = None
@@ -308,7 +313,7 @@ class Best:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A checkpoint that is pinned (linked, beside rotation) or retained (copied, out of the trainer's reach)."""
+    """A checkpoint that is pinned (linked beside rotation) or retained (copied out of reach)."""
 
     best_step: int  # the eval it stands for
     step: int  # its own step, at most max_step_lag earlier
@@ -451,6 +456,7 @@ class AdmissionRecord:
     withdrawn: float | None = None  # s, when it was taken back because the gang found no room (gangs.py)
     avoid: tuple[str, ...] = ()  # then: as in `GangBackoff`
     offer: str = ""  # of the queue outside that it rests on (`QueueView.offer`); "": on none
+    ended: tuple[int, ...] = ()  # members that ended well: nobody comes to their nodes any more
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,10 @@ from typing import Any
 
 from controller.policy import (
     claiming,
+    endings,
     gangs,
     guarding,
+    incomplete,
     judging,
     lives,
     outside,
@@ -26,8 +28,8 @@ from controller.policy import (
     preempting,
     progress,
     requests,
+    ruleless,
     safekeeping,
-    stuck,
 )
 from controller.policy import conditions as c
 from controller.policy.adoption import adopt
@@ -55,7 +57,7 @@ from controller.policy.jobs import (
     SuspendWorkload,
     WriteRun,
 )
-from controller.policy.params import ParamError
+from controller.policy.planned_nodes import remaining_nodes
 from controller.policy.resuming import answer_early, resume
 from controller.policy.service import attained, remaining
 from controller.policy.stopping_run import carry_out_stop, user_stop
@@ -91,7 +93,10 @@ def plan(desired: Desired, observed: Observed, record: JobRecord, now: float) ->
     if _stop_under_way(draft):
         return _stop_or_resume(draft, use)
     answer_early(draft)
-    if use is None and draft.record.admission is None:
+    if endings.is_lost(draft):
+        _note_end(draft, *endings.how_it_ended(draft))
+        return _finish(draft, use)
+    if draft.problem is not None and draft.record.admission is None:
         outside.keep_off(draft, "NotAccepted")
         return draft.plan(None)
     if observed.workload is None:
@@ -222,8 +227,9 @@ def job_view(
         return None
     live = [p for p in observed.pods if not p.terminal]
     bound = tuple((p.node, p.gpus) for p in live if p.node is not None)
-    succeeded = sum(1 for p in observed.pods if p.succeeded)
     admission = record.admission
+    nodes = remaining_nodes(admission) if admission is not None else ()
+    ended = len(admission.ended) if admission is not None else 0
     return JobView(
         key=desired.key,
         submitted=submitted,
@@ -233,10 +239,8 @@ def job_view(
         priority=priority,
         state=state,
         bound=bound,
-        unbound=max(0, desired.replicas - len(bound) - succeeded)
-        if planned.queue is JobState.ADMITTED
-        else 0,
-        nodes=admission.nodes if admission is not None else (),
+        unbound=max(0, desired.replicas - len(bound) - ended) if planned.queue is JobState.ADMITTED else 0,
+        nodes=nodes,
         attained=attained(desired, record, now),
         remaining=remaining(desired, record, now),
         proposal=planned.proposal,
@@ -252,6 +256,7 @@ def job_view(
         not_before=record.gang_backoff.until if record.gang_backoff is not None else None,
         avoid=record.gang_backoff.avoid if record.gang_backoff is not None else (),
         refused=record.refusal is not None and record.refusal.final,
+        may_return=admission is not None and not endings.is_quiet(observed.workload),
         **(_offered(observed, record, state) if _in_its_queue(desired, observed) else {}),
         **seen_by_fleet(desired, record, judged=state is JobState.ADMITTED and desired.mode is not Mode.OFF),
     )
@@ -304,19 +309,22 @@ def _standing(record: JobRecord, planned: Plan) -> JobState | None:
 
 
 def _accept(draft: Draft) -> RuleInUse | None:
-    """The job's rule, if the spec can be carried out; says so in condition Accepted."""
-    problem = draft.desired.problem
-    use = None
-    if problem is None:
-        try:
-            use = RuleInUse.of(draft.desired, draft.observed.fleet, progress.total_steps(draft))
-        except ParamError as error:
-            problem = ("InvalidStopRule", f"spec.stopRule: {error}")
-    if problem is None:
-        draft.conditions.set(c.ACCEPTED, True, "Valid", "the spec can be carried out")
+    """The rule by which the job's evals are taken in; None: the spec names no metric. Says in condition
+    Accepted whether the spec can be carried out.
+
+    What is wrong with it, or with its pool, withholds admissions and stops (`Draft.problem`) and nothing
+    else: a job that holds GPUs is read, and its best checkpoint kept in safety, whatever befalls its pool.
+    """
+    use, wrong = ruleless.rule_of(draft)
+    draft.problem = draft.desired.problem
+    if draft.problem is None and wrong is not None:
+        draft.problem = ("InvalidStopRule", f"spec.stopRule: {wrong}")
+    if draft.problem is not None:
+        draft.conditions.set(c.ACCEPTED, False, *draft.problem, warning=True)
     else:
-        draft.conditions.set(c.ACCEPTED, False, *problem, warning=True)
-    return use
+        told = ("the spec can be carried out", draft.desired.note, endings.expiry_note(draft))
+        draft.conditions.set(c.ACCEPTED, True, "Valid", "; ".join(filter(None, told)))
+    return use if draft.desired.metric else None
 
 
 def _stop_under_way(draft: Draft) -> bool:
@@ -329,9 +337,11 @@ def _stop_or_resume(draft: Draft, use: RuleInUse | None) -> Plan:
     assert decision is not None
     if decision.pods_gone_at is None:
         return carry_out_stop(draft)
-    if use is not None and resume(draft, use):
+    if use is not None and draft.problem is None and resume(draft, use):
         return draft.plan(JobState.QUEUED)
     pinning.keep(draft)
+    if (amiss := endings.stays_off(draft, decision.proposal.reason)) is not None:
+        return amiss
     outside.keep_off(draft, decision.proposal.reason)
     return draft.plan(None)
 
@@ -352,8 +362,9 @@ def _wait(draft: Draft) -> Plan:
     assert workload is not None
     if known is None or known.status:
         draft.conditions.set(c.ADMITTED, False, "Queued", "waits for its pool's GPUs")
-    left = draft.record.condition(c.RUNNING)
-    if left is None or left.status or left.reason not in outside.LEFT:
+    incomplete.made_anew(draft)
+    left = draft.conditions.get(c.RUNNING)
+    if left is None or left.status or left.reason not in (*outside.LEFT, incomplete.REASON):
         draft.conditions.set(c.RUNNING, False, "NotAdmitted", "no GPUs are granted yet")
     if not workload.suspended:
         # Somebody else started it. GPUs are granted by the pool alone.
@@ -377,14 +388,23 @@ def _run(draft: Draft, use: RuleInUse | None) -> Plan:
         f"GPUs granted, planned on {', '.join(record.admission.nodes) or 'any node'}",
     )
     draft.conditions.drop(c.RELEASED)
+    gangs.note_ended(draft)
     if gangs.watch_binding(draft):
         return gangs.withdraw(draft)
     if workload.suspended:
         _start(draft)
         return draft.plan(JobState.ADMITTED)
     _watch_start(draft)
-    proposal = _watch(draft, use) if use is not None else None
+    proposal = None
+    if use is not None:
+        proposal = _watch(draft, use)
+    else:
+        _unwatched(draft)
     pinning.keep(draft)
+    if proposal is not None and draft.problem is not None:
+        told = f"to be stopped, but the spec cannot be carried out as it is: {draft.problem[1]}"
+        draft.conditions.set(c.TERMINATION, False, "NotAccepted", told)
+        proposal = None
     return draft.plan(JobState.ADMITTED, proposal)
 
 
@@ -442,6 +462,14 @@ def _watch(draft: Draft, use: RuleInUse) -> Proposal | None:
     if draft.desired.mode is Mode.ENFORCE:
         safekeeping.secure_best(draft)
     return judging.judge(draft, use)
+
+
+def _unwatched(draft: Draft) -> None:
+    """The spec does not say what is to be read."""
+    reason = draft.problem[0] if draft.problem is not None else "NotAccepted"
+    draft.conditions.set(
+        c.METRICS, False, reason, "the spec names no metric that could be read", warning=True
+    )
 
 
 def _take_scrape(draft: Draft, use: RuleInUse) -> None:
@@ -529,20 +557,8 @@ def _finish(draft: Draft, use: RuleInUse | None) -> Plan:
     if use is not None and draft.record.admission is not None and draft.desired.mode is not Mode.OFF:
         _take_scrape(draft, use)
     if draft.record.finished is None and workload is not None:
-        judging.count_past(draft, draft.record)
-        served = attained(draft.desired, draft.record, draft.now)
-        draft.update(finished=workload.finished, attained=served, preempting=None)
-        waited = draft.record.access
-        if waited is not None and waited.operation in (Operation.CLAIM, Operation.RESTORE):
-            requests.give_up(draft)  # what pins or copies goes on: its answer says what is safe
-        complete = workload.finished == "Complete"
-        draft.conditions.set(
-            c.COMPLETED if complete else c.FAILED,
-            True,
-            workload.finished or "",
-            workload.message or "the workload ended",
-            warning=not complete,
-        )
+        end = workload.finished or ""
+        _note_end(draft, end, end, workload.message or "the workload ended")
     draft.conditions.set(c.RUNNING, False, "Finished", "the workload ended")
     decision = draft.record.decision
     if decision is not None and decision.mode is Mode.ENFORCE and decision.suspended_at is None:
@@ -550,11 +566,15 @@ def _finish(draft: Draft, use: RuleInUse | None) -> Plan:
             c.TERMINATION, False, "FinishedFirst", "the run ended before its stop was carried out"
         )
         draft.update(decision=None)
-    answer_early(draft)
+    if not endings.is_unknown(draft.record):
+        answer_early(draft)
+    elif use is not None and draft.problem is None and not draft.pods_left and resume(draft, use):
+        return draft.plan(JobState.QUEUED)
     if draft.observed.finalizer:
         draft.act(SetFinalizer(False))
-    if draft.pods_left:
-        stuck.report(draft)
+    if (amiss := endings.stays_off(draft, draft.record.finished or "")) is not None:
+        return amiss
+    if draft.record.admission is not None and endings.wait_for_pods(draft):
         return draft.plan(JobState.STOPPING)
     draft.update(admission=None)
     _secure_what_is_left(draft)
@@ -571,6 +591,18 @@ def _secure_what_is_left(draft: Draft) -> None:
     if waited is not None and waited.operation is Operation.SECURE and waited.tries >= FINISH_TRIES:
         return  # it stays on record, so that it is not begun again
     safekeeping.secure_best(draft)
+
+
+def _note_end(draft: Draft, end: str, reason: str, message: str) -> None:
+    """Record that the run is over: as Complete or Failed (``end``), and why."""
+    judging.count_past(draft, draft.record)
+    served = attained(draft.desired, draft.record, draft.now)
+    draft.update(finished=end, attained=served, preempting=None)
+    waited = draft.record.access
+    if waited is not None and waited.operation in (Operation.CLAIM, Operation.RESTORE):
+        requests.give_up(draft)  # what pins or copies goes on: its answer says what is safe
+    complete = end == "Complete"
+    draft.conditions.set(c.COMPLETED if complete else c.FAILED, True, reason, message, warning=not complete)
 
 
 def _delete(draft: Draft) -> Plan:

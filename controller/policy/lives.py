@@ -12,7 +12,7 @@ from dataclasses import replace
 from controller.policy.jobs import BranchLife, JobRecord, LifeRecord, ScrapeView
 from controller.policy.types import Attempt
 
-LIVES_KEPT = 16  # records of lives in a status
+LIVES_KEPT = 8  # records of lives in a status
 
 
 def speaking(scrape: ScrapeView) -> Attempt | None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from controller.policy.planned_nodes import remaining, still_open
 from controller.policy.types import Hold, JobKey
 
 SIGNATURE = "evalstop: "  # begins every refusal, so that a parked pod tells who refused it
@@ -43,6 +44,7 @@ class Gang:
     nodes: tuple[str, ...]  # planned node of each member, by index
     gpus: int  # of each member
     expires: float | None = None
+    ended: tuple[int, ...] = ()  # members that ended well: nothing is kept for them
 
 
 class Bound(NamedTuple):
@@ -186,14 +188,8 @@ class Ledger:
         """Planned nodes, one per member, that no bound pod of this admission has taken."""
         members = self._bound_of.get(gang.key, {}).values()
         # A pod without a number is of a run that was adopted, not admitted.
-        taken = Counter(b.node for b in members if b.admission in (0, gang.admission))
-        nodes = []
-        for node in gang.nodes:
-            if taken[node] > 0:
-                taken[node] -= 1
-            else:
-                nodes.append(node)
-        return nodes
+        taken = (b.node for b in members if b.admission in (0, gang.admission))
+        return still_open(remaining(gang.nodes, gang.ended), taken)
 
     # -- answers -------------------------------------------------------------------------------------------
 

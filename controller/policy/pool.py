@@ -183,7 +183,10 @@ def _paused(snapshot: PoolSnapshot, now: float) -> dict[JobKey, str]:
     failed = [j for j in snapshot.jobs if j.state is JobState.QUEUED and j.not_before is not None]
     if not failed:
         return {}
-    why = "not every pod found a node when it was last admitted; it is tried again after its back-off"
+    why = (
+        "not every pod found a node when it was last admitted, or some members had ended well before (then "
+        "condition Running says so); it is tried again after its back-off"
+    )
     paused = {j.key: why for j in failed if j.not_before is not None and j.not_before > now}
     if DELEGATIONS[snapshot.delegate].places:
         return paused

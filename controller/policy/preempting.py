@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from controller.policy import conditions as c
+from controller.policy import incomplete
 from controller.policy.draft import Draft
 from controller.policy.jobs import (
     JobRecord,
@@ -173,7 +174,12 @@ def _back_in_line(draft: Draft, going: Preempting) -> None:
         # One that was put out before it ran keeps its place.
         queued_at=draft.now if ran or not going.evicted else record.queued_at,
     )
+    backoff = incomplete.back_off(draft)
     message = f"resumes from its latest checkpoint when admitted; {lost:.0f} GPU-seconds of work were lost"
+    if backoff is not None:
+        draft.update(gang_backoff=backoff)
+        draft.conditions.set(c.ADMITTED, False, "Queued", message)
+        return
     if going.evicted:
         # Condition Admitted goes on saying by whom and why until the pool has something newer to say.
         draft.conditions.set(c.RUNNING, False, going.reason, message)

@@ -13,7 +13,7 @@ from controller.policy.draft import Draft
 from controller.policy.jobs import UNKNOWN, ForgetAccess, InFlight, JobRecord, Operation, StartAccess
 from controller.policy.types import Attempt
 
-RELEASE_MOST = 64  # paths that are remembered as to be let go; what is beyond stays where it lies
+RELEASE_MOST = 8  # paths that are remembered as to be let go; what is beyond stays where it lies
 
 
 def begin(

@@ -18,10 +18,9 @@ def resume(draft: Draft, use: RuleInUse) -> bool:
     if draft.desired.run_state is not RunState.RUN:
         return False
     request, decision = draft.desired.resume, draft.record.decision
-    assert decision is not None
     if request is None or request.id == draft.record.resume_id:
         # A user's stop is undone by `runState: Run` alone: the trainer goes on from its latest checkpoint.
-        if decision.by != "User":
+        if decision is None or decision.by != "User":
             return False
         _back_to_queue(draft, use, None)
         return True
@@ -96,8 +95,8 @@ def _back_to_queue(draft: Draft, use: RuleInUse, restored: Kept | None) -> None:
     waited = draft.record.access
     if waited is not None and waited.operation is not Operation.SECURE:
         draft.update(access=None)
-    draft.update(decision=None, restored=restored, queued_at=draft.now, confirming=None)
-    for type_ in (c.TERMINATION, c.RELEASED, c.DECLINING, c.DEMOTED, c.GUARDRAILS):
+    draft.update(decision=None, restored=restored, queued_at=draft.now, confirming=None, finished=None)
+    for type_ in (c.TERMINATION, c.RELEASED, c.DECLINING, c.DEMOTED, c.GUARDRAILS, c.FAILED):
         draft.conditions.drop(type_)
     draft.conditions.set(c.RESUMED, True, "Resumed", f"goes on {source}")
     draft.conditions.set(c.ADMITTED, False, "Queued", "resumed; waits for its pool's GPUs")

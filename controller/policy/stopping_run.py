@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.policy import conditions as c
-from controller.policy import outside, safekeeping, stuck
+from controller.policy import endings, outside, safekeeping
 from controller.policy.draft import Draft
 from controller.policy.history import keepable
 from controller.policy.jobs import (
@@ -36,7 +36,7 @@ def user_stop(draft: Draft) -> None:
     best = record.best.step if record.best is not None else step
     proposal = Proposal(step, best, "UserRequest", 0.0, 0.0)
     decision = Decision("User", Mode.ENFORCE, proposal, "spec.runState is Stopped", draft.now)
-    idle = workload is None or (workload.suspended and draft.pods_left == 0)
+    idle = workload is None or (workload.suspended and not workload.active and draft.pods_left == 0)
     if record.admission is None and idle:
         decision = replace(decision, suspended_at=draft.now, pods_gone_at=draft.now)
         draft.conditions.set(c.ADMITTED, False, "UserRequest", "spec.runState is Stopped")
@@ -78,8 +78,7 @@ def carry_out_stop(draft: Draft, *, retain_only: bool = False) -> Plan:
     if decision.suspended_at is None:
         decision = replace(decision, suspended_at=draft.now)
         draft.update(decision=decision)
-    if draft.pods_left:
-        stuck.report(draft)
+    if endings.wait_for_pods(draft):
         return draft.plan(JobState.STOPPING)
     _release(draft, decision)
     return draft.plan(None)

@@ -35,20 +35,20 @@ def remaining(progress: Progress) -> float | None:
     return max(0, progress.total - progress.done) / progress.rate
 
 
-def stalled(view: AccessView, now: float, limit: float = STALL) -> bool:
-    """Whether an access Job has not moved for ``limit`` seconds.
+def stalled(view: AccessView, now: float, limit: float | None = None) -> bool:
+    """Whether an access Job has not moved for ``limit`` seconds (None: as the operator's setting says).
 
     One that has told of no progress yet counts from when it could have begun; one of which not even that is
     known is not judged. A Job that has ended does not stall.
     """
     moved = _moved(view)
-    return moved is not None and now - moved > limit
+    return moved is not None and now - moved > (view.stall if limit is None else limit)
 
 
-def due_in(view: AccessView, now: float, limit: float = STALL) -> float | None:
+def due_in(view: AccessView, now: float, limit: float | None = None) -> float | None:
     """Seconds until `stalled` would say yes if nothing moved any more; None: never."""
     moved = _moved(view)
-    return None if moved is None else max(0.0, moved + limit - now)
+    return None if moved is None else max(0.0, moved + (view.stall if limit is None else limit) - now)
 
 
 def _moved(view: AccessView) -> float | None:

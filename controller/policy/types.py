@@ -347,6 +347,7 @@ class JobView:
     offered_at: float | None = None  # s, since when
     queue_says: str = ""  # that queue's own words about why it waits
     refused: bool = False  # it was taken out of that queue because no gang like it fits into the pool
+    may_return: bool = False  # pods may still come in the place of those that are gone
 
     @property
     def gpus(self) -> int:

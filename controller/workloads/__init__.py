@@ -6,6 +6,7 @@ dicts as the API server sends them.
 
 from controller.workloads.child import (
     build_child,
+    expiry_note,
     owner_reference,
     ref_problem,
     run_configmap,
@@ -40,6 +41,7 @@ __all__ = [
     "Scheduling",
     "build_child",
     "controller_of",
+    "expiry_note",
     "find",
     "gpus",
     "kind_of",

@@ -38,7 +38,8 @@ def build_child(
         configmap: name of its run ConfigMap; by default `run_configmap` of its name.
 
     Returns:
-        A new manifest; nothing the user wrote in the template is lost or shared with it.
+        A new manifest; nothing the user wrote in the template is lost or shared with it, but for the time
+        after which it would remove itself (`expiry_note`).
 
     Raises:
         ProblemError: `template_problem` has something to say.
@@ -55,6 +56,8 @@ def build_child(
     assert kind is not None  # template_problem saw to it
     _mark(child, metadata)
     _set(child, kind.suspend, True)
+    if kind.expires is not None:  # its end is to be seen, however long the operator is away
+        _dict_at(child, kind.expires[:-1]).pop(kind.expires[-1], None)
     template = _dict_at(child, kind.pod_template)
     pod_labels = _dict_at(template, ("metadata", "labels"))
     pod_labels.update(_labels(metadata["name"]))
@@ -62,6 +65,17 @@ def build_child(
     _inject(pod, configmap or run_configmap(metadata["name"]))
     set_scheduling(pod, scheduling)
     return child
+
+
+def expiry_note(template: Object) -> str:
+    """What is said of a template whose workload would remove itself after its end; "": it would not."""
+    kind = find(template.get("apiVersion", "batch/v1"), template.get("kind", "Job"))
+    if kind is None or kind.expires is None or get(template, kind.expires) is None:
+        return ""
+    return (
+        f"{TEMPLATE}.{dotted(kind.expires)} is left out: of a workload that is gone before its end was "
+        "seen nobody knows how it ended; it goes with its RLHFJob"
+    )
 
 
 def template_problem(rlhfjob: Object, scheduling: Scheduling = NO_SCHEDULING) -> Problem | None:
@@ -283,6 +297,7 @@ __all__ = [
     "Problem",
     "ProblemError",
     "build_child",
+    "expiry_note",
     "owner_reference",
     "ref_problem",
     "run_configmap",

@@ -26,6 +26,8 @@ class Kind:
     complete: tuple[str, ...] = ("Complete",)
     failed: tuple[str, ...] = ("Failed",)
     active: tuple[Path, ...] = ()  # counts of pods that may still run
+    completed: Path = ()  # members that ended well and are not started again
+    expires: Path | None = None  # s after its end at which it is removed by itself
 
     @property
     def id(self) -> str:
@@ -44,6 +46,8 @@ JOB = Kind(
     complete=("Complete",),
     failed=("Failed",),
     active=(("status", "active"), ("status", "terminating")),
+    completed=("status", "completedIndexes"),
+    expires=("spec", "ttlSecondsAfterFinished"),
 )
 
 KINDS: tuple[Kind, ...] = (JOB,)

@@ -13,6 +13,8 @@ from controller.workloads.kinds import Object, get, kind_of, nested
 # What `start_patch` put into the pod template, so that the next admission can take it out again.
 ANNOTATION_PLACEMENT = f"{names.GROUP}/placement"
 
+INDEXES_MOST = 1024  # as many members as a gang may have
+
 
 def view(workload: Object) -> WorkloadView:
     """A workload in the brain's words.
@@ -35,7 +37,21 @@ def view(workload: Object) -> WorkloadView:
         finished=finished,
         message=message,
         queue=queue_of(workload),
+        active=sum(count for path in kind.active if isinstance(count := get(workload, path), int)),
+        completed=indexes(get(workload, kind.completed)),
+        expires=kind.expires is not None and get(workload, kind.expires) is not None,
     )
+
+
+def indexes(text: object) -> tuple[int, ...]:
+    """Completion indexes as a Job's status writes them, ``"0,3-5"``; of what is no such text, none."""
+    found: list[int] = []
+    for part in str(text).split(",") if isinstance(text, str) else ():
+        first, _, last = part.partition("-")
+        if not (first.isdecimal() and (last or first).isdecimal()):
+            return ()
+        found += range(int(first), min(int(last or first), int(first) + INDEXES_MOST) + 1)
+    return tuple(found[:INDEXES_MOST])
 
 
 def start_problem(workload: Object) -> str | None:

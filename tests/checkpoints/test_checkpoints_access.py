@@ -1,5 +1,7 @@
 """The access program as a process: what it reads, writes and exits with, also when it is told to leave."""
 
+import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -194,10 +196,11 @@ def test_ended_in_the_middle_nothing_half_done_shows_and_a_retry_converges(
     source = {key: secured[key] for key in ("path", "digest", "step")}
     retain = {**request, "operation": "retain", "source": source, "destination": str(kept)}
 
+    serial = itertools.count(1)  # of the requests: what an older one left is the next one's to see to
     for work, folder in ((request, pins), (retain, kept)):
         hits, done_as = 0, "0-100" if folder is pins else "100"
         for copied in (0, 5, 30, 47):
-            process = start(work, message)
+            process = start({**work, "id": f"{work['operation']}-100-{next(serial)}"}, message)
             if _wait_for_staged(process, folder, copied):
                 process.send_signal(sent)
                 hits += 1
@@ -206,23 +209,29 @@ def test_ended_in_the_middle_nothing_half_done_shows_and_a_retry_converges(
                 assert process.returncode == 0
                 answered = json.loads(message.read_text())
                 assert answered["ok"] or answered["reason"] == "Interrupted"
-                assert not [n for n in os.listdir(folder) if n.startswith(".tmp-")]
+                # What is linked is cleared away; a copy is gone on with.
+                assert folder is kept or not [n for n in os.listdir(folder) if n.startswith(".tmp-")]
             assert set(_published(folder).values()) <= {secured["digest"]}
             # It may have been done before it was hit: the next try, too, must have something to do.
             shutil.rmtree(folder / done_as, ignore_errors=True)
         assert hits >= 2
-        done = run(work, message)
+        done = run({**work, "id": f"{work['operation']}-100-{next(serial)}"}, message)
         assert done["ok"], done
         assert done["digest"] == secured["digest"]
-        assert os.listdir(folder) == [done_as]
+        assert sorted(os.listdir(folder)) == [done_as, f"{done_as}.pieces.json"]
 
 
 def _wait_for_staged(process: subprocess.Popen[bytes], folder: Path, count: int) -> bool:
-    """Wait until the worker has put ``count`` files into its staging folder; False: it ended before."""
+    """Wait until the worker has put ``count`` files into its staging folder, or noted as many pieces of a
+    copy there; False: it ended before."""
     deadline = time.monotonic() + 30
     while process.poll() is None and time.monotonic() < deadline:
         for staged in folder.glob(".tmp-*"):
-            if sum(len(files) for _, _, files in os.walk(staged)) >= count:
-                return True
+            journal = staged / "journal"
+            with contextlib.suppress(OSError):
+                noted = journal.read_bytes().count(b"\n") if journal.exists() else None
+                files = sum(len(files) for _, _, files in os.walk(staged))
+                if (files if noted is None else noted) >= count:
+                    return True
         time.sleep(0.002)
     return False

@@ -134,7 +134,12 @@ def test_names_labels_and_life_are_as_agreed() -> None:
     assert jobs.request_id(job) == "secure-400-3"
     assert job["spec"]["suspend"] is True
     assert job["spec"]["backoffLimit"] == 0
-    assert job["spec"]["activeDeadlineSeconds"] > 0
+    # What moves is not killed: a copy of ninety minutes would begin anew for ever.
+    assert "activeDeadlineSeconds" not in job["spec"]  # row 5
+    (container,) = pod_of(job)["containers"]
+    assert container["ports"] == [{"name": "progress", "containerPort": 9401}]
+    told = {e["name"]: e["valueFrom"]["fieldRef"]["fieldPath"] for e in container["env"] if "valueFrom" in e}
+    assert told == {"POD_IP": "status.podIP"}
     assert job == build(SECURE, anchor=CHILD)
     (owner,) = job["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["uid"], owner["controller"]) == ("Job", "child-uid", True)
@@ -266,7 +271,7 @@ def test_object_stores_get_the_trainers_credentials_and_no_claim() -> None:
     pod = pod_of(job)
     container = pod["containers"][0]
     names = [variable["name"] for variable in container["env"]]
-    assert names == ["AWS_REGION", "AWS_KEY", "EVALSTOP_REQUEST", "PYTHONDONTWRITEBYTECODE"]
+    assert names == ["AWS_REGION", "AWS_KEY", "EVALSTOP_REQUEST", "PYTHONDONTWRITEBYTECODE", "POD_IP"]
     assert container["envFrom"] == [{"secretRef": {"name": "cloud"}}]
     assert pod["volumes"] == [{"name": "key", "secret": {"secretName": "cloud"}}]
     assert container["volumeMounts"] == [{"name": "key", "mountPath": "/key", "readOnly": True}]

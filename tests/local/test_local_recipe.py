@@ -17,6 +17,8 @@ from deploy.local.kueue.recipe import KUEUE, MANIFESTS
 from deploy.local.kwok.recipe import KWOK, MODULE, VERSION
 from deploy.local.recipe import Recipe, Tree, built_version
 from deploy.local.versions import CONTROL_PLANE
+from deploy.local.versitygw import recipe as versitygw
+from deploy.local.versitygw.recipe import VERSITYGW
 
 
 @pytest.fixture
@@ -35,7 +37,7 @@ def recipe(tmp_path: Path) -> Recipe:
     )
 
 
-@pytest.mark.parametrize("known", [CONTROL_PLANE, HELM, KUBECONFORM, KUEUE, KWOK])
+@pytest.mark.parametrize("known", [CONTROL_PLANE, HELM, KUBECONFORM, KUEUE, KWOK, VERSITYGW])
 def test_whatever_decides_what_is_built_decides_its_cache(known: Recipe, tmp_path: Path) -> None:
     before = known.cache_folder().name
     assert before.startswith(f"{known.name}-{known.pins[0]}-")
@@ -137,6 +139,7 @@ def test_kueue_gives_its_program_and_the_manifests_of_its_version() -> None:
         (KWOK, MODULE, VERSION),
         (HELM, helm.MODULE, helm.VERSION),
         (KUBECONFORM, kubeconform.MODULE, kubeconform.VERSION),
+        (VERSITYGW, versitygw.MODULE, versitygw.VERSION),
     ],
 )
 def test_the_recipe_and_its_go_mod_name_the_same_version(known: Recipe, module: str, version: str) -> None:

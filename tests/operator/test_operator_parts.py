@@ -63,7 +63,7 @@ def test_settings_have_defaults_and_are_read_from_the_environment() -> None:
         ("EVALSTOP_LOG_LEVEL", "LOUD", "one of DEBUG, INFO, WARNING, ERROR"),
         ("EVALSTOP_SCRAPE_ADDRESSES", "Everywhere", "address classes"),
         ("EVALSTOP_HOST", "", "a text that is not empty"),
-        ("EVALSTOP_WORKRES", "3", "no such setting; there are EVALSTOP_ACCESS_DEADLINE_SECONDS"),
+        ("EVALSTOP_WORKRES", "3", "no such setting; there are EVALSTOP_ACCESS_IMAGE"),
     ],
 )
 def test_a_wrong_setting_is_named_with_its_value_and_what_would_be_right(

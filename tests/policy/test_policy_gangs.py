@@ -67,7 +67,7 @@ def pod(name: str, node: str | None = None, **more) -> PodView:
     ],
 )
 def test_members_without_a_node(pods: tuple[PodView, ...], missing: int) -> None:
-    assert gangs.unplaced(desired(), Observed(pods=pods), 7) == missing
+    assert gangs.unplaced(desired(), Observed(pods=pods), AdmissionRecord(7, (), 0.0)) == missing
 
 
 def test_a_gang_without_room_gives_back_what_it_has_and_backs_off() -> None:

@@ -58,8 +58,9 @@ def test_steps_going_backwards_within_one_life_are_ignored() -> None:
     assert absorb(record, use(), scrape(EvalPoint(5, 9.0, ONE))) is record
 
 
-def test_an_older_attempt_is_ignored() -> None:
-    record = absorb(JobRecord(), use(), scrape(*evals(1, 2, attempt=TWO)))
+def test_an_earlier_life_is_ignored() -> None:
+    record = absorb(JobRecord(), use(), scrape(*evals(5, attempt=ONE)))
+    record = absorb(record, use(), scrape(*evals(1, 2, attempt=TWO)))
     assert absorb(record, use(), scrape(*evals(9, 9, 9, start=30, attempt=ONE))) is record
 
 

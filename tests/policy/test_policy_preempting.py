@@ -110,7 +110,9 @@ def test_a_trainer_that_can_be_asked_is_asked_once_and_believed() -> None:
     finish(world, job)
     assert job.record.lost == 0.0
     world.settle()
-    assert job.record.run == RunFile(attempt=2, request_id=1, uid="uid-ns/a")  # the next attempt is asked for nothing
+    assert job.record.run == RunFile(
+        attempt=2, request_id=1, uid="uid-ns/a"
+    )  # the next attempt is asked for nothing
 
 
 @pytest.mark.parametrize(

@@ -305,3 +305,24 @@ def test_a_queue_that_would_take_the_workload_is_told_before_there_is_one() -> N
     assert problem is not None
     assert problem.reason == "QueueTakesWorkload"
     assert "RLHFJob.v1alpha1.evalstop.dev" in problem.message
+
+
+def test_a_child_does_not_remove_itself_after_its_end() -> None:
+    # row 14
+    template = copy.deepcopy(TEMPLATE)
+    template["spec"]["ttlSecondsAfterFinished"] = 60
+    assert "ttlSecondsAfterFinished" not in workloads.build_child(rlhfjob(template))["spec"]
+    assert template["spec"]["ttlSecondsAfterFinished"] == 60
+    assert "spec.workload.template.spec.ttlSecondsAfterFinished" in workloads.expiry_note(template)
+    assert workloads.expiry_note(TEMPLATE) == ""
+
+
+def test_members_that_ended_well_are_read_from_the_status() -> None:
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"uid": "u"}, "spec": {"suspend": True}}
+    status = {"completedIndexes": "0,3-5", "active": 1, "terminating": 2}
+    seen = workloads.view(job | {"status": status})
+    assert (seen.completed, seen.active, seen.settled) == ((0, 3, 4, 5), 3, False)
+    assert workloads.view(job).completed == ()
+    assert workloads.view(job | {"status": {"completedIndexes": "0-99999999"}}).completed[-1] == 1023
+    assert workloads.view(job | {"status": {"completedIndexes": "nonsense"}}).completed == ()
+    assert workloads.view(job | {"spec": {"ttlSecondsAfterFinished": 0}}).expires

@@ -1,0 +1,201 @@
+"""Staging folders on a volume: whose each is, and when one may be taken over or cleared.
+
+No file lock says so: locks are local to a node on some file systems, and two workers of one RLHFJob may be on
+two nodes, one of them thought dead. A staging folder carries its writer's token in its *name*, and everything
+that matters is one rename of that name:
+
+- to take a folder over is to rename it to one's own name; of two who try, one succeeds;
+- to publish is to rename the tree inside it, by its path: a writer that lost the folder finds nothing there;
+- to clear is to rename it away first, so that its writer loses it before anything in it goes.
+
+So a writer that lost its folder, and does not know yet, publishes nothing. What it may still write into a
+file that it has open is the piece that everybody else would write there too: pieces are compared with their
+plan before they are written, and only writers of one plan meet in one folder (its key is in the name).
+
+Whose request is newer is told by its serial number, which the policy recorded before the request was made,
+and not by anybody's clock. A folder of an older request is superseded. One of the same or of a newer request
+is waited for, for as long as its heartbeat is seen to change, by the clock of the one who waits.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from controller.checkpoints.errors import AccessError, Reason, check_interrupted
+
+TEMPORARY = ".tmp-"
+TREE = "tree"  # what is published: a folder inside the staging folder
+BEAT = "beat"
+BEAT_SECONDS = 10.0
+DEAD_SECONDS = 120.0  # without a new heartbeat; file systems over a network show a change after up to 60 s
+LINKS = "links"  # the key of a folder that is no copy: nothing in it is worth being gone on with
+
+_NAME = re.compile(
+    re.escape(TEMPORARY)
+    + r"(?P<last>.+)\.(?P<key>[0-9a-f]{16}|links)\.(?P<serial>\d+)-(?P<token>[0-9a-f]{8})\Z"
+)
+_SERIAL = re.compile(r"-(\d{1,12})\Z")
+
+
+@dataclass(frozen=True)
+class Writer:
+    """One worker. ``serial``: of its request, 0 where it has none; ``token``: of this very process."""
+
+    serial: int = 0
+    token: str = field(default_factory=lambda: secrets.token_hex(4))
+
+    @staticmethod
+    def of(request: str) -> Writer:
+        """The writer of a request, whose id ends with its serial number: ``retain-40-7``."""
+        found = _SERIAL.search(request)
+        return Writer(int(found[1]) if found else 0)
+
+
+@dataclass(frozen=True)
+class Name:
+    """What the name of a staging folder says."""
+
+    last: str  # name of the folder that it is to become
+    key: str
+    serial: int
+    token: str
+
+    def __str__(self) -> str:
+        return f"{TEMPORARY}{self.last}.{self.key}.{self.serial}-{self.token}"
+
+    @staticmethod
+    def parse(name: str) -> Name | None:
+        match = _NAME.match(name)
+        return Name(match["last"], match["key"], int(match["serial"]), match["token"]) if match else None
+
+
+class Lost(AccessError):
+    """The staging folder is another worker's by now."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            Reason.INTERRUPTED, f"{path} is another worker's by now: it goes on where this one was"
+        )
+
+
+def enter(
+    parent: str,
+    last: str,
+    key: str,
+    writer: Writer,
+    *,
+    published: Callable[[], bool] = lambda: False,
+    dead_seconds: float = DEAD_SECONDS,
+    monotonic: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> str | None:
+    """A staging folder of one's own in ``parent``: that of an earlier try with the same key, else a new one.
+
+    What is superseded is cleared. A worker of the same or a newer request that lives is waited for.
+
+    Args:
+        parent: absolute path. last: name of the folder that it is to become.
+        key: of the plan; `LINKS` for what is made in one go.
+        published: whether meanwhile what is wanted is there.
+
+    Returns:
+        Its absolute path; None: what is wanted has been published by the one waited for.
+    """
+    own = Name(last, key, writer.serial, writer.token)
+    path = f"{parent}/{own}"
+    seen: dict[str, tuple[bytes, float]] = {}
+    while True:
+        others = _others(parent, own)
+        for name, found in others:
+            if found is None or (found.serial < writer.serial and not _same_work(found, own)):
+                clear(f"{parent}/{name}")
+        mine = [(name, found) for name, found in others if found is not None and _same_work(found, own)]
+        waiting = False
+        for name, found in mine:
+            there = f"{parent}/{name}"
+            if found.serial >= writer.serial and not _dead(there, seen, dead_seconds, monotonic()):
+                waiting = True
+            elif _taken(there, path):
+                return path
+        if not waiting:
+            os.mkdir(path)
+            return path
+        if published():
+            return None
+        check_interrupted()
+        sleep(min(1.0, dead_seconds / 10.0))
+
+
+def clear(path: str) -> None:
+    """Remove a staging folder, its writer's claim to it first."""
+    parent = os.path.dirname(path)
+    trash = f"{parent}/{TEMPORARY}gone-{secrets.token_hex(4)}"
+    with suppress(FileNotFoundError):
+        os.rename(path, trash)
+        shutil.rmtree(trash, ignore_errors=True)
+
+
+class Heartbeat:
+    """Shows that this process lives, in a staging folder, while the block runs."""
+
+    def __init__(self, path: str, seconds: float = BEAT_SECONDS) -> None:
+        self._path, self._seconds = path, seconds
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+
+    def __enter__(self) -> Heartbeat:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(timeout=self._seconds)
+
+    def _beat(self) -> None:
+        count = 0
+        while not self._stop.wait(self._seconds if count else 0.0):
+            count += 1
+            # The folder may be another's by now, or the disk full: the worker finds out for itself.
+            with suppress(OSError), open(f"{self._path}/{BEAT}", "w", encoding="ascii") as file:
+                file.write(f"{secrets.token_hex(4)}\n")
+
+
+def _others(parent: str, own: Name) -> list[tuple[str, Name | None]]:
+    with os.scandir(parent) as entries:
+        names = sorted(e.name for e in entries if e.name.startswith(TEMPORARY))
+    # A temporary file beside is somebody's small write under way: folders only.
+    return [(n, Name.parse(n)) for n in names if n != str(own) and os.path.isdir(f"{parent}/{n}")]
+
+
+def _same_work(found: Name, own: Name) -> bool:
+    return own.key != LINKS and (found.last, found.key) == (own.last, own.key)
+
+
+def _taken(there: str, path: str) -> bool:
+    try:
+        os.rename(there, path)
+    except FileNotFoundError:
+        return False  # another one was faster, or its writer has just published it
+    return True
+
+
+def _dead(path: str, seen: dict[str, tuple[bytes, float]], limit: float, now: float) -> bool:
+    """Whether a folder's heartbeat has been the same for so long, as we saw it."""
+    try:
+        with open(f"{path}/{BEAT}", "rb") as file:
+            beat = file.read(64)
+    except OSError:
+        beat = b""
+    known = seen.get(path)
+    if known is None or known[0] != beat:
+        seen[path] = (beat, now)
+        return False
+    return now - known[1] > limit

@@ -1,0 +1,234 @@
+"""A copy on a volume: pieces written at their places, each read back from the device before it counts.
+
+A journal in the staging folder says which pieces are there and right. A line is written only after its piece
+was flushed and read back, so whatever a kill or a node's end leaves of the journal is true; a line that is
+missing costs that piece once more.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from typing import TYPE_CHECKING
+
+from controller.checkpoints.digest import CHUNK
+from controller.checkpoints.errors import AccessError, Damaged, Reason, check_interrupted, store_errors
+from controller.checkpoints.plan import Piece, Plan
+from controller.checkpoints.progress import METER
+from controller.checkpoints.staging import Lost
+from controller.checkpoints.workers import each
+
+if TYPE_CHECKING:
+    from controller.checkpoints.store import Read
+    from controller.checkpoints.volume import VolumeStage
+
+JOURNAL = "journal"
+GONE_ON_WITH = (Reason.INTERRUPTED, Reason.STORE_UNREACHABLE)  # failures after which a copy is worth it
+WORKERS = 3  # each holds one piece in memory, which the access pod has little of
+
+
+class VolumeCopy:
+    """A staged copy of a plan's files, of which an earlier try may have made a part.
+
+    ``path``: absolute, of the staging folder. ``inner``: the checkpoint's own folder in the tree, "": itself.
+    """
+
+    def __init__(self, stage: VolumeStage, path: str, plan: Plan, inner: str) -> None:
+        self.stage, self.folder = stage, stage.folder
+        self.over = False  # nothing in it is worth being gone on with
+        self._path, self._plan = path, plan
+        self._files = f"{path}/tree/{inner}".rstrip("/")
+        self._pieces = {piece.index: piece for piece in plan.pieces()}
+        with store_errors(path):
+            whole = self._prepare(inner)
+            self._done = {index for index in self._journal() if self._pieces[index].name in whole}
+            self._notes = os.open(
+                f"{path}/{JOURNAL}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666
+            )
+        self._unsynced = 0
+
+    @property
+    def missing(self) -> int:
+        """Bytes that are still to be copied."""
+        return sum(p.size for p in self._pieces.values() if p.index not in self._done)
+
+    def fill(self, read: Read) -> None:
+        """Copy what is missing.
+
+        Raises:
+            AccessError: INTERRUPTED (`Lost` among it), OUT_OF_SPACE, STORE_UNREACHABLE, DIGEST_MISMATCH: what
+                was written does not read back. What ``read`` raises.
+        """
+        METER.begin("Copying", self._plan.size, self._plan.size - self.missing)
+        try:
+            todo = (p for p in self._plan.pieces() if p.index not in self._done)
+            each(todo, lambda piece: self._copy(piece, read), WORKERS)
+            self._check_whole()
+        except Exception as error:
+            # A full disk may be the trainer's; and what is damaged is nothing to go on from.
+            self.over = not (isinstance(error, AccessError) and error.reason in GONE_ON_WITH)
+            raise
+
+    def publish(self, suffix: str = "") -> str:
+        target = self.stage.publish(suffix)
+        self.over = True
+        return target
+
+    def _copy(self, piece: Piece, read: Read) -> None:
+        check_interrupted()
+        with store_errors(self._path):
+            self.stage.check()
+        data = read(piece)
+        with store_errors(self._path):
+            self.stage.check()
+            found = self._write(piece, data)
+            if found != piece.sha256:
+                raise AccessError(
+                    Reason.DIGEST_MISMATCH,
+                    f"{piece.name} from byte {piece.start} on reads back otherwise than it was written: "
+                    f"{self._path} did not keep it",
+                )
+            self._note(piece)
+        METER.advance(piece.size)
+
+    def _write(self, piece: Piece, data: bytes | bytearray) -> str:
+        """Write, flush, and read back from the device; the digest of what came back."""
+        try:
+            # Without O_CREAT: a folder that was taken away must not come into being again.
+            descriptor = os.open(f"{self._files}/{piece.name}", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise Lost(self._path) from error
+        try:
+            view, at = memoryview(data), piece.start
+            while view:
+                count = os.pwrite(descriptor, view, at)
+                view, at = view[count:], at + count
+            os.fsync(descriptor)
+            os.posix_fadvise(descriptor, piece.start, piece.size, os.POSIX_FADV_DONTNEED)
+            return _hash_back(descriptor, piece.start, piece.size)
+        finally:
+            os.close(descriptor)
+
+    def _note(self, piece: Piece) -> None:
+        os.write(self._notes, f"{piece.index} {piece.sha256}\n".encode())
+        self._unsynced += piece.size
+        if self._unsynced >= self._plan.piece:
+            self._unsynced = 0
+            os.fsync(self._notes)
+
+    def _prepare(self, inner: str) -> set[str]:
+        """Folders and empty files of the right sizes; names of the files that were there already."""
+        tree = f"{self._path}/tree"
+        names = [f"{inner}/{name}" if inner else name for name in self._plan.manifest]
+        folders = {""}
+        for name in names:
+            parts = name.split("/")[:-1]
+            folders.update("/".join(parts[:depth]) for depth in range(1, len(parts) + 1))
+        for folder in sorted(folders):
+            try:
+                os.mkdir(f"{tree}/{folder}".rstrip("/"))
+            except FileExistsError:
+                continue
+            except FileNotFoundError as error:
+                raise Lost(self._path) from error
+        self._clear_others()
+        whole = set()
+        for name, file in self._plan.manifest.items():
+            if self._size(f"{self._files}/{name}", file.size):
+                whole.add(name)
+        return whole
+
+    def _clear_others(self) -> None:
+        """Files that are not the plan's: those that a try wrote beside, and did not come to publish."""
+        for folder, _, names in os.walk(self._files):
+            for name in names:
+                path = f"{folder}/{name}"
+                if path[len(self._files) + 1 :] not in self._plan.manifest:
+                    os.unlink(path)
+
+    def _size(self, path: str, size: int) -> bool:
+        """Give a file its size; whether it had it already."""
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR):
+                raise Lost(self._path) from error
+            raise
+        try:
+            had = os.fstat(descriptor).st_size == size
+            if not had:
+                os.ftruncate(descriptor, size)
+            return had
+        finally:
+            os.close(descriptor)
+
+    def _journal(self) -> set[int]:
+        """Pieces that an earlier try has noted; a line that is cut off says nothing."""
+        try:
+            with open(f"{self._path}/{JOURNAL}", "rb") as file:
+                lines = file.read().split(b"\n")[:-1]
+        except FileNotFoundError:
+            return set()
+        noted = set()
+        for line in lines:
+            index, _, sha256 = line.partition(b" ")
+            piece = self._pieces.get(int(index)) if index.isdigit() and len(index) < 12 else None
+            if piece is not None and piece.sha256.encode() == sha256:
+                noted.add(piece.index)
+        return noted
+
+    def _check_whole(self) -> None:
+        """The tree holds exactly the plan's files, in their sizes."""
+        found: dict[str, int] = {}
+        for folder, _, names in os.walk(self._files):
+            for name in names:
+                path = f"{folder}/{name}"
+                found[path[len(self._files) + 1 :]] = os.stat(path, follow_symlinks=False).st_size
+        if found != {name: file.size for name, file in self._plan.manifest.items()}:
+            self.stage.check()
+            raise Damaged(f"{self._files} holds other files than were written")
+
+    def close(self) -> None:
+        os.close(self._notes)
+
+
+def _hash_back(descriptor: int, start: int, size: int) -> str:
+    content, end = hashlib.sha256(), start + size
+    while start < end:
+        data = os.pread(descriptor, min(CHUNK, end - start), start)
+        if not data:
+            break
+        content.update(data)
+        start += len(data)
+    return content.hexdigest()
+
+
+def read_into(descriptor: int, start: int, size: int) -> bytearray:
+    """``size`` bytes from ``start``, fewer at the file's end; in one buffer, for memory is short."""
+    buffer = bytearray(size)
+    view, got = memoryview(buffer), 0
+    while got < size:
+        count = os.preadv(descriptor, [view[got : got + CHUNK]], start + got)
+        if count == 0:
+            break
+        got += count
+    view.release()
+    del buffer[got:]
+    return buffer
+
+
+def sync(path: str) -> None:
+    """Make a file's data or a folder's entries durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (
+            errno.EINVAL,
+            errno.EBADF,
+            errno.EACCES,
+        ):  # not every file system syncs folders
+            raise
+    finally:
+        os.close(descriptor)

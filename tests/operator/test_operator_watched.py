@@ -1,0 +1,261 @@
+"""What befalls a pool while its jobs run: they are read and planned on, as far as their pool last allowed.
+And what is granted is what the job's newest plan says."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from controller.kube.cache import Cache
+from controller.kube.resources import GPUPOOLS, JOBS, PODS, RLHFJOBS
+from controller.metrics import Target
+from controller.operator.brain import Brain
+from controller.operator.metrics import Metrics
+from controller.operator.pool_pass import PoolPass
+from controller.operator.queue import Locks
+from controller.operator.targets import Targets
+from controller.operator.world import World
+from controller.operator.writer import Stale
+from controller.policy.jobs import ScrapeOutcome, ScrapeView
+from controller.policy.types import EvalPoint, Grant, Mode, PoolPlan, Proposal
+
+KEY = "ns/run"
+EVALS = (0.1, 0.3, 0.5, 0.45, 0.4, 0.35)
+
+
+def pool(version: int = 1, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "evalstop.dev/v1alpha1",
+        "kind": "GPUPool",
+        "metadata": {
+            "name": "gpus",
+            "uid": "gpus",
+            "resourceVersion": str(version),
+            "generation": version,
+        },
+        "spec": {
+            "nodeSelector": [{"key": "pool", "value": "x"}],
+            "allowedNamespaces": [{"name": "*"}],
+            "modeCap": "Enforce",
+        }
+        | spec,
+    }
+
+
+def rlhfjob(version: int = 10) -> dict[str, Any]:
+    metadata = {"name": "run", "namespace": "ns", "uid": "uid", "generation": 1}
+    return {
+        "apiVersion": "evalstop.dev/v1alpha1",
+        "kind": "RLHFJob",
+        "metadata": metadata | {"resourceVersion": str(version), "creationTimestamp": "2026-10-01T00:00:00Z"},
+        "spec": {
+            "pool": "gpus",
+            "priority": 5,
+            "workload": {"ref": {"apiVersion": "batch/v1", "kind": "Job", "name": "train"}},
+            "gang": {"replicas": 1, "gpusPerReplica": 1},
+            "metrics": [{"name": "gold_reward"}],
+            "stopRule": {"kDeclines": {"k": 3, "minDelta": "0.01"}},
+            "checkpoints": {
+                "layout": "Plain",
+                "location": {"volumeClaim": {"claimName": "work", "path": "/checkpoints"}},
+                "retention": {"volumeClaim": {"claimName": "kept", "path": "/"}},
+            },
+        },
+        "status": {
+            "attempt": 1,
+            "run": {"attempt": 1},
+            "admission": {
+                "number": 1,
+                "nodes": ["n1"],
+                "time": "2026-10-01T00:00:00Z",
+                "runningSince": "2026-10-01T00:00:00Z",
+            },
+        },
+    }
+
+
+def child(version: int = 11) -> dict[str, Any]:
+    labels = {"evalstop.dev/job": "run"}
+    metadata = {"name": "train", "namespace": "ns", "uid": "child", "resourceVersion": str(version)}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata | {"labels": labels},
+        "spec": {"suspend": False, "template": {}},
+        "status": {"active": 1},
+    }
+
+
+def pod(version: int = 12) -> dict[str, Any]:
+    metadata = {"name": "train-0", "namespace": "ns", "uid": "pod", "resourceVersion": str(version)}
+    owner = {"kind": "Job", "name": "train", "uid": "child", "controller": True}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata
+        | {
+            "labels": {"evalstop.dev/job": "run"},
+            "annotations": {"evalstop.dev/admission": "1"},
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            "nodeName": "n1",
+            "containers": [
+                {
+                    "name": "t",
+                    "resources": {"limits": {"nvidia.com/gpu": "1"}},
+                    "ports": [{"name": "metrics", "containerPort": 9400}],
+                }
+            ],
+        },
+        "status": {
+            "phase": "Running",
+            "podIP": "10.0.0.1",
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+class Loop:
+    """The scrape loop: which targets it follows."""
+
+    def __init__(self) -> None:
+        self.targets: dict[str, Target] = {}
+
+    def put(self, key: str, target: Target) -> None:
+        self.targets[key] = target
+
+    def discard(self, key: str) -> None:
+        self.targets.pop(key, None)
+
+
+@pytest.fixture
+def world() -> World:
+    cache = Cache()
+    world = World(cache, time.monotonic)
+    cache.put(GPUPOOLS, pool())
+    cache.put(JOBS, child())
+    cache.put(PODS, pod())
+    cache.put(RLHFJOBS, rlhfjob())
+    return world
+
+
+def scraped(world: World, scores: tuple[float, ...], attempt: Any = None) -> None:
+    points = tuple(EvalPoint(10 * (i + 1), score, attempt or life()) for i, score in enumerate(scores))
+    view = ScrapeView(ScrapeOutcome.OK, at=1.9e9, metrics_seen=("gold_reward",), points=points)
+    world.scraped(KEY, view)
+
+
+def life() -> Any:
+    from controller.policy.types import Attempt
+
+    try:
+        return Attempt(1, "aa01")  # type: ignore[arg-type, unused-ignore]
+    except TypeError:
+        return Attempt(1)  # type: ignore[call-arg, unused-ignore]
+
+
+BROKEN = [
+    {"queuePolicy": {"noSuchPolicy": {}}},
+    {"allowedNamespaces": [{"name": "*", "maxPriority": 1}]},
+    {"allowedNamespaces": [{"name": "others"}]},
+    {"queuePolicy": {"srtf": {}}},
+    {"noSuchField": 1},
+    None,
+]
+
+
+@pytest.mark.parametrize("edit", BROKEN)
+def test_a_job_whose_pool_is_edited_or_deleted_is_followed_and_its_evals_are_taken(
+    world: World, edit: dict[str, Any] | None
+) -> None:
+    # row 9
+    brain, loop, targets = Brain(world, Metrics(), lambda: 1.9e9), Loop(), Targets(world, Metrics())
+    targets.connect(loop)  # type: ignore[arg-type]
+    if edit is None:
+        world.cache.drop(GPUPOOLS, pool(20))
+    else:
+        world.cache.put(GPUPOOLS, pool(20, **edit))
+    scraped(world, EVALS)
+    loaded = world.load(KEY)
+    assert loaded is not None
+    assert loaded.desired.problem is not None
+    targets.follow(loaded)
+    assert loop.targets[KEY].ip == "10.0.0.1"
+    thought = brain.recall(KEY)
+    assert thought is not None
+    assert [e.score for e in thought.plan.record.evals] == list(EVALS)
+    assert thought.plan.proposal is None
+    metrics = thought.plan.record.condition("MetricsAvailable")
+    assert metrics is not None
+    assert metrics.status
+    assert any(type(action).__name__ == "StartAccess" for action in thought.plan.actions)
+
+
+@pytest.mark.parametrize("edit", [{"noSuchField": 1}, None])
+def test_how_far_a_pool_let_the_operator_go_holds_while_it_is_not_usable(
+    world: World, edit: dict[str, Any] | None
+) -> None:
+    # row 9
+    world.cache.put(GPUPOOLS, pool(19, modeCap="Shadow"))
+    assert world.load(KEY).desired.mode is Mode.SHADOW  # type: ignore[union-attr]
+    if edit is None:
+        world.cache.drop(GPUPOOLS, pool(20))
+    else:
+        world.cache.put(GPUPOOLS, pool(20, modeCap="Shadow", **edit))
+    loaded = world.load(KEY)
+    assert loaded is not None
+    assert loaded.desired.problem is not None
+    assert loaded.desired.mode is Mode.SHADOW
+
+
+def test_a_stop_is_granted_only_while_the_newest_plan_asks_for_it(world: World) -> None:
+    """Between the pool's plan and the grant another scrape comes in: of a run that has recovered."""
+    # row 19
+    wrote = list[Any]()
+    scraped(world, EVALS)
+    thought = Brain(world, Metrics(), lambda: 1.9e9).recall(KEY)
+    assert thought is not None
+    asked = Proposal(60, 30, "Declined", 3.0, 3.0)
+
+    class Writer:
+        async def record(self, loaded: Any, record: Any, now: float) -> bool:
+            wrote.append(record)
+            return True
+
+    def newest(proposal: Proposal | None) -> Any:
+        made = replace(thought.plan, proposal=proposal)
+        shown = {"key": KEY, "version": thought.version, "plan": made, "loaded": thought.loaded}
+        return SimpleNamespace(**shown, desired=thought.desired, written=thought.written)
+
+    def carry_out(proposal: Proposal | None) -> None:
+        parts: Any = SimpleNamespace(recall=lambda key: newest(proposal))
+        writer: Any = Writer()
+        made = PoolPass(
+            world.cache,
+            world,
+            parts,
+            writer,
+            parts,
+            parts,
+            parts,
+            Metrics(),
+            parts,
+            Locks(),
+            lambda: 1.9e9,
+            time.monotonic,
+        )
+        plan = PoolPlan(grants=(Grant(KEY, asked),))
+        asyncio.run(made._carry_out(plan, {KEY: newest(asked)}, 1.9e9))
+
+    for other in (None, replace(asked, step=70), replace(asked, best_step=70)):
+        with pytest.raises(Stale, match="judged anew"):
+            carry_out(other)
+        assert wrote == []
+    carry_out(asked)
+    assert [record.decision.proposal for record in wrote] == [asked]

@@ -1,0 +1,334 @@
+"""Ends that nobody saw, workloads that somebody starts again, members that ended early, and GPUs that are not
+free before no pod may come any more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from policy_world import World
+
+from controller.extender import views
+from controller.policy import accounts, endings, incomplete, lifecycle
+from controller.policy import conditions as c
+from controller.policy.jobs import (
+    AdmissionRecord,
+    CreateWorkload,
+    JobRecord,
+    Observed,
+    Plan,
+    PodView,
+    ResumeFrom,
+    ResumeRequest,
+    RunState,
+    StartWorkload,
+    SuspendWorkload,
+    WorkloadView,
+)
+from controller.policy.nodeclaims import Bound, Ledger
+from controller.policy.types import JobState, Mode
+
+RISE = (0.1, 0.3, 0.5)
+
+
+def running(*, members: int = 2, nodes: int = 2, **spec) -> World:
+    world = World({f"n{i}": 2 for i in range(nodes)})
+    world.submit("ns/a", replicas=members, gpus=2, **spec)
+    world.settle()
+    return world
+
+
+def told(world: World, type_: str, key: str = "ns/a"):
+    return world.jobs[key].record.condition(type_)
+
+
+def lose(world: World, key: str = "ns/a", *, pods: tuple[PodView, ...] = ()) -> None:
+    job = world.jobs[key]
+    job.observed = replace(job.observed, workload=None, pods=pods)
+
+
+# -- row 14: the end of a child is always seen -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [Mode.ENFORCE, Mode.SHADOW])
+@pytest.mark.parametrize("ref", ["", "batch/v1 Job a"])
+def test_a_run_whose_workload_went_unseen_is_told_and_not_trained_again(mode: Mode, ref: str) -> None:
+    # row 14
+    world = running()
+    world.scores("ns/a", *RISE)
+    world.settle()
+    job = world.jobs["ns/a"]
+    job.desired = replace(job.desired, mode=mode, workload_ref=ref)
+    lose(world)
+    for _ in range(5):
+        planned = world.step("ns/a")
+        assert not [a for a in planned.actions if isinstance(a, CreateWorkload | StartWorkload)]
+        world.pool_pass()
+    failed = told(world, c.FAILED)
+    assert failed is not None
+    assert (failed.status, failed.reason) == (True, endings.END_UNKNOWN)
+    assert job.record.finished == "Failed"
+    assert job.record.admission is None
+    assert job.started == [1]
+
+
+def test_a_run_that_ended_while_the_operator_was_away_and_was_cleaned_up_is_not_trained_again() -> None:
+    # row 14
+    world = World({"n0": 2, "n1": 2})
+    job = world.submit("ns/a", replicas=2, gpus=2)
+    for _ in range(20):
+        planned = world.step("ns/a")
+        world.pool_pass()
+        if any(isinstance(a, StartWorkload) for a in planned.actions):
+            break
+    assert job.started == [1]
+    lose(world)  # it trained to its end, and went by its time to live, before the next pass
+    world.settle()
+    assert job.started == [1]
+    assert told(world, c.FAILED).reason == endings.END_UNKNOWN
+
+
+def test_its_user_has_it_go_on_by_a_resume() -> None:
+    # row 14
+    world = running()
+    job = world.jobs["ns/a"]
+    lose(world)
+    world.settle()
+    assert job.record.finished == "Failed"
+    job.desired = replace(job.desired, resume=ResumeRequest("again", ResumeFrom.LATEST), generation=2)
+    world.settle()
+    assert job.record.finished is None
+    assert told(world, c.FAILED) is None
+    assert job.started == [1, 2]
+    assert told(world, c.RUNNING).status
+
+
+def test_pods_that_all_succeeded_tell_the_end_of_a_workload_that_is_gone() -> None:
+    world = running()
+    pods = tuple(
+        replace(p, terminal=True, ready=False, succeeded=True) for p in world.jobs["ns/a"].observed.pods
+    )
+    lose(world, pods=pods)
+    world.settle()
+    assert world.jobs["ns/a"].record.finished == "Complete"
+    assert told(world, c.COMPLETED).status
+
+
+def test_a_workload_that_was_never_started_is_made_again() -> None:
+    world = World({"n0": 2})
+    world.submit("ns/b", replicas=1, gpus=2)
+    world.settle()
+    job = world.submit("ns/a", replicas=1, gpus=2)
+    world.settle()
+    assert job.record.admission is None
+    lose(world)
+    assert any(isinstance(a, CreateWorkload) for a in world.step("ns/a").actions)
+    assert job.record.finished is None
+
+
+def test_a_workload_that_removes_itself_is_named() -> None:
+    world = running()
+    job = world.jobs["ns/a"]
+    job.desired = replace(job.desired, note="spec.workload.template.x is left out")
+    assert "is left out" in world_accepted(world)
+    job.observed = replace(job.observed, workload=replace(job.observed.workload, expires=True))
+    job.desired = replace(job.desired, workload_ref="batch/v1 Job a", note="")
+    assert "batch/v1 Job a has spec.ttlSecondsAfterFinished" in world_accepted(world)
+
+
+def world_accepted(world: World) -> str:
+    world.step("ns/a")
+    accepted = told(world, c.ACCEPTED)
+    assert accepted.status
+    return accepted.message
+
+
+# -- row 15: GPUs ----------------------------------------------------------------------------------------
+
+
+def stopped_by_user(world: World) -> None:
+    job = world.jobs["ns/a"]
+    job.desired = replace(job.desired, run_state=RunState.STOPPED)
+
+
+def test_a_stop_releases_nothing_while_a_pod_may_come_in_the_place_of_another() -> None:
+    # row 15
+    world = running()
+    stopped_by_user(world)
+    job = world.jobs["ns/a"]
+    for _ in range(10):
+        world.step("ns/a")
+    assert job.observed.workload.suspended
+    job.observed = replace(job.observed, pods=())  # all gone, but the controller has not said so
+    for _ in range(3):
+        assert world.step("ns/a").queue is JobState.STOPPING
+    assert job.record.admission is not None
+    assert told(world, c.RELEASED).reason == "WaitingForController"
+    job.observed = replace(job.observed, workload=replace(job.observed.workload, settled=True))
+    assert world.step("ns/a").queue is None
+    assert told(world, c.RELEASED).status
+
+
+def test_an_end_releases_nothing_while_its_workload_still_has_active_pods() -> None:
+    # row 15
+    world = running()
+    job = world.jobs["ns/a"]
+    job.observed = replace(
+        job.observed, pods=(), workload=WorkloadView("w", False, finished="Failed", active=1)
+    )
+    assert world.step("ns/a").queue is JobState.STOPPING
+    assert job.record.admission is not None
+    job.observed = replace(job.observed, workload=WorkloadView("w", False, finished="Failed"))
+    assert world.step("ns/a").queue is None
+
+
+def test_gpus_of_a_gang_on_its_way_out_are_free_when_no_pod_may_return() -> None:
+    # row 15
+    view = lifecycle.JobView(
+        "ns/a", 0.0, 0, 2, 2, state=JobState.STOPPING, bound=(("n0", 2),), nodes=("n0", "n1"), may_return=True
+    )
+    assert accounts.reserved(view, {"n0": 0, "n1": 2}, ()) == ["n1"]
+    assert accounts.reserved(replace(view, may_return=False), {"n0": 0, "n1": 2}, ()) == []
+
+
+@pytest.mark.parametrize("ended", ["stop", "end"])
+def test_a_run_that_is_over_and_that_somebody_starts_again_is_suspended_again(ended: str) -> None:
+    # row 15
+    world = running()
+    job = world.jobs["ns/a"]
+    if ended == "stop":
+        stopped_by_user(world)
+    else:
+        job.desired = replace(job.desired, workload_ref="batch/v1 Job a")
+        world.finish("ns/a")
+    world.settle()
+    assert told(world, c.RELEASED).status
+    pod = PodView("pod-0", "n0", 2, terminal=False, ready=True)
+    job.observed = replace(job.observed, workload=WorkloadView("w2", suspended=False), pods=(pod,))
+    planned = world.step("ns/a")
+    assert [type(a) for a in planned.actions] == [SuspendWorkload]
+    assert told(world, c.RELEASED).reason == endings.STARTED_AGAIN
+    view = view_of(world, planned)
+    assert view is not None
+    assert (view.state, view.bound) == (JobState.STOPPING, (("n0", 2),))
+    world.settle()
+    assert job.observed.workload.suspended
+    assert told(world, c.RELEASED).status
+    assert job.started == [1]
+
+
+def test_in_shadow_a_stopped_run_that_somebody_starts_again_is_only_counted_and_told() -> None:
+    world = running()
+    world.scores("ns/a", 0.1, 0.3, 0.5, 0.45, 0.4, 0.35)
+    world.settle()
+    job = world.jobs["ns/a"]
+    assert told(world, c.RELEASED).status
+    job.desired = replace(job.desired, mode=Mode.SHADOW)
+    pod = PodView("pod-0", "n0", 2, terminal=False, ready=True)
+    job.observed = replace(job.observed, workload=WorkloadView("w", suspended=False), pods=(pod,))
+    planned = world.step("ns/a")
+    assert not planned.actions
+    assert planned.queue is JobState.STOPPING
+
+
+def view_of(world: World, planned: Plan):
+    job = world.jobs["ns/a"]
+    return lifecycle.job_view(
+        job.desired, job.observed, job.record, planned, submitted=0.0, priority=0, now=world.now
+    )
+
+
+def test_a_gang_with_a_member_that_ended_well_is_admitted_rarely_and_told_what_helps() -> None:
+    """Preempted with one member done: only the other one starts again, so the gang is never whole."""
+    # row 15
+    world = running()
+    job = world.jobs["ns/a"]
+    record = job.record
+    job.observed = replace(
+        job.observed,
+        workload=WorkloadView("w", suspended=True, settled=True, completed=(0,)),
+        pods=(),
+    )
+    job.record = replace(record, preempting=lifecycle.preempting.Preempting("Displaced", world.now))
+    start, begun = world.now, len(job.started)
+    while world.now < start + 6 * 3600.0:
+        world.step("ns/a", seconds=0.0)
+        workload = job.observed.workload
+        if workload is not None and not workload.suspended and not job.observed.pods:
+            pod = PodView("p1", "n1", 2, terminal=False, ready=True, admission=job.record.admission.number)
+            job.observed = replace(job.observed, pods=(pod,), workload=replace(workload, completed=(0,)))
+        elif workload is not None and workload.suspended:
+            # The cluster stub forgets completed indexes at each suspension; a Job does not.
+            job.observed = replace(
+                job.observed,
+                pods=(),
+                workload=replace(workload, settled=True, completed=(0,), suspended=True),
+            )
+        world.pool_pass()
+        world.now += 10.0
+    assert 1 <= len(job.started) - begun <= 6
+    assert told(world, c.RUNNING).reason == incomplete.REASON
+    assert "Delete its Job" in told(world, c.RUNNING).message
+    # Made anew by its user: all members start, and at once.
+    job.observed = replace(job.observed, workload=WorkloadView("w3", suspended=True, settled=True))
+    world.settle()
+    assert told(world, c.RUNNING).status
+
+
+states = st.sampled_from(["waits", "bound", "failed", "ended", "ended and removed"])
+
+
+@settings(max_examples=300, deadline=None)
+@given(members=st.lists(states, min_size=1, max_size=5), shared=st.booleans())
+def test_operator_and_extender_agree_whose_nodes_are_kept(members: list[str], shared: bool) -> None:
+    """What the operator charges to an admitted gang is what the extender keeps for it or sees bound."""
+    # row 15
+    nodes = tuple("n0" if shared else f"n{i}" for i in range(len(members)))
+    desired = World({}).submit("ns/a", replicas=len(members), gpus=1).desired
+    pods = tuple(
+        PodView(
+            f"p{i}",
+            nodes[i] if state != "waits" else None,
+            1,
+            terminal=state in ("failed", "ended"),
+            succeeded=state == "ended",
+            admission=3,
+        )
+        for i, state in enumerate(members)
+        if state != "ended and removed"
+    )
+    ended = tuple(i for i, state in enumerate(members) if state.startswith("ended"))
+    observed = Observed(workload=WorkloadView("w", suspended=False, completed=ended), pods=pods)
+    record = JobRecord(attempt=3, admission=AdmissionRecord(3, nodes, 0.0, running_since=1.0))
+    planned = lifecycle.plan(desired, observed, record, 10.0)
+    view = lifecycle.job_view(desired, observed, planned.record, planned, submitted=0.0, priority=0, now=10.0)
+    assert view is not None
+    taken = +_sum(accounts.account(view, dict.fromkeys(nodes, 8), ()))
+    ledger = Ledger()
+    for node in nodes:
+        ledger.put_node(node, 8)
+    kept = planned.record.admission
+    assert kept is not None
+    obj = {
+        "metadata": {"namespace": "ns", "name": "a"},
+        "spec": {"gang": {"gpusPerReplica": 1}},
+        "status": {"admission": {"number": 3, "nodes": list(kept.nodes), "ended": list(kept.ended)}},
+    }
+    ledger.put_job("ns/a", 1, views.gang(obj, 300.0))
+    for pod in pods:
+        if not pod.terminal and pod.node is not None:
+            ledger.put_bound(pod.name, Bound("ns/a", 3, pod.node, 1))
+    theirs: Counter[str] = Counter(ledger.keeping(10.0))
+    theirs.update(pod.node for pod in pods if not pod.terminal and pod.node is not None)
+    assert taken == +theirs
+    assert sum(taken.values()) == len(members) - len(ended)
+
+
+def _sum(charged: list[tuple[str, int]]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for node, gpus in charged:
+        total[node] += gpus
+    return total

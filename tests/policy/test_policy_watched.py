@@ -1,0 +1,108 @@
+"""A job that holds GPUs is read, and its best checkpoint secured, whatever befalls its pool or its rule: only
+admissions and stops are withheld."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from policy_world import World
+
+from controller.policy import conditions as c
+from controller.policy.jobs import Guardrail, StartWorkload
+from controller.policy.types import PolicySpec
+
+RISE, FALL = (0.1, 0.3, 0.5), (0.45, 0.4, 0.35)
+PROBLEMS = [
+    ("PriorityTooHigh", "spec.priority: 9 is above the ceiling"),
+    ("PoolNotUsable", "spec.pool: GPUPool 'p' admits nobody: spec.queuePolicy.xyz: no such field"),
+    ("PoolNotFound", "spec.pool: there is no GPUPool 'p'"),
+    ("DurationMissing", "spec.expectedDurationSeconds: not set"),
+]
+
+
+def running() -> World:
+    world = World({"n1": 2, "n2": 2})
+    world.submit("ns/a", replicas=1, gpus=2)
+    world.settle()
+    world.scores("ns/a", 0.1)
+    world.settle()
+    return world
+
+
+def told(world: World, type_: str):
+    return world.jobs["ns/a"].record.condition(type_)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_what_befalls_a_pool_stops_neither_reading_nor_securing(problem: tuple[str, str]) -> None:
+    # row 9
+    world = running()
+    job = world.jobs["ns/a"]
+    job.desired = replace(job.desired, problem=problem)
+    world.scores("ns/a", *RISE)
+    world.settle()
+    assert [e.score for e in job.record.evals][-3:] == list(RISE)
+    assert job.record.secured is not None
+    assert job.record.secured.best_step == job.record.best.step
+    assert told(world, c.METRICS).status
+    assert told(world, c.ACCEPTED).reason == problem[0]
+    world.submit("ns/b", replicas=2, gpus=2)  # somebody waits
+    world.scores("ns/a", *FALL)
+    world.settle()
+    assert job.record.decision is None
+    assert told(world, c.TERMINATION).reason == "NotAccepted"
+    assert problem[1] in told(world, c.TERMINATION).message
+    assert told(world, c.RUNNING).status
+    job.desired = replace(job.desired, problem=None)  # mended: what was seen meanwhile counts
+    world.settle()
+    assert job.record.decision is not None
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_nobody_is_admitted_meanwhile(problem: tuple[str, str]) -> None:
+    world = World({"n1": 2})
+    job = world.submit("ns/a", replicas=1, gpus=2, problem=problem)
+    world.settle()
+    assert job.started == []
+    assert not any(isinstance(a, StartWorkload) for a in world.step("ns/a").actions)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"rule": PolicySpec("kDeclines", {"k": -1})},
+        {"rule": PolicySpec("")},
+        {"rule": PolicySpec("noSuchRule")},
+        {"modifiers": (PolicySpec("noSuchModifier"),)},
+        {"guardrails": (Guardrail("kl", PolicySpec("noSuchRule")),)},
+    ],
+)
+def test_a_rule_that_cannot_be_made_stops_neither_reading_nor_securing(spec: dict) -> None:
+    # row 9
+    world = running()
+    job = world.jobs["ns/a"]
+    before = job.desired
+    job.desired = replace(job.desired, **spec)
+    world.scores("ns/a", *RISE, *FALL)
+    world.settle()
+    assert [e.score for e in job.record.evals][-6:] == [*RISE, *FALL]
+    assert job.record.best.score == max(RISE)
+    assert job.record.secured is not None
+    assert job.record.secured.best_step == job.record.best.step
+    assert told(world, c.ACCEPTED).reason == "InvalidStopRule"
+    assert told(world, c.METRICS).status
+    assert job.record.decision is None
+    job.desired = before  # mended: the rule's memory is made of the evals that are kept
+    world.settle()
+    assert job.record.decision is not None
+
+
+def test_what_cannot_be_read_is_not_said_to_be() -> None:
+    # row 9
+    world = running()
+    job = world.jobs["ns/a"]
+    assert told(world, c.METRICS).status
+    job.desired = replace(job.desired, metric="", problem=("InvalidSpec", "spec.metrics: missing"))
+    world.step("ns/a")
+    assert not told(world, c.METRICS).status
