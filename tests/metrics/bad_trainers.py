@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 Manner = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
-PAGE = b'rlhf_eval_score{metric="gold",step="10",attempt="1-9f2c41d0"} 0.5\nrlhf_step 12\n'
+PAGE = b'rlhf_eval_score{metric="gold",step="10",attempt="1-1"} 0.5\nrlhf_step 12\n'
 
 
 @contextlib.asynccontextmanager
@@ -72,4 +72,4 @@ async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n"
 ENDLESS = b"10000\r\n" + b"# nothing to see here, move on.\n" * 2048 + b"\r\n"
 BOMB = gzip.compress(b"\n" * (64 << 20), 9)
-MILLION_SAMPLES = b'rlhf_eval_score{metric="gold",step="1",attempt="1-9f2c41d0"} 1\n' * 1_000_000
+MILLION_SAMPLES = b'rlhf_eval_score{metric="gold",step="1",attempt="1-1"} 1\n' * 1_000_000

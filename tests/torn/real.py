@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.torn.crash import Rank, Saver, crashes, recording
 
-HORIZON = 3.0  # s
+HORIZON = 1.5  # s
 
 
 def _environment(rank: Rank) -> None:
