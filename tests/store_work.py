@@ -112,6 +112,7 @@ def rlhfjob(namespace: str) -> dict[str, Any]:
             "pool": "gpus",
             "metrics": [{"name": "gold_reward"}],
             "stopRule": {"kDeclines": {"k": 3}},
+            "modifiers": [],
             "gang": {"replicas": 1, "gpusPerReplica": 1},
             "workload": {"template": {"apiVersion": "batch/v1", "kind": "Job", "spec": job_spec}},
             "checkpoints": {

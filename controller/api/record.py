@@ -24,7 +24,7 @@ from controller.policy.conditions import summary
 from controller.policy.jobs import Condition, Decision, Desired, Guard, JobRecord, RuleRecord
 from controller.policy.types import Attempt, EvalPoint, Grade, LossTrend, Paired, Proposal, Verb, Verdict
 
-STATUS_MAX = 8050  # bytes of compact JSON; an RLHFJob of usual size stays under 10 kB with it
+STATUS_MAX = 9000  # bytes of compact JSON; an RLHFJob of usual size stays under 10 kB with it
 MESSAGE_FLOOR = 32  # characters that are left of a message in any case
 
 Json = dict[str, Any]

@@ -8,7 +8,7 @@ and CEL rules stand here once. pydantic checks what the server's schema checks, 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -26,7 +26,7 @@ from controller.api.base import (
 from controller.api.status import GUARDS_MAX, RLHFJobStatus
 from controller.api.storage import Checkpoints
 from controller.policy.jobs import Direction, ResumeFrom, RunState
-from controller.policy.stopping import MODIFIERS, RULES
+from controller.policy.stopping import DEFAULT_MODIFIERS, DEFAULT_RULE, MODIFIERS, RULES
 from controller.policy.types import Mode
 
 NAME_MAX = 40
@@ -202,6 +202,9 @@ class Resume(Spec):
         return self
 
 
+_DEFAULT_RULE: dict[str, Any] = {DEFAULT_RULE: {}}
+_DEFAULT_MODIFIERS: list[Any] = [{name: {}} for name in DEFAULT_MODIFIERS]
+
 _PRIMARIES = "self.filter(m, m.role == 'Primary').size()"
 _GUARDRAILS = "self.filter(m, m.role == 'Guardrail').size()"
 _PROXIES = "self.filter(m, m.role == 'Proxy').size()"
@@ -249,14 +252,19 @@ class RLHFJobSpec(Spec):
         ),
     ] = Field(description="Metrics of the run; exactly one is Primary.")
     stop_rule: StopRule = Field(
-        default_factory=lambda: StopRule.model_validate({"scan": {}}),
+        default_factory=lambda: StopRule.model_validate(_DEFAULT_RULE),
         description="When the run is past its best. Why scan by default: docs/stop-rules.md.",
-        json_schema_extra={"default": {"scan": {}}},
+        json_schema_extra={"default": _DEFAULT_RULE},
     )
     modifiers: Annotated[
         tuple[Modifier, ...],
         Field(max_length=8, json_schema_extra=markers.ATOMIC),
-    ] = Field(default=(), description="Wrap the stop rule, in their order: the first is the innermost.")
+    ] = Field(
+        default_factory=lambda: tuple(Modifier.model_validate(m) for m in _DEFAULT_MODIFIERS),
+        description="Wrap the stop rule, in their order: the first is the innermost, but for gate, which "
+        "comes before everything else. An empty list: the bare rule.",
+        json_schema_extra={"default": _DEFAULT_MODIFIERS},
+    )
     mode: Mode = Field(
         default=Mode.ENFORCE,
         description="Enforce: stop the run. Shadow: record what would be done, no more. Off: do not judge.",

@@ -18,6 +18,7 @@ from pydantic.alias_generators import to_camel
 from controller.api import markers
 from controller.api.base import DecimalString, Spec
 from controller.policy.params import ParamError, ParamInfo, describe
+from controller.policy.stopping import DEFAULT_MODIFIERS, DEFAULT_RULE
 from controller.policy.types import PolicySpec
 
 ENABLED, DISABLED = "Enabled", "Disabled"
@@ -91,6 +92,13 @@ def union_of(title: str, where: str, registry: Mapping[str, Registered]) -> Any:
         },
     )
     return cast("type[Union]", create_model(title, __base__=base, __doc__=f"Exactly one {where}.", **members))
+
+
+def rule_and_modifiers(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The union of the stop rule and those of its modifiers, the API's defaults where a spec names none."""
+    modifiers = spec.get("modifiers")
+    usual: list[Mapping[str, Any]] = [{name: {}} for name in DEFAULT_MODIFIERS]
+    return [spec.get("stopRule") or {DEFAULT_RULE: {}}, *(usual if modifiers is None else modifiers)]
 
 
 def warm_up_rules(

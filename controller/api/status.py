@@ -16,8 +16,8 @@ from controller.api.storage import PINS_MAX
 from controller.names import EVALS_KEPT
 from controller.policy.jobs import READINGS_KEPT
 
-RULE_STATE_MAX = 1200  # characters of JSON: a rule's memory twice, under all modifiers that there are
-GUARD_STATE_MAX = 600
+RULE_STATE_MAX = 2400  # characters of JSON: a rule's memory twice, under all modifiers that there are
+GUARD_STATE_MAX = 1200
 GUARDS_MAX = 3
 TO_RELEASE_MAX = 8  # what is beyond stays on the trainer's volume
 LIVES_MAX = 8
@@ -396,6 +396,12 @@ class RLHFJobStatus(Status):
         default=None, description="Evals that the trainer's newest process counted when last read."
     )
     best: Best | None = Field(default=None, description="The best eval.")
+    beside: Checkpoint | None = Field(
+        default=None, description="Checkpoint of the eval that waits, pinned beside that of the best."
+    )
+    awaiting: Best | None = Field(
+        default=None, description="An eval above the best that waits for the next ones to bear it out."
+    )
     rule: Rule | None = Field(default=None, description="The stop rule's memory.")
     guardrails: Annotated[
         tuple[Guardrail, ...], Field(max_length=GUARDS_MAX, json_schema_extra=markers.ATOMIC)

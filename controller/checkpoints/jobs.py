@@ -52,6 +52,9 @@ class AccessSettings:
     keep_seconds: int = 3600  # s, until a finished Job that nobody deleted goes by itself
     cpu: str = "250m"
     memory: str = "256Mi"
+    # What a pod asks for that must go to the trainer's node, which trainers like to fill to the last core.
+    least_cpu: str = "10m"
+    least_memory: str = "32Mi"
 
 
 class AccessRefused(Exception):
@@ -299,6 +302,9 @@ def _pod(
         pod["imagePullSecrets"] = list(trainer["imagePullSecrets"])
     if node is not None and places[0].one_node:  # the location: the trainer's node holds it
         pod["affinity"] = _on_node(node)
+        container["resources"]["requests"] = {"cpu": settings.least_cpu, "memory": settings.least_memory}
+        if trainer.get("priorityClassName"):  # not to be the first to wait, or to be put out, beside it
+            pod["priorityClassName"] = trainer["priorityClassName"]
     return pod
 
 

@@ -104,7 +104,7 @@ def enter(
     Args:
         parent: absolute path. last: name of the folder that it is to become.
         key: of the plan; `LINKS` for what is made in one go.
-        published: whether meanwhile what is wanted is there.
+        published: whether somebody has published since this worker began.
 
     Returns:
         Its absolute path; None: what is wanted has been published by the one waited for.
@@ -125,11 +125,11 @@ def enter(
                 waiting = True
             elif _taken(there, path):
                 return path
+        if published():
+            return None
         if not waiting:
             os.mkdir(path)
             return path
-        if published():
-            return None
         check_interrupted()
         sleep(min(1.0, dead_seconds / 10.0))
 

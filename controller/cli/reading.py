@@ -10,6 +10,7 @@ from typing import Any
 from pydantic.alias_generators import to_camel
 
 from controller.api import record as stored
+from controller.api.rules import rule_and_modifiers
 from controller.policy.jobs import Condition, JobRecord, Kept
 from controller.policy.queueing import POLICIES
 from controller.policy.stopping import MODIFIERS, RULES
@@ -120,7 +121,7 @@ def _same(given: Any, usual: Any) -> bool:
 
 def rule(spec: Mapping[str, Any]) -> str:
     """Rule and modifiers of a spec in one line."""
-    return " + ".join([union(spec.get("stopRule") or {"scan": {}}), *map(union, spec.get("modifiers") or ())])
+    return " + ".join(map(union, rule_and_modifiers(spec)))
 
 
 def point(found: EvalPoint) -> dict[str, Any]:

@@ -18,7 +18,17 @@ if TYPE_CHECKING:
     from sim.rules.evaluate import Judged, Row
 
 UNUSABLE = 2
-DEFAULTS = ("kDeclines", "drawdown", "cusum", "scan", "glr")
+DEFAULT = "scan+patience+gate"  # what an RLHFJob gets that names neither rule nor modifiers
+DEFAULTS = ("kDeclines", "drawdown", "cusum", "scan", "glr", DEFAULT)
+WITH_OUTLIERS = (
+    "scan",
+    "glr",
+    "scan+patience:evals=3",
+    "scan+confirm",
+    "scan+patience+gate:evals=1",
+    DEFAULT,
+    "scan+patience+gate:count_dropped=true",
+)
 WITH_PAIRS = "eProcess"  # shown too where a history has what it needs
 WITH_PROXIES = "scan+divergence"
 
@@ -190,6 +200,34 @@ def flat(
         typer.echo(json_module.dumps({"command": "flat", "seed": seed, "rows": rows}, allow_nan=False))
         return
     for line in rules_text.flat(found):
+        typer.echo(line)
+
+
+@app.command()
+def outliers(
+    rule: Rules = None,
+    runs: Annotated[int, typer.Option(help="Runs of each kind.", min=10, max=100_000)] = 400,
+    seed: Annotated[int, typer.Option(help="Seed.", min=0)] = 0,
+    json: Json = False,
+) -> None:
+    """What single bad evals do to each rule: generated runs, 1 % and 5 % of the evals 0 or far above."""
+    from sim import specs
+    from sim.rules import outliers as outlying
+
+    try:
+        named = {text: specs.rule(text) for text in rule or WITH_OUTLIERS}
+    except ValueError as error:
+        raise _unusable(error) from None
+    found = [
+        row
+        for reported in (True, False)
+        for row in outlying.rows(named, runs=runs, seed=seed, reported=reported)
+    ]
+    if json:
+        rows = [row.as_dict() for row in found]
+        typer.echo(json_module.dumps({"command": "outliers", "seed": seed, "rows": rows}, allow_nan=False))
+        return
+    for line in rules_text.outliers(found):
         typer.echo(line)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sim.rules.evaluate import Row
     from sim.rules.flat import FlatRow
+    from sim.rules.outliers import OutlierRow
 
 HEAD = (
     "rule",
@@ -62,6 +63,27 @@ def flat(found: Sequence[FlatRow]) -> list[str]:
             )
         )
     return lined_up(lines)
+
+
+def outliers(found: Sequence[OutlierRow]) -> list[str]:
+    """As Markdown: one line for each rule, noise and kind of bad evals."""
+    lines = [
+        "| noise | bad evals | rule | rising stopped | flat stopped | saved | of that without "
+        "| collapse: evals |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    whole = {(r.noise, r.rule): r.saved for r in found if not r.share}
+    for r in found:
+        bad = f"{100 * r.share:g} % at {r.score:g}" if r.share else "none"
+        base = whole.get((r.noise, r.rule), 0.0)
+        kept = f"{r.saved / base:.2f}" if r.share and base > 0 else ""
+        falls = "" if r.share else "-" if r.missed == 1.0 else f"{r.collapse:.1f}"
+        falls += f" ({100 * r.missed:.0f} % never)" if not r.share and 0.0 < r.missed < 1.0 else ""
+        lines.append(
+            f"| {r.noise} | {bad} | `{r.rule}` | {100 * r.rising:.1f} % | {100 * r.flat:.1f} % "
+            f"| {r.saved:.3f} | {kept} | {falls} |"
+        )
+    return lines
 
 
 def lined_up(lines: Sequence[Sequence[str]]) -> list[str]:

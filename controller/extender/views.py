@@ -27,7 +27,7 @@ def asker(pod: Object) -> Asker:
     namespace, labels = metadata.get("namespace") or "default", _mapping(metadata.get("labels"))
     annotations = _mapping(metadata.get("annotations"))
     name = f"{namespace}/{metadata.get('name') or metadata.get('generateName') or '?'}"
-    gpus = workloads.gpus(_mapping(pod.get("spec")))
+    gpus = _asked(_mapping(pod.get("spec")))
     job, number = labels.get(names.LABEL_JOB), _number(annotations.get(names.ANNOTATION_ADMISSION))
     if not job or number is None:
         return Asker(name, gpus)
@@ -105,6 +105,12 @@ def promises(pool: Object) -> tuple[Hold, ...]:
 def node_gpus(node: Object) -> int:
     """Allocatable GPUs."""
     return _number(((node.get("status") or {}).get("allocatable") or {}).get(names.GPU_RESOURCE)) or 0
+
+
+def _asked(spec: Object) -> int:
+    """GPUs that a pod asks for. By a ResourceClaim it may ask for some: which devices those are is told when
+    it is allocated, so it counts as one who does."""
+    return workloads.gpus(spec) or int(bool(spec.get("resourceClaims")))
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -79,6 +79,10 @@ CLUSTER_QUEUES = Resource(KUEUE, "v1beta2", "clusterqueues", "ClusterQueue", nam
 FLAVORS = Resource(KUEUE, "v1beta2", "resourceflavors", "ResourceFlavor", namespaced=False)
 ADMISSION_CHECKS = Resource(KUEUE, "v1beta2", "admissionchecks", "AdmissionCheck", namespaced=False)
 
+# Of dynamic resource allocation, where the API server serves it (in this version since Kubernetes 1.34).
+RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
+RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
+
 # What the operator keeps a copy of, in the order in which it is first listed: nodes and pods before the
 # jobs that would be judged by them.
 WATCHED: tuple[Resource, ...] = (NODES, PODS, JOBS, CONFIGMAPS, GPUPOOLS, RLHFJOBS)

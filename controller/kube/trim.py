@@ -7,6 +7,7 @@ from sys import intern
 from typing import Any
 
 from controller import names
+from controller.kube import devices
 from controller.kube.resources import (
     CLUSTER_QUEUES,
     CONFIGMAPS,
@@ -14,6 +15,8 @@ from controller.kube.resources import (
     LOCAL_QUEUES,
     NODES,
     PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
     WORKLOADS,
     Resource,
 )
@@ -83,7 +86,14 @@ def _pick(source: Mapping[str, Any], *keys: str) -> Object:
 
 def _pod(obj: Mapping[str, Any]) -> Object:
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
-    wanted = ("nodeName", "restartPolicy", "overhead", "resources", "terminationGracePeriodSeconds")
+    wanted = (
+        "nodeName",
+        "restartPolicy",
+        "overhead",
+        "resources",
+        "resourceClaims",
+        "terminationGracePeriodSeconds",
+    )
     kept: Object = _pick(spec, *wanted)
     for group in ("containers", "initContainers"):
         if group in spec:
@@ -141,4 +151,6 @@ _BODIES: Mapping[Resource, Callable[[Mapping[str, Any]], Object]] = {
     WORKLOADS: _workload,
     LOCAL_QUEUES: _queue,
     CLUSTER_QUEUES: _queue,
+    RESOURCE_CLAIMS: devices.claim_body,
+    RESOURCE_SLICES: devices.slice_body,
 }

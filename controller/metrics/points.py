@@ -75,6 +75,9 @@ def points_of(samples: list[Sample], metric: str, notes: list[str]) -> list[Eval
             continue
         if not math.isfinite(score):
             notes.append(f"{metric} at step {step} is {score}: this eval is ignored, scores must be finite")
+        number = count(counts.get((attempt, step)))
+        if number == 0:
+            notes.append(f"{metric} at step {step} was measured on 0 samples: this eval is ignored")
         error = errors.get((attempt, step))
         usable = error is not None and math.isfinite(error) and error >= 0
         proxy = proxies.get((attempt, step))
@@ -84,7 +87,7 @@ def points_of(samples: list[Sample], metric: str, notes: list[str]) -> list[Eval
                 score,
                 attempt,
                 error if usable else None,
-                count(counts.get((attempt, step))),
+                number,
                 _short(proxy) if proxy is not None and math.isfinite(proxy) else None,
                 paired.get((attempt, step)),
             )

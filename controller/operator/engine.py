@@ -34,6 +34,7 @@ from controller.operator.brain import Brain
 from controller.operator.checks import Checks
 from controller.operator.clock import Advance, ServerClock
 from controller.operator.declogfile import DecisionLog
+from controller.operator.devices import Devices
 from controller.operator.fleet import breaker_open
 from controller.operator.foreign import ForeignPods
 from controller.operator.health import Health, HealthServer, measure_lag
@@ -170,6 +171,9 @@ class Engine:
             clock,
             monotonic,
         )
+        self.devices = Devices(self.api, self.world, self._gpus_moved)
+        self.world.claimed = self.devices.gpus_of
+        self.pool_pass.devices = self.devices
         self.world.changed = self.jobs.add
         self.world.pool_changed = self._pool_later
         self.cache.subscribe(self._node_changed)
@@ -236,10 +240,11 @@ class Engine:
     async def _main(self, loop: ScrapeLoop) -> None:
         await self.term.begin()
         await self._serve_queues()
-        watches = self._spawn(*(watch.run() for watch in self.watches))
+        watches = self._spawn(*(watch.run() for watch in self.watches), self.devices.run())
         tasks = watches
         try:
             await self._first_lists(watches)
+            await self.devices.read()
             await self._take_office()
             await self._look_at_foreign_pods_once()
             shell = self._shell = WatchShell(
@@ -395,6 +400,11 @@ class Engine:
         for node in (places - {None}) if len(places) > 1 else ():
             if node is not None and (pool := self.taints.owner_of(node)) is not None:
                 self._pool_later(pool)
+
+    def _gpus_moved(self, node: str) -> None:
+        """GPUs of a node came, went, or changed hands by a claim."""
+        if (pool := self.taints.owner_of(node)) is not None:
+            self._pool_later(pool)
 
     def _offer(self, key: JobKey, pool: str, view: JobView | None) -> None:
         """If a job stands otherwise before its pool than it did, the pool is to look.

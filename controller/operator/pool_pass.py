@@ -27,6 +27,7 @@ from controller.kube.events import Recorder
 from controller.kube.resources import GPUPOOLS, NODES, PODS, RLHFJOBS
 from controller.operator import fleet, histories, nodes, pool_status
 from controller.operator.brain import Brain
+from controller.operator.devices import Devices
 from controller.operator.foreign import ForeignPods
 from controller.operator.metrics import Metrics
 from controller.operator.queue import Locks, WorkQueue
@@ -78,6 +79,7 @@ class PoolPass:
         self._taints, self._foreign, self._metrics = taints, foreign, metrics
         self._queue, self._locks, self._clock, self._now = queue, locks, clock, monotonic
         self._took = 0.0  # s, the last plan: what of a pass nothing else of the process can go on beside
+        self.devices: Devices | None = None  # GPUs given out by claims; None: there are none
         self._told: dict[JobKey, float] = {}  # when a waiting job's reason was last written
 
     async def run(self, name: str) -> float:
@@ -167,6 +169,8 @@ class PoolPass:
         mine = self._taints.nodes_of(name)
         contested = {n: pools for n, pools in self._taints.contested().items() if name in pools}
         guests = nodes.guests(pods.values(), mine)
+        if self.devices is not None:
+            guests += self.devices.guests(mine, known)
         return pool_status.Surroundings(contested, guests, self._queue_problem(pool))
 
     def _snapshot(
@@ -193,6 +197,8 @@ class PoolPass:
         for node in sorted(there, key=lambda n: str(n["metadata"]["name"])):
             name = str(node["metadata"]["name"])
             gpus = kube_nodes.node_gpus(node)
+            if not gpus and self.devices is not None:
+                gpus = self.devices.capacity(name)
             view = NodeView(name, gpus, used.get(name, 0), leaving.get(name, 0), nodes.rack(node))
             (usable if kube_nodes.usable(node, tolerated) else closed).append(view)
         return PoolSnapshot(

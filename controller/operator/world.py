@@ -36,6 +36,7 @@ from controller.policy.jobs import (
     Direction,
     JobRecord,
     Observed,
+    PodView,
     QueueView,
     ScrapeView,
 )
@@ -155,6 +156,8 @@ class World:
         self._curves = PeerCurves(cache)
         cache.subscribe(self._on_change)
         self.queues: delegates.Known = NO_QUEUES
+        # GPUs that a pod (by uid) holds beside those that it requests by name.
+        self.claimed: Callable[[str], int] = lambda uid: 0
         self.progress: KnownProgress = NO_PROGRESS
         self.changed: Callable[[JobKey], None] = lambda key: None
         self.pool_changed: Callable[[str], None] = lambda name: None
@@ -321,7 +324,7 @@ class World:
         access, finished = self._access(obj)
         observed = Observed(
             workload=workloads.view(child.open()) if child is not None else None,
-            pods=tuple(workloads.pod_view(pod.open()) for pod in pods),
+            pods=tuple(self._pod_view(pod.open()) for pod in pods),
             scrape=self.last_scrape(key),
             access=(*access, *finished),
             run_written=runfile.read(self._run_configmap(obj)),
@@ -333,6 +336,10 @@ class World:
         )
         desired = replace(desired, problem=self._problem(desired, obj))
         return Loaded(key, stored, pool, desired, observed, record, child, pods)
+
+    def _pod_view(self, pod: Object) -> PodView:
+        view, claimed = workloads.pod_view(pod), self.claimed(str(pod["metadata"]["uid"]))
+        return replace(view, gpus=view.gpus + claimed) if claimed else view
 
     def _queue(self, child: Object) -> QueueView | None:
         return delegates.of_workload(child).view(child, self.queues)

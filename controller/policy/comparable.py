@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from controller.policy import guarding
-from controller.policy.history import RuleInUse, newest_mark
+from controller.policy.history import RuleInUse, newest_mark, stand
 from controller.policy.jobs import Desired, Direction, JobRecord, Scale, ScrapeView
 from controller.policy.stopping import noise
 from controller.policy.types import Attempt, EvalPoint, FleetNoise, Reading, SharedFall
@@ -93,7 +93,7 @@ def _cut(
 ) -> JobRecord:
     """Only ``kept`` counts from now on; what is not after (``life``, ``step``) was scored otherwise."""
     rule = use.remember(use.rule.initial(), kept)
-    best = use.best_of(kept)
+    best, awaiting = stand(use, rule.state, kept, use.best_of(use.counting(use.rule.initial(), kept)))
     secured, before = record.secured, record.scale.kept if record.scale is not None else None
     to_release = record.to_release
     if secured is not None and all((p.attempt, p.step) != (secured.attempt, secured.best_step) for p in kept):
@@ -109,6 +109,7 @@ def _cut(
         earlier_sum=None,
         rule=rule,
         best=best,
+        awaiting=awaiting,
         secured=secured,
         to_release=to_release,
         scale=Scale(since, str(life), step, before),

@@ -6,11 +6,10 @@ is rewritten, by a resume from an earlier step, a guardrail that had gone beyond
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from controller.policy.history import RuleInUse
+from controller.policy.history import RuleInUse, is_eval
 from controller.policy.jobs import Desired, Guard, JobRecord, ScrapeView
 from controller.policy.stopping.guardrails import together
 from controller.policy.types import EvalPoint, Verdict
@@ -20,7 +19,7 @@ def watch(record: JobRecord, rules: Mapping[str, RuleInUse], scrape: ScrapeView)
     """The record with the scrape's new guardrail evals in it; the same record when there are none."""
     life = record.lives[-1] if record.lives else None
     seen = {
-        other.metric: [p for p in other.points if life is not None and p.attempt == life.attempt]
+        other.metric: [p for p in other.points if life is None or p.attempt == life.attempt]
         for other in scrape.others
     }
     known = {guard.metric: guard for guard in record.guards}
@@ -66,7 +65,7 @@ def _anew(guard: Guard) -> Guard:
 def _absorb(metric: str, guard: Guard | None, use: RuleInUse, points: Iterable[EvalPoint]) -> Guard | None:
     """``points``: of the newest life."""
     for point in sorted(points, key=lambda p: p.step):
-        if not math.isfinite(point.score):
+        if not is_eval(point):
             continue
         if guard is not None and point.attempt != guard.attempt and guard.step >= point.step:
             guard = rewound((guard,), point.step - 1)[0]

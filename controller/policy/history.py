@@ -25,7 +25,7 @@ from controller.policy.jobs import (
     RuleRecord,
     ScrapeView,
 )
-from controller.policy.stopping import MODIFIERS, RULES, StopRule, make_rule, rule_fingerprint
+from controller.policy.stopping import MODIFIERS, RULES, StopRule, gate, make_rule, rule_fingerprint
 from controller.policy.types import (
     Attempt,
     EvalInContext,
@@ -61,6 +61,7 @@ class RuleInUse:
     needs: frozenset[str] = frozenset()  # fields of `EvalPoint` besides the score that rule and modifiers use
     guards: Mapping[str, RuleInUse] = field(default_factory=dict)  # by guardrail metric
     proxy: ProxyMetric | None = None
+    gated: bool = False  # a `Gate` decides which evals count
 
     @staticmethod
     def of(desired: Desired, fleet: FleetView = NOTHING_TOLD, total_steps: int | None = None) -> RuleInUse:
@@ -87,9 +88,10 @@ class RuleInUse:
     def _make(rule: PolicySpec, modifiers: tuple[PolicySpec, ...], direction: Direction) -> RuleInUse:
         made, fingerprint = make_rule(rule, modifiers), rule_fingerprint(rule, modifiers)
         needs = RULES[rule.name].needs + sum((MODIFIERS[m.name].needs for m in modifiers), ())
+        gated = any(m.name == gate.Gate.name for m in modifiers)
         # A state holds oriented scores: under the other direction it is another memory.
         fingerprint += _INVERTED if direction is Direction.MINIMIZE else ""
-        return RuleInUse(made, rule.name, fingerprint, direction, needs=frozenset(needs))
+        return RuleInUse(made, rule.name, fingerprint, direction, needs=frozenset(needs), gated=gated)
 
     def orient(self, point: EvalPoint) -> EvalPoint:
         """The point as a rule sees it: higher is better."""
@@ -131,9 +133,52 @@ class RuleInUse:
             )
         return self.rule.observe(state, seen)
 
-    def best_of(self, points: Iterable[EvalPoint]) -> Best | None:
-        """The first of the highest; None: there are no points."""
-        best: Best | None = None
+    def waiting(self, state: tuple[Any, ...]) -> tuple[int, ...]:
+        """Steps of the evals that wait until later ones bear them out, oldest first (`stopping.gate`)."""
+        return gate.waiting(state) if self.gated and state else ()
+
+    def pending(self, state: tuple[Any, ...]) -> int | None:
+        """Step of the eval that waits, and on which it depends whether those after it count; None: none."""
+        return next(iter(self.waiting(state)), None)
+
+    def dropped(self, state: tuple[Any, ...]) -> tuple[int, ...]:
+        """Steps of the evals that the newest one made drop: they count for nothing."""
+        return gate.dropped(state) if self.gated and state else ()
+
+    def counting(self, base: tuple[Any, ...], points: Iterable[EvalPoint]) -> list[EvalPoint]:
+        """Those of the evals after ``base`` that count, as far as is known after the last of them."""
+        known: dict[int, EvalPoint] = {}
+        state = base
+        for point in points:
+            state, _ = self.observe(state, point)
+            known[point.step] = point
+            for step in self.dropped(state):
+                known.pop(step, None)
+        for step in self.waiting(state):
+            known.pop(step, None)
+        return list(known.values())
+
+    def dropped_since(self, before: JobRecord, after: JobRecord) -> tuple[int, ...]:
+        """Steps of the Primary metric's evals that were dropped between two passes, of those still kept."""
+        if not self.gated or after.rule is None or after.evals is before.evals:
+            return ()
+        known = newest_mark(before)
+        waited = self.waiting(before.rule.state) if before.rule is not None else ()
+        new = [
+            p.step
+            for p in after.evals
+            if p.step in waited
+            or known is None
+            or (p.attempt == after.lives[-1].attempt and (p.attempt != known[0] or p.step > known[1]))
+        ]
+        if len(new) <= 1:
+            return self.dropped(after.rule.state)
+        still = {p.step for p in self.counting(after.rule.base, after.evals)}
+        return tuple(s for s in new if s not in still and s not in self.waiting(after.rule.state))
+
+    def best_of(self, points: Iterable[EvalPoint], than: Best | None = None) -> Best | None:
+        """The first of the highest, ``than`` before all of them; None: there are none."""
+        best = than
         for point in points:
             if best is None or self.better(point.score, best.score):
                 best = Best(point.step, point.score, point.attempt)
@@ -156,9 +201,7 @@ def absorb(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
     if lives.speaking(scrape) != life:
         return record
     record = _count_missed(record, scrape, life)
-    points = sorted(
-        (p for p in scrape.points if p.attempt == life and math.isfinite(p.score)), key=lambda p: p.step
-    )
+    points = sorted((p for p in scrape.points if p.attempt == life and is_eval(p)), key=lambda p: p.step)
     for point in points:
         record = _first_of_life(record, use, point)
         if _is_new(record, point):
@@ -183,6 +226,11 @@ def _first_of_life(record: JobRecord, use: RuleInUse, point: EvalPoint) -> JobRe
     if record.evals[-1].attempt == point.attempt:
         return record
     return rewind(lives.resumed(record, point.step - 1), use, point.step - 1)
+
+
+def is_eval(point: EvalPoint) -> bool:
+    """Whether a score was measured at all: it is finite, and not of no samples."""
+    return math.isfinite(point.score) and point.samples != 0
 
 
 def _with_proxy(point: EvalPoint, proxy: ProxyMetric | None, scrape: ScrapeView) -> EvalPoint:
@@ -224,7 +272,7 @@ def ignored_steps(record: JobRecord, scrape: ScrapeView) -> tuple[int, ...]:
             p.step
             for p in scrape.points
             if p.attempt == newest.attempt
-            and math.isfinite(p.score)
+            and is_eval(p)
             and oldest.step <= p.step < newest.step
             and p.step not in known
         )
@@ -237,42 +285,67 @@ def rewind(record: JobRecord, use: RuleInUse, step: int) -> JobRecord:
     Where the window does not reach back that far, the rule's memory begins anew.
     """
     kept = tuple(p for p in record.evals if p.step <= step)
-    best = _best_after(record, use.direction, kept, step)
     if len(kept) == len(record.evals):
-        return record if best == record.best else replace(record, best=best)
+        return _with_best(record, use, kept, step)
     whole = record.evals_seen <= len(
         record.evals
     )  # the window holds everything: its base is the initial state
     base = record.rule.base if record.rule and (kept or whole) else use.rule.initial()
     dropped = len(record.evals) - len(kept)
+    rule = use.remember(base, kept)
+    counts = use.counting(base, kept)
+    best, awaiting = stand(use, rule.state, kept, _best_after(record, use.direction, counts, step))
     return replace(
         record,
         evals=kept,
         eval_times=record.eval_times[: max(0, len(record.eval_times) - dropped)],
         evals_seen=record.evals_seen - dropped if kept or whole else 0,
         earlier_sum=record.earlier_sum if kept else None,
-        rule=use.remember(base, kept),
+        rule=rule,
         best=best,
+        awaiting=awaiting,
     )
+
+
+def _with_best(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...], step: int) -> JobRecord:
+    """No eval is dropped; but the best may be one of a branch that was left, and not in safety."""
+    if record.best is None or record.best.step <= step or record.rule is None:
+        return record
+    counts = use.counting(record.rule.base, kept)
+    best, awaiting = stand(use, record.rule.state, kept, _best_after(record, use.direction, counts, step))
+    return replace(record, best=best, awaiting=awaiting)
 
 
 def restart(record: JobRecord, use: RuleInUse) -> JobRecord:
     """Forget every eval: the rule begins anew. The best stays if it is pinned or retained."""
     kept: tuple[EvalPoint, ...] = ()
-    best = _best_after(record, use.direction, kept, -1)
+    best = _best_after(record, use.direction, (), -1)
     rule = use.remember(use.rule.initial(), kept)
-    return replace(record, evals=kept, eval_times=(), evals_seen=0, earlier_sum=None, rule=rule, best=best)
+    return replace(
+        record,
+        evals=kept,
+        eval_times=(),
+        evals_seen=0,
+        earlier_sum=None,
+        rule=rule,
+        best=best,
+        awaiting=None,
+    )
 
 
 def _same_rule(record: JobRecord, use: RuleInUse) -> JobRecord:
     """A record made under another rule or other parameters: fold the evals we still have under this one."""
     if record.rule is not None and record.rule.params_hash == use.params_hash:
         return record
+    initial, known = use.rule.initial(), record.best
     before = record.rule.params_hash if record.rule is not None else use.params_hash
     if before.endswith(_INVERTED) != use.params_hash.endswith(_INVERTED):
-        record = replace(record, best=None)
-        record = replace(record, best=_best_after(record, use.direction, record.evals, -1))
-    return replace(record, rule=use.remember(use.rule.initial(), record.evals))
+        # The other direction: what was the best is none.
+        known = _best_after(replace(record, best=None), use.direction, (), -1)
+    rule = use.remember(initial, record.evals)
+    best = use.best_of(use.counting(initial, record.evals), known)
+    best, awaiting = stand(use, rule.state, record.evals, best)
+    return replace(record, rule=rule, best=best, awaiting=awaiting)
 
 
 def _append(
@@ -285,9 +358,17 @@ def _append(
         base, _ = use.observe(base, evals[0])
         earlier = _sum_with(record, evals[0].score)
         evals = evals[1:]
+    gone, waits = use.dropped(state), use.waiting(state)
     best = record.best
-    if best is None or use.better(point.score, best.score):
-        best = Best(point.step, point.score, point.attempt)
+    if best is not None and (best.attempt, best.step) in {
+        (p.attempt, p.step) for p in (*record.evals, point) if p.step in gone
+    }:
+        # It stood for the best for want of another. What is in safety for it is no better.
+        counts = use.counting(record.rule.base, (*record.evals, point))
+        best = _best_after(record, use.direction, counts, -1, gone)
+    was = {*use.waiting(record.rule.state), point.step}.difference(gone, waits)
+    best = use.best_of((p for p in (*record.evals, point) if p.step in was), best)
+    best, awaiting = stand(use, state, (*record.evals, point), best)
     return replace(
         record,
         evals=evals,
@@ -296,7 +377,27 @@ def _append(
         earlier_sum=earlier,
         rule=replace(record.rule, base=base, state=state, verdict=verdict),
         best=best,
+        awaiting=awaiting,
     )
+
+
+def stand(
+    use: RuleInUse, state: tuple[Any, ...], evals: tuple[EvalPoint, ...], best: Best | None
+) -> tuple[Best | None, Best | None]:
+    """A record's ``best`` and ``awaiting``, from the best of the evals that count.
+
+    An eval that waits is no best unless there is no other. The best of those that wait is to be pinned beside
+    it if it is higher, or if the best itself waits: which of the two is dropped shows at the next eval.
+    """
+    steps = use.waiting(state)
+    held = [p for p in evals if p.step in steps]
+    if best is None:
+        best = use.best_of(held[:1])
+    awaiting = use.best_of(p for p in held if best is None or p.step != best.step)
+    lone = best is not None and best.step in steps
+    if best is None or awaiting is None or not (lone or use.better(awaiting.score, best.score)):
+        awaiting = None
+    return best, awaiting
 
 
 def _sum_with(record: JobRecord, leaving: float) -> float | None:
@@ -308,19 +409,24 @@ def _sum_with(record: JobRecord, leaving: float) -> float | None:
 
 
 def _best_after(
-    record: JobRecord, direction: Direction, kept: tuple[EvalPoint, ...], step: int
+    record: JobRecord,
+    direction: Direction,
+    counting: Iterable[EvalPoint],
+    step: int,
+    without: tuple[int, ...] = (),
 ) -> Best | None:
-    """The best among what is left when the run goes on from ``step``.
+    """The best among what is left when the run goes on from ``step``, but for the steps of ``without``.
 
     That is: evals up to there, the best itself if it is one of those (it may be older than the evals kept),
     and checkpoints that are pinned or retained, of whatever branch. Not those from before the scores could
     be compared, and none whose score nobody knows.
     """
-    candidates = [Best(p.step, p.score, p.attempt) for p in kept]
+    candidates = [Best(p.step, p.score, p.attempt) for p in counting]
     if record.best is not None and record.best.step <= step:
         candidates.append(record.best)
     for safe in (*record.retained, *((record.secured,) if record.secured is not None else ())):
-        if safe.score is not None and (record.scale is None or safe.at >= record.scale.since):
+        comparable = record.scale is None or safe.at >= record.scale.since
+        if safe.score is not None and comparable and safe.best_step not in without:
             candidates.append(Best(safe.best_step, safe.score, safe.attempt))
     best: Best | None = None
     for candidate in candidates:
@@ -333,8 +439,11 @@ def keepable(record: JobRecord, direction: Direction) -> Best | None:
     """The best eval whose checkpoint may still be had: the best, unless its checkpoint is lost."""
     if record.best is None or record.best not in record.lost_bests:
         return record.best
-    kept = tuple(p for p in record.evals if Best(p.step, p.score, p.attempt) not in record.lost_bests)
-    return _best_after(replace(record, best=None), direction, kept, -1)
+    # An eval above the best does not count: it was dropped, or waits to be borne out.
+    top = record.best.score
+    kept = (p for p in record.evals if not better(direction, p.score, top))
+    left = [p for p in kept if Best(p.step, p.score, p.attempt) not in record.lost_bests]
+    return _best_after(replace(record, best=None), direction, left, -1)
 
 
 def _count_missed(record: JobRecord, scrape: ScrapeView, attempt: Attempt) -> JobRecord:

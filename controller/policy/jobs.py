@@ -251,6 +251,7 @@ class AccessView:
     attempt: str = ""
     evidence: str = ""  # by what the checkpoint is known to be whole: SaveRecord, Manifest, Siblings
     holder: tuple[str, str] | None = None
+    unplaced: bool = False  # its pod finds no node; the message says why, and what helps
 
 
 @dataclass(frozen=True, slots=True)
@@ -574,6 +575,8 @@ class JobRecord:
     attained: float = 0.0  # GPU-seconds of finished service
     conditions: tuple[Condition, ...] = ()
     finished: str | None = None  # None | "Complete" | "Failed"
+    awaiting: Best | None = None  # an eval above the best that waits for the next: to be pinned beside it
+    beside: Kept | None = None  # its checkpoint
 
     def condition(self, type_: str) -> Condition | None:
         return next((c for c in self.conditions if c.type == type_), None)

@@ -18,11 +18,14 @@ from controller.policy.params import build
 from controller.policy.service import attained
 from controller.policy.stopping import MODIFIERS
 from controller.policy.stopping.confirm import STOP, Confirm, ConfirmParams
+from controller.policy.stopping.gate import WAITS
 from controller.policy.stopping.graded import Graded, share
 from controller.policy.types import Grade, Mode, Proposal, Verb, Verdict
 
 # Reasons of verdicts that say nothing, for want of what the rule looks at besides the score.
-BLIND = frozenset({"NoPairedDifferences", "LossUnknown", "ProgressUnknown", "NoiseUnknown", "TooFewPeers"})
+BLIND = frozenset(
+    {"NoPairedDifferences", "LossUnknown", "ProgressUnknown", "NoiseUnknown", "TooFewPeers", WAITS}
+)
 
 
 def judge(draft: Draft, use: RuleInUse) -> Proposal | None:
@@ -76,6 +79,19 @@ def judge(draft: Draft, use: RuleInUse) -> Proposal | None:
         )
         return None
     return proposal
+
+
+def tell_dropped(draft: Draft, use: RuleInUse, before: JobRecord) -> None:
+    """An Event for each eval that the gate has dropped. ``before``: the record without the new evals."""
+    dropped = [("", step) for step in use.dropped_since(before, draft.record)]
+    known = {guard.metric: guard.state for guard in before.guards}
+    for guard in draft.record.guards:
+        if guard.metric in use.guards and guard.state != known.get(guard.metric):
+            dropped += [(guard.metric, step) for step in use.guards[guard.metric].dropped(guard.state)]
+    for metric, step in dropped:
+        name = metric or draft.desired.metric
+        told = f"the eval of {name!r} at step {step} is dropped: later ones did not bear its jump out"
+        draft.event("EvalDropped", told, warning=True)
 
 
 def is_demoted(desired: Desired, record: JobRecord) -> bool:
@@ -146,7 +162,8 @@ def _guard_text(use: RuleInUse, record: JobRecord, metric: str) -> str:
     assert guard.verdict is not None
     v = guard.verdict
     rule = use.guards[metric].name if metric in use.guards else "its rule"
-    return f"guardrail {metric!r}, {rule}: {v.statistic:g} of {v.threshold:g} at step {guard.step}"
+    gate = _gate_text(use.guards[metric], guard.state) if metric in use.guards and guard.state else ""
+    return f"guardrail {metric!r}, {rule}: {v.statistic:g} of {v.threshold:g} at step {guard.step}{gate}"
 
 
 def _numbers(record: JobRecord, use: RuleInUse, metric: str, verdict: Verdict) -> str:
@@ -155,7 +172,19 @@ def _numbers(record: JobRecord, use: RuleInUse, metric: str, verdict: Verdict) -
     if metric:
         return f"{_guard_text(use, record, metric)}, {best}"
     seen = f"{verdict.statistic:g} of {verdict.threshold:g}"
-    return f"{use.name}: {seen} at step {record.evals[-1].step}, {best}"
+    gate = _gate_text(use, record.rule.state) if record.rule is not None else ""
+    return f"{use.name}: {seen} at step {record.evals[-1].step}, {best}{gate}"
+
+
+def _gate_text(use: RuleInUse, state: tuple[object, ...]) -> str:
+    """What the gate does with the newest evals; "": it counts them."""
+    waits, gone = use.waiting(state), use.dropped(state)
+    told = f"; dropped, not borne out: step {', '.join(map(str, gone))}" if gone else ""
+    if waits:
+        told += (
+            f"; far from the last that counts, not counted until borne out: step {', '.join(map(str, waits))}"
+        )
+    return told
 
 
 def _newest_step(record: JobRecord, metric: str) -> int:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from controller.policy import (
+    access_pod,
     claiming,
     endings,
     gangs,
@@ -85,6 +86,7 @@ def plan(desired: Desired, observed: Observed, record: JobRecord, now: float) ->
     answered = safekeeping.answer(draft)
     if answered is not None:
         safekeeping.take_answer(draft, answered)
+    access_pod.tell(draft)
     if desired.deleting:
         return _delete(draft)
     ended = observed.workload is not None and observed.workload.finished is not None
@@ -477,6 +479,7 @@ def _take_scrape(draft: Draft, use: RuleInUse) -> None:
     _take_evals(draft, use)
     news = draft.record.evals is not before.evals
     progress.note(draft, news=news)
+    judging.tell_dropped(draft, use, before)
     if news:
         judging.count_past(draft, before)
 

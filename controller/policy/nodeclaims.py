@@ -294,9 +294,10 @@ class Ledger:
         return min((end for end in ends if end > now), default=None)
 
     def left_by_gangs(self, node: str) -> int | None:
-        """GPUs of a node that no bound pod of an RLHFJob holds; None: no such node is known."""
+        """GPUs of a node that no bound pod of an RLHFJob holds; None: no such node is known, or none of its
+        GPUs is (they are given out by claims)."""
         total = self._gpus.get(node)
-        return None if total is None else total - self._used[node]
+        return total - self._used[node] if total else None
 
     def _superseded(self, promise: Hold) -> bool:
         """The target was admitted meanwhile: its own plan keeps its GPUs."""

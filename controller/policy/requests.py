@@ -109,5 +109,5 @@ def unwanted(record: JobRecord) -> tuple[str, ...]:
 
 def _wanted(record: JobRecord) -> set[str]:
     older = record.scale.kept if record.scale is not None else None
-    kept = (record.secured, older, record.restored, *record.pinned)
+    kept = (record.secured, record.beside, older, record.restored, *record.pinned)
     return {one.path for one in kept if one is not None}

@@ -54,13 +54,39 @@ def answer(draft: Draft) -> AccessView | None:
 
 
 def secure_best(draft: Draft) -> None:
-    """See to it that the best checkpoint seen so far is out of rotation's reach."""
-    best, secured = keepable(draft.record, draft.desired.direction), draft.record.secured
+    """See to it that the checkpoints of the best eval, and of one above it that waits to be borne out, are
+    out of rotation's reach."""
+    _settle_beside(draft)
+    record, waited = draft.record, draft.record.access
+    if waited is not None and waited.operation not in (Operation.SECURE, Operation.PIN):
+        return
+    best, awaiting = keepable(record, draft.desired.direction), record.awaiting
+    if best is not None and not _is_kept(record.secured, best):
+        _secure(draft, best)
+    elif awaiting is not None and not _is_kept(record.beside, awaiting) and awaiting not in record.lost_bests:
+        _secure(draft, awaiting)
+
+
+def _is_kept(kept: Kept | None, best: Best) -> bool:
+    return kept is not None and kept.stands_for(best)
+
+
+def _settle_beside(draft: Draft) -> None:
+    """Once the eval that waited is borne out, its checkpoint is the best's; once it is dropped, it may go."""
+    record = draft.record
+    beside, best = record.beside, keepable(record, draft.desired.direction)
+    if beside is None:
+        return
+    if best is not None and beside.stands_for(best):
+        draft.update(secured=beside, beside=None)
+        _replaced(draft, record.secured, beside)
+    elif record.awaiting is None or not beside.stands_for(record.awaiting):
+        draft.update(beside=None)
+        requests.release(draft, beside.path)
+
+
+def _secure(draft: Draft, best: Best) -> None:
     waited = draft.record.access
-    if best is None or (waited is not None and waited.operation not in (Operation.SECURE, Operation.PIN)):
-        return
-    if secured is not None and secured.stands_for(best):
-        return
     if not _checkpoint_due(draft, best):
         draft.conditions.set(
             c.SECURED,
@@ -194,6 +220,10 @@ def _take_pin(draft: Draft, waited: InFlight, kept: Kept) -> None:
             _replaced(draft, former, kept)
         else:
             _replaced(draft, kept, former)
+        return
+    if record.awaiting is not None and kept.stands_for(record.awaiting):
+        draft.update(beside=kept)
+        _replaced(draft, record.beside, kept)
         return
     best = keepable(record, draft.desired.direction)
     wanted = best is not None and kept.stands_for(best)

@@ -170,6 +170,11 @@ class EvalPoint(NamedTuple):
         """Scores of guardrail metrics at this eval, higher is better."""
         return {}
 
+    @property
+    def beside(self) -> tuple[tuple[float, float | None], ...]:
+        """Score and standard error of evals just before that were dropped and count for the noise only."""
+        return ()
+
 
 class EvalInContext(EvalPoint):
     """An eval with what else is known at that moment. The context is no part of its identity."""
@@ -179,6 +184,21 @@ class EvalInContext(EvalPoint):
     peers: Peers | None = None
     fleet_noise: FleetNoise | None = None
     others: Mapping[str, float] = MappingProxyType({})
+    beside: tuple[tuple[float, float | None], ...] = ()
+
+    @staticmethod
+    def with_lost(point: EvalPoint, lost: tuple[tuple[float, float | None], ...]) -> EvalInContext:
+        """The eval with those that were dropped just before it."""
+        seen = EvalInContext.of(
+            point,
+            progress=point.progress,
+            loss=point.loss,
+            peers=point.peers,
+            fleet_noise=point.fleet_noise,
+            others=point.others,
+        )
+        seen.beside = lost
+        return seen
 
     @staticmethod
     def of(

@@ -158,9 +158,11 @@ def _gang_problem(kind: Kind, workload: Object, gang: Object, where: str) -> Pro
                 f"{where}.{dotted(path)}: {shown}, expected {replicas} as in spec.gang.replicas "
                 "(all pods of a gang run at once)",
             )
-    per_pod = gpus(get(workload, (*kind.pod_template, "spec")) or {})
+    pod = get(workload, (*kind.pod_template, "spec")) or {}
+    per_pod, claims = gpus(pod), bool(pod.get("resourceClaims"))
     expected_gpus = int(gang.get("gpusPerReplica", 1))
-    if per_pod != expected_gpus:
+    # What claims bring is told when they are allocated.
+    if per_pod != expected_gpus and not (claims and per_pod < expected_gpus):
         field = (
             f"{where}.{dotted(kind.pod_template)}.spec.containers[*].resources.limits[{names.GPU_RESOURCE}]"
         )

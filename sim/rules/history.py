@@ -70,7 +70,8 @@ class Series:
 def read(path: Path) -> list[Series]:
     """The series of a history, in the order in which they begin.
 
-    Evals that are not finite are left out, as in a running job; of a step seen twice the first counts.
+    Evals that are not finite, or of 0 samples, are left out, as in a running job; of a step seen twice the
+    first counts.
 
     Raises:
         HistoryError: file, line and field of what cannot be read.
@@ -128,7 +129,7 @@ _OPTIONAL: dict[str, Callable[[Series], tuple[Any, ...]]] = {
 def _series(name: str, rows: list[Mapping[str, Any]]) -> Series:
     kept: list[Mapping[str, Any]] = []
     for row in sorted(rows, key=lambda r: float(r["step"])):
-        if math.isfinite(row["eval"]) and (not kept or row["step"] > kept[-1]["step"]):
+        if math.isfinite(row["eval"]) and row["n"] != 0.0 and (not kept or row["step"] > kept[-1]["step"]):
             kept.append(row)
     first = rows[0]
     run = str(first.get("run") or "") or (name.rpartition("/")[0] if "/" in name else name)

@@ -17,11 +17,14 @@ import numpy.typing as npt
 from scipy.special import log_ndtr  # type: ignore[import-untyped, unused-ignore]
 
 from controller.policy.params import build
-from controller.policy.stopping import RULES, glr, noise, scan, windows
-from controller.policy.stopping.divergence import Divergence, DivergenceParams
-from controller.policy.stopping.warmup import WarmUp, WarmUpParams
+from controller.policy.stopping import MODIFIERS, RULES, glr, noise, scan, windows
+from controller.policy.stopping.divergence import Divergence
+from controller.policy.stopping.gate import Gate, GateParams
+from controller.policy.stopping.patience import Patience
+from controller.policy.stopping.warmup import WarmUp
+from controller.policy.types import PolicySpec
 from sim.foresight import RuleSpec
-from sim.rules import vector_divergence, vector_eprocess
+from sim.rules import vector_divergence, vector_eprocess, vector_gate
 from sim.rules.vector_eprocess import Pairs
 
 Matrix = npt.NDArray[np.float64]
@@ -38,6 +41,15 @@ class Evals(NamedTuple):
     stderrs: Matrix
     proxies: Matrix | None = None
     pairs: Pairs | None = None
+    noise: NoiseOf | None = None
+
+
+class NoiseOf(NamedTuple):
+    """Evals that count for the noise beside those that are compared: all of them, and where those are."""
+
+    scores: Matrix
+    stderrs: Matrix
+    order: npt.NDArray[np.int64]
 
 
 class NoiseLevels(NamedTuple):
@@ -49,6 +61,11 @@ class NoiseLevels(NamedTuple):
 
 def noise_levels(evals: Evals, usual: float, weight: float) -> NoiseLevels:
     """`noise.estimate` after every eval."""
+    if evals.noise is not None:
+        whole, at = evals.noise, np.maximum(evals.noise.order, 0)
+        levels = noise_levels(Evals(whole.scores, whole.stderrs), usual, weight)
+        there = np.where(whole.order >= 0, np.take_along_axis(levels.sigma, at, axis=1), np.nan)
+        return NoiseLevels(there, np.take_along_axis(levels.freedom, at, axis=1))
     scores, stderrs = evals.scores, evals.stderrs
     runs, count = scores.shape
     mean = np.zeros(runs)
@@ -223,9 +240,12 @@ FORMS: dict[str, Form] = {
 }
 
 
+INNER = (WarmUp.name, Divergence.name, Patience.name)
+
+
 def covers(spec: RuleSpec) -> bool:
     """Whether this rule and its modifiers have a vectorised form."""
-    return spec.rule.name in FORMS and all(m.name in (WarmUp.name, Divergence.name) for m in spec.modifiers)
+    return spec.rule.name in FORMS and all(m.name in (*INNER, Gate.name) for m in spec.modifiers)
 
 
 def first_stops(spec: RuleSpec, evals: Evals) -> npt.NDArray[np.int64]:
@@ -235,22 +255,49 @@ def first_stops(spec: RuleSpec, evals: Evals) -> npt.NDArray[np.int64]:
         ParamError: a parameter does not exist or is out of bounds.
     """
     spec.make()
-    params = build(RULES[spec.rule.name].params, spec.rule.params, spec.rule.name)
-    form = FORMS[spec.rule.name]
-    level = form.levels(evals, params)
-    warm_ups = [1]
-    for modifier in spec.modifiers:  # both kinds only hold stops back, so their order does not matter
+    gates = [build(GateParams, m.params, m.name) for m in spec.modifiers if m.name == Gate.name]
+    inner = tuple(m for m in spec.modifiers if m.name != Gate.name)
+    if not gates:
+        return _first(_stops(spec.rule, inner, evals))
+    through = vector_gate.passed(evals.scores, evals.stderrs, gates[0])
+    return _first(through.seen(_stops(spec.rule, inner, _gated(evals, through, gates[0]))))
+
+
+def _gated(evals: Evals, through: vector_gate.Passed, gate: GateParams) -> Evals:
+    """The evals that count, moved to the left."""
+    moved = through.moved
+    pairs = None if evals.pairs is None else Pairs(*map(moved, evals.pairs))
+    proxies = None if evals.proxies is None else moved(evals.proxies)
+    beside = NoiseOf(evals.scores, evals.stderrs, through.order) if gate.count_dropped else None
+    return Evals(moved(evals.scores), moved(evals.stderrs), proxies, pairs, beside)
+
+
+def _stops(rule: PolicySpec, modifiers: tuple[PolicySpec, ...], evals: Evals) -> npt.NDArray[np.bool_]:
+    """Where the rule says STOP, under modifiers that see what it sees."""
+    params = build(RULES[rule.name].params, rule.params, rule.name)
+    form = FORMS[rule.name]
+    stop: npt.NDArray[np.bool_] = form.levels(evals, params) > form.cut(params)  # NaN is not
+    for modifier in modifiers:
+        kind = MODIFIERS[modifier.name].params
+        chosen: Any = build(kind, modifier.params, modifier.name)
         if modifier.name == WarmUp.name:
-            warm_ups.append(build(WarmUpParams, modifier.params, modifier.name).min_evals)
+            stop[:, : chosen.min_evals - 1] = False
+        elif modifier.name == Divergence.name:
+            stop &= vector_divergence.passes(evals.scores, evals.proxies, chosen)
         else:
-            gate = build(DivergenceParams, modifier.params, modifier.name)
-            let_through = vector_divergence.passes(evals.scores, evals.proxies, gate)
-            level = np.where(let_through, level, -np.inf)
-    return crossing(level, form.cut(params), max(warm_ups))
+            standing = np.zeros(len(stop), dtype=np.int64)
+            for t in range(stop.shape[1]):
+                standing = np.where(stop[:, t], standing + 1, 0)
+                stop[:, t] = standing >= chosen.evals
+    return stop
+
+
+def _first(stop: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    return np.where(stop.any(axis=1), stop.argmax(axis=1), -1)
 
 
 def crossing(level: Matrix, cut: float, min_evals: int = 1) -> npt.NDArray[np.int64]:
     """First eval of each run whose level is above ``cut``, from the ``min_evals``-th on; -1: none."""
     above = level > cut  # NaN is not
     above[:, : min_evals - 1] = False
-    return np.where(above.any(axis=1), above.argmax(axis=1), -1)
+    return _first(above)

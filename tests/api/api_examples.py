@@ -117,6 +117,7 @@ def full_record(*, condition_count: int, retained: int, message: str) -> JobReco
             Verdict(Verb.STOP, "ConsecutiveDeclines", 3, 3),
         ),
         best=Best(120000, LONG),
+        awaiting=Best(123100, LONG),
         access=InFlight(Operation.RETAIN, 120000, 12, 3, NOW),
         access_serial=12,
         secured=kept(120000),

@@ -147,6 +147,8 @@ CAN: list[tuple[str, str]] = [
     ("create", "configmaps"),
     ("patch", "configmaps"),
     ("get", "persistentvolumeclaims"),
+    ("list", "resourceclaims.resource.k8s.io"),
+    ("watch", "resourceslices.resource.k8s.io"),
     ("create", "events"),
     ("list", "workloads.kueue.x-k8s.io"),
     ("patch", "workloads.kueue.x-k8s.io"),

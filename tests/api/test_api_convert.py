@@ -12,10 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.api.convert import StatusError, desired, holds, parse_pool, policy, stored_holds
-from controller.policy.jobs import Direction, ProxyMetric, ResumeFrom, ResumeRequest, RunState
-from controller.policy.stopping import RULES, make_rule
+from controller.policy.history import RuleInUse, absorb
+from controller.policy.jobs import (
+    Direction,
+    JobRecord,
+    ProxyMetric,
+    ResumeFrom,
+    ResumeRequest,
+    RunState,
+    ScrapeOutcome,
+    ScrapeView,
+)
+from controller.policy.stopping import DEFAULT_MODIFIERS, RULES, make_rule
+from controller.policy.stopping.gate import GateParams
 from controller.policy.stopping.kdeclines import KDeclinesParams
-from controller.policy.types import Hold, Mode, PolicySpec
+from controller.policy.types import EvalPoint, Hold, Mode, PolicySpec, Verb
 
 
 def test_a_valid_spec_arrives_whole() -> None:
@@ -45,8 +56,28 @@ def test_defaults_are_those_of_the_schema() -> None:
     assert found.problem is None
     assert found.rule.name == "kDeclines"
     assert make_rule(found.rule).params == KDeclinesParams()
-    assert found.modifiers == ()
+    assert tuple(m.name for m in found.modifiers) == DEFAULT_MODIFIERS
+    assert make_rule(found.rule, found.modifiers).params == GateParams()
+    assert desired(changed(obj, "spec.modifiers", []), pool()).modifiers == ()
     assert (found.max_step_lag, found.resume) == (0, None)
+
+
+# row 7
+def test_a_job_that_names_no_rule_is_not_stopped_by_one_bad_eval() -> None:
+    """A scorer that was down for one eval; stopped at it by `scan` alone, and with patience at the next."""
+    obj = changed(changed(JOB, "spec.stopRule", DELETE), "spec.modifiers", DELETE)
+    use = RuleInUse.of(desired(obj, pool()))
+    found = JobRecord()
+    scores = [0.52, 0.47, 0.5, 0.55, 0.49, 0.51, 0.46, 0.53, 0.0, 0.5, 0.52]
+    points = tuple(EvalPoint(i, s, stderr=0.05) for i, s in enumerate(scores))
+    for number in range(1, len(points) + 1):
+        scrape = ScrapeView(ScrapeOutcome.OK, metrics_seen=("gold_reward",), points=points[:number])
+        found = absorb(found, use, scrape)
+        assert found.rule is not None
+        assert found.rule.verdict is not None
+        assert found.rule.verdict.verb is Verb.CONTINUE
+    assert found.best is not None
+    assert (found.best.step, found.best.score) == (3, 0.55)
 
 
 def test_guardrails_share_the_budget_of_false_alarms() -> None:

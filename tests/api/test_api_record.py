@@ -171,6 +171,7 @@ def test_every_field_of_the_record_makes_a_difference() -> None:
     full = dataclasses.replace(full, pinned=full.retained, to_release=("/data/.evalstop/u/1-a-20",))
     life = LifeRecord(Attempt(1, "a"), "pod-uid", 1e9, 1e9, 20)
     full = dataclasses.replace(full, lives=(life,), claim=Claim(1, 1e9), lost_bests=(Best(20, 0.5),))
+    full = dataclasses.replace(full, beside=full.secured)
     full = dataclasses.replace(full, eval_times=(5,), evaluator="v2", scale=Scale(1e9))
     guard = Guard("safety", 60, Attempt(1, "7"), 0.5, "h", (1.0,), Verdict(Verb.STOP, "R", 2.0, 1.0))
     full = dataclasses.replace(full, guards=(guard,), confirming=Confirming(60, 1e9, 4))
@@ -272,8 +273,8 @@ def _silent(r: JobRecord) -> JobRecord:
 
 
 def test_a_rule_state_that_is_too_long_is_refused_by_name() -> None:
-    long = RuleRecord("mine", 1, "h", (), tuple(range(500)))
-    said = r"state of rule mine is \d+ characters of JSON, a status holds 1200"
+    long = RuleRecord("mine", 1, "h", (), tuple(range(1000)))
+    said = r"state of rule mine is \d+ characters of JSON, a status holds 2400"
     with pytest.raises(ValueError, match=said):
         status(JobRecord(rule=long), DESIRED, 0.0)
 

@@ -339,6 +339,7 @@ class Cluster:
                 "workload": {"template": template},
                 "metrics": [{"name": "gold"}],
                 "stopRule": {"kDeclines": {"k": 3}},
+                "modifiers": [],
                 "checkpoints": {
                     "location": {"objectStore": {"uri": "s3://work/run"}},
                     "layout": "Plain",

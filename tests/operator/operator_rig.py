@@ -307,6 +307,7 @@ class Rig:
                 "workload": {"template": self.template(name, replicas, gpus)},
                 "metrics": [{"name": "gold"}],
                 "stopRule": {"kDeclines": {"k": 3}},
+                "modifiers": [],
                 "checkpoints": {
                     "location": {"objectStore": {"uri": "s3://work/run"}},
                     "layout": "Plain",

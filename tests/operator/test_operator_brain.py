@@ -39,6 +39,7 @@ def rlhfjob(key: str, version: int) -> dict[str, Any]:
             "gang": {"replicas": 1, "gpusPerReplica": 1},
             "metrics": [{"name": "gold_reward"}],
             "stopRule": {"kDeclines": {"k": 3, "minDelta": "0.01"}},
+            "modifiers": [],
             "checkpoints": {
                 "layout": "Plain",
                 "location": {"volumeClaim": {"claimName": "work", "path": "/checkpoints"}},

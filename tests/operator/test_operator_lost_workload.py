@@ -112,3 +112,47 @@ def test_shadow_adopts_a_job_that_runs_and_never_suspends_it(rig: Rig, kubelet: 
                 assert len(await rig.pods("own")) == 1
 
     asyncio.run(story())
+
+
+def test_a_run_whose_job_went_while_nobody_looked_is_told_and_goes_on_when_its_user_says_so(
+    rig: Rig, kubelet: FakeKubelet
+) -> None:
+    # row 14
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool()
+            await rig.make_job("run")
+            async with rig.operator():
+                await eventually(lambda: rig.is_true("run", "Running"), what="the run")
+            await asyncio.to_thread(kubelet.finish, rig.namespace, "run")
+            await delete_child(rig, "run")  # by a time to live, say
+            async with rig.operator() as engine:
+                await eventually(lambda: rig.has_reason("run", "Failed", "EndUnknown"), what="it to be told")
+                await eventually(lambda: at_rest(engine), what="passes to become rare")
+                assert await gone(rig, "run")
+                await rig.patch("run", {"spec": {"resume": {"id": "1", "from": "Latest"}}})
+                await eventually(lambda: rig.is_true("run", "Running"), 40, what="the resumed run")
+                assert not await rig.is_true("run", "Failed")
+
+    asyncio.run(story())
+
+
+def test_a_stopped_run_that_somebody_starts_is_suspended_again(rig: Rig, kubelet: FakeKubelet) -> None:
+    # row 15
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool()
+            await rig.make_job("run")
+            async with rig.operator() as engine:
+                await eventually(lambda: rig.is_true("run", "Running"), what="the run")
+                await rig.patch("run", {"spec": {"runState": "Stopped"}})
+                await eventually(lambda: rig.is_true("run", "GPUsReleased"), 40, what="the stop")
+                found = await rig.workload("run")
+                await rig.api.merge_patch(JOBS, "run", {"spec": {"suspend": False}}, rig.namespace)
+                await eventually(lambda: rig.has_reason("run", "GPUsReleased", "StartedAgain"))
+                await eventually(lambda: rig.is_true("run", "GPUsReleased"), 40, what="its GPUs to be free")
+                assert (await rig.workload("run"))["spec"]["suspend"] is True
+                assert (await rig.workload("run"))["metadata"]["uid"] == found["metadata"]["uid"]
+                await eventually(lambda: at_rest(engine), what="passes to become rare")
+
+    asyncio.run(story())

@@ -104,7 +104,7 @@ def rig() -> Rig:
 def test_a_job_that_is_behind_its_peers_is_to_be_stopped(rig: Rig) -> None:
     rig.job("b", [0.5, 0.7, 0.9])
     rig.job("c", [0.4, 0.6, 0.8])
-    key = rig.job("a", [0.1, 0.2], stopRule=MEDIAN)
+    key = rig.job("a", [0.1, 0.2], stopRule=MEDIAN, modifiers=[])
     view = rig.shows(key, [0.1, 0.2, 0.3])
     loaded = rig.world.load(key)
     assert loaded is not None
@@ -123,7 +123,7 @@ def test_a_job_that_is_minimized_sees_its_peers_the_other_way_up(rig: Rig) -> No
     down = {"name": "gold", "direction": "Minimize"}
     rig.job("b", [0.5, 0.7], metric=down)
     rig.job("c", [0.9, 0.9])  # the same name the other way up is another metric
-    key = rig.job("a", [], stopRule=MEDIAN, metric=down)
+    key = rig.job("a", [], stopRule=MEDIAN, modifiers=[], metric=down)
     rig.shows(key, [0.1, 0.2])
     assert rig.told(key) == (PeersAt(10, 1, pytest.approx(-0.5)), PeersAt(20, 1, pytest.approx(-0.6)))
 
@@ -133,13 +133,13 @@ def test_peers_are_of_the_same_metric_and_evaluator_and_have_come_as_far(rig: Ri
     rig.job("metric", [0.9] * 9, metric={"name": "other"})
     rig.job("evaluator", [0.9] * 9, evaluator="v2")
     rig.job("behind", [0.9])
-    key = rig.job("a", [0.1], stopRule=MEDIAN)
+    key = rig.job("a", [0.1], stopRule=MEDIAN, modifiers=[])
     rig.shows(key, [0.1, 0.2, 0.3])
     assert rig.told(key) == (PeersAt(20, 1, pytest.approx(0.6)),)
 
 
 def test_a_peer_that_goes_on_or_is_deleted_is_seen_as_it_is_now(rig: Rig) -> None:
-    key = rig.job("a", [0.1], stopRule=MEDIAN)
+    key = rig.job("a", [0.1], stopRule=MEDIAN, modifiers=[])
     rig.shows(key, [0.1, 0.2])
     other = rig.job("b", [0.5])
     assert rig.told(key) == ()
@@ -153,14 +153,14 @@ def test_a_peer_that_goes_on_or_is_deleted_is_seen_as_it_is_now(rig: Rig) -> Non
 
 def test_jobs_whose_rules_do_not_look_at_peers_are_told_of_none(rig: Rig) -> None:
     rig.job("b", [0.5, 0.7])
-    key = rig.job("a", [0.1], stopRule={"kDeclines": {}})
+    key = rig.job("a", [0.1], stopRule={"kDeclines": {}}, modifiers=[])
     rig.shows(key, [0.1, 0.2])
     assert rig.told(key) == ()
 
 
 def test_a_job_without_news_asks_nobody(rig: Rig) -> None:
     rig.job("b", [0.5, 0.7])
-    key = rig.job("a", [0.1, 0.2], stopRule=MEDIAN)
+    key = rig.job("a", [0.1, 0.2], stopRule=MEDIAN, modifiers=[])
     assert rig.told(key) == ()  # not scraped yet
     rig.shows(key, [0.1, 0.2])
     assert rig.told(key) == ()

@@ -9,7 +9,7 @@ from fake_kubelet import FakeKubelet
 from operator_rig import Rig, eventually
 
 from controller import names
-from controller.kube.resources import GPUPOOLS, JOBS, NODES, PODS
+from controller.kube.resources import GPUPOOLS, JOBS, NODES, PODS, RESOURCE_CLAIMS
 from controller.workloads import Scheduling, build_child
 
 
@@ -263,5 +263,37 @@ def test_a_ref_that_lacks_what_can_never_be_added_is_refused_by_name(rig: Rig, k
                 assert "Job bare: spec.template.spec.priorityClassName is not set" in told[2]
                 assert "it can never change, so make the workload anew" in told[2]
                 assert (await rig.workload("bare"))["spec"]["suspend"] is True
+
+    asyncio.run(story())
+
+
+def test_gpus_that_a_claim_holds_are_not_given_out_again(rig: Rig, kubelet: FakeKubelet) -> None:
+    # row 19
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool()
+            node = f"{rig.pool_name}-a"
+            asked = {"name": "gpus", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
+            body = {
+                "apiVersion": RESOURCE_CLAIMS.api_version,
+                "kind": RESOURCE_CLAIMS.kind,
+                "metadata": {"name": "theirs", "namespace": rig.namespace},
+                "spec": {"devices": {"requests": [asked]}},
+            }
+            made = await rig.api.create(RESOURCE_CLAIMS, body)
+            results = [
+                {"request": "gpus", "driver": "gpu.nvidia.com", "pool": node, "device": "gpu-0"},
+            ]
+            status = {"allocation": {"devices": {"results": results}}}
+            await rig.api.merge_patch(
+                RESOURCE_CLAIMS, "theirs", {"status": status}, rig.namespace, subresource="status"
+            )
+            async with rig.operator():
+                await rig.make_job("waits", replicas=2)
+                await eventually(lambda: rig.has_reason("waits", "Admitted", "GPUsUsedByOthers"))
+                told = await condition(rig, rig.pool_name, "GPUsExclusive", "ForeignPods")
+                assert f"{rig.namespace}/ResourceClaim theirs on {node} (1)" in told
+                await rig.api.delete(RESOURCE_CLAIMS, "theirs", rig.namespace, made["metadata"]["uid"])
+                await eventually(lambda: rig.is_true("waits", "Running"), 60, "the job to have its GPUs")
 
     asyncio.run(story())

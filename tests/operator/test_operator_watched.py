@@ -60,6 +60,7 @@ def rlhfjob(version: int = 10) -> dict[str, Any]:
             "gang": {"replicas": 1, "gpusPerReplica": 1},
             "metrics": [{"name": "gold_reward"}],
             "stopRule": {"kDeclines": {"k": 3, "minDelta": "0.01"}},
+            "modifiers": [],
             "checkpoints": {
                 "layout": "Plain",
                 "location": {"volumeClaim": {"claimName": "work", "path": "/checkpoints"}},

@@ -253,7 +253,7 @@ def test_a_rule_that_says_so_yields_an_e_value_at_every_eval(name: str) -> None:
         assert verdict.e_value >= 0.0
 
 
-@pytest.mark.parametrize("modifier", sorted(MODIFIERS))
+@pytest.mark.parametrize("modifier", sorted(MODIFIERS.keys() - {"gate"}))  # it shows the rule fewer evals
 @pytest.mark.parametrize("name", sorted(rules_with_e_values()))
 def test_modifiers_hand_the_e_value_on_as_it_is(name: str, modifier: str) -> None:
     plain, wrapped = make_rule(PolicySpec(name)), make_rule(PolicySpec(name), [PolicySpec(modifier)])

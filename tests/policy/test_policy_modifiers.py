@@ -81,7 +81,7 @@ def goes_with(modifier: str, rule: str) -> bool:
 @given(
     st.lists(st.floats(-5, 5), max_size=30),
     st.sampled_from(sorted(RULES)),
-    st.sampled_from(sorted(MODIFIERS)),
+    st.sampled_from(sorted(MODIFIERS.keys() - {"gate"})),  # it shows the rule other evals
 )
 def test_a_modifier_never_stops_what_its_rule_does_not(scores: list[float], rule: str, modifier: str) -> None:
     """At its defaults, none of which forgets."""

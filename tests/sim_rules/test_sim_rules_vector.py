@@ -26,6 +26,18 @@ SPECS = [
     RuleSpec(PolicySpec("glr", {"window": 8, "alpha": 0.5, "horizon": 50})),
     RuleSpec(PolicySpec("cusum", {"window": 4, "threshold": 2.0, "allowance": 0.5})),
     RuleSpec(PolicySpec("cusum", {"window": 8, "usual_noise": 0.05, "usual_noise_weight": 100.0})),
+    RuleSpec(PolicySpec("scan", {"threshold": 2.0}), (PolicySpec("patience"), PolicySpec("gate"))),
+    RuleSpec(PolicySpec("glr", {"alpha": 0.5}), (PolicySpec("gate"), WARM)),
+]
+TIGHT = {"sigmas_reported": 1.5, "sigmas_estimated": 2.0}
+GATES = [
+    (PolicySpec("gate", TIGHT),),
+    (PolicySpec("gate", {"sigmas_reported": 1.0, "sigmas_estimated": 1.0, "most": 1, "evals": 1}),),
+    (
+        PolicySpec("gate", {**TIGHT, "evals": 3, "borne_out": 0.9, "count_dropped": True}),
+        PolicySpec("patience"),
+    ),
+    (PolicySpec("patience", {"evals": 3}), PolicySpec("gate", {**TIGHT, "evals": 1, "count_dropped": True})),
 ]
 
 
@@ -64,6 +76,36 @@ def test_vectorised_equals_streaming(spec: RuleSpec, seed: int, evals: int, repo
     found = vector.first_stops(spec, vector.Evals(scores, stderrs))
     wanted = [streaming(spec, scores[r, :n], stderrs[r, :n]) for r, n in enumerate(lengths)]
     assert found.tolist() == wanted
+
+
+@pytest.mark.parametrize("modifiers", GATES, ids=range(len(GATES)))
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    rule=st.sampled_from(SPECS),
+    reported=st.sampled_from(["none", "all", "some"]),
+    bad=st.sampled_from([0.0, 0.02, 0.1, 0.4]),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_gate_lets_the_same_evals_through(
+    modifiers: tuple[PolicySpec, ...], seed: int, rule: RuleSpec, reported: str, bad: float
+) -> None:
+    draw = np.random.default_rng(seed)
+    runs, evals = 6, int(draw.integers(3, 60))
+    drift = draw.normal(0.0, 0.02, (runs, 1)) * np.maximum(0, np.arange(evals) - evals // 2)
+    scores = drift + draw.normal(0.0, 0.06, (runs, evals))
+    jumps = draw.choice([-1.0, 1.0], (runs, evals)) * draw.uniform(0.2, 3.0, (runs, evals))
+    scores = np.where(draw.random((runs, evals)) < bad, scores + jumps, scores)
+    scores = np.round(scores, 1) if draw.random() < 0.2 else scores + draw.choice([0.0, 1e3])
+    stderrs = draw.uniform(0.0, 0.08, (runs, evals))
+    if reported != "all":
+        stderrs[draw.random((runs, evals)) < (1.0 if reported == "none" else 0.5)] = np.nan
+    lengths = draw.integers(3, evals + 1, runs)
+    for row, length in enumerate(lengths):
+        scores[row, length:] = np.nan
+        stderrs[row, length:] = np.nan
+    spec = RuleSpec(rule.rule, modifiers)
+    found = vector.first_stops(spec, vector.Evals(scores, stderrs))
+    assert found.tolist() == [streaming(spec, scores[r, :n], stderrs[r, :n]) for r, n in enumerate(lengths)]
 
 
 def test_the_examples_do_stop_sometimes() -> None:

@@ -36,6 +36,7 @@ def job(name: str, *, pool: str = "research", record: JobRecord | None = None, *
             "workload": {"template": {}},
             "metrics": [{"name": "gold"}],
             "stopRule": {"kDeclines": {"k": 3}},
+            "modifiers": [],
             "checkpoints": {
                 "location": {"objectStore": {"uri": "s3://work/run"}},
                 "layout": "Plain",

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 from controller import names
+from controller.api.rules import rule_and_modifiers
 from controller.cli.cluster import Cluster
 from controller.cli.cures import asks, cure
 from controller.cli.doctor.findings import Finding, note, ok, unknown, wrong
@@ -15,6 +16,7 @@ from controller.kube.errors import ApiError, NotFound
 from controller.kube.resources import CLAIMS, EVENTS, JOBS, PODS
 from controller.metrics import MetricsError, metrics_port, parse, pick_pod
 from controller.metrics.samples import DEFAULT_LIMITS
+from controller.policy.conditions import ACCEPTED
 from controller.policy.jobs import ScrapeView
 from controller.policy.stopping import MODIFIERS, RULES
 
@@ -22,6 +24,7 @@ Object = dict[str, Any]
 
 CONTRACT = "docs/trainer-contract.md; a client for trainers: examples/trainer"
 RUNNING = ("Running", "Declining", "Demoted", "Starting")
+EXPIRES = "ttlSecondsAfterFinished"  # named where a workload would be gone before its end was seen
 _FINE_WHILE_FALSE = frozenset({"Running", "Admitted", "QualityDeclining", "Demoted", "TerminationTarget"})
 
 
@@ -47,12 +50,15 @@ async def spec(job: Reading) -> AsyncIterator[Finding]:
 
 
 def conditions(job: Reading) -> Iterator[Finding]:
-    """What conditions that do not hold ask of people."""
+    """What conditions ask of people."""
     told = 0
     for condition in job.record.conditions:
-        if condition.status:
-            continue
         text = f"{condition.reason}: {condition.message}"
+        if condition.status and not asks(condition):
+            if condition.type == ACCEPTED and EXPIRES in condition.message:
+                told += 1
+                yield note(condition.type, condition.message)
+            continue
         if asks(condition):
             told += 1
             yield wrong(condition.type, text, cure(job, condition.reason))
@@ -199,9 +205,8 @@ def _gaps(job: Reading, view: ScrapeView) -> Iterator[Finding]:
     if view.points and all(p.stderr is None for p in view.points):
         text = f"{names.METRIC_EVAL_STDERR} is not exported: the noise has to be estimated from the curve"
         yield note("metrics", text, CONTRACT)
-    used = job.spec.get("stopRule") or {"scan": {}}
     kinds: Mapping[str, Any] = {**RULES, **MODIFIERS}
-    chosen = [next(iter(one)) for one in (used, *(job.spec.get("modifiers") or ()))]
+    chosen = [next(iter(one)) for one in rule_and_modifiers(job.spec)]
     needs = {need for name in chosen if name in kinds for need in kinds[name].needs}
     if view.points and "proxy" in needs and all(p.proxy is None for p in view.points):
         text = f"{', '.join(chosen)} looks at the proxy reward, which no eval has: it never stops the run"

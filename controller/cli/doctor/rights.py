@@ -84,6 +84,7 @@ ALWAYS = (
     *_rights("get list watch patch", "", "nodes"),
     *_rights("get list watch create patch", "", "configmaps"),
     *_rights("get", "", "persistentvolumeclaims"),
+    *_rights("list watch", "resource.k8s.io", "resourceclaims resourceslices"),
     *_rights("create patch", "", "events"),
     *_rights("create", _LEASES, "leases", own=True),
     *_rights("get patch", _LEASES, "leases", OPERATOR, own=True),

@@ -19,6 +19,7 @@ from controller.policy.stopping.divergence import Divergence, DivergenceParams
 from controller.policy.stopping.drawdown import Drawdown, DrawdownParams
 from controller.policy.stopping.eprocess import EProcess, EProcessParams
 from controller.policy.stopping.fixedprogress import FixedProgress, FixedProgressParams
+from controller.policy.stopping.gate import Gate, GateParams
 from controller.policy.stopping.glr import Glr, GlrParams
 from controller.policy.stopping.graded import Graded, GradedParams
 from controller.policy.stopping.kdeclines import KDeclines, KDeclinesParams
@@ -30,6 +31,8 @@ from controller.policy.stopping.warmup import WarmUp, WarmUpParams
 from controller.policy.types import PolicySpec
 
 __all__ = [
+    "DEFAULT_MODIFIERS",
+    "DEFAULT_RULE",
     "MODIFIERS",
     "RULES",
     "ParamError",
@@ -62,6 +65,7 @@ RULES: Mapping[str, RuleType] = {
 MODIFIERS: Mapping[str, RuleType] = {
     modifier.name: modifier
     for modifier in (
+        RuleType.of(Gate, GateParams, "an eval that jumps counts only if the next one bears it out"),
         RuleType.of(WarmUp, WarmUpParams, "no stop before a number of evals"),
         RuleType.of(Patience, PatienceParams, "no stop unless it stands for several evals in a row"),
         RuleType.of(Cooldown, CooldownParams, "no stop just after a declared event"),
@@ -72,16 +76,25 @@ MODIFIERS: Mapping[str, RuleType] = {
     )
 }
 
+# What judges a run whose RLHFJob names neither rule nor modifiers, by name and at its own defaults
+# (docs/stop-rules.md says why, and what it was judged on). Either is replaced as a whole by what is named.
+DEFAULT_RULE = Scan.name
+DEFAULT_MODIFIERS = (Patience.name, Gate.name)
+
 
 def make_rule(spec: PolicySpec, modifiers: Sequence[PolicySpec] = ()) -> StopRule:
     """The rule a spec names, wrapped by its modifiers in their order: the first is the innermost.
+
+    A `Gate` is outermost wherever it stands: it decides which evals all the others are shown.
 
     Raises:
         ParamError: unknown rule, modifier or parameter, or a value out of bounds; the message names it.
     """
     rule_type = _look_up(RULES, spec.name, "stopRule")
     rule = rule_type.make(_params.build(rule_type.params, spec.params, spec.name))
-    for modifier in modifiers:
+    if sum(1 for m in modifiers if m.name == Gate.name) > 1:
+        raise ParamError("modifiers", Gate.name, "it once: every eval passes it before anything else")
+    for modifier in sorted(modifiers, key=lambda m: m.name == Gate.name):  # a stable order
         modifier_type = _look_up(MODIFIERS, modifier.name, "modifiers")
         rule = modifier_type.make(_params.build(modifier_type.params, modifier.params, modifier.name), rule)
     return rule

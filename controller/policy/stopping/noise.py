@@ -20,7 +20,7 @@ An estimate from few evals is imprecise, and a threshold of z standard deviation
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from controller.policy.params import param
@@ -35,6 +35,8 @@ LARGEST = 1e150  # that a difference counts for: its square is still a number
 # -4/6 and 1/6 for independent noise.
 FREEDOM_PER_DIFFERENCE = 1.0 / (1.0 + 2.0 * (16.0 + 1.0) / 36.0)
 MOST_FREEDOM = 1000.0  # that a number which is as good as known is written with
+ROBUST_LEAST, ROBUST_MOST = 5, 16  # evals that the robust estimate is made of
+ROBUST_UNIT = math.sqrt(6.0) * 0.6744897501960817  # median of |d| for Gaussian noise of 1
 LEAST_FREEDOM = 3.0  # below it a threshold would have to be raised beyond all use
 
 
@@ -73,11 +75,16 @@ def initial() -> NoiseState:
 
 def observe(state: NoiseState, point: EvalPoint) -> NoiseState:
     """Take in one eval."""
+    for score, stderr in point.beside:  # no part of any comparison, but noise
+        state = _take(state, score, stderr)
+    return _take(state, point.score, point.stderr)
+
+
+def _take(state: NoiseState, score: float, stderr: float | None) -> NoiseState:
     last, before, differences, mean, reports, largest = state
-    score = point.score
-    if point.stderr is not None and point.stderr > 0.0:
+    if stderr is not None and stderr > 0.0:
         reports += 1
-        largest = max(largest, point.stderr)
+        largest = max(largest, stderr)
     if before is not None:
         size = min(abs(score - 2.0 * last + before), LARGEST)
         differences += 1
@@ -124,6 +131,21 @@ def own(points: Iterable[EvalPoint]) -> FleetNoise | None:
         return None
     sigma = math.sqrt(square) if math.isinf(found.freedom) else found.sigma
     return FleetNoise(sigma, min(found.freedom, MOST_FREEDOM))
+
+
+def robust(scores: Sequence[float]) -> float | None:
+    """Noise of one eval as the middle one of the last second differences shows it; None: too few scores.
+
+    The median of |d| over its value for Gaussian noise of 1, `ROBUST_UNIT`. A few jumps do not move it. Where
+    more than half of the differences are nothing (ties), their root mean square is taken instead.
+    """
+    if len(scores) < ROBUST_LEAST:
+        return None
+    sizes = sorted(abs(c - 2.0 * b + a) for a, b, c in zip(scores, scores[1:], scores[2:], strict=False))
+    middle = (sizes[(len(sizes) - 1) // 2] + sizes[len(sizes) // 2]) / 2.0
+    if middle > 0.0:
+        return middle / ROBUST_UNIT
+    return math.sqrt(math.fsum(min(d, LARGEST) ** 2 for d in sizes) / (PER_VARIANCE * len(sizes)))
 
 
 def widen(threshold: float, freedom: float) -> float:

@@ -16,6 +16,7 @@ from typing import Any
 from controller import log
 from controller.api import convert
 from controller.api.gpupool import GPUPool, GPUPoolStatus
+from controller.api.rules import rule_and_modifiers
 from controller.kube.cache import key_of
 from controller.kube.client import Api
 from controller.kube.errors import ApiError, NotFound
@@ -257,9 +258,8 @@ def _created(metadata: Object) -> float:
 
 def _rule_text(spec: Object) -> str:
     """Rule and modifiers on one line, as ``kDeclines(k=3, minDelta=0.02) + warmUp(minEvals=5)``."""
-    members: list[Any] = [spec.get("stopRule") or {"scan": {}}, *(spec.get("modifiers") or ())]
     words = []
-    for member in members:
+    for member in rule_and_modifiers(spec):
         for name, params in member.items() if isinstance(member, Mapping) else ():
             listed = ", ".join(f"{k}={v}" for k, v in (params or {}).items())
             words.append(f"{name}({listed})" if listed else str(name))

@@ -1,0 +1,265 @@
+"""Gate: an eval that jumps waits for the next ones, and counts only if they bear it out.
+
+One eval of 0 because the scorer was down, or one far too high, moves everything that rules compare: best
+stretch, peak, noise. No rule can tell it from a collapse at that moment; the evals after it can. So an eval x
+that is further from the last one that counted, l, than
+
+    sigmas reported * the larger of their standard errors      where the trainer reports one
+    sigmas estimated * a robust estimate of the noise          where it does not (`noise.robust`)
+
+waits. Once ``evals`` in a row after it have gone at least the share ``borne_out`` of the way from l to x, it
+and they count and are shown to the rule in their order. At the first one that has not, x and those that
+waited with it are dropped, and the rule never sees them. The limit is for the difference of two evals, whose
+standard deviation is sqrt(2) times that of one: 5 are 3.5 of these.
+
+The first eval has nothing before it and waits for the second. Where that one is far below, the third decides
+which of the two counts: it bears the first out, or the first is dropped. A low first eval does no harm.
+Before there is a scale (no standard error, fewer than `noise.ROBUST_LEAST` evals that count, no usual noise
+of the fleet) every eval counts.
+
+While an eval waits the rule's last verdict stands, but a STOP is not said over one that lies higher than the
+last that counted. At most ``most`` evals in a row are dropped: what comes more often is this run's noise.
+
+A gate stands before the rule and all its other modifiers, wherever it is listed (`make_rule`): they see the
+evals that count, in their order, and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from controller.policy.params import check, param
+from controller.policy.stopping import noise, windows
+from controller.policy.stopping.base import State, StopRule
+from controller.policy.types import EvalInContext, EvalPoint, Grade, Paired, Peers, Verb, Verdict
+
+WAITS = "AwaitsNextEval"  # reason of the verdict on an eval that waits
+
+
+@dataclass(frozen=True, slots=True)
+class GateParams:
+    sigmas_reported: float = param(
+        5.0,
+        unit="standard errors",
+        doc="distance from the last eval that counts, beyond which an eval waits for the next",
+        gt=0.0,
+        le=1000.0,
+    )
+    sigmas_estimated: float = param(
+        8.0,
+        unit="standard deviations",
+        doc="the same, of the noise as the run shows it, where no standard error is reported",
+        gt=0.0,
+        le=1000.0,
+    )
+    borne_out: float = param(
+        0.5,
+        unit="share of the jump",
+        doc="how far the next eval must have gone the same way for the one that waits to count",
+        gt=0.0,
+        le=1.0,
+    )
+    evals: int = param(
+        2, unit="evals", doc="that must bear out the one that waits, in a row after it", ge=1, le=3
+    )
+    most: int = param(
+        3,
+        unit="evals",
+        doc="dropped in a row before one counts wherever it lies",
+        ge=1,
+        le=8,
+    )
+    count_dropped: bool = param(
+        False,
+        unit="yes or no",
+        doc="whether an eval that is dropped counts for the noise that a rule estimates",
+    )
+
+
+class Memory(NamedTuple):
+    """What a gate remembers besides the state of what it wraps.
+
+    ``last``: score and standard error (None: none reported) of the last eval that counted; (): none has.
+    ``first``, ``recent``: the first score that `noise.robust` looks at, and the newest less that one, packed
+    (`windows.pack`). ``held``: evals that wait, oldest first (`_pack`). ``drops``: evals dropped in a row.
+    ``dropped``: steps of those that the newest eval made drop. ``lost``: score and standard error of those
+    dropped since the rule was last shown one, for its noise.
+    """
+
+    last: tuple[Any, ...] = ()
+    first: float = 0.0
+    recent: str = ""
+    held: tuple[tuple[Any, ...], ...] = ()
+    drops: int = 0
+    dropped: tuple[int, ...] = ()
+    lost: tuple[tuple[float, float | None], ...] = ()
+
+
+class Gate:
+    """Show the wrapped rule the evals that count.
+
+    State: (the fields of `Memory`, the wrapped rule's last verdict or (), its state).
+    """
+
+    name: ClassVar[str] = "gate"
+    version: ClassVar[int] = 1
+
+    def __init__(self, params: GateParams, rule: StopRule) -> None:
+        check(params, self.name)
+        self.params = params
+        self._rule = rule
+        innermost = rule
+        while hasattr(innermost, "_rule"):
+            innermost = innermost._rule
+        # Nothing is known against a run of which nothing was shown yet.
+        self._no_evidence = 1.0 if getattr(innermost, "yields_e_value", False) else None
+
+    def initial(self) -> State:
+        return (tuple(Memory()), (), self._rule.initial())
+
+    def observe(self, state: State, point: EvalPoint) -> tuple[State, Verdict]:
+        memory, told, inner = Memory(*state[0]), state[1], state[2]
+        memory, counts = self.decide(memory, point)
+        verdict = _read(told)
+        for one in counts:
+            inner, verdict = self._rule.observe(inner, one)
+        said = verdict or Verdict(Verb.CONTINUE, WAITS, 0.0, 0.0, self._no_evidence)
+        after = (tuple(memory), _told(verdict), inner)
+        if memory.held and said.verb is not Verb.CONFIRM:
+            higher = not memory.last or memory.held[0][1] > memory.last[0]
+            if said.verb is Verb.CONTINUE or higher:
+                said = said._replace(verb=Verb.CONTINUE, reason=WAITS)
+        return after, said
+
+    def decide(self, memory: Memory, point: EvalPoint) -> tuple[Memory, list[EvalPoint]]:
+        """The memory after an eval, and the evals that count from now on, oldest first."""
+        memory = memory._replace(dropped=())
+        held = [_unpack(one, point) for one in memory.held]
+        counts: list[EvalPoint] = []
+        if not memory.last:
+            if not held:
+                if self._scale(memory, point.stderr, point) is None:
+                    return self._count(memory, [point])
+                return memory._replace(held=(_pack(point),)), []
+            first = held[0]
+            if len(held) == 1:
+                limit = self._scale(memory, _larger(first.stderr, point.stderr), point)
+                if limit is not None and first.score - point.score > limit:
+                    return memory._replace(held=(*memory.held, _pack(point))), []
+                memory, counts = self._count(memory, [first])
+            elif self._bears_out(held[1].score, first.score, point.score):
+                memory, counts = self._count(memory, [first])
+                memory = self._drop(memory, held[1])
+            else:
+                memory, counts = self._count(self._drop(memory, first), [held[1]])
+        elif held and self._bears_out(memory.last[0], held[0].score, point.score):
+            if len(held) < self.params.evals:
+                return memory._replace(held=(*memory.held, _pack(point))), []
+            memory, counts = self._count(memory, held)
+        else:
+            for one in held:
+                memory = self._drop(memory, one)
+        memory = memory._replace(held=())
+        limit = self._scale(memory, _larger(memory.last[1], point.stderr), point)
+        if limit is None or abs(point.score - memory.last[0]) <= limit or memory.drops >= self.params.most:
+            memory, more = self._count(memory, [point])
+            return memory, [*counts, *more]
+        return memory._replace(held=(_pack(point),)), counts
+
+    def _bears_out(self, start: float, jumped: float, now: float) -> bool:
+        jump = jumped - start
+        return (now - start) * math.copysign(1.0, jump) >= self.params.borne_out * abs(jump)
+
+    def _scale(self, memory: Memory, stderr: float | None, point: EvalPoint) -> float | None:
+        """The distance beyond which an eval waits; None: nobody knows."""
+        if stderr is not None and stderr > 0.0:
+            return self.params.sigmas_reported * stderr
+        known = noise.robust(windows.unpack(memory.recent))
+        if known is None and point.fleet_noise is not None:
+            known = point.fleet_noise.sigma
+        return None if known is None else self.params.sigmas_estimated * known
+
+    def _drop(self, memory: Memory, point: EvalPoint) -> Memory:
+        lost = memory.lost
+        if self.params.count_dropped:
+            lost = (*lost, (point.score, point.stderr or None))
+        return memory._replace(drops=memory.drops + 1, dropped=(*memory.dropped, point.step), lost=lost)
+
+    def _count(self, memory: Memory, points: list[EvalPoint]) -> tuple[Memory, list[EvalPoint]]:
+        """The memory with these evals counted, and they as the rule is to be shown them."""
+        shown = list(points)
+        if memory.lost:
+            shown[0] = EvalInContext.with_lost(shown[0], memory.lost)
+        for point in points:
+            if point.stderr:
+                memory = memory._replace(first=0.0, recent="")  # not asked for beside reported ones
+            else:
+                first = memory.first if memory.recent else point.score
+                scores = [*windows.unpack(memory.recent), windows.single(point.score - first)]
+                recent = windows.pack(scores[-noise.ROBUST_MOST :])
+                memory = memory._replace(first=first, recent=recent)
+            memory = memory._replace(last=(point.score, point.stderr or None), drops=0)
+        return memory._replace(lost=()), shown
+
+
+def waiting(state: State) -> tuple[int, ...]:
+    """Steps of the evals that wait, oldest first. ``state``: of a `Gate`."""
+    return tuple(one[0] for one in Memory(*state[0]).held)
+
+
+def dropped(state: State) -> tuple[int, ...]:
+    """Steps of the evals that the newest one made drop, oldest first. ``state``: of a `Gate`."""
+    return Memory(*state[0]).dropped
+
+
+def _larger(one: float | None, other: float | None) -> float | None:
+    return max(one or 0.0, other or 0.0) or None
+
+
+def _pack(point: EvalPoint) -> tuple[Any, ...]:
+    """All of an eval that rules look at, without what is not known at its end."""
+    pair = None if point.paired is None else tuple(point.paired)
+    peers = None if point.peers is None else tuple(point.peers)
+    fields = [point.step, point.score, point.stderr, point.samples, point.proxy, pair]
+    fields += [point.progress, point.loss, peers]
+    while fields[-1] is None:
+        fields.pop()
+    return tuple(fields)
+
+
+def _unpack(packed: tuple[Any, ...], now: EvalPoint) -> EvalPoint:
+    """The eval again; what the fleet shows of its noise is that of ``now``."""
+    fields = [*packed, *(None,) * 9][:9]
+    step, score, stderr, samples, proxy, pair, progress, loss, peers = fields
+    point = EvalPoint(
+        step,
+        score,
+        stderr=stderr,
+        samples=samples,
+        proxy=proxy,
+        paired=None if pair is None else Paired(*pair),
+    )
+    if progress is None and loss is None and peers is None and now.fleet_noise is None:
+        return point
+    found = None if peers is None else Peers(*peers)
+    return EvalInContext.of(point, progress=progress, loss=loss, peers=found, fleet_noise=now.fleet_noise)
+
+
+def _told(verdict: Verdict | None) -> tuple[Any, ...]:
+    if verdict is None:
+        return ()
+    grade = None if verdict.grade is None else str(verdict.grade)
+    fields: list[Any] = [str(verdict.verb), *verdict[1:6], grade]
+    while fields[-1] is None or fields[-1] is False:
+        fields.pop()
+    return tuple(fields)
+
+
+def _read(told: tuple[Any, ...]) -> Verdict | None:
+    if not told:
+        return None
+    verb, *rest = told
+    grade = Grade(rest.pop()) if len(rest) == 6 and rest[-1] is not None else None
+    return Verdict(Verb(verb), *rest[:5])._replace(grade=grade)

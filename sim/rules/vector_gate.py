@@ -1,0 +1,153 @@
+"""`controller.policy.stopping.gate` over whole matrices: which evals count, and when that is known."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from controller.policy.stopping import noise
+from controller.policy.stopping.gate import GateParams
+
+Matrix = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+Whole = npt.NDArray[np.int64]
+
+LARGEST = float(np.finfo(np.float32).max)
+
+
+class Passed(NamedTuple):
+    """``order``: columns of the evals that count, in their order, -1 from where there are no more.
+
+    ``known``: how many of them the rule has been shown at each eval. ``silent``: the eval waits and lies
+    higher than the last that counts, so no STOP is said.
+    """
+
+    order: Whole
+    known: Whole
+    silent: Flags
+
+    def moved(self, values: Matrix) -> Matrix:
+        """A matrix with only the evals that count, moved to the left; NaN from there."""
+        found = np.take_along_axis(values, np.maximum(self.order, 0), axis=1)
+        there: Matrix = np.where(self.order >= 0, found, np.nan)
+        return there
+
+    def seen(self, stop: Flags) -> Flags:
+        """STOPs by eval that counts -> STOPs by eval: the last verdict that is known, where one is said."""
+        last = np.take_along_axis(stop, np.maximum(self.known - 1, 0), axis=1)
+        return last & (self.known > 0) & ~self.silent
+
+
+class _Walk:
+    """All runs, eval by eval: the fields of `gate.Memory` as columns."""
+
+    def __init__(self, scores: Matrix, stderrs: Matrix, p: GateParams) -> None:
+        runs, count = scores.shape
+        self.x, self.p, self.rows = scores, p, np.arange(runs)
+        self.errors = np.where(stderrs > 0.0, stderrs, 0.0)  # NaN is not
+        self.last = np.full(runs, -1)
+        self.held = np.full((runs, max(2, p.evals)), -1)  # oldest first
+        self.drops = np.zeros(runs, dtype=np.int64)
+        self.first = np.zeros(runs)
+        self.recent = np.full((runs, noise.ROBUST_MOST), np.nan)
+        self.order = np.full((runs, count), -1)
+        self.number = np.zeros(runs, dtype=np.int64)
+
+    def score(self, at: Whole) -> Matrix:
+        found: Matrix = self.x[self.rows, at]
+        return found
+
+    def scale(self, one: Whole, other: Whole) -> Matrix:
+        """The distance beyond which an eval waits; infinite where nobody knows."""
+        error = np.maximum(self.errors[self.rows, one], self.errors[self.rows, other])
+        estimated = _robust(self.recent)
+        limit = np.where(np.isnan(estimated), np.inf, self.p.sigmas_estimated * estimated)
+        return np.where(error > 0.0, self.p.sigmas_reported * error, limit)
+
+    def count(self, which: Flags, at: Whole) -> None:
+        """The evals in columns ``at`` count from now on, in these runs."""
+        r = np.flatnonzero(which)
+        if not len(r):
+            return
+        a = at[r]
+        self.order[r, self.number[r]] = a
+        self.number[r] += 1
+        self.last[r], self.drops[r] = a, 0
+        reported = self.errors[r, a] > 0.0
+        self.recent[r[reported]] = np.nan
+        r, a = r[~reported], a[~reported]
+        fresh = np.isnan(self.recent[r, -1])
+        self.first[r[fresh]] = self.x[r[fresh], a[fresh]]
+        moved = np.clip(self.x[r, a] - self.first[r], -LARGEST, LARGEST).astype(np.float32)
+        self.recent[r] = np.column_stack([self.recent[r, 1:], moved.astype(np.float64)])
+
+    def take(self, t: int) -> None:
+        there = ~np.isnan(self.x[:, t])
+        now = np.full(len(self.rows), t)
+        fresh = there & (self.last < 0)
+        one, other = self.held[:, 0], self.held[:, 1]
+        start = fresh & (one < 0)
+        alone = fresh & (one >= 0) & (other < 0)
+        both = fresh & (other >= 0)
+        first = np.maximum(one, 0)
+        error = self.errors[:, t] > 0.0
+        waits = start & error  # an empty run shows no noise of its own
+        counts = start & ~error
+        falls = alone & (self.score(first) - self.score(now) > self.scale(first, now))
+        bears = both & self._bears_out(np.maximum(other, 0), first, now)
+        self.count((alone & ~falls) | bears, first)
+        self.drops[bears] = 1
+        self.count(both & ~bears, np.maximum(other, 0))
+        waiting = there & ~fresh & (one >= 0)
+        bears = waiting & self._bears_out(np.maximum(self.last, 0), first, now)
+        number = (self.held >= 0).sum(axis=1)
+        self.drops += np.where(waiting & ~bears, number, 0)
+        more = bears & (number < self.p.evals)
+        for at in range(self.held.shape[1]):
+            self.count(bears & ~more & (number > at), np.maximum(self.held[:, at], 0))
+        self.held[there & ~falls & ~more] = -1
+        self.held[falls, 1] = t
+        self.held[more, number[more]] = t
+        judged = there & ~start & ~falls & ~more
+        last = np.maximum(self.last, 0)
+        near = np.abs(self.score(now) - self.score(last)) <= self.scale(last, now)
+        passes = near | (self.drops >= self.p.most)
+        self.count(counts | (judged & passes), now)
+        self.held[waits | (judged & ~passes), 0] = t
+
+    def _bears_out(self, start: Whole, jumped: Whole, now: Whole) -> Flags:
+        jump = self.score(jumped) - self.score(start)
+        gone = self.score(now) - self.score(start)
+        found: Flags = gone * np.copysign(1.0, jump) >= self.p.borne_out * np.abs(jump)
+        return found
+
+
+def passed(scores: Matrix, stderrs: Matrix, p: GateParams) -> Passed:
+    """What the gate lets through of each run."""
+    runs, count = scores.shape
+    walk = _Walk(scores, stderrs, p)
+    known, silent = np.zeros((runs, count), dtype=np.int64), np.zeros((runs, count), dtype=bool)
+    for t in range(count):
+        walk.take(t)
+        known[:, t] = walk.number
+        held = walk.held[:, 0]
+        above = walk.score(np.maximum(held, 0)) > walk.score(np.maximum(walk.last, 0))
+        silent[:, t] = (held >= 0) & ((walk.last < 0) | above)
+        silent[:, t] |= np.isnan(scores[:, t])
+    return Passed(walk.order, known, silent)
+
+
+def _robust(recent: Matrix) -> Matrix:
+    """`noise.robust` of every row; NaN: too few scores."""
+    sizes = np.sort(np.abs(recent[:, 2:] - 2.0 * recent[:, 1:-1] + recent[:, :-2]), axis=1)  # NaN last
+    number = (~np.isnan(sizes)).sum(axis=1)
+    enough = number >= noise.ROBUST_LEAST - 2
+    at = np.arange(len(sizes))
+    low, high = np.maximum(number - 1, 0) // 2, number // 2
+    middle = (sizes[at, low] + sizes[at, np.minimum(high, sizes.shape[1] - 1)]) / 2.0
+    squares = np.square(np.minimum(np.nan_to_num(sizes), noise.LARGEST)).sum(axis=1)
+    mean = np.sqrt(squares / (noise.PER_VARIANCE * np.maximum(number, 1)))
+    found: Matrix = np.where(enough, np.where(middle > 0.0, middle / noise.ROBUST_UNIT, mean), np.nan)
+    return found

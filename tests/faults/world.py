@@ -1,0 +1,395 @@
+"""One small world: trainers and an operator that share a pool, a disk and a clock.
+
+Acts change it (acts.py), ticks let it go on, and the oracle watches what comes of it (oracle.py).
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from controller.policy import jobs as policy_jobs
+from controller.policy.jobs import AccessView, Event, JobRecord, ScrapeOutcome, ScrapeView, StartAccess
+from controller.policy.types import Admission
+from tests.faults import product
+from tests.faults.cluster import Access, Cluster, Job, Json
+from tests.faults.disk import Disk, Killed
+from tests.faults.oracle import Oracle
+from tests.faults.shell import Crash, Operator, Thought
+from tests.faults.trainer import Eval, Files, Life, Saved, fingerprint, read
+
+TICK = 5.0  # s
+SCRAPE = 15.0  # s between scrapes
+START = 1_795_000_000.0
+NEW_LIVES = hasattr(policy_jobs, "Page")
+
+LAYOUTS = ("Plain", "HuggingFace", "HuggingFace/FSDP")
+RULES: dict[str, Json] = {
+    "declines2": {"kDeclines": {"k": 2}},
+    "declines3": {"kDeclines": {"k": 3}},
+    "drawdown": {"drawdown": {}},
+    "default": {},
+}
+
+
+class World:
+    """
+    Args:
+        config: what is fixed for a history (`drawn`). root: an empty folder of its own.
+    """
+
+    def __init__(self, config: Json, root: Path | None = None) -> None:
+        self.config = config
+        shm = "/dev/shm" if Path("/dev/shm").is_dir() else None
+        self.root = root or Path(tempfile.mkdtemp(prefix="evalstop-faults-", dir=shm))
+        self.now = START
+        self.clock_ahead = 0.0
+        self.cluster = Cluster({"n1": 2, "n2": 1})
+        self.pool: Json | None = product.gpupool()
+        if config.get("queue"):
+            self.pool["spec"]["queuePolicy"] = config["queue"]
+        self.disk = Disk()
+        self.disk.broken = self._errno
+        self.disk.free = lambda path: 0 if self.now < self.no_space_until else 1 << 40
+        self.out_until = 0.0  # s, until when the store does not answer
+        self.no_space_until = 0.0
+        self.next_access: list[Json] = []  # what befalls the next access Jobs
+        self.down_until = 0.0  # s, until when no operator runs
+        self.pages: dict[str, list[Callable[[], ScrapeView]]] = {}  # what the next scrapes meet instead
+        self.counts: Counter[str] = Counter()
+        self.events: list[tuple[float, str, Event]] = []
+        self.log: list[str] = []
+        self.talks = False
+        self.operator = Operator(self)
+        self.oracle = Oracle(self)
+        self.lives = 0
+        self.random = Random(config["seed"])
+        for name in ("a", "b")[: config["jobs"]]:
+            self.submit(name)
+
+    def close(self) -> None:
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def saw(self, what: str) -> None:
+        self.counts[what] += 1
+
+    def say(self, text: str) -> None:
+        if self.talks:
+            self.log.append(f"{self.now - START:7.0f} {text}")
+
+    # -- jobs --------------------------------------------------------------------------------------------
+
+    @property
+    def jobs(self) -> dict[str, Job]:
+        return self.cluster.jobs
+
+    def submit(self, name: str, folder: str | None = None) -> Job:
+        c = self.config
+        mount = str(self.root / "work")
+        number = self.cluster.number()
+        first = name == "a"
+        layout = c["layout"] if first else "Plain"
+        metrics = [{"name": product.METRIC, "direction": c["direction"]}]
+        if c["guard"] and first:
+            metrics.append({"name": product.GUARD, "role": "Guardrail", "stopRule": RULES["declines2"]})
+        spec: Json = {
+            "gang": {"replicas": c["replicas"] if first else 1, "gpusPerReplica": 1},
+            "metrics": metrics,
+            "mode": c["mode"] if first else "Enforce",
+            "priority": 5 if first else 0,
+            "checkpoints": {
+                "location": {"volumeClaim": {"claimName": "work", "path": f"/{folder or name}"}},
+                "layout": layout.partition("/")[0],
+                "retention": {"volumeClaim": {"claimName": "kept"}},
+                "maxStepLag": c["lag"],
+            },
+        }
+        if RULES[c["rule"]]:
+            spec["stopRule"] = RULES[c["rule"]]
+        if c.get("contended") and first:
+            spec["modifiers"] = [{"onlyWhenContended": {}}]
+        obj = product.rlhfjob(name, f"uid{number:05d}-{name}", mount, **spec)
+        obj["metadata"]["creationTimestamp"] = "2026-11-18T00:00:00Z"
+        files = Files(self.root / "work" / (folder or name), layout, c["records"])
+        before = self.jobs.get(f"team/{name}")
+        if before is not None:
+            files = before.files
+        job = Job(
+            name,
+            obj,
+            files,
+            self.now,
+            spec["gang"]["replicas"],
+            1,
+            names_itself=c["page"],
+            serves=c["serves"],
+        )
+        (self.root / "retained").mkdir(exist_ok=True)
+        self.jobs[job.key] = job
+        self.oracle.submitted(job)
+        return job
+
+    def edit(self, job: Job, **change: Any) -> None:
+        """A user writes the spec; ``a__b`` is field ``a.b``."""
+        fields = {path.replace("__", "."): value for path, value in change.items()}
+        self.say(f"{job.name}: edit {fields}")
+        self.oracle.edited(job, fields)
+        job.obj = product.edited(job.obj, fields)
+        job.version += 1
+
+    def delete(self, job: Job) -> None:
+        if "deletionTimestamp" in job.obj["metadata"]:
+            return
+        self.say(f"{job.name}: deleted by its user")
+        job.obj = {
+            **job.obj,
+            "metadata": {**job.obj["metadata"], "deletionTimestamp": "2026-11-22T09:00:00Z"},
+        }
+        job.version += 1
+        self.collect(job)
+
+    def collect(self, job: Job) -> None:
+        """An object that is being deleted and has no finalizer is gone, and its child with it."""
+        if "deletionTimestamp" in job.obj["metadata"] and not job.finalizer and not job.gone:
+            job.gone, job.child = True, None
+            job.access.clear()
+            self.oracle.deleted(job)
+            self.say(f"{job.name}: gone")
+
+    # -- time --------------------------------------------------------------------------------------------
+
+    def tick(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.now += TICK
+            self.cluster.tick(self.now)
+            for job in self.jobs.values():
+                self._start_process(job)
+                self._serve(job)
+            self._access_jobs()
+            up = self._operate()
+            self.oracle.tick(TICK, up)
+
+    def _operate(self) -> bool:
+        """One round of the operator; whether it made it whole."""
+        if self.now < self.down_until:
+            return False
+        op, whole = self.operator, self.operator.stale == 0 and self.operator.fuse is None
+        try:
+            op.sync()
+            self._scrape(op)
+            for key in list(op.cache):
+                op.job_pass(key)
+            op.pool_pass()
+        except Crash:
+            self.saw("crash")
+            self.say("operator dies")
+            self.operator = Operator(self)
+            self.operator.latest = self.operator.latest if self.config["new_clock"] else op.latest
+            return False
+        return whole
+
+    def _scrape(self, op: Operator) -> None:
+        for key in list(op.cache):
+            job = self.jobs[key]
+            if op.next_scrape.get(key, 0.0) > self.now:
+                continue
+            pods = [p for p in job.live_pods if p.index == 0 and p.node and p.deleting is None]
+            record = op.record(op.cache[key].obj)
+            if record.admission is None or record.finished is not None or not pods:
+                if record.admission is not None:
+                    op.scraped(key, ScrapeView(ScrapeOutcome.NO_PODS, "no pod", at=op.now()))
+                continue
+            op.next_scrape[key] = self.now + SCRAPE
+            view = self.page(job, op.now())
+            if self.pages.get(key):
+                view = replace(self.pages[key].pop(0)(), at=op.now())
+            op.scraped(key, view)
+            self.oracle.scraped(job, view)
+
+    def page(self, job: Job, now: float) -> ScrapeView:
+        """What job's own trainer shows now."""
+        life = job.life
+        if life is None:
+            return ScrapeView(ScrapeOutcome.UNREACHABLE, "connection refused", at=now)
+        uid = job.uid if job.names_itself else None
+        return product.page(life, uid, now, life.pod, life.pod_created, 1000)
+
+    # -- trainers ----------------------------------------------------------------------------------------
+
+    def new_life(self, number: int) -> str:
+        self.lives += 1
+        if NEW_LIVES:
+            return f"{number}-{Random(self.lives * 7919 + self.config['seed']).getrandbits(32):08x}"
+        return f"{number}-{100000 + self.lives}"
+
+    def _start_process(self, job: Job) -> None:
+        if job.life is not None or job.trained or self.now < job.restarts_at or job.gone:
+            return
+        ready = [p for p in job.live_pods if p.ready and p.deleting is None]
+        if len(ready) < job.replicas or job.child is None:
+            return
+        pod = next(p for p in ready if p.index == 0)
+        run = job.run
+        number = run.attempt if run is not None else 0
+        life = Life(self.new_life(number), number, pod.uid, pod.created, self.now)
+        source = self._resumes_from(job, life)
+        if source is not None:
+            life.source = source
+            life.resumed = life.step = source.step
+            life.before = tuple(e for e in source.life.branch if e.step <= source.step)
+            life.checkpoint_step = source.step
+            last = next((e for e in reversed(life.before) if not e.fault), None)
+            job.level = last.score if last is not None else 0.5
+        if run is not None:
+            life.served = run.request_id
+        previous = job.lives[-1] if job.lives else None
+        life.evaluator = previous.evaluator if previous is not None else "1"
+        job.lives.append(life)
+        job.next_from = None
+        self.oracle.born(job, life, source)
+        self.say(f"{job.name}: process {life.text} starts in {pod.uid} from step {life.resumed}")
+
+    def _resumes_from(self, job: Job, life: Life) -> Saved | None:
+        files, run = job.files, job.run
+        asked = run.resume_path if run is not None else ""
+        if asked and not any(s.life.number == life.number and s.life.pod for s in files.saved):
+            found = fingerprint(read(Path(asked)))
+            source = next((s for s in files.saved if s.print == found), None)
+            self.oracle.resumed(job, life, asked, source)
+            return source
+        if job.next_from is not None:
+            there = files.at(job.next_from)
+            return there or files.newest()
+        return files.newest()
+
+    def _serve(self, job: Job) -> None:
+        """A trainer does what it is asked for by its run file."""
+        life, run = job.life, job.run
+        if life is None or run is None or not job.serves or run.request_id <= life.served:
+            return
+        if run.checkpoint and life.saving is None and life.step > (life.checkpoint_step or 0):
+            job.files.save(life, life.step, anew=True)
+        life.served = run.request_id
+
+    def evaluate(self, job: Job, score: float, fault: str = "", guard: float | None = None) -> Eval | None:
+        life = job.life
+        if life is None:
+            return None
+        e = Eval(life.step, score, life, self.now, life.evaluator, fault, guard)
+        e.stderr = self.config["stderr"]
+        if fault == "nothing":
+            e.samples = 0
+        life.evals.append(e)
+        self.say(f"{job.name}: {life.text} eval {score:.3f} at step {e.step} {fault}")
+        return e
+
+    def leave_over(self) -> None:
+        """What an earlier run left in the first job's folder: a life of no pod wrote it."""
+        job = next(iter(self.jobs.values()))
+        before = Life("0-1", 0, "", 0.0, 0.0)
+        for step in (20, 40):
+            job.files.leftover(before, step)
+        for saved in job.files.saved:
+            saved.lies = True
+        self.saw("row 11: leftovers in the folder")
+
+    # -- access Jobs -------------------------------------------------------------------------------------
+
+    def access_job(self, job: Job, action: StartAccess, manifest: Json) -> Access:
+        fate: Json = self.next_access.pop(0) if self.next_access else {}
+        starts, takes = fate.get("starts", 5.0), fate.get("takes", 10.0)
+        made = Access(
+            action.request_id,
+            manifest,
+            self.now,
+            self.now + starts,
+            self.now + starts + takes,
+            hangs=fate.get("hangs", False),
+            kill_at=fate.get("kill"),
+            beside=fate.get("beside"),
+            operation=str(action.operation),
+        )
+        if fate.get("late"):  # it is the end of the work that changes the store
+            made.runs = made.ends
+        self.say(f"{job.name}: access Job {made.id} {fate or ''}")
+        return made
+
+    def access_view(self, access: Access) -> AccessView:
+        over = self.now >= access.ends and not access.hangs
+        message = access.message if over else None
+        moved = access.created if access.hangs else min(self.now, access.ends)
+        return product.access_view(access.manifest, message, access.failed, access.created, moved, self.now)
+
+    def _access_jobs(self) -> None:
+        for job in list(self.jobs.values()):
+            for access in list(job.access.values()):
+                limit = product.deadline(access.manifest)
+                running = access.hangs or self.now < access.ends
+                if running and limit is not None and self.now - access.created > limit:
+                    access.failed, access.ends, access.hangs = "DeadlineExceeded", self.now, False
+                    access.ran, access.message = True, None
+                    continue
+                if not access.ran and self.now >= access.runs and not access.hangs:
+                    access.ran = True
+                    self._run_access(job, access)
+
+    def _run_access(self, job: Job, access: Access) -> None:
+        if access.kill_at is not None:
+            self.disk.begin(access.kill_at, self.disk.kill)
+        elif access.beside is not None:
+            self.disk.begin(access.beside, lambda: self._beside(job))
+        else:
+            self.disk.begin()
+        try:
+            access.message = product.carry_out(access.manifest, str(self.root / "retained"))
+        except Killed:
+            access.failed = "Killed"
+            self.saw("access Job killed")
+        self.disk.begin()
+        self.oracle.dirty = True
+        self.say(f"{job.name}: {access.id} -> {access.message or access.failed}")
+
+    def _beside(self, job: Job) -> None:
+        """What a trainer does in the middle of an access Job's work."""
+        self.saw("trainer writes beside an access Job")
+        life = job.life
+        if life is not None and life.saving is not None:
+            job.files.go_on(life)
+        else:
+            job.files.rotate(1, files=self.random.choice((None, 1, 2)))
+
+    def _errno(self, path: str) -> int | None:
+        return errno.EIO if self.now < self.out_until else None
+
+    # -- what the operator does, for the oracle ------------------------------------------------------------
+
+    def planned(self, thought: Thought) -> None:
+        self.oracle.planned(thought)
+
+    def written(self, job: Job, before: JobRecord, after: JobRecord) -> None:
+        self.oracle.written(job, before, after)
+
+    def told(self, job: Job, event: Event) -> None:
+        self.events.append((self.now, job.key, event))
+        self.say(f"{job.name}: Event {event.reason}: {event.message}")
+
+    def suspending(self, job: Job, thought: Thought, reason: str) -> None:
+        self.say(f"{job.name}: suspended, {reason}")
+        self.oracle.suspending(job, thought, reason)
+
+    def starting(self, job: Job, thought: Thought) -> None:
+        self.say(f"{job.name}: started")
+        self.oracle.starting(job)
+
+    def granting(self, thought: Thought) -> None:
+        self.oracle.dirty = True
+
+    def admitting(self, thought: Thought, admission: Admission) -> None:
+        self.oracle.admitting(thought.job, admission)
