@@ -126,7 +126,7 @@ class RuleInUse:
 
     def waiting(self, state: tuple[Any, ...]) -> tuple[int, ...]:
         """Steps of the evals that wait until later ones bear them out, oldest first (`stopping.gate`)."""
-        return gate.waiting(state) if self.gated else ()
+        return gate.waiting(state) if self.gated and state else ()
 
     def pending(self, state: tuple[Any, ...]) -> int | None:
         """Step of the eval that waits, and on which it depends whether those after it count; None: none."""
@@ -134,7 +134,7 @@ class RuleInUse:
 
     def dropped(self, state: tuple[Any, ...]) -> tuple[int, ...]:
         """Steps of the evals that the newest one made drop: they count for nothing."""
-        return gate.dropped(state) if self.gated else ()
+        return gate.dropped(state) if self.gated and state else ()
 
     def counting(self, base: tuple[Any, ...], points: Iterable[EvalPoint]) -> list[EvalPoint]:
         """Those of the evals after ``base`` that count, as far as is known after the last of them."""

@@ -1,4 +1,7 @@
-"""`python -m tests.bench [NAME …]`: run the benchmarks, print their table, write build/bench.json."""
+"""`python -m tests.bench [NAME …]`: run the benchmarks, print their table, write build/bench.json.
+
+`python -m tests.bench faults --help`: real runs with faults, judged by what their trainers wrote down.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +40,10 @@ BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Iterator[Row]]] = {
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["faults"]:  # hours, and options of its own: not among those that run by default
+        from tests.bench.faults import command
+
+        return command.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; none: all")
     parser.add_argument("--out", type=Path, default=Path("build/bench.json"), help="default %(default)s")
