@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controller.cli.reading import Reading
-from controller.policy.conditions import ACCEPTED
+from controller.policy.conditions import ACCEPTED, FAILED
 from controller.policy.jobs import Condition
 
 # {job} is `` NAME -n NAMESPACE``, {ns} `` -n NAMESPACE``.
@@ -29,6 +29,11 @@ CURES = {
     "OutOfSpace": "make room on the volume that the message names, or enlarge its claim",
     "StoreUnreachable": "evalstop doctor{job}; kubectl get pvc{ns}",
     "ClaimForOnePod": "use a claim with access mode ReadWriteMany or ReadWriteOnce",
+    "AccessStalled": "kubectl describe pods{ns} -l evalstop.dev/component=access says why it hangs",
+    "MetricsNotRead": "evalstop doctor{job} reads the trainer's metrics through the API server",
+    "VerdictOutdated": "evalstop doctor{job}; see whether the trainer still makes evals",
+    "NoFreshScrape": "evalstop doctor{job} reads the trainer's metrics through the API server",
+    "ModeForbids": "evalstop mode{job} Enforce, where the pool's modeCap allows it",
     "NothingRetained": "evalstop resume{job} --from latest goes on without a retained checkpoint",
     "TooLarge": "the gang is larger than the pool: evalstop pools {pool}",
     "NodesClosed": "nodes of the pool take no new pods: see kubectl get nodes; kubectl uncordon opens one",
@@ -40,6 +45,11 @@ CURES = {
     "ClaimMissing": "make the claim that the message names: kubectl get pvc{ns}",
     "GangMismatch": "make the template's completions and parallelism equal spec.gang.replicas",
     "TemplateRefused": "mend spec.workload.template as the API server says, in a new RLHFJob",
+    "EndUnknown": "evalstop resume{job} --from latest has it go on; a template's time to live is left out",
+    "StartedAgain": "a stopped run goes on by evalstop resume{job}; leave its workload's spec.suspend alone",
+    "MembersEnded": "delete its workload while it is suspended: it is made anew, and all members start",
+    "WaitingForController": "see whether kube-controller-manager runs: the workload's status stands still",
+    "AccessPodUnschedulable": "make room on the node that the message names: kubectl get pods{ns} -o wide",
     "UnsupportedKind": "use a workload kind that docs/api.md names",
 }
 
@@ -66,7 +76,9 @@ REFUSED = "mend what the message names: kubectl edit rlhfjob{job}"  # of any oth
 
 
 def asks(condition: Condition) -> bool:
-    """Whether a condition asks something of people: it does not hold, and something can be done about it."""
+    """Whether a condition asks something of people: all is not well, and something can be done about it."""
+    if condition.type == FAILED:
+        return condition.status and condition.reason in CURES
     return not condition.status and (condition.type == ACCEPTED or condition.reason in CURES)
 
 

@@ -21,7 +21,7 @@ from fresh_namespace import fresh_namespace
 from typer.testing import CliRunner
 
 from controller.api.crd import RESOURCES, root_schema
-from controller.cli import reading
+from controller.cli import explaining, reading
 from controller.cli.doctor import command, installation
 from controller.cli.doctor import job as checks
 from controller.cli.doctor.findings import Finding, Level, gather, note, ok, unknown, wrong
@@ -36,8 +36,8 @@ from deploy.local.plane import Plane
 PART_OF = "app.kubernetes.io/part-of"
 POD = {"restartPolicy": "Never", "containers": [{"name": "t", "image": "x"}]}
 GOOD = b"""\
-rlhf_eval_score{metric="gold_reward",step="20",attempt="1-7"} 0.41
-rlhf_eval_score_stderr{metric="gold_reward",step="20",attempt="1-7"} 0.01
+rlhf_eval_score{metric="gold_reward",step="20",attempt="1-9f2c41d0"} 0.41
+rlhf_eval_score_stderr{metric="gold_reward",step="20",attempt="1-9f2c41d0"} 0.01
 rlhf_checkpoint_step 20
 rlhf_total_steps 400
 rlhf_request_served 0
@@ -67,8 +67,11 @@ def test_a_page_as_it_should_be() -> None:
         (b"<html>hello</html>", "NotPrometheus"),
         (b"", "no rlhf_eval_score with metric='gold_reward' (Primary); names there: none"),
         (GOOD.replace(b"gold_reward", b"reward"), "names there: reward"),
-        (GOOD.replace(b',attempt="1-7"', b""), "has no attempt"),
-        (GOOD + b'rlhf_eval_score{metric="gold_reward",step="20",attempt="1-7"} 0.99\n', "count for nothing"),
+        (GOOD.replace(b',attempt="1-9f2c41d0"', b""), "has no attempt"),
+        (
+            GOOD + b'rlhf_eval_score{metric="gold_reward",step="20",attempt="1-9f2c41d0"} 0.99\n',
+            "count for nothing",
+        ),
         (GOOD.replace(b"0.41", b"NaN"), "scores must be finite"),
         (b"x 1\n" * 2_000_000, "at most"),
     ],
@@ -80,7 +83,7 @@ def test_pages_that_break_the_contract(body: bytes, said: str) -> None:
 
 
 def test_what_a_page_lacks_is_told_with_what_it_costs() -> None:
-    bare = b'rlhf_eval_score{metric="gold_reward",step="20",attempt="1-7"} 0.41\n'
+    bare = b'rlhf_eval_score{metric="gold_reward",step="20",attempt="1-9f2c41d0"} 0.41\n'
     told = texts(page_of(bare), Level.NOTE)
     for name in ("rlhf_checkpoint_step", "rlhf_total_steps", "rlhf_request_served", "rlhf_eval_score_stderr"):
         assert any(name in text for text in told)
@@ -89,7 +92,7 @@ def test_what_a_page_lacks_is_told_with_what_it_costs() -> None:
 def test_a_rule_that_looks_at_what_no_eval_has() -> None:
     found = page_of(GOOD, modifiers=[{"divergence": {}}])
     assert any("it never stops the run" in text for text in texts(found, Level.WRONG))
-    with_proxy = GOOD + b'rlhf_eval_proxy_reward{metric="gold_reward",step="20",attempt="1-7"} 1\n'
+    with_proxy = GOOD + b'rlhf_eval_proxy_reward{metric="gold_reward",step="20",attempt="1-9f2c41d0"} 1\n'
     assert texts(page_of(with_proxy, modifiers=[{"divergence": {}}]), Level.WRONG) == []
 
 
@@ -112,6 +115,30 @@ def test_conditions_that_ask_for_something() -> None:
     assert "kubectl edit rlhfjob odd" in found[0].cure, "a refusal is never passed over"
     fine = list(checks.conditions(reading.read(w.whole("healthy", w.running()))))
     assert [f.level for f in fine] == [Level.OK]
+
+
+def test_an_end_that_nobody_saw_and_a_gang_in_parts_ask_for_something() -> None:
+    unknown = w.condition(c.FAILED, True, "EndUnknown", "its Job is gone, and was not seen to end")
+    lost = replace(w.running(), admission=None, finished="Failed", conditions=(w.ACCEPTED, unknown))
+    (found,) = checks.conditions(job := reading.read(w.whole("lost", lost)))
+    assert found.level is Level.WRONG
+    assert "evalstop resume lost -n team --from latest" in found.cure
+    assert list(explaining.troubles(job)) == [("EndUnknown", unknown.message)]
+    failed = w.condition(c.FAILED, True, "Failed", "BackoffLimitExceeded")
+    (found,) = checks.conditions(reading.read(w.whole("f", replace(lost, conditions=(w.ACCEPTED, failed)))))
+    assert found.level is Level.OK
+    parts = w.condition(c.RUNNING, False, "MembersEnded", "members 0 of 2 ended well")
+    waits = replace(w.running(), admission=None, conditions=(w.ACCEPTED, parts))
+    (found,) = checks.conditions(job := reading.read(w.whole("parts", waits)))
+    assert found.level is Level.WRONG
+    assert list(explaining.troubles(job)) == [("MembersEnded", parts.message)]
+
+
+def test_a_time_to_live_is_named() -> None:
+    noted = replace(w.ACCEPTED, message="the spec can be carried out; x.ttlSecondsAfterFinished is left out")
+    (found,) = checks.conditions(reading.read(w.whole("run", replace(w.running(), conditions=(noted,)))))
+    assert found.level is Level.NOTE
+    assert "ttlSecondsAfterFinished" in found.text
 
 
 def test_a_spec_that_the_operator_has_not_seen() -> None:

@@ -37,7 +37,7 @@ def evals(
 ) -> None:
     """The trainer's whole window; ``paired`` is of the newest eval."""
     job = world.jobs["ns/a"]
-    life = Attempt(1, 1)
+    life = Attempt(1, "1")
     points = [EvalPoint(10 * (i + 1), s, life, 0.01) for i, s in enumerate(scores)]
     points[-1] = points[-1]._replace(paired=paired)
     job.checkpoints |= {p.step for p in points}
@@ -113,7 +113,9 @@ def test_the_intent_is_in_the_record_before_the_file_is_written() -> None:
 )
 def test_a_trainer_that_does_not_answer_in_time(unanswered: str, reason: str, stopped: bool) -> None:
     world = running(unanswered=unanswered)
-    evals(world, *FALL)
+    for count in range(1, len(FALL) + 1):
+        world.now += 300.0  # evals come seldom: a verdict that is ten minutes old is of now
+        evals(world, *FALL[:count])
     asked = record(world).confirming
     assert asked is not None
     assert world.jobs["ns/a"].plan.requeue_after is not None  # it wakes by itself
@@ -289,7 +291,7 @@ def test_a_guardrail_s_rule_may_be_the_one_that_compares() -> None:
 
 def test_step_0_is_a_step() -> None:
     world = paired_rule()
-    life = Attempt(1, 1)
+    life = Attempt(1, "1")
     points = (EvalPoint(0, 0.9, life, 0.01), EvalPoint(10, 0.8, life, 0.01))
     world.jobs["ns/a"].checkpoints |= {0, 10}
     world.scrape("ns/a", points=points, checkpoint_step=10)
