@@ -1,6 +1,7 @@
 """Secure, retain, restore: nothing half-done is visible, nothing is let go too early, repeating is safe."""
 
 import errno
+import fcntl
 import hashlib
 import os
 import shutil
@@ -417,6 +418,17 @@ def test_remains_of_a_dead_worker_go_and_those_of_a_living_one_stay(disk: World)
         assert os.path.isdir(f"{disk.location}/{alive.folder}")
         assert not os.path.exists(f"{pins}/.tmp-0-100-dead")
     assert sorted(os.listdir(pins)) == ["0-100", "0-100.files.json"]
+
+
+def test_a_living_worker_on_another_node_keeps_its_staging_folder(
+    disk: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some file systems keep locks to a node: there every other worker's lock seems free."""  # row 19
+    monkeypatch.setattr(fcntl, "flock", lambda *_: None)
+    disk.save(100)
+    with Volume(disk.location).staging(f".evalstop/{OWNER}/0-200") as alive:
+        disk.secure(100)
+        assert os.path.isdir(f"{disk.location}/{alive.folder}")
 
 
 def test_coreutils_compute_the_same_digest(tmp_path: Path) -> None:
