@@ -8,7 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from controller.checkpoints.errors import Damaged, Vanished
-from controller.checkpoints.inventory import Inventory, branch_life, read_inventories, signatures_of, writer
+from controller.checkpoints.inventory import (
+    CURE,
+    Inventory,
+    branch_life,
+    read_inventories,
+    signatures_of,
+    writer,
+)
 from controller.checkpoints.layouts.base import Candidate, Folder, Layout, Times, Told
 from controller.checkpoints.pins import NOBODY
 from controller.checkpoints.request import BranchLife
@@ -20,10 +27,6 @@ SAVE_RECORD, MANIFEST, SIBLINGS = "SaveRecord", "Manifest", "Siblings"
 # clocks these may differ by so much. A save over an earlier one comes later than that.
 RECORD_SLACK_NS = 5 * 10**9
 SIBLINGS_LOOKED_AT = 4  # of the nearest steps, to each side taken together
-CURE = (
-    "let the trainer's client say that all ranks have saved: client.checkpoint_saved(step, path) writes a "
-    "save record (docs/trainer-contract.md)"
-)
 _DIGITS = re.compile(r"\d+")
 
 
