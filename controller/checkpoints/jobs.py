@@ -18,7 +18,7 @@ from typing import Any
 from controller import names
 from controller.checkpoints.places import RETENTION_MOUNT, Place, PlaceProblem, resolve
 from controller.checkpoints.progress import ADDRESS_ENV
-from controller.checkpoints.request import REQUEST_ENV, Request, Source
+from controller.checkpoints.request import REQUEST_ENV, BranchLife, Request, Source
 from controller.checkpoints.results import read_result
 from controller.policy.jobs import AccessView, Operation, StartAccess
 
@@ -242,13 +242,15 @@ def _request(rlhfjob: Object, action: StartAccess, location: Place, retention: P
         location=location.root,
         step=action.step,
         max_step_lag=action.max_step_lag,
-        # Steps, as the policy names them until it records exact paths, release nothing.
-        release=tuple(path for path in map(str, action.release) if not path.isdecimal()),
+        release=action.release,
         source=None if source is None else Source(source.path, source.digest, source.step),
         destination="" if _stays(action) else f"{retention.root.rstrip('/')}/{folder}",
         keep_latest=action.operation is Operation.RETAIN and checkpoints.get("keep") == "BestAndLatest",
         id=action.request_id,
         job=f"{metadata['namespace']}/{metadata['name']}",
+        branch=tuple(BranchLife(str(one.attempt), one.after, one.base) for one in action.branch),
+        attempt=str(action.attempt),
+        former=(action.former,) if action.former else (),
     )
 
 

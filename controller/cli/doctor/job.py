@@ -235,7 +235,7 @@ async def checkpoints(api: Cluster, job: Reading) -> AsyncIterator[Finding]:
             yield note("checkpoints", f"mode {job.mode}: none is put in safety")
     waited = record.access
     if waited is not None and waited.tries:
-        text = f"{waited.operation} of step {waited.best_step} failed {waited.tries} times and is tried again"
+        text = f"{waited.operation} of step {waited.step} failed {waited.tries} times and is tried again"
         yield wrong("checkpoints", text, "see the condition above; docs/checkpoints.md")
     for field in ("location", "retention"):
         claim = ((job.spec.get("checkpoints") or {}).get(field) or {}).get("volumeClaim")
