@@ -20,6 +20,7 @@ from controller.kube.packed import Stored
 from controller.kube.resources import CONFIGMAPS, GPUPOOLS, JOBS, PODS, RLHFJOBS, Resource
 from controller.metrics.atrest import AtRest
 from controller.operator import runfile
+from controller.operator.locations import Locations
 from controller.operator.ownership import (
     child_key,
     controlled_by,
@@ -154,6 +155,7 @@ class World:
         self._desired: dict[JobKey, tuple[tuple[Any, ...], Desired]] = {}
         self._members: dict[str, set[JobKey]] = {}  # pool name -> its jobs
         self._curves = PeerCurves(cache)
+        self._locations = Locations()
         cache.subscribe(self._on_change)
         self.queues: delegates.Known = NO_QUEUES
         # GPUs that a pod (by uid) holds beside those that it requests by name.
@@ -204,6 +206,9 @@ class World:
             self.pool_changed(pool_of(old))
         obj = new or old
         assert obj is not None
+        others = self._locations.put(new) if new is not None else self._locations.drop(obj)
+        for name in others:
+            self.touch(f"{obj['metadata']['namespace']}/{name}")
         self.touch(key_of(obj))
 
     def _gpupool_changed(self, old: Object | None, new: Object | None) -> None:
@@ -427,9 +432,13 @@ class World:
         return known[1]
 
     def _problem(self, desired: Desired, obj: Object) -> Problem | None:
-        found = self._refusals.get(key_of(obj))
-        if desired.problem is not None or found is None:
+        if desired.problem is not None:
             return desired.problem
+        if (clash := self._locations.clash(obj)) is not None:
+            return "LocationShared", clash
+        found = self._refusals.get(key_of(obj))
+        if found is None:
+            return None
         same = (found.uid, found.generation) == (obj["metadata"]["uid"], generation(obj))
         return found.problem if same else None
 
@@ -460,11 +469,20 @@ class World:
             if not is_released(job):
                 continue  # created but not set going: to the brain it is not started yet
             own = [pod for pod in pods if controlled_by(pod, job["metadata"]["uid"])]
-            views.append(self.progress.of(key_of(obj), parse_result(job, own), job, own))
+            view = self.progress.of(key_of(obj), parse_result(job, own), job, own)
+            views.append(replace(view, holder_gone=self._gone(obj, view.holder)))
         known = {view.request_id for view in views}
         refused = self._unstarted.get(key_of(obj), {})
         never = [v for (u, request), v in refused.items() if u == uid and request not in known]
         return views, never
+
+    def _gone(self, obj: Object, holder: tuple[str, str] | None) -> bool:
+        """Whether who holds a location was an RLHFJob of the same namespace that is deleted. Of another
+        namespace, or another cluster, nothing is concluded: there the file on the store decides."""
+        if holder is None or holder[1].partition("/")[0] != obj["metadata"]["namespace"]:
+            return False
+        there = self.cache.get(RLHFJOBS, holder[1])
+        return there is None or there["metadata"]["uid"] != holder[0]
 
     def _run_configmap(self, obj: Object) -> Object | None:
         key = f"{obj['metadata']['namespace']}/{workloads.run_configmap(obj['metadata']['name'])}"

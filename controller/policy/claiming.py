@@ -68,6 +68,17 @@ def take_answer(draft: Draft, waited: InFlight, answered: AccessView) -> None:
     if answered.ok:
         draft.update(access=None, claim=Claim(life.number, draft.now, life.life))
         return
+    holder = answered.holder
+    if (
+        answered.reason == TAKEN
+        and answered.holder_gone
+        and holder is not None
+        and holder[0] != waited.former
+    ):
+        # Its predecessor was deleted: what it left is followed, not fought over.
+        requests.begin(draft, Operation.CLAIM, waited.step, attempt=life, former=holder[0])
+        draft.wake_in(0.0)
+        return
     if answered.reason == TAKEN:
         draft.update(claim=Claim(life.number, draft.now, life.life, TAKEN))
         draft.conditions.set(c.ACCEPTED, False, TAKEN, answered.message, warning=True)

@@ -260,6 +260,7 @@ class AccessView:
     attempt: str = ""
     evidence: str = ""  # by what the checkpoint is known to be whole: SaveRecord, Manifest, Siblings
     holder: tuple[str, str] | None = None
+    holder_gone: bool = False  # that RLHFJob was of the same namespace, and is deleted
     unplaced: bool = False  # its pod finds no node; the message says why, and what helps
 
 

@@ -13,7 +13,15 @@ from controller.policy import asking, guarding, lives, verdict_age
 from controller.policy import conditions as c
 from controller.policy.draft import Draft
 from controller.policy.history import RuleInUse, keepable
-from controller.policy.jobs import Confirming, Decision, Desired, Guard, JobRecord, PastGrades
+from controller.policy.jobs import (
+    Confirming,
+    Decision,
+    Desired,
+    Guard,
+    JobRecord,
+    PastGrades,
+    ScrapeOutcome,
+)
 from controller.policy.params import build
 from controller.policy.service import attained
 from controller.policy.stopping import MODIFIERS
@@ -60,7 +68,9 @@ def judge(draft: Draft, use: RuleInUse) -> Proposal | None:
 def unsafe(draft: Draft) -> tuple[str, str] | None:
     """Why a run whose rule says stop may not be stopped now: reason and message; None: it may."""
     record = draft.record
-    if not lives.identified(record, draft.observed.scrape):
+    scrape = draft.observed.scrape
+    read = scrape is not None and scrape.outcome is ScrapeOutcome.OK
+    if read and not lives.identified(record, scrape):
         return (
             "PageWithoutIdentity",
             "to be stopped, but the page does not say whose it is (rlhf_run_info with uid and attempt), so "

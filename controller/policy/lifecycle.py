@@ -79,8 +79,6 @@ from controller.policy.types import (
     Waiting,
 )
 
-FINISH_TRIES = 3  # tries to pin the best checkpoint of a run that has ended
-
 
 def plan(desired: Desired, observed: Observed, record: JobRecord, now: float) -> Plan:
     """What is to be done for one job now. Total: it never raises, whatever the cluster looks like."""
@@ -616,7 +614,11 @@ def _secure_what_is_left(draft: Draft) -> None:
     waited = draft.record.access
     if draft.desired.mode is not Mode.ENFORCE or draft.observed.workload is None:
         return
-    if waited is not None and waited.operation is Operation.SECURE and waited.tries >= FINISH_TRIES:
+    if (
+        waited is not None
+        and waited.operation is Operation.SECURE
+        and waited.tries >= safekeeping.FINISH_TRIES
+    ):
         return  # it stays on record, so that it is not begun again
     safekeeping.secure_best(draft)
 

@@ -26,10 +26,11 @@ from controller.policy.types import Attempt
 
 RETRY_FIRST = 5.0  # s
 RETRY_MOST = 60.0  # s
+# Failed tries after which a checkpoint is lost that is not there, or is not whole though its run has ended.
+FINISH_TRIES = 3
 LOST_TRIES = 6  # failed tries after which a checkpoint that is not whole is given up, with
 LOST_EVALS = 2  # as many evals after its own
 LOST_KEPT = 8
-RETAINED_KEPT = 2  # records of retained checkpoints in a status; the copies themselves are never deleted
 
 # What will not come right by trying again: the checkpoint itself is not what it was.
 DAMAGED = frozenset({"DigestMismatch", "CheckpointMissing", "CheckpointIncomplete"})
@@ -65,7 +66,8 @@ def secure_best(draft: Draft) -> None:
     record, waited = draft.record, draft.record.access
     if waited is not None and waited.operation not in _GIVES_WAY:
         return
-    best, awaiting = keepable(record, draft.desired.direction), record.awaiting
+    # Where no eval has one, that of the best may still come: it is looked for all the time.
+    best, awaiting = keepable(record, draft.desired.direction) or record.best, record.awaiting
     if best is not None and not _is_kept(record.secured, best):
         _secure(draft, best)
     elif awaiting is not None and not _is_kept(record.beside, awaiting) and awaiting not in record.lost_bests:
@@ -286,10 +288,11 @@ def _beats(draft: Draft, one: Kept, other: Kept) -> bool:
 def _remembered(draft: Draft, kept: Kept) -> tuple[Kept, ...]:
     """The retained checkpoints to keep on record: the newest, and before it the best of the others."""
     others = [k for k in draft.record.retained if k.path != kept.path]
+    best = others[-1:]
     for other in others[::-1]:
-        if _beats(draft, other, others[-1]):
-            others.append(other)
-    return (*others[-(RETAINED_KEPT - 1) :], kept)
+        if _beats(draft, other, best[0]):
+            best = [other]
+    return (*best, kept)
 
 
 def _failed(draft: Draft, waited: InFlight, answered: AccessView) -> None:
@@ -298,7 +301,10 @@ def _failed(draft: Draft, waited: InFlight, answered: AccessView) -> None:
     reason = answered.reason or "AccessFailed"
     message = remedies.retry(reason, answered.message, tries, retry_delay(tries))
     if waited.operation is Operation.SECURE:
-        if reason in GONE and tries >= LOST_TRIES and _overtaken(draft, waited):
+        ended = draft.record.finished is not None
+        enough = FINISH_TRIES if ended or reason == "CheckpointMissing" else LOST_TRIES
+        known = any(_is_for(waited, lost) for lost in draft.record.lost_bests)
+        if reason in GONE and tries >= enough and not known and _overtaken(draft, waited):
             _lose(draft, waited, reason, answered.message)
             return
         draft.conditions.set(c.SECURED, False, reason, message, warning=True)
@@ -306,7 +312,10 @@ def _failed(draft: Draft, waited: InFlight, answered: AccessView) -> None:
         draft.conditions.set(c.RETAINED, False, reason, message, warning=True)
         if reason in DAMAGED:
             # Secured anew; an automatic stop that rested on it is taken back (`taking_back`).
+            damaged = draft.record.secured
             draft.update(access=None, secured=None)
+            if damaged is not None:
+                requests.release(draft, damaged.path)
             draft.conditions.set(c.SECURED, False, reason, answered.message, warning=True)
             return
     else:

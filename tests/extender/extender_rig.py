@@ -341,7 +341,7 @@ class Cluster:
                 "stopRule": {"kDeclines": {"k": 3}},
                 "modifiers": [],
                 "checkpoints": {
-                    "location": {"objectStore": {"uri": "s3://work/run"}},
+                    "location": {"objectStore": {"uri": f"s3://work/{name}"}},
                     "layout": "Plain",
                     "retention": {"objectStore": {"uri": "s3://kept"}},
                 },

@@ -87,25 +87,30 @@ def test_no_stop_without_a_checkpoint_in_safety() -> None:
     assert world.jobs["ns/a"].record.decision is None
     target = condition(world, "ns/a", c.TERMINATION)
     assert (target.status, target.reason) == (False, "NoVerifiableCheckpoint")
-    # It keeps looking: once the checkpoint is there, the stop goes on.
+    # It keeps looking, for other evals' first: once the checkpoint is there, the stop goes on.
     world.jobs["ns/a"].checkpoints.add(30)
-    world.settle()
+    world.settle(rounds=200)
     assert world.jobs["ns/a"].kept == {30}
 
 
-@pytest.mark.parametrize(("lag", "kept"), [(0, set()), (10, {20})])
+@pytest.mark.parametrize(("lag", "kept"), [(0, {40}), (10, {20})])
 def test_the_nearest_earlier_checkpoint_serves_within_the_lag(lag: int, kept: set[int]) -> None:
     world = world_with("ns/a", max_step_lag=lag)
-    job = world.jobs["ns/a"]
+    job, events = world.jobs["ns/a"], []
     for score in RISE_AND_FALL:
         world.scores("ns/a", score)
         job.checkpoints.discard(30)  # rotated away, or never complete
         for _ in range(4):
-            world.step("ns/a", seconds=10)
+            events += world.step("ns/a", seconds=10).events
             world.pool_pass()
-    if kept:
-        world.settle()
+    for _ in range(8):
+        events += world.step("ns/a", seconds=10).events
+    world.settle()
     assert job.kept == kept
+    lost = [e.message for e in events if e.reason == "BestCheckpointLost"]
+    assert len(lost) == (0 if lag else 1)
+    told = "step 30 (0.5), is lost: the best eval that may still have one is at step 40 (0.45)"
+    assert all(told in message for message in lost)
 
 
 def test_damage_to_the_secured_checkpoint_takes_the_stop_back() -> None:
