@@ -1,4 +1,4 @@
-"""A small S3 of the test's own: one bucket in memory, the calls that obstore makes."""
+"""A small S3 of the test's own: one bucket in memory, the calls that obstore and our own client make."""
 
 import hashlib
 import threading
@@ -8,6 +8,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
+TOO_LARGE = (
+    b"<Error><Code>InvalidRequest</Code><Message>The specified copy source is larger than the maximum "
+    b"allowable size for a copy source: 5368709120</Message></Error>"
+)
 WHEN = "2026-01-01T00:00:00.000Z"
 
 
@@ -20,6 +24,7 @@ class Bucket(ThreadingHTTPServer):
         self.uploads: dict[str, dict[int, bytes]] = {}
         self.lock = threading.Lock()
         self.refuse_writes = False
+        self.copy_limit = 5 << 30  # bytes that one CopyObject takes
 
     @property
     def url(self) -> str:
@@ -60,6 +65,10 @@ class Handler(BaseHTTPRequestHandler):
         key, query = self._key()
         if "list-type" in query:
             self._list(query)
+        elif "uploadId" in query:
+            self._parts(query["uploadId"][0])
+        elif "uploads" in query:
+            self._send(200, b"<ListMultipartUploadsResult></ListMultipartUploadsResult>")
         elif key:
             self._get()
         else:
@@ -82,6 +91,18 @@ class Handler(BaseHTTPRequestHandler):
             status, body = 206, data[start:end]
             extra["Content-Range"] = f"bytes {start}-{end - 1}/{len(data)}"
         self._send(status, body, {**self._about(data), **extra})
+
+    def _parts(self, upload: str) -> None:
+        with self.server.lock:
+            parts = self.server.uploads.get(upload)
+        if parts is None:
+            self._send(404, b"<Error><Code>NoSuchUpload</Code></Error>")
+            return
+        listed = "".join(
+            f"<Part><PartNumber>{n}</PartNumber><Size>{len(data)}</Size><ETag>x</ETag></Part>"
+            for n, data in sorted(parts.items())
+        )
+        self._send(200, f"<ListPartsResult>{listed}</ListPartsResult>".encode())
 
     @staticmethod
     def _about(data: bytes) -> dict[str, str]:
@@ -124,6 +145,13 @@ class Handler(BaseHTTPRequestHandler):
         with self.server.lock:
             if source is not None:
                 body = self.server.objects[unquote(source).lstrip("/").partition("/")[2]]
+                asked = self.headers.get("x-amz-copy-source-range")
+                if asked is None and len(body) > self.server.copy_limit:
+                    self._send(400, TOO_LARGE)
+                    return
+                if asked is not None:
+                    first, _, last = asked.removeprefix("bytes=").partition("-")
+                    body = body[int(first) : int(last) + 1]
             if "uploadId" in query:
                 self.server.uploads[query["uploadId"][0]][int(query["partNumber"][0])] = body
             else:
@@ -164,9 +192,12 @@ class Handler(BaseHTTPRequestHandler):
         self._send(200, xml.encode())
 
     def do_DELETE(self) -> None:
-        key, _ = self._key()
+        key, query = self._key()
         with self.server.lock:
-            self.server.objects.pop(key, None)
+            if "uploadId" in query:
+                self.server.uploads.pop(query["uploadId"][0], None)
+            else:
+                self.server.objects.pop(key, None)
         self._send(204)
 
 

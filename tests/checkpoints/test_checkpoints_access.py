@@ -218,7 +218,61 @@ def test_ended_in_the_middle_nothing_half_done_shows_and_a_retry_converges(
         done = run({**work, "id": f"{work['operation']}-100-{next(serial)}"}, message)
         assert done["ok"], done
         assert done["digest"] == secured["digest"]
-        assert sorted(os.listdir(folder)) == [done_as, f"{done_as}.pieces.json"]
+        beside = [f"{done_as}.files.json"] if folder is pins else []
+        assert sorted(os.listdir(folder)) == [done_as, *beside, f"{done_as}.pieces.json"]
+
+
+def test_a_copy_killed_in_the_middle_is_gone_on_with(tmp_path: Path) -> None:
+    """It began anew with every try, so one that takes longer than a try can last never ended."""  # row 5
+    location, kept, message = tmp_path / "ckpt", tmp_path / "kept", tmp_path / "message"
+    _big(location, 100)
+    request = {**BASE, "layout": "NeMoRL", "location": str(location)}
+    secured = run({**request, "id": "secure-100-1"}, message)
+    source = {key: secured[key] for key in ("path", "digest", "step")}
+    retain = {**request, "operation": "retain", "source": source, "destination": str(kept)}
+    process = start({**retain, "id": "retain-100-2"}, message)
+    assert _wait_for_staged(process, kept, 20)
+    process.kill()
+    process.communicate(timeout=60)
+    before = _written(kept)
+    assert len(before) >= 17
+    assert run({**retain, "id": "retain-100-3"}, message)["ok"]
+    assert len(before & _written(kept / "100")) >= len(before) - 3  # the pieces under way
+
+
+def _written(folder: Path) -> set[tuple[int, int]]:
+    """(inode, time of the last write) of the large files that have all of their content."""
+    found = [path.stat() for path in folder.rglob("*.bin")]
+    return {(s.st_ino, s.st_mtime_ns) for s in found if s.st_blocks * 512 >= 1 << 20}
+
+
+def test_memory_is_bounded_whatever_the_size_of_a_file(tmp_path: Path) -> None:
+    """The access pod has 256Mi; a file of 256 MiB, sparse, goes through three workers with a piece each."""
+    location, message = tmp_path / "ckpt", tmp_path / "message"
+    folder = write(
+        location / "step_100",
+        {
+            "training_info.json": b"{}",
+            "policy/model.safetensors": safetensors_file(),
+            "train_dataloader.pt": torch_file(),
+        },
+    )
+    (folder / "policy" / "huge.data").touch()
+    os.truncate(folder / "policy" / "huge.data", 1 << 28)
+    request = {**BASE, "layout": "NeMoRL", "location": str(location)}
+    secured = run({**request, "id": "secure-100-1"}, message)
+    source = {key: secured[key] for key in ("path", "digest", "step")}
+    retain = {**request, "operation": "retain", "source": source, "destination": str(tmp_path / "kept")}
+    process = start({**retain, "id": "retain-100-2"}, message)
+    peak = 0
+    while process.poll() is None:
+        with contextlib.suppress(OSError):
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            peak = max(peak, *(int(line.split()[1]) for line in status.splitlines() if "VmHWM" in line), 0)
+        time.sleep(0.01)
+    assert json.loads(message.read_text())["ok"]
+    assert 0 < peak < 180_000, f"{peak} kB"  # row 19: of 262144
+    shutil.rmtree(tmp_path / "kept")
 
 
 def _wait_for_staged(process: subprocess.Popen[bytes], folder: Path, count: int) -> bool:

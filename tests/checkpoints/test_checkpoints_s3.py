@@ -1,6 +1,7 @@
 """The same safety on S3, through obstore, against a server of the test's own."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,23 @@ def test_rotten_and_missing_objects_are_found(s3: Bucket) -> None:
         ask("secure", 300)
     assert caught.value.reason is Reason.MISSING
     assert caught.value.available == (100,)
+
+
+def test_an_object_above_what_one_copy_takes_is_secured(s3: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was StoreUnreachable for ever: never secured, never stopped. Here the limit is 40 bytes."""
+    # row 18
+    s3.copy_limit = 40
+    with suppress(ImportError):
+        from controller.checkpoints import s3 as client
+
+        monkeypatch.setattr(client, "COPY_LIMIT", 40)
+        monkeypatch.setattr(client, "COPY_PART", 50)
+    put(s3, 100)
+    secured = ask("secure", 100)
+    key = secured.path.removeprefix("s3://bucket/")
+    for name, data in plain(100).items():
+        assert s3.objects[f"{key}/{name}"] == data
+    assert not s3.uploads
 
 
 def test_a_store_that_refuses_is_unreachable_and_says_so(s3: Bucket) -> None:

@@ -122,6 +122,8 @@ def unsaved_best(world: World, r: Random) -> None:
 def outlier(world: World, r: Random) -> None:
     job = training(world, r)
     if job is not None:
+        # Without a gate nothing tells it from a true one: what it does to the best is its rule's user's will.
+        world.oracle.case(job).fooled |= world.config["rule"] != "default"
         advance(
             world, job, r, r.uniform(-0.02, 0.05), fault=r.choice(("outlier", "outlier", "nan", "nothing"))
         )

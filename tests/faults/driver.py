@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -101,6 +102,9 @@ def play(config: dict[str, Any], steps: Sequence[Step], *, talks: bool = False) 
             world.oracle.settle()
     except Violation as violation:
         outcome.violation = str(violation)
+    except Exception as error:  # a plan is total: whatever the world looks like, it never raises
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        outcome.violation = f"S0 raised {type(error).__name__}: {error}, {where.name}"
     finally:
         world.close()
     return outcome

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 WINDOW = 240.0  # s: a scrape interval, two access Jobs one after the other, a retry, and as much again
 FRESH = 45.0  # s by which what an operator knows of a trainer may be old when it suspends it
 SETTLE, STILL = 400, 25  # rounds of 20 s until all has to be at rest, and for how many it has to be
+LOST_EVALS = 2  # evals after which a checkpoint that is not there is not still being written
 LOST_AFTER = 300.0  # s until a best whose checkpoint is gone has to be given up for the next best
 
 
@@ -49,6 +50,7 @@ class Case:
     wrong: dict[str, float] = field(default_factory=dict)  # since when something is as it must not stay
     resumed_best: float | None = None
     ended: bool = False
+    asked_to_go_on: bool = False  # its user resumed it after its end
     fooled: bool = False  # a page that does not say whose it is may have been another's
 
 
@@ -72,6 +74,8 @@ class Oracle:
         self.case(job).specs.append((self.world.now, job.obj["spec"]))
 
     def edited(self, job: Job, fields: dict[str, Any]) -> None:
+        if job.trained and fields.get("resume"):
+            self.case(job).asked_to_go_on = True
         if any(path.startswith("metrics") for path in fields):
             self.case(job).owed.clear()
 
@@ -91,6 +95,8 @@ class Oracle:
         # What came on one page with the news of another evaluator may be the old one's.
         known = next((e for e in reversed(life.evals) if e.shown is not None), None)
         doubtful = known is not None and known.evaluator != life.evaluator
+        if known is None and len({e.evaluator for e in life.page()}) > 1:
+            self.case(job).fooled = True  # a page does not say which evaluator an eval is of
         for e in life.page():
             if e.shown is None and (life.text, e.step, e.score) in shown:
                 e.shown, e.doubtful = self.world.now, doubtful
@@ -172,12 +178,16 @@ class Oracle:
             and e.evaluator == life.evaluator
             and e.life in job.lives
         ]
+        patience = 0.0
         for e in sorted(evals, key=lambda e: -self.worth(job, e)):
             saved = self._checkpoint(job, e)
             if saved is None or not saved.lies:
-                # The operator looks for this one first, for a while.
+                # The operator looks for this one first: while it may still be written, and then for a while.
+                if sum(1 for later in evals if later.step > e.step) < LOST_EVALS and e.life is life:
+                    return
+                patience += LOST_AFTER
                 since = case.wrong.setdefault(f"lost {e.life.text} {e.step}", self.world.now)
-                if self.world.now - since < LOST_AFTER:
+                if self.world.now - since < patience:
                     return
                 continue
             if all(o.eval is not e for o in case.owed):
@@ -414,11 +424,10 @@ class Oracle:
             self.fail("S3", job, f"admitted to GPUs of {over} that others have")
 
     def starting(self, job: Job) -> None:
+        if job.trained and self.case(job).asked_to_go_on:
+            job.trained = None
         if job.trained:
             self.fail("S3", job, f"started again though its training ended ({job.trained})")
-        decision = self.world.operator.record(job.obj).decision
-        if decision is not None and decision.by != "User" and decision.pods_gone_at is not None:
-            pass
         if job.lives:
             record = self.world.operator.record(job.obj)
             if record.resume_id and record.restored is None and record.rule is not None and not record.evals:

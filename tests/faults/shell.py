@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from tests.faults.world import World
 
 
+SLOWEST = 0.5  # of the true time's pace
+
+
 class Crash(Exception):
     """The operator's process is gone."""
 
@@ -80,10 +83,11 @@ class Operator:
         self.next_scrape: dict[str, float] = {}
         self.unstarted: dict[tuple[str, str], AccessView] = {}  # by uid and request: why there is no Job
         self.thoughts: dict[str, tuple[tuple[object, ...], float | None, Thought]] = {}
+        self.cap: Mode | None = None  # how far the pool let it go when it last could be read
         self.pool_made: tuple[tuple[object, ...], float] | None = None
         self.pool_kept: dict[str, Thought] = {}  # what that was made of, so that no id is used again
         self.unfinished: dict[str, bool] = {}  # whether the last pass was cut short
-        self.latest = 0.0
+        self.latest, self.asked = 0.0, world.now
         self.stale = 0  # passes for which its caches stand still
         self.pool_cache: Json | None = None
         self._desired: dict[str, tuple[object, Desired]] = {}
@@ -94,7 +98,10 @@ class Operator:
     # -- what it knows -----------------------------------------------------------------------------------
 
     def now(self) -> float:
-        self.latest = max(self.latest, self.world.now + self.world.clock_ahead)
+        truly, before = self.world.now, self.asked
+        self.asked = truly
+        # The product's clock is slewed: it never goes back, and never stands still (operator/clock.py).
+        self.latest = max(self.latest + SLOWEST * (truly - before), truly + self.world.clock_ahead)
         return self.latest
 
     def sync(self) -> None:
@@ -153,10 +160,18 @@ class Operator:
             return None
         found = self._pool()
         metadata = seen.obj["metadata"]
-        stamp = (metadata["uid"], metadata["generation"], "deletionTimestamp" in metadata, id(found))
+        if self.pool_cache is not None and (said := convert.mode_cap(self.pool_cache)) is not None:
+            self.cap = said
+        stamp = (
+            metadata["uid"],
+            metadata["generation"],
+            "deletionTimestamp" in metadata,
+            id(found),
+            self.cap,
+        )
         known = self._desired.get(key)
         if known is None or known[0] != stamp:
-            known = self._desired[key] = (stamp, convert.desired(seen.obj, found))  # type: ignore[arg-type]
+            known = self._desired[key] = (stamp, convert.desired(seen.obj, found, self.cap))  # type: ignore[arg-type]
         desired, record = known[1], self.record(seen.obj)
         announced = self._announced(key, record)
         never = tuple(request for uid, request in self.unstarted if uid == job.uid)
@@ -168,7 +183,8 @@ class Operator:
         workload = None
         if child is not None:
             settled = child.suspended and not any(not p.terminal for p in seen.pods)
-            workload = WorkloadView(child.uid, child.suspended, settled, child.finished)
+            active = sum(1 for p in seen.pods if not p.terminal)
+            workload = WorkloadView(child.uid, child.suspended, settled, child.finished, active=active)
         observed = Observed(
             workload=workload,
             pods=seen.pods,
@@ -424,8 +440,11 @@ class Operator:
             self.write(t, change(t.plan.record))
 
         for grant in plan.grants:
-            desired = thoughts[grant.key].desired
-            self.world.granting(thoughts[grant.key])
+            newest = self.load(grant.key)
+            if newest is None or newest.plan.proposal != grant.proposal:
+                raise Stale  # it was judged anew since its pool was planned
+            thoughts[grant.key], desired = newest, newest.desired
+            self.world.granting(newest)
             put(grant.key, lambda r, g=grant, d=desired: lifecycle.granted(r, d, g, now))
         for preemption in plan.preemptions:
             put(preemption.key, lambda r, p=preemption: lifecycle.preempted(r, p, now))
