@@ -101,16 +101,6 @@ def stalled(draft: Draft, waited: InFlight, view: AccessView) -> AccessView | No
     return None
 
 
-def progress(draft: Draft, waited: InFlight) -> str:
-    """How far the Job under way has come, in words, and at which try; "": it has not told."""
-    views = (a for a in draft.observed.access if a.request_id == waited.request_id and not a.finished)
-    told = next((view.progress for view in views), None)
-    if told is None:
-        return ""
-    count = f" (try {waited.tries + 1})" if waited.tries else ""
-    return f"{transfer.describe(told)}{count}"
-
-
 def give_up(draft: Draft) -> None:
     """Wait no longer for the request under way; its Job is deleted if it runs.
 

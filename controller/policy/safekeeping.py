@@ -108,8 +108,6 @@ def _secure(draft: Draft, best: Best) -> None:
         requests.give_up(draft)
         waited = requests.begin(draft, Operation.SECURE, best.step, attempt=best.attempt, score=best.score)
     requests.start(draft, waited, _secure_request(draft, waited))
-    if told := requests.progress(draft, waited):
-        draft.conditions.set(c.SECURED, False, "Pinning", f"checkpoint of step {best.step}: {told}")
 
 
 def _is_for(waited: InFlight, best: Best) -> bool:
@@ -146,8 +144,6 @@ def retain_secured(draft: Draft, secured: Kept) -> None:
         waited.request_id, Operation.RETAIN, secured.step, source=secured, attempt=secured.attempt
     )
     requests.start(draft, waited, request)
-    if told := requests.progress(draft, waited):
-        draft.conditions.set(c.RETAINED, False, "Copying", f"checkpoint of step {secured.step}: {told}")
 
 
 def check_secured(draft: Draft, secured: Kept) -> None:
