@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.checkpoints.trainers_files import dcp_metadata
+
 EVALS_ON_A_PAGE = 32
 
 
@@ -106,6 +108,7 @@ class Files:
         self.folder, self.layout, self.records = folder, layout, records
         self.saved: list[Saved] = []
         self.written = 0
+        self.acts = 1  # minutes
         folder.mkdir(parents=True, exist_ok=True)
 
     def name(self, step: int) -> str:
@@ -129,12 +132,18 @@ class Files:
                 {"w": {"dtype": "U8", "shape": [len(body[0])], "data_offsets": [0, len(body[0])]}}
             )
             weights = len(header).to_bytes(8, "little") + header.encode() + body[0]
-            return [("config.json", b"{}" + seed), ("model.safetensors", weights), state]
+            return [
+                ("config.json", json.dumps({"seed": seed.decode()}).encode()),
+                ("model.safetensors", weights),
+                ("training_args.bin", b"\x80" + seed + b"."),
+                state,
+            ]
         # The coordinator's metadata and state may be there before another rank has written its shard.
         shards = "pytorch_model_fsdp_0"
+        sizes = {"__0_0.distcp": len(body[0]), "__1_0.distcp": len(body[1])}
         return [
             (f"{shards}/__0_0.distcp", body[0]),
-            (f"{shards}/.metadata", b"\x80" + seed + b"."),
+            (f"{shards}/.metadata", dcp_metadata(sizes)),
             state,
             (f"{shards}/__1_0.distcp", body[1]),
         ]
@@ -169,7 +178,9 @@ class Files:
         for name, data in left[:most]:
             file = path / name
             file.parent.mkdir(parents=True, exist_ok=True)
+            there = file.exists()
             file.write_bytes(data)  # an old file of that name keeps its inode, as open(..., "wb") does
+            self._stamp(file, *(() if there else (file.parent, path)))
         left = left[most:] if most is not None else []
         if left:
             life.saving = (step, left)
@@ -209,6 +220,7 @@ class Files:
         }
         new = path.with_suffix(".tmp")
         new.write_text(json.dumps(document))
+        self._stamp(new)
         os.replace(new, path)
 
     # -- rotation --------------------------------------------------------------------------------------
@@ -230,6 +242,13 @@ class Files:
         there = sorted(p for p in path.rglob("*") if p.is_file())
         for file in there[:files]:
             file.unlink()
+            self._stamp(file.parent)
+
+    def _stamp(self, *paths: Path) -> None:
+        """Times as a store has them: acts take hours in the world, and less than a tick of the clock here."""
+        self.acts += 1
+        for path in paths:
+            os.utime(path, ns=(self.acts * 60 * 10**9,) * 2)
 
     def _gone(self, step: int, *, spoilt: bool, whole: bool) -> None:
         for saved in self.saved:
