@@ -122,8 +122,9 @@ def unsaved_best(world: World, r: Random) -> None:
 def outlier(world: World, r: Random) -> None:
     job = training(world, r)
     if job is not None:
-        # Without a gate nothing tells it from a true one: what it does to the best is its rule's user's will.
-        world.oracle.case(job).fooled |= world.config["rule"] != "default"
+        # Without a gate and a scale for it nothing tells it from a true one.
+        if world.config["stderr"] is None or not (world.config["gate"] or world.config["rule"] == "default"):
+            world.oracle.case(job).fooled = True
         advance(
             world, job, r, r.uniform(-0.02, 0.05), fault=r.choice(("outlier", "outlier", "nan", "nothing"))
         )

@@ -67,6 +67,7 @@ def drawn_config(r: Random) -> dict[str, Any]:
         "new_clock": False,
         "leftovers": r.random() < 0.15,
         "stderr": r.choice((None, 0.02)),
+        "gate": r.random() < 0.3,
         "contended": r.random() < 0.2,
         "length": r.randint(12, 36),
     }

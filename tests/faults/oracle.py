@@ -371,9 +371,10 @@ class Oracle:
         now = self.world.now
         evals = self.true_evals(job, now)
         plain = tuple(m for m in desired.modifiers if m.name != "gate")
-        gated = len(plain) < len(desired.modifiers) or self.world.config["rule"] == "default"
+        # Without a gate, or without a scale for it, an eval that says nothing counts like any other.
+        gated = len(plain) < len(desired.modifiers) and self.world.config["stderr"] is not None
         readings = [[e for e in evals if not e.fault]]
-        if not gated:  # without one, an eval that says nothing of its policy counts like any other
+        if not gated:
             readings.append([e for e in evals if e.fault in ("", "outlier")])
         sign = self.sign(job)
         moments = sorted({now - FRESH, *(e.at for e in evals if e.at > now - FRESH), now})
