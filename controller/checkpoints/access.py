@@ -14,10 +14,11 @@ from collections.abc import Mapping
 
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished, interrupt
 from controller.checkpoints.layouts import LAYOUTS, Layout
+from controller.checkpoints.ownership import check_owner, claim
 from controller.checkpoints.progress import served
 from controller.checkpoints.request import REQUEST_ENV, Request, Result, failure
 from controller.checkpoints.retaining import restore, retain
-from controller.checkpoints.securing import release, secure
+from controller.checkpoints.securing import check, release, secure
 from controller.checkpoints.staging import Writer
 from controller.checkpoints.store import Store, open_store
 
@@ -50,8 +51,13 @@ def carry_out(request: Request) -> Result:
 
 
 def _work(location: Store, retention: Store | None, layout: Layout, request: Request) -> Result:
+    if request.operation == "claim":
+        return claim(location, layout, request)
     if request.operation == "secure":
+        check_owner(location, request)
         return secure(location, layout, request)
+    if request.operation == "check":
+        return check(location, request)
     if request.operation == "retain":
         assert retention is not None  # Request.parse saw to it
         return retain(location, retention, layout, request)

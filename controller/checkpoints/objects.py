@@ -126,6 +126,22 @@ class ObjectStore:
                 raise Vanished(f"{self.path(folder)} holds no objects")
             return sizes
 
+    def signatures(self, folder: str) -> dict[str, str]:
+        with self._call(folder) as key:
+            found = self._fs.find(key, detail=True)
+            return {
+                name: _signature(info)
+                for name, info in ((_below(key, name), info) for name, info in found.items())
+                if name
+            }
+
+    def folder_times(self, folder: str) -> dict[str, int] | None:
+        return None  # folders are only names here
+
+    def delete(self, name: str) -> None:
+        with suppress(Vanished), self._call(name) as key:
+            self._fs.rm_file(key)
+
     def read(self, name: str, limit: int = 1 << 20) -> bytes:
         data = self.read_range(name, 0, limit + 1)
         if len(data) > limit:
@@ -374,6 +390,16 @@ class ObjectStage:
         self._store.write(self.folder + MARKER, json.dumps({"complete": True}).encode() + b"\n")
         self.published = True
         return self.folder
+
+
+def _signature(info: Any) -> str:
+    """Of an object, by what its store tells: size, and etag or time of the last write (and inode of
+    files).
+    """
+    for field in ("ETag", "etag", "e_tag", "mtime", "LastModified", "last_modified", "created"):
+        if info.get(field) is not None:
+            return f"{info['size']}:{info[field]}:{info.get('ino', '')}"
+    return f"{info['size']}::"
 
 
 def _in_bucket(path: str) -> str:

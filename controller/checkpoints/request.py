@@ -95,7 +95,7 @@ class Request:
             id=_text(raw, "id", ""),
             job=_text(raw, "job", ""),
             branch=_branch(raw),
-            attempt=_attempt(raw.get("attempt", ""), "attempt", needed=False),
+            attempt=_attempt(_unended(raw.get("attempt", "")), "attempt", needed=False),
             former=_texts(raw, "former"),
             takeover=raw.get("takeover", False) is True,
         )
@@ -230,6 +230,11 @@ def _attempt(value: object, name: str, needed: bool = True) -> str:
     if not isinstance(value, str) or (not ATTEMPT_PATTERN.match(value) if value else needed):
         raise _bad(name, value, "an attempt, as in '3-9f2c41d0' or '3'")
     return value
+
+
+def _unended(value: object) -> object:
+    """``3-``, an attempt whose life is to come, is ``3``."""
+    return value.removesuffix("-") if isinstance(value, str) else value
 
 
 def _branch(raw: Mapping[str, Any]) -> tuple[BranchLife, ...]:

@@ -15,14 +15,15 @@ from dataclasses import dataclass, field
 
 from controller.checkpoints import digest as digests
 from controller.checkpoints import pieces
+from controller.checkpoints.completeness.judge import Survey
 from controller.checkpoints.digest import Manifest, hash_files, tree_digest
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished
-from controller.checkpoints.layouts import Candidate, Folder, Layout, judge
+from controller.checkpoints.layouts import Folder, Layout
 from controller.checkpoints.pins import pins_folder
 from controller.checkpoints.plan import Piece, Plan
 from controller.checkpoints.progress import METER
 from controller.checkpoints.request import Request, Result, Source
-from controller.checkpoints.securing import Kept, available_steps, pins_of_step
+from controller.checkpoints.securing import AVAILABLE_LOOKED_AT, Kept, pins_by_step
 from controller.checkpoints.store import Read, Store, publish, relative, withdraw
 
 RESUME_FOLDER = "resume"  # beside the pins, where no trainer's rotation looks
@@ -90,7 +91,7 @@ def retain(location: Store, retention: Store, layout: Layout, request: Request) 
             Reason.BAD_REQUEST, f"source.path: {source.path!r}, expected one of this job's pins"
         )
     kept, method = _copied(location, folder, Place(retention, str(source.step)), layout, source)
-    latest = _retain_latest(location, retention, layout, source.step) if request.keep_latest else {}
+    latest = _retain_latest(location, retention, layout, request) if request.keep_latest else {}
     return _result(retention, kept, source, method, latest)
 
 
@@ -229,12 +230,13 @@ def _hashes(store: Store, content: Folder, extra: Mapping[str, bytes] | None = N
     return hash_files(inside, lambda name: store.hash(content.where(name), fresh=True))
 
 
-def _retain_latest(location: Store, retention: Store, layout: Layout, after: int) -> dict[str, object]:
+def _retain_latest(location: Store, retention: Store, layout: Layout, request: Request) -> dict[str, object]:
     """The newest complete checkpoint beside the best one. Its failure is told, it does not undo the best."""
-    for candidate in layout.candidates(location):
-        if candidate.step <= after:
+    survey = Survey(location, layout, request.owner, request.branch)
+    for candidate in survey.candidates:
+        if request.source is not None and candidate.step <= request.source.step:
             break
-        if judge(layout, location, candidate) is not None:
+        if survey.verdict(candidate).problem is not None:
             continue
         try:
             content = candidate.content(location)
@@ -253,26 +255,23 @@ def _retain_latest(location: Store, retention: Store, layout: Layout, after: int
 def _find(store: Store, layout: Layout, request: Request) -> Folder:
     """A complete checkpoint of exactly the step asked for, in the location."""
     told: list[str] = []
-    for folder in pins_of_step(store, request, request.step):
+    for folder in pins_by_step(store, request).get(request.step, []):
         content = Folder(store, (("", folder),))
         problem = layout.problem(content, request.step)
         if problem is None:
             return content
         told.append(problem)
-    candidates = layout.candidates(store) if store.exists() else []
-    for candidate in candidates:
-        if candidate.step == request.step:
-            problem = judge(layout, store, candidate)
-            if problem is None:
-                return candidate.content(store)
-            told.append(problem)
-    raise _not_found(store, layout, request.step, candidates, told)
+    survey = Survey(store, layout, request.owner, request.branch)
+    for candidate in survey.of_step(request.step):
+        problem = survey.verdict(candidate).problem
+        if problem is None:
+            return candidate.content(store)
+        told.append(problem)
+    raise _not_found(survey, request.step, told)
 
 
-def _not_found(
-    store: Store, layout: Layout, step: int, candidates: list[Candidate], told: list[str]
-) -> AccessError:
-    available = available_steps(store, layout, candidates)
+def _not_found(survey: Survey, step: int, told: list[str]) -> AccessError:
+    store, available = survey.store, survey.complete_steps(AVAILABLE_LOOKED_AT)
     there = ", ".join(map(str, available)) if available else "none"
     reason = Reason.INCOMPLETE if told else Reason.MISSING
     why = f"; {'; '.join(told)}" if told else ""

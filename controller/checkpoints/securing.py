@@ -1,24 +1,32 @@
 """Secure: put the best checkpoint beside the trainer's own, where its rotation does not look.
 
-On a volume the pin is a tree of hard links, so it costs no space and no copying. It is linked first and
-judged afterwards: once linked, rotation cannot take a file away any more, so what was judged is what stays.
+On a volume the pin is a tree of hard links, so it costs no space and no copying. What is linked cannot be
+taken away by rotation any more; its names, sizes and times of writing are compared before linking and after,
+so that what was judged is what was linked.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from controller.checkpoints import pieces
+from controller.checkpoints.completeness.judge import MANIFEST, Survey, Verdict
 from controller.checkpoints.digest import Manifest, hash_files, tree_digest
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished
-from controller.checkpoints.layouts import Candidate, Folder, Layout, judge
+from controller.checkpoints.inventory import branch_life, signatures_of
+from controller.checkpoints.layouts import Candidate, Folder, Layout
 from controller.checkpoints.pins import NOBODY, parse_pin, pin_folder, pin_name, pins_folder
 from controller.checkpoints.progress import METER
-from controller.checkpoints.request import Request, Result
+from controller.checkpoints.request import Request, Result, Source
 from controller.checkpoints.store import Store, publish
 
 AVAILABLE_LOOKED_AT = 20  # checkpoints judged to tell a person which steps there are
+FILES_SUFFIX = ".files.json"  # beside a pin: signatures of its files when its digest was taken
+FILES_LIMIT = 64 << 20  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +42,21 @@ class Kept:
         return sum(file.size for file in self.manifest.values())
 
 
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """A pin with what is known of the checkpoint in it."""
+
+    kept: Kept
+    attempt: str
+    evidence: str
+    method: str = ""  # "" where it was there already
+
+
 def secure(store: Store, layout: Layout, request: Request) -> Result:
     """Pin the checkpoint of ``request.step``, else the nearest earlier complete one within the lag.
 
-    Repeating it is safe: what is pinned already and still sound is answered again.
+    Only checkpoints of the request's branch count. Repeating it is safe: what is pinned already and still
+    sound is answered again.
 
     Raises:
         AccessError: MISSING (nothing in the window), INCOMPLETE (something, but nothing complete),
@@ -47,15 +66,18 @@ def secure(store: Store, layout: Layout, request: Request) -> Result:
     told: list[str] = []
     if not store.exists():
         raise AccessError(Reason.MISSING, f"checkpoint folder {store.root} does not exist")
-    candidates = {c.step: c for c in layout.candidates(store)}
-    pinned = {step for step in _pinned_steps(store, request) if lowest <= step <= request.step}
-    window = {step for step in candidates if lowest <= step <= request.step} | pinned
+    survey = Survey(store, layout, request.owner, request.branch)
+    pins = pins_by_step(store, request)
+    window = {
+        step for step in ({c.step for c in survey.candidates} | pins.keys()) if lowest <= step <= request.step
+    }
     for step in sorted(window, reverse=True):
-        kept, method = _try(store, layout, request, step, candidates.get(step), told)
-        if kept is not None:
+        found = _try(survey, request, step, pins.get(step, []), told)
+        if found is not None:
             break
     else:
-        raise _nothing(store, layout, request, lowest, list(candidates.values()), told)
+        raise _nothing(survey, request, lowest, told)
+    kept = found.kept
     pieces.record(store, kept.folder, kept.manifest)
     return Result(
         step=step,
@@ -64,9 +86,47 @@ def secure(store: Store, layout: Layout, request: Request) -> Result:
         source_digest=kept.digest,
         bytes=kept.bytes,
         files=len(kept.manifest),
-        method=method,
-        note=_note(method, told),
-        attempt=attempt_of(request, step),
+        method=found.method,
+        note=_note(found.method, told),
+        attempt=found.attempt,
+        evidence=found.evidence,
+    )
+
+
+def check(store: Store, request: Request) -> Result:
+    """Whether the pin at ``request.source`` is unchanged since its digest, by the signatures noted then.
+
+    Raises:
+        AccessError: MISSING (it is gone), DIGEST_MISMATCH (a file changed, came or went, or the digest noted
+        is
+            another one), STORE_UNREACHABLE.
+    """
+    source = request.source
+    assert source is not None  # Request.parse saw to it
+    folder = pin_folder(request.location, request.owner, source.path)
+    try:
+        now = store.signatures(folder)
+    except Vanished as gone:
+        raise AccessError(Reason.MISSING, f"the pin of step {source.step} is gone: {gone}") from gone
+    noted = _noted(store, folder)
+    if noted is None:
+        raise _changed(source, f"{store.path(folder)}{FILES_SUFFIX} cannot be read")
+    if noted.get("digest") != source.digest:
+        raise _changed(source, f"it has digest {noted.get('digest')}, {source.digest} was recorded")
+    then = noted["files"]
+    for name in sorted({*now, *then}):
+        if now.get(name) != then.get(name):
+            raise _changed(source, f"{name} was written, added or removed after that")
+    sizes = [int(signature.split(":")[0]) for signature in now.values()]
+    return Result(
+        step=source.step,
+        path=source.path,
+        digest=source.digest,
+        source_digest=source.digest,
+        bytes=sum(sizes),
+        files=len(sizes),
+        attempt=str(noted.get("attempt") or ""),
+        evidence=str(noted.get("evidence") or ""),
     )
 
 
@@ -75,24 +135,39 @@ def release(store: Store, request: Request, kept: str) -> None:
     source = request.source.path if request.source is not None else ""
     for path in request.release:
         if path not in (kept, source):
-            store.remove(pin_folder(request.location, request.owner, path))
+            folder = pin_folder(request.location, request.owner, path)
+            store.remove(folder)
+            store.delete(f"{folder}{FILES_SUFFIX}")
 
 
-def attempt_of(request: Request, step: int) -> str:
-    """The life whose checkpoint of a step counts."""
-    return next((life.attempt for life in request.branch if step > life.after), NOBODY)
+def pins_by_step(store: Store, request: Request) -> dict[int, list[str]]:
+    """Published pins of this RLHFJob by step, of the lives whose checkpoints count."""
+    try:
+        names = store.folders(pins_folder(request.owner))
+    except Vanished:
+        return {}
+    found: dict[int, list[str]] = {}
+    for pin in sorted({pin for pin in map(parse_pin, names) if pin is not None}):
+        if _counts(request, pin.attempt, pin.step):
+            name = f"{pins_folder(request.owner)}/{pin_name(pin.attempt, pin.step)}"
+            found.setdefault(pin.step, []).extend(store.published(name))
+    return found
 
 
-def pins_of_step(store: Store, request: Request, step: int) -> list[str]:
-    """Published pins of a step, of the life whose checkpoint of it counts."""
-    return store.published(f"{pins_folder(request.owner)}/{pin_name(attempt_of(request, step), step)}")
+def _counts(request: Request, attempt: str, step: int) -> bool:
+    if not request.branch:
+        return True
+    life = branch_life(request.branch, step)
+    if life is not None and life.attempt == attempt:
+        return True
+    return attempt == NOBODY and any(one.base == step for one in request.branch)
 
 
 def inspect(store: Store, layout: Layout, folder: str, step: int) -> Kept:
-    """Read a published or staged folder whole and judge it as a checkpoint of ``step``.
+    """Read a published or staged folder whole and hold it against what its format says of itself.
 
     Raises:
-        Damaged: it is not a complete checkpoint, or its content is not what it says of itself.
+        Damaged: something in it is certainly wrong, or its content is not what it says of itself.
         Vanished: it, or a part of it, is not there.
     """
     content = Folder(store, (("", folder),))
@@ -107,84 +182,122 @@ def inspect(store: Store, layout: Layout, folder: str, step: int) -> Kept:
     return Kept(folder, manifest, tree_digest(manifest))
 
 
-def _try(
-    store: Store,
-    layout: Layout,
-    request: Request,
-    step: int,
-    candidate: Candidate | None,
-    told: list[str],
-) -> tuple[Kept | None, str]:
+def _try(survey: Survey, request: Request, step: int, pins: list[str], told: list[str]) -> Pinned | None:
     """Pin one step. ``told`` gathers why it did not work."""
-    target = f"{pins_folder(request.owner)}/{pin_name(attempt_of(request, step), step)}"
-    if candidate is not None:
-        problem = judge(layout, store, candidate)
+    for candidate in survey.of_step(step):
+        verdict = survey.verdict(candidate)
+        problem = verdict.problem
         if problem is None:
             try:
-                return _pin(store, layout, candidate, target)
+                return _pin(survey, request, candidate, verdict)
             except Vanished:
                 problem = "removed by the trainer's rotation while it was being secured"
             except Damaged as damage:
                 problem = str(damage)
         told.append(f"step {step}: {problem}")
     # Rotated away since: a pin of this step that is there already, by an earlier try, serves as well.
-    for folder in store.published(target):
+    for folder in pins:
         try:
-            return inspect(store, layout, folder, step), ""
+            return _pinned(survey.store, survey.layout, folder, step)
         except (Damaged, Vanished) as damage:
             told.append(f"pin of step {step}: {damage}")
-    return None, ""
+    return None
 
 
-def _pin(store: Store, layout: Layout, candidate: Candidate, target: str) -> tuple[Kept, str]:
-    content = candidate.content(store)
+def _pin(survey: Survey, request: Request, candidate: Candidate, verdict: Verdict) -> Pinned:
+    store, layout, step = survey.store, survey.layout, candidate.step
+    target = f"{pins_folder(request.owner)}/{pin_name(verdict.attempt, step)}"
+    content, before = candidate.content(store), _written(store, candidate)
     key = store.fingerprint(content.where(name) for name in content.files())
     METER.begin("Copying", sum(content.files().values()))
     with store.staging(target, key) as stage:
         methods = {
             store.duplicate(content.where(name), f"{stage.folder}/{name}") for name in sorted(content.files())
         }
-        staged = inspect(store, layout, stage.folder, candidate.step)
+        if _written(store, candidate) != before:
+            raise Damaged("files came, went or were written while it was being linked")
+        linked = store.signatures(stage.folder)
+        staged = inspect(store, layout, stage.folder, step)
+        if {name: file.size for name, file in staged.manifest.items()} != content.files():
+            raise Damaged("what was linked is not what was there before")
         kept, new = publish(
             stage,
             staged.digest,
-            same=lambda: _same(store, layout, target, candidate.step, staged.digest),
+            same=lambda: _same(store, layout, target, step, staged.digest),
             kept=lambda folder: Kept(folder, staged.manifest, staged.digest),
         )
-        return kept, "+".join(sorted(methods)) if new else ""
+        if new:
+            _note_files(store, kept, linked, verdict.attempt, verdict.evidence)
+        return Pinned(kept, verdict.attempt, verdict.evidence, "+".join(sorted(methods)) if new else "")
+
+
+def _written(store: Store, candidate: Candidate) -> dict[str, str]:
+    """Sizes and times of writing by name: linking changes neither."""
+    return {name: text.rpartition(":")[0] for name, text in signatures_of(store, candidate).items()}
+
+
+def _pinned(store: Store, layout: Layout, folder: str, step: int) -> Pinned:
+    """A pin that is there, read again.
+
+    Raises:
+        Damaged: it is not what was pinned.
+        Vanished: it is gone.
+    """
+    now = store.signatures(folder)
+    kept = inspect(store, layout, folder, step)
+    noted = _noted(store, folder)
+    pin = parse_pin(folder.removeprefix(f"{folder.split('/')[0]}/{folder.split('/')[1]}/").split("/")[0])
+    attempt = pin.attempt if pin is not None else NOBODY
+    if noted is None:  # its maker was killed before it could write that down
+        _note_files(store, kept, now, attempt, MANIFEST)
+        return Pinned(kept, attempt, MANIFEST)
+    if noted.get("digest") != kept.digest:
+        raise Damaged(f"it was changed since it was pinned: {noted.get('digest')} then, {kept.digest} now")
+    return Pinned(kept, attempt, str(noted.get("evidence") or ""))
 
 
 def _same(store: Store, layout: Layout, target: str, step: int, digest: str) -> Kept | None:
     for folder in store.published(target):
         with suppress(Damaged, Vanished):
-            found = inspect(store, layout, folder, step)
+            found = _pinned(store, layout, folder, step).kept
             if found.digest == digest:
                 return found
     return None
 
 
-def _pinned_steps(store: Store, request: Request) -> set[int]:
+def _note_files(store: Store, kept: Kept, signatures: Mapping[str, str], attempt: str, evidence: str) -> None:
+    """Write down what the pin's files were before their digest was taken, unless they changed since.
+
+    Raises:
+        Damaged: they were written to meanwhile. The pin stays, without that note.
+    """
+    now = store.signatures(kept.folder)
+    if now != dict(signatures):
+        raise Damaged("it was written to while it was being secured")
+    document = {"digest": kept.digest, "attempt": attempt, "evidence": evidence, "files": now}
+    store.write(f"{kept.folder}{FILES_SUFFIX}", json.dumps(document, sort_keys=True).encode() + b"\n")
+
+
+def _noted(store: Store, folder: str) -> dict[str, Any] | None:
     try:
-        folders = store.folders(pins_folder(request.owner))
-    except Vanished:
-        return set()
-    pins = [pin for pin in map(parse_pin, folders) if pin is not None]
-    return {pin.step for pin in pins if pin.attempt == attempt_of(request, pin.step)}
+        raw = json.loads(store.read(f"{folder}{FILES_SUFFIX}", FILES_LIMIT))
+    except (Vanished, Damaged, ValueError):
+        return None
+    return raw if isinstance(raw, dict) and isinstance(raw.get("files"), dict) else None
 
 
-def available_steps(store: Store, layout: Layout, candidates: list[Candidate]) -> list[int]:
-    """Steps of complete checkpoints among the newest, ascending: what a person is told is there."""
-    newest = sorted(candidates, key=lambda c: -c.step)[:AVAILABLE_LOOKED_AT]
-    return sorted(c.step for c in newest if judge(layout, store, c) is None)
+def _changed(source: Source, how: str) -> AccessError:
+    return AccessError(
+        Reason.DIGEST_MISMATCH, f"the pin of step {source.step} at {source.path} is not what it was: {how}"
+    )
 
 
-def _nothing(
-    store: Store, layout: Layout, request: Request, lowest: int, candidates: list[Candidate], told: list[str]
-) -> AccessError:
-    available = available_steps(store, layout, candidates)
+def _nothing(survey: Survey, request: Request, lowest: int, told: list[str]) -> AccessError:
+    store = survey.store
+    available = survey.complete_steps(AVAILABLE_LOOKED_AT)
     window = f"step {request.step}" if lowest == request.step else f"steps {lowest} to {request.step}"
     there = ", ".join(map(str, available)) if available else "none"
-    where = f"in {store.root} (layout {layout.name}); complete ones there: {there}"
+    where = f"in {store.root} (layout {survey.layout.name}); complete ones there: {there}"
     if told:
         return AccessError(
             Reason.INCOMPLETE, f"no complete checkpoint of {window} {where}; {'; '.join(told[:5])}", available

@@ -77,6 +77,24 @@ class Store(Protocol):
         """Sizes in bytes of all files below a folder, by their name relative to it."""
         ...
 
+    def signatures(self, folder: str) -> dict[str, str]:
+        """Of all files below a folder, a text that changes whenever the file is written or replaced.
+
+        Size, time of the last write and inode; in an object store size and etag or time.
+        """
+        ...
+
+    def folder_times(self, folder: str) -> dict[str, int] | None:
+        """When entries of a folder and of those below it were last added or removed (ns), by relative name.
+
+        None where the store does not know.
+        """
+        ...
+
+    def delete(self, name: str) -> None:
+        """Delete one file; nothing there is fine."""
+        ...
+
     def read(self, name: str, limit: int = 1 << 20) -> bytes:
         """A small file whole. Raises `Damaged` if it is larger than ``limit`` bytes."""
         ...

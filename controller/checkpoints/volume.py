@@ -67,7 +67,18 @@ class Volume:
 
     def files(self, folder: str) -> dict[str, int]:
         with self._reading(folder) as path:
-            return dict(self._walk(path, ""))
+            return {name: found.st_size for name, found in self._walk(path, "")}
+
+    def signatures(self, folder: str) -> dict[str, str]:
+        with self._reading(folder) as path:
+            return {
+                name: f"{found.st_size}:{found.st_mtime_ns}:{found.st_ino}"
+                for name, found in self._walk(path, "")
+            }
+
+    def folder_times(self, folder: str) -> dict[str, int] | None:
+        with self._reading(folder) as path:
+            return {os.path.relpath(below, path): os.stat(below).st_mtime_ns for below, _, _ in os.walk(path)}
 
     def read(self, name: str, limit: int = 1 << 20) -> bytes:
         with self.open(name) as file:
@@ -139,6 +150,10 @@ class Volume:
             except BaseException:
                 os.unlink(path)
                 raise
+
+    def delete(self, name: str) -> None:
+        with suppress(Vanished), self._reading(name) as path:
+            os.unlink(path)
 
     def published(self, folder: str) -> list[str]:
         parent, _, last = clean(folder).rpartition("/")
@@ -249,7 +264,7 @@ class Volume:
         if real != self._real and not real.startswith(self._real.rstrip("/") + "/"):
             raise Damaged(f"{path} leads out of {self.root} (to {real}); symbolic links may not leave it")
 
-    def _walk(self, path: str, prefix: str) -> Iterator[tuple[str, int]]:
+    def _walk(self, path: str, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
         with os.scandir(path) as entries:
             for entry in sorted(entries, key=lambda e: e.name):
                 name = prefix + entry.name
@@ -257,11 +272,11 @@ class Volume:
                     self._inside(entry.path)
                     if not stat.S_ISREG(os.stat(entry.path).st_mode):
                         raise Damaged(f"{name} is a symbolic link to something other than a file")
-                    yield name, os.stat(entry.path).st_size
+                    yield name, os.stat(entry.path)
                 elif entry.is_dir(follow_symlinks=False):
                     yield from self._walk(entry.path, f"{name}/")
                 elif entry.is_file(follow_symlinks=False):
-                    yield name, entry.stat(follow_symlinks=False).st_size
+                    yield name, entry.stat(follow_symlinks=False)
                 else:
                     raise Damaged(f"{name} is neither a file nor a folder")
 

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+HEADER_READ_WHOLE = 8 << 20  # bytes, of about 80,000 tensors
 ZIP_END = b"PK\x05\x06"
 ZIP_END_SIZE = 22  # bytes, without its comment
 ZIP_END_SEARCH = 66_000  # bytes: the record's 22 and the longest comment it may carry
@@ -46,7 +47,16 @@ def _checker(name: str) -> Callable[[Content, str, int], str | None] | None:
         return _safetensors
     if name.endswith(TORCH_SUFFIXES):
         return _torch
+    if name.endswith(".json"):
+        return _json
     return None
+
+
+def _json(content: Content, name: str, size: int) -> str | None:
+    start, end = content.read_range(name, 0, 1), content.read_range(name, -min(size, 256), 256).rstrip()[-1:]
+    if (start, end) in ((b"{", b"}"), (b"[", b"]")) or start not in (b"{", b"["):
+        return None
+    return f"{name} ({size} bytes) is cut off: still being written"
 
 
 def _torch(content: Content, name: str, size: int) -> str | None:
@@ -79,6 +89,8 @@ def _safetensors(content: Content, name: str, size: int) -> str | None:
         return f"{name} is no safetensors file: its header would be {length} bytes long"
     if 8 + length > size:
         return f"{name} ({size} bytes) is cut off inside its header of {length} bytes"
+    if length > HEADER_READ_WHOLE:
+        return None  # tens of thousands of tensors: to read it whole would take more memory than the Job has
     try:
         header = json.loads(content.read_range(name, 8, length))
         tensors = (value for key, value in header.items() if key != "__metadata__")

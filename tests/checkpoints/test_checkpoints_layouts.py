@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 from trainers_files import (
     MAKERS,
+    age,
     hugging_face,
     openrlhf,
     plain,
     safetensors_file,
     save,
+    sharded,
+    states,
     torch_file,
     write,
 )
@@ -54,7 +57,8 @@ def test_whole_checkpoints_are_complete_newest_first(layout: str, tmp_path: Path
 
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)
 def test_object_stores_see_the_same(layout: str, tmp_path: Path) -> None:
-    save(tmp_path, layout, 100)
+    for step in (50, 100):
+        save(tmp_path, layout, step)
     broken = save(tmp_path, layout, 200)
     first = sorted(
         p for p in broken.rglob("*") if p.is_file() and p.suffix in (".pt", ".safetensors", ".npz")
@@ -69,26 +73,21 @@ def test_object_stores_see_the_same(layout: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)
 def test_every_missing_file_that_matters_is_noticed(layout: str, tmp_path: Path) -> None:
-    """Delete each file in turn: either the checkpoint is incomplete, or the file is known not to matter."""
-    needless = {
-        "HuggingFace": {"optimizer.pt"},  # save_only_model leaves it out
-        "NeMoRL": {"config.yaml", "train_dataloader.pt"},
-        # the last rank: nothing in the checkpoint says how many there were
-        "OpenRLHF": {"bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt"},
-    }.get(layout, set())
+    """Delete each file in turn: the checkpoint is not whole any more, alone or beside a whole one."""
     for name in MAKERS[layout](100):
         folder = save(tmp_path / name.replace("/", "_"), layout, 100)
         (folder / name).unlink()
         root = folder.parents[1] if layout == "OpenRLHF" else folder.parent
-        found = problems(root, layout)[100]
-        assert bool(found) == (name not in needless), f"{layout}: {name} was deleted: {found}"
+        assert problems(root, layout)[100], f"{layout}: {name} was deleted"
+        save(root, layout, 200)
+        assert problems(root, layout)[100], f"{layout}: {name} was deleted, another one is whole"
 
 
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)
 @pytest.mark.parametrize("cut", [1, 20, 10_000])
 def test_cut_off_files_are_noticed(layout: str, cut: int, tmp_path: Path) -> None:
     for name, data in MAKERS[layout](100).items():
-        if name == "config.yaml":
+        if name == "config.yaml":  # holds no sizes, and has no end of its own
             continue
         folder = save(tmp_path / name.replace("/", "_"), layout, 100)
         (folder / name).write_bytes(data[: max(0, len(data) - cut)])
@@ -121,7 +120,7 @@ CASES = [
     (
         "OpenRLHF",
         {**openrlhf(100), "bf16_zero_pp_rank_3_mp_rank_00_optim_states.pt": torch_file()},
-        "optimizer states of rank 2",
+        "has states of rank 3, of 2 ranks",
     ),
     ("NeMoRL", {"training_info.json": b"{}"}, "no policy folder"),
 ]
@@ -145,28 +144,42 @@ def test_plain_takes_the_manifests_two_shapes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
+    "weights",
     [
-        "pytorch_model.bin",
-        "adapter_model.safetensors",
-        "pytorch_model_fsdp_0/.metadata",
-        "global_step100/mp_rank_00_model_states.pt",
+        {"config.json": b"{}", "pytorch_model.bin": torch_file()},
+        {"adapter_config.json": b"{}", "adapter_model.safetensors": safetensors_file()},
+        {"pytorch_model_fsdp.bin": torch_file()},
+        {"pytorch_model_fsdp_0_rank0.bin": torch_file(), "optimizer_0_rank0.bin": torch_file()},
+        {**sharded("pytorch_model_fsdp_0"), **sharded("optimizer_0")},
+        {f"global_step100/{name}": data for name, data in openrlhf(100).items()},
     ],
+    ids=["bin", "peft", "fsdp-full", "fsdp-no-dcp", "fsdp-dcp", "deepspeed"],
 )
-def test_hugging_face_takes_every_form_of_weights(name: str, tmp_path: Path) -> None:
-    data = safetensors_file() if name.endswith(".safetensors") else torch_file()
-    save(tmp_path, "HuggingFace", 100, {"trainer_state.json": b'{"global_step": 100}', name: data})
+def test_hugging_face_takes_every_form_of_weights(weights: dict[str, bytes], tmp_path: Path) -> None:
+    files = dict(hugging_face(100, weights=weights))
+    if any("rank0.bin" in name for name in weights):
+        files["training_args.bin"] = states(num_processes=1)
+    save(tmp_path, "HuggingFace", 100, files)
     assert problems(tmp_path, "HuggingFace") == {100: None}
 
 
-def test_verl_rotation_leaves_a_shell_and_its_tracker_is_not_trusted(tmp_path: Path) -> None:
-    for step in (100, 200):
+def test_verl_rotation_leaves_a_shell_and_its_tracker_is_not_needed(tmp_path: Path) -> None:
+    for step in (100, 200, 300):
         save(tmp_path, "Verl", step)
-    (tmp_path / "latest_checkpointed_iteration.txt").write_text("100")
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("100")  # asynchronous saves do not write it
     shutil.rmtree(tmp_path / "global_step_100" / "actor")
     found = problems(tmp_path, "Verl")
-    assert found[200] is None
+    assert (found[300], found[200]) == (None, None)
     assert "rotated away" in str(found[100])
+
+
+def test_verl_alone_waits_for_its_tracker_as_more_may_come_after_data_pt(tmp_path: Path) -> None:
+    folder = save(tmp_path, "Verl", 100)
+    (tmp_path / "latest_checkpointed_iteration.txt").unlink()
+    assert "does not name it yet" in str(problems(tmp_path, "Verl")[100])
+    write(folder, {"transfer_queue/state.pt": torch_file()})
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("100")
+    assert problems(tmp_path, "Verl") == {100: None}
 
 
 def test_verl_with_critic_wants_both(tmp_path: Path) -> None:
@@ -179,18 +192,95 @@ def test_verl_with_critic_wants_both(tmp_path: Path) -> None:
 
 
 def test_verl_megatron_is_complete_by_its_metadata(tmp_path: Path) -> None:
-    save(tmp_path, "Verl", 100, {"data.pt": torch_file(), "actor/dist_ckpt/__0_0.distcp": torch_file()})
-    assert "actor has no model" in str(problems(tmp_path, "Verl")[100])
-    write(tmp_path / "global_step_100", {"actor/dist_ckpt/.metadata": b"m"})
+    shards = sharded("actor/dist_ckpt")
+    metadata = shards.pop("actor/dist_ckpt/.metadata")
+    common = {"actor/dist_ckpt/common.pt": torch_file()}
+    folder = save(tmp_path, "Verl", 100, {**common, **shards, "data.pt": torch_file()})
+    assert "no actor/dist_ckpt/.metadata" in str(problems(tmp_path, "Verl")[100])
+    write(folder, {"actor/dist_ckpt/.metadata": metadata})
+    assert "no actor/dist_ckpt/metadata.json" in str(problems(tmp_path, "Verl")[100])
+    write(folder, {"actor/dist_ckpt/metadata.json": b"{}"})
     assert problems(tmp_path, "Verl") == {100: None}
+    (folder / "actor" / "dist_ckpt" / "__1_0.distcp").unlink()
+    assert "__1_0.distcp is missing" in str(problems(tmp_path, "Verl")[100])
+
+
+def megatron_v2(role: str = "actor") -> dict[str, bytes]:
+    """As verl 0.9.1 writes a role: three distributed checkpoints, the HF model, the list of contents last."""
+    files: dict[str, bytes] = {}
+    for part in ("model", "optimizer", "extra"):
+        at = f"{role}/{part}/dist_ckpt"
+        files |= {f"{at}/common.pt": torch_file(), **sharded(at), f"{at}/metadata.json": b"{}"}
+    files[f"{role}/model/huggingface/config.json"] = b"{}"
+    files[f"{role}/transformer_config.json"] = b"{}"
+    contents = {
+        "model": {"path": "model/dist_ckpt", "format": "megatron_dist_checkpoint"},
+        "optimizer": {"path": "optimizer/dist_ckpt", "format": "megatron_dist_checkpoint"},
+        "rng_state": {"path": "extra/dist_ckpt", "format": "megatron_dist_checkpoint"},
+        "transformer_config": {"path": "transformer_config.json", "format": "json"},
+        "hf_config": {"path": "model/huggingface", "format": "huggingface"},
+    }
+    files[f"{role}/ckpt_contents.json"] = json.dumps({"schema_version": 2, "contents": contents}).encode()
+    return files
+
+
+def test_verl_megatron_v2_is_complete_by_its_list_of_contents(tmp_path: Path) -> None:
+    files = {**megatron_v2(), "data.pt": torch_file()}
+    save(tmp_path / "whole", "Verl", 100, files)
+    assert problems(tmp_path / "whole", "Verl") == {100: None}
+    for name in files:
+        folder = save(tmp_path / name.replace("/", "_"), "Verl", 100, files)
+        (folder / name).unlink()
+        assert problems(folder.parent, "Verl")[100], name
 
 
 def test_openrlhf_waits_for_latest_or_metric(tmp_path: Path) -> None:
-    save(tmp_path, "OpenRLHF", 100)
-    write(tmp_path / "_actor" / "global_step200", openrlhf(200))
+    for step in (50, 100):
+        save(tmp_path, "OpenRLHF", step)
+    files = {name: data for name, data in openrlhf(200).items() if name != "metric.json"}
+    write(tmp_path / "_actor" / "global_step200", files)
     assert "latest does not name global_step200" in str(problems(tmp_path, "OpenRLHF")[200])
     write(tmp_path / "_actor" / "global_step200", {"metric.json": b'{"metric_value": 1}'})
+    assert problems(tmp_path, "OpenRLHF") == {200: None, 100: None, 50: None}
+
+
+def test_openrlhf_alone_waits_as_the_other_role_may_come(tmp_path: Path) -> None:
+    save(tmp_path, "OpenRLHF", 100)
+    assert "whether the other role is still to come" in str(problems(tmp_path, "OpenRLHF")[100])
+    save(tmp_path, "OpenRLHF", 200)
     assert problems(tmp_path, "OpenRLHF") == {200: None, 100: None}
+
+
+def test_openrlhf_best_and_exported_checkpoints_are_seen(tmp_path: Path) -> None:
+    for step in (20, 40):
+        save(tmp_path, "OpenRLHF", step)
+    age(write(tmp_path / "_actor" / "best_global_step60", openrlhf(60)))
+    exported = {
+        "config.json": b"{}",
+        "model.safetensors": safetensors_file(),
+        "tokenizer.json": b"{}",
+    }
+    write(tmp_path / "global_step80_hf", exported)
+    found = problems(tmp_path, "OpenRLHF")
+    assert found[60] is None
+    assert 80 in found
+    layout = LAYOUTS["OpenRLHF"]
+    best = next(c for c in layout.candidates(Volume(str(tmp_path))) if c.step == 60)
+    assert best.name == "best_global_step60"
+    names = best.content(Volume(str(tmp_path))).files()
+    assert "_actor/global_step60/mp_rank_00_model_states.pt" in names, (
+        "it can be resumed under its plain name"
+    )
+
+
+@pytest.mark.parametrize(
+    "lost", ["mp_rank_00_model_states.pt", "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt"]
+)
+def test_openrlhf_notices_the_last_ranks(lost: str, tmp_path: Path) -> None:
+    for step in (100, 200):
+        save(tmp_path, "OpenRLHF", step)
+    (tmp_path / "_actor" / "global_step200" / lost).unlink()
+    assert problems(tmp_path, "OpenRLHF")[200]
 
 
 def test_openrlhf_with_critic_wants_both(tmp_path: Path) -> None:
@@ -222,6 +312,7 @@ def test_links_out_of_the_location_and_odd_files_are_refused(tmp_path: Path) -> 
             (folder / "policy" / "other").symlink_to(location / "step_300")
         else:
             (folder / "latest.yaml").symlink_to(folder / "config.yaml")
+            write(folder, {"training_info.json": b"{}"})  # what a trainer writes last
     (location / "step_500").symlink_to(location / "step_300")
     found = problems(location, "NeMoRL")
     assert "leads out of" in str(found[100])

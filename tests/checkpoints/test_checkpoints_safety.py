@@ -329,12 +329,13 @@ def test_rotation_during_the_link_loop_falls_back_to_an_earlier_one(
     disk.save(100)
     linked.clear()
     assert "rotation" in refusal(Reason.INCOMPLETE, disk.secure, 100).message
-    assert sorted(os.listdir(f"{disk.location}/.evalstop/{OWNER}")) == ["0-90"]
+    assert sorted(os.listdir(f"{disk.location}/.evalstop/{OWNER}")) == ["0-90", "0-90.files.json"]
 
 
 @pytest.mark.parametrize("layout", sorted(LAYOUTS))
 def test_every_layout_goes_round(layout: str, tmp_path: Path) -> None:
-    save(tmp_path / "ckpt", layout, 100)
+    for step in (50, 100):
+        save(tmp_path / "ckpt", layout, step)
     request = Request("secure", layout, OWNER, str(tmp_path / "ckpt"), 100)
     pinned = carry_out(request)
     shutil.rmtree(tmp_path / "ckpt" / FOLDERS[layout].format(100))
@@ -369,7 +370,7 @@ def test_two_workers_at_once_agree(disk: World) -> None:
     assert {r.digest for r in results} == {results[0].digest}
     for result in results:
         assert Path(result.path, "params.npz").read_bytes() == plain(100)["params.npz"]
-    assert os.listdir(f"{disk.location}/.evalstop/{OWNER}") == ["0-100"]
+    assert sorted(os.listdir(f"{disk.location}/.evalstop/{OWNER}")) == ["0-100", "0-100.files.json"]
 
 
 def test_full_disks_are_told_before_and_during_a_copy(disk: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -416,7 +417,7 @@ def test_remains_of_a_dead_worker_go_and_those_of_a_living_one_stay(disk: World)
         disk.secure(100)
         assert os.path.isdir(f"{disk.location}/{alive.folder}")
         assert not os.path.exists(f"{pins}/.tmp-0-100-dead")
-    assert sorted(os.listdir(pins)) == ["0-100"]
+    assert sorted(os.listdir(pins)) == ["0-100", "0-100.files.json"]
 
 
 def test_a_living_worker_on_another_node_keeps_its_staging_folder(

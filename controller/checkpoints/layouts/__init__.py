@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from controller.checkpoints.errors import Damaged, Vanished
 from controller.checkpoints.layouts.base import Candidate, Folder, Layout
 from controller.checkpoints.layouts.huggingface import HuggingFace
 from controller.checkpoints.layouts.nemorl import NeMoRL
@@ -38,12 +37,7 @@ LAYOUTS: Mapping[str, Layout] = {
 
 
 def judge(layout: Layout, store: Store, candidate: Candidate) -> str | None:
-    """Why a candidate is not complete; None: it is."""
-    if candidate.problem:
-        return candidate.problem
-    try:
-        return layout.problem(candidate.content(store), candidate.step)
-    except Vanished:
-        return "it was removed while it was being looked at"
-    except Damaged as damage:
-        return str(damage)
+    """Why a candidate is not whole, whoever wrote it; None: it is."""
+    from controller.checkpoints.completeness.judge import Survey  # it asks the layouts
+
+    return Survey(store, layout).verdict(candidate).problem

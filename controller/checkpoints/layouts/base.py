@@ -22,6 +22,7 @@ class Candidate:
     name: str  # the trainer's own name for it
     parts: tuple[tuple[str, str], ...]
     problem: str | None = None  # known from the names alone
+    alone: str | None = None  # why the location, as it is now, does not tell that nothing is to come
 
     def content(self, store: Store) -> Folder:
         return Folder(store, self.parts)
@@ -54,15 +55,49 @@ class Folder:
         return self._store.read_range(self._where[name], start, length)
 
 
+@dataclass(frozen=True, slots=True)
+class Times:
+    """When a candidate's files were last written (ns), where the store tells it.
+
+    ``unaltered``: no entry of its folders was added or removed after its newest file was written. A trainer
+    writes what ends a save last, a rotation takes entries away long after that; both times are the store's.
+    """
+
+    files: Mapping[str, int]
+    unaltered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a format tells of one checkpoint alone.
+
+    ``unfinished``: why its save is not through, as far as its trainer's order of writing says. ``unproven``:
+    why this alone does not prove that every file is there; None: it does.
+    """
+
+    unfinished: str | None = None
+    unproven: str | None = None
+    sure: bool = False  # it lists every file with its size: no other checkpoint needs to be asked
+
+
 class Layout(Protocol):
     name: str
 
     def candidates(self, store: Store) -> list[Candidate]:
-        """Checkpoints by name, newest step first."""
+        """Checkpoints by name, newest step first; there may be several of one step."""
         ...
 
     def problem(self, content: Content, step: int) -> str | None:
-        """Why this is no complete checkpoint; None if it is. Reads names, sizes and small files only."""
+        """What is certainly wrong with it: a file that is listed and missing, cut off, of another step.
+
+        Reads names, sizes, small files, and the beginnings and ends of large ones.
+        """
+        ...
+
+    def told(self, content: Content, step: int, times: Times | None) -> Told:
+        """Whether the checkpoint says of itself that it is whole. ``times``: None where the store has
+        none.
+        """
         ...
 
     def mismatch(self, content: Content, manifest: Manifest) -> str | None:
@@ -103,6 +138,15 @@ class Numbered:
         return {}
 
 
+def by_times(times: Times | None) -> str | None:
+    """Why the folder's own times do not prove that nothing was taken away since the save."""
+    if times is None:
+        return "the store does not tell when something was last removed from a folder"
+    if not times.unaltered:
+        return "entries of its folder were added or removed after its last file was written"
+    return None
+
+
 def newest_first(found: list[Candidate]) -> list[Candidate]:
     """One candidate for each step, newest step first."""
     # step-5 and step-005 are the same step: the shorter name wins, whichever order the store lists them in.
@@ -123,7 +167,7 @@ def folders(store: Store, folder: str) -> list[str]:
 def truncated(content: Content) -> str | None:
     """The first file of weights that is shorter than it says of itself, in words; None: there is none."""
     for name in sorted(content.files()):
-        if name.endswith((".safetensors", ".pt", ".pth", ".bin", ".distcp")):
+        if name.endswith((".safetensors", ".pt", ".pth", ".bin", ".distcp", ".json")):
             problem = truncation(content, name)
             if problem:
                 return problem

@@ -5,17 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from controller.checkpoints.layouts.base import Numbered, json_object, truncated
+from controller.checkpoints.completeness import dcp, deepspeed, streams
+from controller.checkpoints.layouts.base import Numbered, Times, Told, by_times, json_object, truncated
 from controller.checkpoints.weights import Content
+
+INDEX_READ_WHOLE = 4 << 20  # bytes
+_SHARD_NAME = re.compile(rb':\s*"([^"\\]{1,512}\.(?:safetensors|bin))"')
 
 
 class HuggingFace(Numbered):
-    """``checkpoint-<N>/`` of the Hugging Face Trainer (TRL, Axolotl); ``trainer_state.json`` comes last."""
+    """``checkpoint-<N>/`` of the Hugging Face Trainer (TRL, Axolotl).
+
+    ``Trainer._save_checkpoint`` (transformers 5.23, trainer.py:3355) writes, in this order: the model with
+    ``training_args.bin`` (`_save`; not with FSDP's sharded states), optimizer, scheduler, scaler and
+    ``rng_state*.pth`` unless ``save_only_model``, then rank 0 ``trainer_state.json``. Only
+    ``rng_state_<r>.pth`` of the other ranks may come after it. Rotation is ``shutil.rmtree``, in the folder's
+    own order.
+    """
 
     name, form = "HuggingFace", "checkpoint-{}"
     pattern = re.compile(r"checkpoint-(?P<step>\d{1,12})")
     state = "trainer_state.json"
-    # any one of these, or an index with all the shards it names
+    arguments = "training_args.bin"
+    # transformers' trainer_jit_checkpoint.py: there from the begin of such a save to its end
+    sentinel = "checkpoint-is-incomplete.txt"
     weights = (
         "model.safetensors",
         "pytorch_model.bin",
@@ -23,32 +36,106 @@ class HuggingFace(Numbered):
         "adapter_model.bin",
     )
     indexes = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+    # accelerate 1.15, utils/fsdp_utils.py: FULL_STATE_DICT, and a file for each rank without DCP
+    fsdp = re.compile(r"pytorch_model_fsdp(?:_\d+)?(?P<rank>_rank(?P<number>\d+))?\.bin")
+    fsdp_ranks = re.compile(r"(?P<what>pytorch_model_fsdp|optimizer)(?:_\d+)?_rank(?P<rank>\d+)\.bin")
+    rng = re.compile(r"rng_state_(?P<rank>\d+)\.pth")
+    late = re.compile(r"(rng_state_\d+\.pth|.*rank_?\d+.*|.*\.distcp|.*\.metadata|entropy_ctrl_state\.json)")
 
     def problem(self, content: Content, step: int) -> str | None:
-        state = json_object(content, self.state, limit=64 << 20)  # it carries the whole log history
-        if isinstance(state, str):
-            return state
-        if state.get("global_step") != step:
-            return f"{self.state} says global_step {state.get('global_step')}, the folder says {step}"
         names = content.files()
+        if self.state in names:
+            said = streams.top_number(content, self.state, "global_step")
+            if isinstance(said, str):
+                return said
+            if said != step:
+                return f"{self.state} says global_step {said}, the folder says {step}"
         for index in self.indexes:
-            if index in names:
-                return self._sharded(content, index) or truncated(content)
-        sharded = any(
-            re.match(r"pytorch_model_fsdp_\d+/\.metadata$|global_step\d+/.*model_states\.pt$", n)
-            for n in names
-        )
-        if not sharded and not any(name in names for name in self.weights):
-            return f"no weights: none of {', '.join(self.weights + self.indexes)}, and no sharded state"
+            if index in names and (missing := self._sharded(content, index)):
+                return missing
+        for folder in dcp.folders(content):
+            if broken := dcp.problem(content, folder):
+                return broken
+        for folder in deepspeed.folders(content):
+            if broken := deepspeed.ranks(content, folder).problem:
+                return broken
         return truncated(content)
+
+    def told(self, content: Content, step: int, times: Times | None) -> Told:
+        names = content.files()
+        if self.state not in names:
+            return Told(f"no {self.state}: the save is not finished, or this is no such checkpoint")
+        if self.sentinel in names:
+            return Told(f"{self.sentinel} is there: the save is not finished")
+        top = [name for name in (*self.weights, *self.indexes) if name in names]
+        states = [name for name in names if self.fsdp.fullmatch(name)]
+        sharded = [*dcp.folders(content), *deepspeed.folders(content)]
+        if not top and not states and not sharded:
+            return Told(f"no weights: none of {', '.join(self.weights + self.indexes)}, and no sharded state")
+        for adapter in self.weights[2:]:
+            if adapter in names and "adapter_config.json" not in names:
+                return Told(f"adapter_config.json is missing: PEFT writes it with {adapter}")
+        # `_save` writes both, beside weights of every kind but FSDP's own states.
+        if (top or deepspeed.folders(content)) and self.arguments not in names:
+            return Told(f"{self.arguments} is missing: it is written with every model")
+        if overwritten := self._later(times):
+            return Told(f"{overwritten} was written after {self.state}: another save is on its way")
+        unproven = self._ranks(content, step) or by_times(times)
+        return Told(unproven=unproven)
+
+    def _later(self, times: Times | None) -> str | None:
+        """A file of rank 0 that is newer than the one rank 0 writes last."""
+        if times is None:
+            return None
+        end = times.files[self.state]
+        later = [n for n, at in times.files.items() if at > end and self._ordered(n)]
+        return min(later, default=None)
+
+    def _ordered(self, name: str) -> bool:
+        return "/" not in name and name != self.state and not self.late.fullmatch(name)
+
+    def _ranks(self, content: Content, step: int) -> str | None:
+        """Why the files of the single ranks are not known to be all there."""
+        names = content.files()
+        groups: dict[str, set[int]] = {}
+        for name in names:
+            if found := self.rng.fullmatch(name):
+                groups.setdefault("rng_state_<rank>.pth", set()).add(int(found["rank"]))
+            elif found := self.fsdp_ranks.fullmatch(name):
+                groups.setdefault(f"{found['what']} of the ranks", set()).add(int(found["rank"]))
+        folders = deepspeed.folders(content)
+        states = [deepspeed.ranks(content, folder) for folder in folders]
+        if folders and not all(state.told for state in states):
+            return f"nothing in {folders[0]} says how many ranks there were"
+        if not groups:
+            return None
+        world = [dcp.world_size(content, folder) for folder in dcp.folders(content)]
+        world += [state.data_parallel for state in states]
+        if self.arguments in names:
+            world.append(deepspeed.number_in(content, self.arguments, "num_processes"))
+        known = max((size for size in world if size), default=None)
+        if known is None:
+            return f"nothing says of how many ranks {min(groups)} are"
+        for what, have in sorted(groups.items()):
+            if missing := sorted(set(range(known)) - have):
+                return f"{what} of rank {missing[0]} is missing ({known} ranks)"
+        return None
 
     @staticmethod
     def _sharded(content: Content, index: str) -> str | None:
-        document = json_object(content, index, limit=64 << 20)
-        if isinstance(document, str):
-            return document
-        shards = document.get("weight_map")
-        if not isinstance(shards, Mapping) or not shards:
+        if content.files()[index] > INDEX_READ_WHOLE:
+            shards = {
+                found.decode("utf-8", "replace") for found in streams.matches(content, index, _SHARD_NAME)
+            }
+        else:
+            document = json_object(content, index, limit=INDEX_READ_WHOLE)
+            if isinstance(document, str):
+                return document
+            named = document.get("weight_map")
+            if not isinstance(named, Mapping):
+                return f"{index} has no weight_map"
+            shards = {str(shard) for shard in named.values()}
+        if not shards:
             return f"{index} has no weight_map"
-        missing = sorted({str(shard) for shard in shards.values()} - content.files().keys())
+        missing = sorted(shards - content.files().keys())
         return f"{missing[0]} is missing ({index} lists it; {len(missing)} missing)" if missing else None

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import re
 
-from controller.checkpoints.layouts.base import Candidate, Numbered, json_object, newest_first, truncated
+from controller.checkpoints.completeness import dcp
+from controller.checkpoints.layouts.base import (
+    Candidate,
+    Numbered,
+    Times,
+    Told,
+    by_times,
+    json_object,
+    newest_first,
+    truncated,
+)
 from controller.checkpoints.store import Store
 from controller.checkpoints.weights import Content
 
 
 class NeMoRL(Numbered):
-    """``step_<N>/`` of NeMo-RL, written as ``tmp_step_<N>`` and renamed when complete."""
+    """``step_<N>/`` of NeMo-RL, written as ``tmp_step_<N>`` and renamed when every worker has finished.
+
+    ``CheckpointManager`` (nemo_rl/utils/checkpoint.py): ``init_tmp_checkpoint`` writes ``training_info.json``
+    and
+    ``config.yaml`` first, ``finalize_checkpoint`` renames, then rotation is ``shutil.rmtree``.
+    """
 
     name, form = "NeMoRL", "step_{}"
     pattern = re.compile(r"step_(?P<step>\d{1,12})")
@@ -30,6 +45,12 @@ class NeMoRL(Numbered):
         info = json_object(content, "training_info.json")
         if isinstance(info, str):
             return info
-        if not any(name.startswith("policy/") for name in content.files()):
-            return "no policy folder: it holds the weights"
+        for folder in dcp.folders(content):
+            if broken := dcp.problem(content, folder):
+                return broken
         return truncated(content)
+
+    def told(self, content: Content, step: int, times: Times | None) -> Told:
+        if not any(name.startswith("policy/") for name in content.files()):
+            return Told("no policy folder: it holds the weights")
+        return Told(unproven=by_times(times))

@@ -5,62 +5,99 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from controller.checkpoints.completeness import deepspeed
 from controller.checkpoints.digest import Manifest
 from controller.checkpoints.errors import Damaged, Vanished
-from controller.checkpoints.layouts.base import Candidate, folders, truncated
+from controller.checkpoints.layouts.base import Candidate, Times, Told, by_times, folders, truncated
 from controller.checkpoints.store import Store
 from controller.checkpoints.weights import Content
 
 
 class OpenRLHF:
-    """``_actor/global_step<N>/`` (and ``_critic/…``): DeepSpeed tags, one folder per role.
+    """``_actor/global_step<N>/`` (and ``_critic/…``, ``global_step<N>_hf/``): one folder per role and tag.
 
-    DeepSpeed writes ``latest`` beside the tags when a save is through; newer OpenRLHF puts ``metric.json``
-    into the tag after that.
+    0.11.2 (openrlhf/utils/deepspeed/deepspeed.py:685, trainer/ppo_trainer.py:337) saves actor and critic at
+    the same time, each with DeepSpeed, which writes ``latest`` beside the tags, then ``metric.json`` into its
+    tag. A new best eval is saved as ``best_global_step<N>``. ``--ckpt.save_hf`` adds ``<tag>_hf/``, or has it
+    alone.
+
+    Inside a checkpoint the tag is always ``global_step<N>``, also that of a best one, so that it can be
+    resumed.
     """
 
     name = "OpenRLHF"
     roles = ("_actor", "_critic")
-    _tag = re.compile(r"global_step(?P<step>\d{1,12})")
-    _optimizer = re.compile(r"(?:\w+_)?zero_pp_rank_(?P<rank>\d+)_mp_rank_(?P<mp>\d+)_optim_states\.pt")
+    _tag = re.compile(r"(?P<tag>(?:best_)?global_step(?P<step>\d{1,12}))")
+    _hf = re.compile(r"(?P<tag>(?:best_)?global_step(?P<step>\d{1,12}))_hf")
 
     def candidates(self, store: Store) -> list[Candidate]:
-        tags = {role: self._tags(store, role) for role in self.roles if role in store.folders()}
+        top = store.folders()
+        tags = {role: self._tags(store, role) for role in self.roles if role in top}
+        exported = {found["tag"]: int(found["step"]) for found in map(self._hf.fullmatch, top) if found}
+        steps = {tag: step for of_role in tags.values() for tag, step in of_role.items()} | exported
+        newest = max(steps.values(), default=-1)
         latest = {role: self._latest(store, role) for role in tags}
-        found: list[Candidate] = []
-        for step in sorted(set().union(*tags.values()) if tags else set(), reverse=True):
-            tag = self.own_name(step)
-            parts = tuple((f"{role}/{tag}", f"{role}/{tag}") for role in tags if step in tags[role])
-            problem = None
-            for role, steps in tags.items():
-                if step not in steps:
-                    problem = f"{role}/{tag} is missing: rotated away, or not written yet"
-                elif latest[role] < step and not self._has(store, f"{role}/{tag}", "metric.json"):
-                    problem = f"{role}/latest does not name {tag} yet: the save is not finished"
-            found.append(Candidate(step, tag, parts, problem))
-        return found
+        found = [
+            self._candidate(store, tag, step, tags, tag in exported, latest, newest)
+            for tag, step in steps.items()
+        ]
+        return sorted(found, key=lambda c: (-c.step, c.name.startswith("best_")))
+
+    def _candidate(
+        self,
+        store: Store,
+        tag: str,
+        step: int,
+        tags: Mapping[str, Mapping[str, int]],
+        exported: bool,
+        latest: Mapping[str, int],
+        newest: int,
+    ) -> Candidate:
+        inside = self.own_name(step)
+        parts = [(f"{role}/{inside}", f"{role}/{tag}") for role in tags if tag in tags[role]]
+        problem = alone = None
+        for role in tags if parts else ():
+            if tag not in tags[role]:
+                problem = f"{role}/{tag} is missing: rotated away, or not written yet"
+            elif latest[role] < step and not self._has(store, f"{role}/{tag}", "metric.json"):
+                problem = f"{role}/latest does not name {tag} yet: the save is not finished"
+        if exported:
+            parts.append((f"{inside}_hf", f"{tag}_hf"))
+        if step >= newest:
+            # Actor and critic are saved at once, and the export after them: what is still to come is told by
+            # the checkpoints before it, or by one after it.
+            others = {t for role in tags for t, s in tags[role].items() if s < step}
+            if not others:
+                alone = "it is the first one here: nothing tells whether the other role is still to come"
+        return Candidate(step, tag, tuple(parts), problem, alone)
 
     def problem(self, content: Content, step: int) -> str | None:
-        tag = self.own_name(step)
-        for role in self.roles:
-            names = [n.rpartition("/")[2] for n in content.files() if n.startswith(f"{role}/{tag}/")]
-            if not names and role == "_actor":
-                return f"no _actor/{tag}: it holds the policy"
-            if names and not any(name.endswith("model_states.pt") for name in names):
-                return f"{role}/{tag} has no *model_states.pt"
-            ranks: dict[str, set[int]] = {}
-            for name in names:
-                match = self._optimizer.fullmatch(name)
-                if match:
-                    ranks.setdefault(match["mp"], set()).add(int(match["rank"]))
-            world = max((len(have) for have in ranks.values()), default=0)
-            for mp, have in sorted(ranks.items()):
-                missing = sorted(set(range(max(world, max(have) + 1))) - have)
-                if missing:
-                    return (
-                        f"{role}/{tag} lacks optimizer states of rank {missing[0]} (model-parallel rank {mp})"
-                    )
+        for folder in deepspeed.folders(content):
+            if broken := deepspeed.ranks(content, folder).problem:
+                return broken
         return truncated(content)
+
+    def told(self, content: Content, step: int, times: Times | None) -> Told:
+        tag = self.own_name(step)
+        names = content.files()
+        states = deepspeed.folders(content)
+        exported = [n for n in names if n.startswith(f"{tag}_hf/")]
+        if not states and not exported:
+            return Told(f"no _actor/{tag}: it holds the policy")
+        for role in self.roles:
+            if any(n.startswith(f"{role}/") for n in names) and f"{role}/{tag}" not in states:
+                return Told(f"{role}/{tag} has no *model_states.pt")
+        if states and f"_actor/{tag}" not in states:
+            return Told(f"no _actor/{tag}: it holds the policy")
+        if exported and not any(n.endswith((".safetensors", ".bin")) for n in exported):
+            return Told(f"{tag}_hf has no weights")
+        # `save_model` writes config.json and the tokenizer after the weights.
+        if exported and not any(n.rpartition("/")[2].startswith(("tokenizer", "vocab")) for n in exported):
+            return Told(f"{tag}_hf has no tokenizer: it is written after the weights")
+        for folder in states:
+            if not deepspeed.ranks(content, folder).told:
+                return Told(unproven=f"nothing in {folder} says how many ranks there were")
+        return Told(unproven=by_times(times))
 
     def mismatch(self, content: Content, manifest: Manifest) -> str | None:
         return None
@@ -71,9 +108,9 @@ class OpenRLHF:
     def resume_files(self, step: int) -> Mapping[str, bytes]:
         return {f"{role}/latest": self.own_name(step).encode() for role in self.roles}
 
-    def _tags(self, store: Store, role: str) -> set[int]:
+    def _tags(self, store: Store, role: str) -> dict[str, int]:
         matches = (self._tag.fullmatch(folder) for folder in folders(store, role))
-        return {int(match["step"]) for match in matches if match}
+        return {match["tag"]: int(match["step"]) for match in matches if match}
 
     def _latest(self, store: Store, role: str) -> int:
         try:

@@ -3,67 +3,120 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from controller.checkpoints.layouts.base import Candidate, Numbered, folders, truncated
+from controller.checkpoints.completeness import dcp
+from controller.checkpoints.errors import Damaged, Vanished
+from controller.checkpoints.layouts.base import (
+    Candidate,
+    Numbered,
+    Times,
+    Told,
+    by_times,
+    folders,
+    json_object,
+    truncated,
+)
 from controller.checkpoints.store import Store
 from controller.checkpoints.weights import Content
 
+ROLES = ("actor", "critic")
+
 
 class Verl(Numbered):
-    """``global_step_<N>/{actor,critic,data.pt}`` of verl.
+    """``global_step_<N>/{actor,critic,data.pt}`` of verl (0.9.1 and before).
 
-    ``latest_checkpointed_iteration.txt`` is not asked: asynchronous saves never write it. A rotated
-    checkpoint keeps its folder and ``data.pt``, only the roles' folders go.
+    ``RayPPOTrainer._save_checkpoint`` writes the roles, then ``data.pt``, in modes other than ``sync`` then
+    ``transfer_queue/`` (trainer/ppo/v1/trainer_base.py:1005), then, unless saves are asynchronous,
+    ``latest_checkpointed_iteration.txt``. Megatron's layout v2 has ``ckpt_contents.json`` in each role,
+    written last of all, asynchronous saves included (utils/checkpoint/megatron_checkpoint_manager.py:615). A
+    rotated checkpoint keeps its folder and ``data.pt``, only the roles' folders go.
     """
 
     name, form = "Verl", "global_step_{}"
     pattern = re.compile(r"global_step_(?P<step>\d{1,12})")
+    tracker = "latest_checkpointed_iteration.txt"
+    contents = "ckpt_contents.json"
     _rank = re.compile(r"(?P<what>model|optim|extra_state)_world_size_(?P<size>\d+)_rank_(?P<rank>\d+)\.pt")
+    _megatron2 = ("model/", "optimizer/", "extra/")
 
     def candidates(self, store: Store) -> list[Candidate]:
         found = super().candidates(store)
         roles = {c.name: folders(store, c.name) for c in found}
         critics = any("critic" in present for present in roles.values())
-        return [self._by_roles(c, roles[c.name], critics) for c in found]
+        newest = max((c.step for c in found), default=-1)
+        through = self._through(store)
+        return [self._by_roles(c, roles[c.name], critics, max(newest - 1, through)) for c in found]
 
     @staticmethod
-    def _by_roles(candidate: Candidate, roles: Iterable[str], critics: bool) -> Candidate:
-        problem = None
+    def _by_roles(candidate: Candidate, roles: Iterable[str], critics: bool, through: int) -> Candidate:
+        problem = alone = None
         if "actor" not in roles:
             problem = "no actor folder: rotated away (only data.pt is left), or not written yet"
         elif critics and "critic" not in roles:
             problem = "no critic folder, though other steps have one: rotated away, or not written yet"
-        return Candidate(candidate.step, candidate.name, candidate.parts, problem)
+        elif candidate.step > through:
+            alone = f"{Verl.tracker} does not name it yet, and no later one is there"
+        return Candidate(candidate.step, candidate.name, candidate.parts, problem, alone)
+
+    def _through(self, store: Store) -> int:
+        """The step that verl says it has saved; -1: it does not say."""
+        try:
+            return int(store.read(self.tracker, 4096).decode("ascii", "replace").strip())
+        except (Vanished, Damaged, ValueError):
+            return -1
 
     def problem(self, content: Content, step: int) -> str | None:
         names = content.files()
-        if "data.pt" not in names:
-            return "no data.pt: verl writes it after the roles' folders, so the save is not finished"
-        for role in ("actor", "critic"):
+        for role in ROLES:
             of_role = [n.removeprefix(f"{role}/") for n in names if n.startswith(f"{role}/")]
-            if of_role:
-                problem = self._role(role, of_role)
-                if problem:
-                    return problem
-            elif role == "actor":
-                return "no actor folder: rotated away (only data.pt is left), or not written yet"
+            problem = self._role(content, role, of_role)
+            if problem:
+                return problem
+        for folder in dcp.folders(content):
+            if broken := dcp.problem(content, folder):
+                return broken
         return truncated(content)
 
-    def _role(self, role: str, names: list[str]) -> str | None:
-        if any(re.fullmatch(r"dist_ckpt/(.*/)?(\.metadata|metadata\.json)", name) for name in names):
-            return None  # Megatron: its metadata is written when every rank has finished
+    def told(self, content: Content, step: int, times: Times | None) -> Told:
+        names = content.files()
+        if "data.pt" not in names:
+            return Told("no data.pt: verl writes it after the roles' folders, so the save is not finished")
+        unproven: list[str] = []
+        for role in ROLES:
+            of_role = [n.removeprefix(f"{role}/") for n in names if n.startswith(f"{role}/")]
+            if not of_role:
+                if role == "actor":
+                    return Told("no actor folder: rotated away (only data.pt is left), or not written yet")
+                continue
+            if self.contents in of_role:
+                if missing := self._manifest(content, role):
+                    return Told(missing)
+                continue
+            if any(n.startswith(self._megatron2) or n == "transformer_config.json" for n in of_role):
+                return Told(f"no {role}/{self.contents}: Megatron's layout v2 has it written last")
+            if not self._model(of_role):
+                return Told(
+                    f"{role} has no model: neither model_world_size_*_rank_*.pt nor dist_ckpt/.metadata"
+                )
+        if (why := by_times(times)) is not None:
+            unproven.append(why)
+        return Told(unproven="; ".join(unproven) or None)
+
+    def _model(self, names: Iterable[str]) -> bool:
+        return any(
+            n.startswith("model_world_size_")
+            or n == "dist_ckpt/.metadata"
+            or (n.startswith("huggingface/") and n.endswith((".safetensors", ".bin")))
+            for n in names
+        )
+
+    def _role(self, content: Content, role: str, names: list[str]) -> str | None:
         ranks: dict[tuple[str, int], set[int]] = {}
         for name in names:
             match = self._rank.fullmatch(name)
             if match:
                 ranks.setdefault((match["what"], int(match["size"])), set()).add(int(match["rank"]))
-        if not any(what == "model" for what, _ in ranks):
-            if any(
-                name.startswith("huggingface/") and name.endswith((".safetensors", ".bin")) for name in names
-            ):
-                return None  # only the merged model was asked for
-            return f"{role} has no model: neither model_world_size_*_rank_*.pt nor dist_ckpt/.metadata"
         for (what, size), present in sorted(ranks.items()):
             missing = sorted(set(range(size)) - present)
             if missing:
@@ -71,3 +124,35 @@ class Verl(Numbered):
                     f"{role} has {what} of {size - len(missing)} of {size} ranks; first missing: {missing[0]}"
                 )
         return None
+
+    def _manifest(self, content: Content, role: str) -> str | None:
+        """What ``ckpt_contents.json`` lists and is not there."""
+        document = json_object(content, f"{role}/{self.contents}")
+        if isinstance(document, str):
+            return document
+        listed = document.get("contents")
+        if not isinstance(listed, Mapping) or not listed:
+            return f"{role}/{self.contents} lists nothing"
+        names = content.files()
+        for what, entry in sorted(listed.items()):
+            path = entry.get("path") if isinstance(entry, Mapping) else None
+            if not isinstance(path, str):
+                return f"{role}/{self.contents}: {what} has no path"
+            at = f"{role}/{path}"
+            below = [n.removeprefix(f"{at}/") for n in names if n.startswith(f"{at}/")]
+            form = entry.get("format")
+            if form == "megatron_dist_checkpoint" and dcp.METADATA not in below:
+                return f"no {at}/{dcp.METADATA} ({role}/{self.contents} lists {what})"
+            if form == "json" and at not in names:
+                return f"{at} is missing ({role}/{self.contents} lists {what})"
+            if form == "huggingface" and not self._huggingface(what, below):
+                return f"{at} has no {what} ({role}/{self.contents} lists it)"
+        return None
+
+    @staticmethod
+    def _huggingface(what: str, names: list[str]) -> bool:
+        if what in ("model", "hf_model"):
+            return any(n.endswith((".safetensors", ".bin")) for n in names)
+        if what == "tokenizer":
+            return any(n.startswith(("tokenizer", "vocab", "special_tokens")) for n in names)
+        return "config.json" in names

@@ -1,0 +1,115 @@
+"""torch.distributed.checkpoint: the files, offsets and lengths that its ``.metadata`` promises.
+
+``FileSystemWriter.finish`` (torch/distributed/checkpoint/filesystem.py, 2.15) writes ``.metadata`` after
+every rank has written, as a pickle of ``Metadata``: ``storage_data`` maps each piece to a ``_StorageInfo``
+with
+``relative_path``, ``offset`` and ``length`` in bytes. Megatron's ``dist_checkpointing`` writes the same,
+beside
+``common.pt`` before and ``metadata.json`` after it.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from controller.checkpoints.completeness.pickles import Inert, PickleProblem, load
+from controller.checkpoints.weights import Content
+
+METADATA = ".metadata"
+EXACT_LIMIT = 4 << 20  # bytes of metadata that are built as objects, about 25 times as many in memory
+PIECE = 1 << 20  # bytes scanned at a time where it is larger
+SHARD = re.compile(r"__(?P<rank>\d+)_\d+\.distcp")
+_SHARD_BYTES = re.compile(rb"__\d{1,9}_\d{1,9}\.distcp")
+
+
+def folders(content: Content) -> list[str]:
+    """Folders of a checkpoint that hold shards or metadata of this format; "" is the checkpoint's own."""
+    found = set()
+    for name in content.files():
+        folder, _, last = name.rpartition("/")
+        if last == METADATA or SHARD.fullmatch(last):
+            found.add(folder)
+    return sorted(found)
+
+
+def problem(content: Content, folder: str) -> str | None:
+    """Why the shards in a folder are not those that its metadata promises; None: they are."""
+    at = f"{folder}/" if folder else ""
+    sizes = content.files()
+    if at + METADATA not in sizes:
+        return f"no {at}{METADATA}: it is written when every rank has finished, so the save is not finished"
+    try:
+        promised = promises(content, at + METADATA)
+    except PickleProblem as broken:
+        return f"{at}{METADATA} is not whole: {broken}"
+    if not promised:
+        return f"{at}{METADATA} names no shard"
+    for name, length in sorted(promised.items()):
+        if at + name not in sizes:
+            return f"{at}{name} is missing ({at}{METADATA} lists it)"
+        if sizes[at + name] < length:
+            return f"{at}{name} has {sizes[at + name]} of {length} bytes"
+    if f"{at}metadata.json" not in sizes and f"{at}common.pt" in sizes:
+        return f"no {at}metadata.json: Megatron writes it last, so the save is not finished"
+    if f"{at}metadata.json" in sizes and f"{at}common.pt" not in sizes:
+        return f"{at}common.pt is missing: Megatron writes it before the shards"
+    return None
+
+
+def world_size(content: Content, folder: str) -> int | None:
+    """How many ranks wrote the shards in a folder, at least; None: nothing says so."""
+    try:
+        names = promises(content, f"{folder}/{METADATA}" if folder else METADATA)
+    except (PickleProblem, KeyError):
+        return None
+    ranks = [int(match["rank"]) for match in map(SHARD.fullmatch, names) if match]
+    return max(ranks) + 1 if ranks else None
+
+
+def promises(content: Content, name: str) -> dict[str, int]:
+    """Names of the files that metadata lists, and how many bytes of each it needs.
+
+    Metadata of more than `EXACT_LIMIT` bytes is scanned for names alone: then each needs one byte.
+
+    Raises:
+        PickleProblem: the metadata is cut off or of another form.
+    """
+    size = content.files()[name]
+    if size > EXACT_LIMIT:
+        return _scanned(content, name, size)
+    metadata = load(io.BytesIO(content.read_range(name, 0, size)))
+    state = metadata.state if isinstance(metadata, Inert) else None
+    if not isinstance(state, dict):
+        raise PickleProblem("it holds no Metadata")
+    needed: dict[str, int] = {}
+    for value in _values(state.get("storage_data")):
+        info = value.state if isinstance(value, Inert) else None
+        if isinstance(info, dict) and isinstance(info.get("relative_path"), str):
+            path, offset, length = info["relative_path"], info.get("offset"), info.get("length")
+            if not isinstance(offset, int) or not isinstance(length, int):
+                raise PickleProblem(f"{path} has no offset and length")
+            needed[path] = max(needed.get(path, 1), offset + length)
+    return needed
+
+
+def _values(storage: Any) -> Iterator[Any]:
+    if isinstance(storage, dict):
+        yield from storage.values()
+    elif isinstance(storage, Inert):  # an OrderedDict
+        for item in storage.items or ():
+            yield item[1] if isinstance(item, tuple) and len(item) == 2 else None
+
+
+def _scanned(content: Content, name: str, size: int) -> dict[str, int]:
+    if content.read_range(name, -1, 1) != b".":
+        raise PickleProblem("its end is missing")
+    found: set[bytes] = set()
+    rest = b""
+    for start in range(0, size, PIECE):
+        data = rest + content.read_range(name, start, min(PIECE, size - start))
+        found.update(_SHARD_BYTES.findall(data))
+        rest = data[-32:]
+    return {path.decode(): 1 for path in found}

@@ -1,0 +1,91 @@
+"""DeepSpeed: the ranks that its files are of, held against the number of ranks that it wrote down.
+
+``DeepSpeedEngine.save_checkpoint`` (deepspeed 0.19.8, runtime/engine.py) writes into a tag's folder
+``mp_rank_<MM>_model_states.pt`` (ZeRO-3: ``zero_pp_rank_<r>_mp_rank_<MM>_model_states.pt`` of each rank) and,
+with ZeRO, ``[bf16_]zero_pp_rank_<r>_mp_rank_<MM>_optim_states.pt`` of each rank. Model states carry
+``dp_world_size`` and ``mp_world_size``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from controller.checkpoints.completeness.pickles import small_number
+from controller.checkpoints.weights import Content
+
+LOOKED_AT = 32 << 20  # bytes at the start of a file: torch.save writes the pickle before the tensors
+PIECE = 1 << 20
+_MODEL = re.compile(r"(?:zero_pp_rank_(?P<rank>\d+)_)?mp_rank_(?P<mp>\d+)_model_states\.pt")
+_OPTIMIZER = re.compile(r"(?:\w+_)?zero_pp_rank_(?P<rank>\d+)_mp_rank_(?P<mp>\d+)_optim_states\.pt")
+
+
+class Ranks(NamedTuple):
+    """What a tag's folder shows. ``told``: the number of ranks is written in it, and all are there."""
+
+    problem: str | None
+    told: bool
+    data_parallel: int | None = None
+
+
+def folders(content: Content) -> list[str]:
+    """Folders of a checkpoint that hold DeepSpeed's states."""
+    named = (name.rpartition("/") for name in content.files())
+    return sorted(
+        {folder for folder, _, last in named if _MODEL.fullmatch(last) or _OPTIMIZER.fullmatch(last)}
+    )
+
+
+def ranks(content: Content, folder: str) -> Ranks:
+    """Whether the states of every rank are there."""
+    at = f"{folder}/" if folder else ""
+    model: dict[int, set[int | None]] = {}
+    optimizer: dict[int, set[int]] = {}
+    for name in content.files():
+        if name.rpartition("/")[0] != folder:
+            continue
+        last = name[len(at) :]
+        if found := _MODEL.fullmatch(last):
+            rank = None if found["rank"] is None else int(found["rank"])
+            model.setdefault(int(found["mp"]), set()).add(rank)
+        elif found := _OPTIMIZER.fullmatch(last):
+            optimizer.setdefault(int(found["mp"]), set()).add(int(found["rank"]))
+    if not model:
+        return Ranks(f"{folder} has no *model_states.pt", False)
+    split = any(rank is not None for have in model.values() for rank in have)  # ZeRO-3
+    data, tensor = _world(content, at, sorted(n for n in content.files() if n.startswith(at)))
+    seen = {mp: {rank for rank in have if rank is not None} for mp, have in model.items()}
+    widest = max((max(have) + 1 for have in (*seen.values(), *optimizer.values()) if have), default=1)
+    if data is not None and widest > data:
+        return Ranks(f"{folder} has states of rank {widest - 1}, of {data} ranks: another save's", False)
+    for mp in range(tensor or max((*model, *optimizer)) + 1):
+        wanted = set(range(data or widest))
+        if mp not in model or (split and wanted - seen[mp]):
+            missing = min(wanted - seen.get(mp, set()), default=0) if split else 0
+            return Ranks(f"{folder} lacks model states of rank {missing} (model-parallel rank {mp})", False)
+        if (optimizer or split) and wanted - optimizer.get(mp, set()):
+            missing = min(wanted - optimizer.get(mp, set()))
+            return Ranks(
+                f"{folder} lacks optimizer states of rank {missing} (model-parallel rank {mp})", False
+            )
+    return Ranks(None, data is not None and tensor is not None and bool(optimizer), data)
+
+
+def _world(content: Content, at: str, names: list[str]) -> tuple[int | None, int | None]:
+    """(data-parallel, model-parallel) number of ranks as the first model states say."""
+    first = next((name for name in names if _MODEL.fullmatch(name[len(at) :])), None)
+    if first is None:
+        return None, None
+    return number_in(content, first, "dp_world_size"), number_in(content, first, "mp_world_size")
+
+
+def number_in(content: Content, name: str, key: str) -> int | None:
+    """A whole number of 1 and more that a file of torch.save has under a key; None: not found."""
+    found = small_number(_pieces(content, name), key)
+    return found if found is not None and 1 <= found <= 1_000_000 else None
+
+
+def _pieces(content: Content, name: str) -> Iterator[bytes]:
+    for start in range(0, min(content.files()[name], LOOKED_AT), PIECE):
+        yield content.read_range(name, start, PIECE)

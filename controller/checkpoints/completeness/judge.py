@@ -1,0 +1,237 @@
+"""Whether a checkpoint is whole, by which evidence, and which trainer process wrote it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from controller.checkpoints.errors import Damaged, Vanished
+from controller.checkpoints.inventory import Inventory, branch_life, read_inventories, signatures_of, writer
+from controller.checkpoints.layouts.base import Candidate, Folder, Layout, Times, Told
+from controller.checkpoints.pins import NOBODY
+from controller.checkpoints.request import BranchLife
+from controller.checkpoints.saves import SaveRecord, read_record, save_records
+from controller.checkpoints.store import Store
+
+SAVE_RECORD, MANIFEST, SIBLINGS = "SaveRecord", "Manifest", "Siblings"
+SIBLINGS_LOOKED_AT = 4  # of the nearest steps, to each side taken together
+CURE = (
+    "let the trainer's client say that all ranks have saved: client.checkpoint_saved(step, path) writes a "
+    "save record (docs/trainer-contract.md)"
+)
+_DIGITS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``problem`` None: the checkpoint is whole by ``evidence``, and ``attempt`` wrote it."""
+
+    problem: str | None
+    evidence: str = ""
+    attempt: str = NOBODY
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """One candidate at one moment."""
+
+    content: Folder
+    signatures: Mapping[str, str]
+    times: Times | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Alone:
+    """What is known of a candidate without the others. ``seen`` None: it cannot be a reference to any."""
+
+    verdict: Verdict
+    seen: _Seen | None = None
+    unproven: str | None = None  # then the verdict's problem is None, but nothing proves it yet
+    sure: bool = False  # no other checkpoint needs to be asked
+
+
+@dataclass
+class Survey:
+    """All checkpoints of a location at one moment, judged when they are asked for.
+
+    ``branch``: whose checkpoints count, newest process first; empty: anybody's.
+    """
+
+    store: Store
+    layout: Layout
+    owner: str = ""
+    branch: Sequence[BranchLife] = ()
+    _alone_by_name: dict[str, _Alone] = field(default_factory=dict)
+    _verdicts: dict[str, Verdict] = field(default_factory=dict)
+    _noted: list[Inventory] | None = None
+
+    def __post_init__(self) -> None:
+        self.candidates = self.layout.candidates(self.store) if self.store.exists() else []
+        self._records = save_records(self.store) if self.candidates else {}
+
+    def of_step(self, step: int) -> list[Candidate]:
+        """Candidates of a step, the one to try first first."""
+        return [candidate for candidate in self.candidates if candidate.step == step]
+
+    def verdict(self, candidate: Candidate) -> Verdict:
+        """Whether a candidate is whole and counts."""
+        if candidate.name not in self._verdicts:
+            self._verdicts[candidate.name] = self._judge(candidate)
+        return self._verdicts[candidate.name]
+
+    def complete_steps(self, newest: int) -> list[int]:
+        """Steps of whole checkpoints among the newest so many, ascending, whoever wrote them."""
+        found = {c.step for c in self.candidates[:newest] if self.verdict(c).problem is None}
+        return sorted(found)
+
+    def _judge(self, candidate: Candidate) -> Verdict:
+        alone = self._alone(candidate)
+        if alone.verdict.problem or alone.sure or alone.seen is None:
+            return alone.verdict
+        beside = [self._alone(other) for other in self._nearest(candidate)]
+        whole = [other for other in beside if not other.verdict.problem and not other.unproven and other.seen]
+        same = [other for other in whole if other.verdict.attempt == alone.verdict.attempt]
+        have = _kinds(alone.seen)
+        lacking = _lacking(have, same if same or not alone.unproven else whole)
+        if lacking:
+            return Verdict(f"{lacking}, which the whole checkpoints beside it have")
+        if not alone.unproven:
+            return alone.verdict
+        if whole or self._agreed(have, beside):
+            return Verdict(None, SIBLINGS, alone.verdict.attempt)
+        return Verdict(f"nothing tells that it is whole: {alone.unproven}; {CURE}")
+
+    def _agreed(self, have: Counter[str], beside: Sequence[_Alone]) -> bool:
+        """Whether another one, not known to be torn, has the same files, and none has one that this one
+        lacks.
+
+        What rotation or a kill leaves is a part: two parts are seldom the same part, and never more than
+        whole.
+        """
+        others = [_kinds(other.seen) for other in beside if not other.verdict.problem and other.seen]
+        return any(other == have for other in others) and all(other <= have for other in others)
+
+    def _nearest(self, candidate: Candidate) -> list[Candidate]:
+        others = [c for c in self.candidates if c.name != candidate.name]
+        return sorted(others, key=lambda c: abs(c.step - candidate.step))[:SIBLINGS_LOOKED_AT]
+
+    def _alone(self, candidate: Candidate) -> _Alone:
+        if candidate.name not in self._alone_by_name:
+            try:
+                self._alone_by_name[candidate.name] = self._look(candidate)
+            except Vanished:
+                self._alone_by_name[candidate.name] = _Alone(
+                    Verdict("it was removed while it was being looked at")
+                )
+            except Damaged as damage:
+                self._alone_by_name[candidate.name] = _Alone(Verdict(str(damage)))
+        return self._alone_by_name[candidate.name]
+
+    def _look(self, candidate: Candidate) -> _Alone:
+        content = candidate.content(self.store)
+        signatures = signatures_of(self.store, candidate)
+        if signatures.keys() != content.files().keys():
+            return _Alone(Verdict("files came or went while it was being looked at"))
+        seen = _Seen(content, signatures, times_of(self.store, candidate, signatures))
+        recorded = self._by_record(candidate, content)
+        if recorded is not None and (recorded.problem or recorded.evidence):
+            if recorded.problem is None:
+                recorded = self._checked(candidate, content, recorded)
+            return _Alone(recorded, seen, sure=True)
+        problem = candidate.problem or self.layout.problem(content, candidate.step)
+        if problem:
+            return _Alone(Verdict(problem))
+        told: Told = self.layout.told(content, candidate.step, seen.times)
+        if told.unfinished:
+            return _Alone(Verdict(told.unfinished))
+        wrote = writer(candidate, signatures, self._inventories(), self.branch)
+        if wrote.problem:
+            return _Alone(Verdict(wrote.problem))
+        unproven = told.unproven or candidate.alone
+        return _Alone(Verdict(None, MANIFEST, wrote.attempt), seen, unproven, told.sure)
+
+    def _checked(self, candidate: Candidate, content: Folder, recorded: Verdict) -> Verdict:
+        problem = self.layout.problem(content, candidate.step)
+        return Verdict(problem) if problem else recorded
+
+    def _by_record(self, candidate: Candidate, content: Folder) -> Verdict | None:
+        """What save records say of a candidate; None: nothing that bears on it."""
+        records = [
+            record
+            for record in (read_record(self.store, file) for file in self._records.get(candidate.step, ()))
+            if record is not None and record.name == candidate.name
+        ]
+        differences = {
+            record.attempt: _inside(record, candidate, self.layout).difference(content.files())
+            for record in records
+        }
+        life = branch_life(self.branch, candidate.step)
+        if not self.branch:
+            whole = [attempt for attempt, difference in differences.items() if difference is None]
+            if whole:
+                return Verdict(None, SAVE_RECORD, whole[-1])
+            return Verdict(next(iter(differences.values()))) if differences else None
+        if life is not None and life.attempt in differences:
+            return Verdict(differences[life.attempt], SAVE_RECORD, life.attempt)
+        others = [attempt for attempt, difference in differences.items() if difference is None]
+        if not others:
+            return None
+        if any(one.base == candidate.step for one in self.branch):
+            wrote = writer(candidate, signatures_of(self.store, candidate), self._inventories(), self.branch)
+            if not wrote.problem and wrote.attempt == NOBODY:
+                return Verdict(None, SAVE_RECORD, NOBODY)
+        counts = f"that of process {life.attempt} counts" if life is not None else "it lay there before"
+        return Verdict(f"process {others[-1]} wrote it, as its save record says, but {counts}")
+
+    def _inventories(self) -> list[Inventory]:
+        if self._noted is None:
+            self._noted = read_inventories(self.store, self.owner) if self.owner else []
+        return self._noted
+
+
+def times_of(store: Store, candidate: Candidate, signatures: Mapping[str, str]) -> Times | None:
+    """When a candidate's files were written, and whether its folders were altered afterwards."""
+    folders: list[int] = []
+    for _, folder in candidate.parts:
+        found = store.folder_times(folder)
+        if found is None:
+            return None
+        folders.extend(found.values())
+    files = {name: int(signature.split(":")[1]) for name, signature in signatures.items()}
+    if not files or not folders:
+        return None
+    newest, oldest = max(files.values()), min(files.values())
+    # A store that makes folders' times up (0, or now) says nothing by them.
+    plausible = max(folders) >= oldest
+    return Times(files, plausible and max(folders) <= newest)
+
+
+def _inside(record: SaveRecord, candidate: Candidate, layout: Layout) -> SaveRecord:
+    """A record in the names that the candidate's content shows."""
+    own = layout.own_name(candidate.step)
+    if own == candidate.name:
+        return record
+    renamed = re.compile(rf"(^|/){re.escape(candidate.name)}(?=/|_hf/)")
+    files = {renamed.sub(rf"\g<1>{own}", name): size for name, size in record.files.items()}
+    return SaveRecord(record.attempt, record.step, record.name, files)
+
+
+def _kinds(seen: _Seen) -> Counter[str]:
+    """How many files of each kind there are: their names without numbers (steps, ranks, shards)."""
+    return Counter(_DIGITS.sub("#", name) for name in seen.content.files())
+
+
+def _lacking(have: Counter[str], references: Sequence[_Alone]) -> str | None:
+    """What all references have more of, in words."""
+    kinds = [_kinds(other.seen) for other in references if other.seen is not None]
+    if not kinds:
+        return None
+    common = kinds[0]
+    for other in kinds[1:]:
+        common = common & other
+    for kind, count in sorted(common.items()):
+        if have[kind] < count:
+            return f"it has {have[kind]} of {count} files like {kind}" if have[kind] else f"it lacks {kind}"
+    return None

@@ -1,0 +1,126 @@
+"""What a pickle says, without running it and without torch: every object in it becomes an inert one.
+
+Metadata of torch's distributed checkpoints is a pickle. A pickle can name any function to be called; here no
+name is ever resolved, all of them stand for `Inert`, which only holds what it was given.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+
+class PickleProblem(Exception):
+    """The bytes are no whole pickle."""
+
+
+class Inert:
+    """An object of a pickle as its name, arguments and state; never the object itself."""
+
+    __slots__ = ("arguments", "items", "name", "state")
+    name: str
+
+    def __init__(self, name: str, arguments: tuple[Any, ...]) -> None:
+        self.name, self.arguments = name, arguments
+        self.state: Any = None
+        self.items: list[Any] | None = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def append(self, item: Any) -> None:
+        self.extend((item,))
+
+    def extend(self, items: Any) -> None:
+        self.items = [*(self.items or ()), *items]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if self.items is None:
+            self.items = []
+        self.items.append((key, value))
+
+    def __call__(self, *arguments: Any) -> Inert:
+        return Inert(self.name, arguments)
+
+
+class _Named(type):
+    """A class for each name, so that the pickle's own opcodes may call it or make objects of it."""
+
+    def __call__(cls, *arguments: Any, **more: Any) -> Inert:
+        return Inert(cls.__name__, arguments)
+
+
+def _named(module: str, name: str) -> type:
+    def new(cls: type, *arguments: Any, **more: Any) -> Inert:
+        return Inert(cls.__name__, arguments)
+
+    return _Named(f"{module}.{name}", (), {"__new__": new})
+
+
+class _Reader(pickle.Unpickler):
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__(file)
+        self._names: dict[tuple[str, str], type] = {}
+
+    def find_class(self, module: str, name: str) -> Any:
+        key = (module, name)
+        if key not in self._names:
+            self._names[key] = _named(module, name)
+        return self._names[key]
+
+    def persistent_load(self, identity: Any) -> Any:
+        return Inert("persistent", (identity,))
+
+
+def load(file: BinaryIO) -> Any:
+    """The content of a pickle. Its size must have been bounded by the caller.
+
+    Raises:
+        PickleProblem: it is cut off, or no pickle.
+    """
+    try:
+        return _Reader(file).load()
+    except (
+        pickle.UnpicklingError,
+        EOFError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        IndexError,
+        KeyError,
+        RecursionError,
+        OverflowError,
+        MemoryError,
+        UnicodeDecodeError,
+    ) as error:
+        raise PickleProblem(f"{type(error).__name__}: {error}") from error
+
+
+_NUMBER = rb"(?:q.|r.{4}|\x94)?(?:K(?P<byte>.)|M(?P<short>..)|J(?P<long>.{4}))"
+
+
+def small_number(pieces: Iterator[bytes], key: str) -> int | None:
+    """The whole number that a dict in a pickle has under a key, found in its bytes as they come by.
+
+    Looks at the opcodes right after the key's text, for pickles too large to be built. None: not found.
+    """
+    name = key.encode()
+    sized = (
+        rb"(?:X"
+        + re.escape(len(name).to_bytes(4, "little"))
+        + rb"|\x8c"
+        + re.escape(bytes([len(name)]))
+        + rb")"
+    )
+    pattern = re.compile(sized + re.escape(name) + _NUMBER, re.DOTALL)
+    rest = b""
+    for piece in pieces:
+        data = rest + piece
+        found = pattern.search(data)
+        if found:
+            raw = found["byte"] or found["short"] or found["long"]
+            return int.from_bytes(raw, "little", signed=found["long"] is not None)
+        rest = data[-(len(name) + 32) :]
+    return None

@@ -1,0 +1,222 @@
+"""What lay in a location before a trainer process started, and so which process wrote a checkpoint.
+
+Before each attempt starts, and when a new process is seen within one, the checkpoints that lie there are
+noted with a signature of each file (size, time of the last write, inode; etag in an object store). Signatures
+are only compared for equality: what is unchanged since before a process started was not written by it, what
+changed afterwards was not written by an earlier one. No clock is compared with another.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from controller.checkpoints.errors import Damaged, Vanished
+from controller.checkpoints.layouts import Candidate, Layout
+from controller.checkpoints.pins import ATTEMPT_PATTERN, NOBODY, pins_folder
+from controller.checkpoints.request import BranchLife, Request
+from controller.checkpoints.store import Store
+
+INVENTORY_FILE = "inventory.json"
+INVENTORY_LIMIT = 256 << 20  # bytes read
+KEPT = 100  # newest inventories
+
+Signatures = Mapping[str, str]  # name inside the checkpoint -> signature of the file
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What lay there when it was made: before attempt ``3`` started, or when process ``3-9f2c41d0`` was
+    seen.
+    """
+
+    attempt: str
+    candidates: Mapping[str, Signatures]  # by the trainer's own name
+
+    @property
+    def number(self) -> int:
+        return _number(self.attempt)
+
+    @property
+    def life(self) -> str:
+        return self.attempt.partition("-")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Who wrote a checkpoint: an attempt's text, or why it is not the one whose checkpoint counts."""
+
+    attempt: str = ""
+    problem: str = ""
+
+
+def signatures_of(store: Store, candidate: Candidate) -> dict[str, str]:
+    """Signatures of a candidate's files by their name inside it. Raises: Vanished, Damaged."""
+    return {
+        f"{prefix}/{name}" if prefix else name: signature
+        for prefix, folder in candidate.parts
+        for name, signature in store.signatures(folder).items()
+    }
+
+
+def read_inventories(store: Store, owner: str) -> list[Inventory]:
+    """Inventories in the order in which they were made; none where there is no file.
+
+    Raises:
+        Damaged: the file is there and cannot be used.
+    """
+    name = f"{pins_folder(owner)}/{INVENTORY_FILE}"
+    try:
+        raw = json.loads(store.read(name, INVENTORY_LIMIT))
+        return [
+            Inventory(
+                str(entry["attempt"]),
+                {
+                    str(candidate): {str(file): str(signature) for file, signature in files.items()}
+                    for candidate, files in entry["candidates"].items()
+                },
+            )
+            for entry in raw["inventories"]
+            if ATTEMPT_PATTERN.match(str(entry["attempt"]))
+        ]
+    except Vanished:
+        return []
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Damaged(f"{store.path(name)} is not of the agreed form: {error}") from error
+
+
+def take_inventory(store: Store, layout: Layout, request: Request) -> str:
+    """Note what lies there now, for ``request.attempt``; one that is noted already stays as it is."""
+    attempt = request.attempt or NOBODY
+    try:
+        noted = read_inventories(store, request.owner)
+    except Damaged:
+        noted = []
+    if not any(inventory.attempt == attempt for inventory in noted):
+        noted.append(Inventory(attempt, _lying_there(store, layout)))
+        document = {
+            "inventories": [
+                {"attempt": inventory.attempt, "candidates": inventory.candidates}
+                for inventory in noted[-KEPT:]
+            ]
+        }
+        store.write(f"{pins_folder(request.owner)}/{INVENTORY_FILE}", json.dumps(document).encode())
+    count = len(next(inventory for inventory in noted if inventory.attempt == attempt).candidates)
+    return f"{count} checkpoints lay there" if count else ""
+
+
+def _lying_there(store: Store, layout: Layout) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for candidate in layout.candidates(store) if store.exists() else ():
+        try:
+            found[candidate.name] = signatures_of(store, candidate)
+        except Vanished:
+            continue
+        except Damaged:
+            found[candidate.name] = {}
+    return found
+
+
+def branch_life(branch: Sequence[BranchLife], step: int) -> BranchLife | None:
+    """The process whose checkpoint of a step counts."""
+    return next((life for life in branch if step > life.after), None)
+
+
+def writer(
+    candidate: Candidate,
+    now: Signatures,
+    inventories: Sequence[Inventory],
+    branch: Sequence[BranchLife],
+) -> Writer:
+    """Whether a candidate was written by the process whose checkpoint of that step counts.
+
+    Args:
+        candidate: as found.
+        now: its signatures.
+        inventories: in the order they were made.
+        branch: newest process first; empty: anybody's checkpoint counts.
+    """
+    if not branch:
+        return Writer(NOBODY)
+    step = candidate.step
+    life = branch_life(branch, step)
+    if life is None:
+        return _base(candidate, now, inventories, branch)
+    before, after, known = _around(life.attempt, inventories, branch)
+    for inventory in reversed(before):
+        problem = _left_by_earlier(now, inventory.candidates.get(candidate.name, {}))
+        if problem:
+            return Writer(problem=f"{problem}, before process {life.attempt} started")
+    if after:
+        then = after[0].candidates.get(candidate.name)
+        if then is None or any(then.get(name) != signature for name, signature in now.items()):
+            return Writer(problem=f"it was written after process {life.attempt} had ended")
+    if not known:
+        own = next((i for i in inventories if i.attempt == life.attempt), None)
+        then = own.candidates.get(candidate.name, {}) if own is not None else now
+        if _left_by_earlier(now, then):
+            return Writer(
+                problem=f"it lay there when process {life.attempt} was first seen, and an earlier process of "
+                "the same attempt may have written it"
+            )
+    return Writer(life.attempt)
+
+
+def _base(
+    candidate: Candidate,
+    now: Signatures,
+    inventories: Sequence[Inventory],
+    branch: Sequence[BranchLife],
+) -> Writer:
+    """The checkpoint that lay there before, if it is the one that the run went on from."""
+    if not any(life.base == candidate.step for life in branch):
+        return Writer(
+            problem="it lay there before this RLHFJob first started, or is of a branch that was left"
+        )
+    first = inventories[0].candidates.get(candidate.name) if inventories else dict(now)
+    if first is None or dict(first) != dict(now):
+        return Writer(
+            problem="it is not the checkpoint that the run went on from: that one was changed since"
+        )
+    return Writer(NOBODY)
+
+
+def _around(
+    attempt: str, inventories: Sequence[Inventory], branch: Sequence[BranchLife]
+) -> tuple[Sequence[Inventory], Sequence[Inventory], bool]:
+    """Inventories made before a process started, those made after it had ended, and whether that is all.
+
+    False: others of the same attempt came before it, and what they left cannot be told from its own.
+    """
+    number = _number(attempt)
+    own = next((at for at, i in enumerate(inventories) if i.attempt == attempt and i.life), None)
+    others = [i for i in inventories if i.number == number and i.life and i.attempt != attempt]
+    if own is not None:
+        before = inventories[:own]
+        after = [i for i in inventories[own + 1 :] if i.number > number or i.life]
+        earlier = any(i.number == number and i.life for i in before)
+    else:
+        before = [i for i in inventories if i.number < number or (i.number == number and not i.life)]
+        after = [i for i in inventories if i.number > number or (i.number == number and i.life)]
+        earlier = False
+    at = next((n for n, life in enumerate(branch) if life.attempt == attempt), None)
+    older = branch[at + 1 :] if at is not None else ()
+    earlier = earlier or any(_number(life.attempt) == number for life in older)
+    if own is None and earlier and others:
+        after = [i for i in inventories if i.number > number]
+    return before, after, not earlier
+
+
+def _left_by_earlier(now: Signatures, then: Signatures) -> str:
+    """In which words a checkpoint holds files that lay there already; "": none."""
+    same = [name for name, signature in now.items() if then.get(name) == signature]
+    if not same:
+        return ""
+    if len(same) == len(now):
+        return "it lay there already"
+    return f"it is a mixture: {sorted(same)[0]} lay there already"
+
+
+def _number(attempt: str) -> int:
+    return int(attempt.partition("-")[0])

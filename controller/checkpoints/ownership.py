@@ -1,0 +1,153 @@
+"""Whose a checkpoint location is: one RLHFJob at a time, told by a file on the store itself.
+
+``<location>/.evalstop/owner.json``: ``{"uid": …, "job": "namespace/name", "since": …}``. A location that lies
+inside or around one of another RLHFJob is refused too: a rotation or a restart of one would reach the other.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from controller import names
+from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished
+from controller.checkpoints.inventory import take_inventory
+from controller.checkpoints.layouts import Layout
+from controller.checkpoints.request import Request, Result
+from controller.checkpoints.store import Store, open_store
+
+OWNER_FILE = f"{names.PINS_FOLDER}/owner.json"
+DEPTH = 4  # levels of folders below a location in which another owner is looked for
+FOLDERS_LOOKED_AT = 5000
+ABOVE = 32  # levels above it
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    uid: str
+    job: str = ""
+
+    def __str__(self) -> str:
+        return f"RLHFJob {self.job or '(not named)'} (uid {self.uid or 'not readable'})"
+
+
+def claim(store: Store, layout: Layout, request: Request) -> Result:
+    """Take the location for an RLHFJob, and write down what lies there now.
+
+    Repeating it is safe. The file of an owner that the request names as deleted is replaced.
+
+    Raises:
+        AccessError: LOCATION_TAKEN naming both, STORE_UNREACHABLE, OUT_OF_SPACE.
+    """
+    for other, path in _owners_around(store):
+        _refuse_unless_over(other, path, request)
+    own = read_owner(store)
+    if own is not None and own.uid != request.owner:
+        _refuse_unless_over(own, store.root, request)
+        own = None
+    for other, folder in _owners_below(store):
+        _refuse_unless_over(other, store.path(folder), request)
+        store.delete(f"{folder}/{OWNER_FILE}")
+    if own is None:
+        since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        document = {"uid": request.owner, "job": request.job, "since": since}
+        store.write(OWNER_FILE, json.dumps(document).encode() + b"\n")
+        now = read_owner(store)  # of two that came at the same moment one finds the other's name
+        if now is not None and now.uid != request.owner:
+            _refuse_unless_over(now, store.root, request)
+    noted = take_inventory(store, layout, request)
+    return Result(step=0, path=store.root, note=noted)
+
+
+def check_owner(store: Store, request: Request) -> None:
+    """Raises: AccessError (LOCATION_TAKEN), another RLHFJob has taken the location since."""
+    own = read_owner(store)
+    if own is not None and own.uid != request.owner and own.uid not in request.former:
+        raise _taken(own, store.root, request)
+
+
+def read_owner(store: Store) -> Owner | None:
+    """The owner on record; None: there is none. What makes no sense is somebody's: an owner without uid.
+
+    Raises: Damaged, the file may not be followed.
+    """
+    try:
+        raw = json.loads(store.read(OWNER_FILE, 1 << 16))
+        uid, job = raw["uid"], raw.get("job")
+        if isinstance(uid, str) and uid:
+            return Owner(uid[:64], job[:320] if isinstance(job, str) else "")
+    except Vanished:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        pass
+    return Owner("")
+
+
+def _refuse_unless_over(other: Owner, path: str, request: Request) -> None:
+    if other.uid == request.owner or other.uid in request.former or request.takeover:
+        return
+    raise _taken(other, path, request)
+
+
+def _taken(other: Owner, path: str, request: Request) -> AccessError:
+    where = request.location if path == request.location else f"{path}, around or inside {request.location}"
+    return AccessError(
+        Reason.LOCATION_TAKEN,
+        f"{where}: the checkpoint folder belongs to {other}, and RLHFJob {request.job or request.owner} "
+        f"cannot use it too; give each a folder of its own, or delete {path.rstrip('/')}/{OWNER_FILE} if it "
+        "is nobody's",
+        holder=(other.uid, other.job),
+    )
+
+
+def _owners_around(store: Store) -> Iterator[tuple[Owner, str]]:
+    """Owners of the folders that this one lies in, as far up as they can be read."""
+    path = store.root
+    for _ in range(ABOVE):
+        scheme, slashes, rest = path.rpartition("://")
+        parent = rest.rstrip("/").rpartition("/")[0]
+        if not parent and (slashes or rest.strip("/") == ""):
+            return
+        path = f"{scheme}{slashes}{parent}" or "/"
+        try:
+            found = read_owner(open_store(path))
+        except AccessError as error:
+            if error.reason is Reason.INTERRUPTED:
+                raise
+            continue  # not ours to read
+        except Damaged:
+            continue
+        if found is not None and found.uid:
+            yield found, path
+
+
+def _owners_below(store: Store) -> Iterator[tuple[Owner, str]]:
+    looked_at, level = 0, [""]
+    for _ in range(DEPTH):
+        below: list[str] = []
+        for folder in level:
+            for name in _folders(store, folder):
+                if name.startswith("."):
+                    continue
+                looked_at += 1
+                if looked_at > FOLDERS_LOOKED_AT:
+                    return
+                path = f"{folder}/{name}" if folder else name
+                below.append(path)
+                found = read_owner(_Below(store, path))
+                if found is not None:
+                    yield found, path
+        level = below
+
+
+def _folders(store: Store, folder: str) -> list[str]:
+    try:
+        return store.folders(folder)
+    except (Vanished, Damaged):
+        return []
+
+
+def _Below(store: Store, folder: str) -> Store:
+    return open_store(store.path(folder))

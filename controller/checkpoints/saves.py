@@ -1,0 +1,75 @@
+"""Save records: what a trainer's client says of a save once all ranks have finished it.
+
+``<location>/.evalstop/saves/<attempt>-<step>.json``::
+
+    {"attempt": "2-9f2c41d0", "step": 400, "name": "checkpoint-400", "files": {"model.safetensors": 2048, …}}
+
+It is the strongest evidence there is: every file with its size, by the process that wrote them. It is that
+trainer's word about its own checkpoint, checked for form here and against the folder by the judge.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from controller import names
+from controller.checkpoints.errors import Damaged, Vanished
+from controller.checkpoints.pins import ATTEMPT_PATTERN, parse_pin
+from controller.checkpoints.store import Store
+
+SAVES_FOLDER = f"{names.PINS_FOLDER}/saves"
+RECORD_LIMIT = 64 << 20  # bytes; a checkpoint of 100,000 files has about 10 MB
+SUFFIX = ".json"
+
+
+@dataclass(frozen=True, slots=True)
+class SaveRecord:
+    attempt: str
+    step: int
+    name: str  # the trainer's own name of the checkpoint
+    files: Mapping[str, int]  # name inside the checkpoint -> bytes
+
+    def difference(self, sizes: Mapping[str, int]) -> str | None:
+        """Where the checkpoint is not what was recorded; None: all recorded files are there, with their
+        sizes.
+        """
+        for name, size in sorted(self.files.items()):
+            if name not in sizes:
+                return f"{name} is missing (the save record lists it)"
+            if sizes[name] != size:
+                return f"{name} has {sizes[name]} of the {size} bytes in the save record"
+        return None
+
+
+def save_records(store: Store) -> dict[int, list[str]]:
+    """Names of the save records of a location by step. They are read when they are asked for."""
+    try:
+        files = store.files(SAVES_FOLDER)
+    except (Vanished, Damaged):
+        return {}
+    found: dict[int, list[str]] = {}
+    for file in sorted(files):
+        pin = parse_pin(file.removesuffix(SUFFIX)) if file.endswith(SUFFIX) else None
+        if pin is not None:
+            found.setdefault(pin.step, []).append(file)
+    return found
+
+
+def read_record(store: Store, file: str) -> SaveRecord | None:
+    """A save record; None: it went meanwhile, or is of another form than agreed."""
+    try:
+        raw = json.loads(store.read(f"{SAVES_FOLDER}/{file}", RECORD_LIMIT))
+    except (Vanished, Damaged, ValueError, RecursionError):
+        return None
+    if not isinstance(raw, dict) or not isinstance(raw.get("files"), dict) or not raw["files"]:
+        return None
+    attempt, step, name, files = raw.get("attempt"), raw.get("step"), raw.get("name"), raw["files"]
+    if not isinstance(step, int) or not isinstance(name, str) or not isinstance(attempt, str):
+        return None
+    if not ATTEMPT_PATTERN.match(attempt) or file != f"{attempt}-{step}{SUFFIX}":
+        return None
+    if not all(type(size) is int and size >= 0 for size in files.values()):
+        return None
+    return SaveRecord(attempt, step, name, files)
