@@ -66,6 +66,7 @@ METRIC_CHECKPOINT_STEP = "rlhf_checkpoint_step"
 METRIC_RESUMED_STEP = "rlhf_resumed_step"
 METRIC_REQUEST_SERVED = "rlhf_request_served"
 METRIC_EVALUATOR_INFO = "rlhf_evaluator_info"  # {version}
+METRIC_RUN_INFO = "rlhf_run_info"  # {uid, attempt}: whose page it is
 METRIC_PREFIX = "rlhf_"
 
 EVALS_KEPT = 32  # evals a trainer keeps exposed, and evals an RLHFJob's status keeps

@@ -145,7 +145,7 @@ def judged(obj: Object, curve: Curve, now: float, pool: Object) -> JobRecord:
     desired = convert.desired(obj, convert.parse_pool(pool))
     use = RuleInUse.of(desired)
     points = tuple(
-        EvalPoint(10 * (n + 1), score, Attempt(1, 1), stderr=0.015, samples=256, proxy=proxy)
+        EvalPoint(10 * (n + 1), score, Attempt(1, "1"), stderr=0.015, samples=256, proxy=proxy)
         for n, (score, proxy) in enumerate(curve)
     )
     kept = points[-32:]

@@ -54,6 +54,8 @@ _TIMES = frozenset(
         "unbound_since",
         "withdrawn",
         "until",
+        "started",
+        "pod_created",
         "queued_at",
         "since",
     }
@@ -158,6 +160,8 @@ def _plain(name: str, value: Any) -> Any:
         return values.number(value)
     if isinstance(value, StrEnum):
         return str(value)
+    if isinstance(value, Attempt):
+        return str(value)
     if isinstance(value, tuple):
         return [_plain(name, v) for v in value]
     if dataclasses.is_dataclass(value):
@@ -178,6 +182,8 @@ def _parse(name: str, hint: Any, value: Any, path: str) -> Any:
         (hint,) = (h for h in get_args(hint) if h is not NoneType)
     if name in _TIMES:
         return values.seconds(value)
+    if hint is Attempt:
+        return Attempt.parse(value)
     if hint is LossTrend:
         return LossTrend(*map(float, value))
     args = get_args(hint)
@@ -203,7 +209,7 @@ def _evals(points: Sequence[EvalPoint]) -> list[str]:
     of what a status may. Scores that are no finite number are not kept.
     """
     out: list[str] = []
-    attempt, samples = Attempt(0, 0), None
+    attempt, samples = Attempt(0), None
     against: Against = None
     for point in points:
         if not math.isfinite(point.score):
@@ -257,7 +263,7 @@ def _read_tagged(words: Sequence[str], against: Against) -> tuple[float | None, 
 
 def _read_evals(stored: Sequence[str]) -> tuple[EvalPoint, ...]:
     points: list[EvalPoint] = []
-    attempt, samples = Attempt(0, 0), None
+    attempt, samples = Attempt(0), None
     against: Against = None
     for line in stored:
         every = line.split(" ")

@@ -19,7 +19,9 @@ from controller.policy.jobs import READINGS_KEPT
 RULE_STATE_MAX = 2400  # characters of JSON: a rule's memory twice, under all modifiers that there are
 GUARD_STATE_MAX = 1200
 GUARDS_MAX = 3
-UNPINNED_MAX = 64  # what is beyond stays on the trainer's volume
+TO_RELEASE_MAX = 8  # what is beyond stays on the trainer's volume
+LIVES_MAX = 8
+LOST_MAX = 8
 MESSAGE_MAX = 512
 
 EPOCH = (
@@ -57,6 +59,7 @@ class Best(Status):
 
     step: Step = Field(description="Its step.")
     score: NumberText = Field(description="Its score.")
+    attempt: Word | None = Field(default=None, description="Attempt and life of the trainer that made it.")
 
 
 class Verdict(Status):
@@ -125,11 +128,16 @@ class PastGrades(Status):
 
 
 class Checkpoint(Status):
-    """A checkpoint that the operator has put in safety."""
+    """A checkpoint that is pinned or retained."""
 
     best_step: Step = Field(description="Step of the best eval it stands for.")
+    attempt: Word | None = Field(
+        default=None, description="Attempt and life of the trainer that made that eval."
+    )
     step: Step = Field(description="Its own step.")
-    score: NumberText | None = Field(default=None, description="Score of the best eval it stands for.")
+    score: NumberText | None = Field(
+        default=None, description="Score of the best eval it stands for; absent: not known."
+    )
     path: Annotated[str, Field(max_length=1024)] = Field(description="Where it is.")
     digest: Annotated[str, Field(max_length=80)] = Field(description="Digest of names, sizes and contents.")
     bytes: int | None = Field(default=None, json_schema_extra=markers.INT64, description="Its size.")
@@ -149,16 +157,56 @@ class Scale(Status):
     )
 
 
+PATHS = Annotated[
+    tuple[Annotated[str, Field(max_length=1024)], ...],
+    Field(max_length=TO_RELEASE_MAX, json_schema_extra=markers.ATOMIC),
+]
+
+
+class Life(Status):
+    """A process of the trainer whose page was read."""
+
+    attempt: Word = Field(description="Attempt and life, as its page says.")
+    pod: Annotated[str, Field(max_length=64)] = Field(description="uid of its pod.")
+    pod_created: Timestamp = Field(description="When that pod was made.")
+    resumed: Step | None = Field(
+        default=None, description="Step it started from, 0: afresh; absent: it has not said so."
+    )
+    time: Timestamp = Field(description="When it was first seen.")
+
+
+class Claim(Status):
+    """The checkpoint folder was taken for an attempt, and what lay there was noted."""
+
+    attempt: Count = Field(description="Number of the attempt.")
+    time: Timestamp = Field(description="When.")
+    life: Word | None = Field(
+        default=None, description="The process for which it was done, if it began within the attempt."
+    )
+    problem: Annotated[str, Field(max_length=MESSAGE_MAX)] | None = Field(
+        default=None, description="Why it could not be done; absent: it was."
+    )
+
+
 class Access(Status):
     """A request to the checkpoint store that is under way."""
 
-    operation: Word = Field(description="secure, retain or restore.")
-    best_step: Step = Field(description="Step of the best eval it is about.")
+    operation: Word = Field(description="claim, secure, pin, check, retain or restore.")
+    step: Step = Field(description="Step it is about; of a claim: number of the attempt.")
+    attempt: Word | None = Field(default=None, description="Attempt and life of the trainer it is about.")
+    score: NumberText | None = Field(default=None, description="Score of the eval it is about.")
+    since: Timestamp | None = Field(
+        default=None, description="Since when scores can be compared with that one; absent: all can."
+    )
+    started: Timestamp | None = Field(default=None, description="When its Job was first asked for.")
+    former: Word | None = Field(
+        default=None, description="Of a claim: uid of the deleted RLHFJob that is followed."
+    )
     serial: Count | None = Field(default=None, description="Number of the access Job.")
     tries: Count | None = Field(default=None, description="How often it was tried and failed.")
     not_before: Timestamp | None = Field(default=None, description="When it is tried next.")
-    release: Annotated[tuple[Step, ...], Field(max_length=UNPINNED_MAX, json_schema_extra=markers.ATOMIC)] = (
-        Field(default=(), description="Pins that are no longer wanted and go once it has succeeded.")
+    release: PATHS = Field(
+        default=(), description="Paths of pins that are no longer wanted and go once it has succeeded."
     )
 
 
@@ -288,6 +336,7 @@ class Run(Status):
     reference_step: Step | None = Field(
         default=None, description="Step to score beside each eval, on that eval's fresh prompts."
     )
+    uid: Word | None = Field(default=None, description="uid of the RLHFJob.")
 
 
 class Printed(Status):
@@ -347,6 +396,9 @@ class RLHFJobStatus(Status):
         default=None, description="Evals that the trainer's newest process counted when last read."
     )
     best: Best | None = Field(default=None, description="The best eval.")
+    beside: Checkpoint | None = Field(
+        default=None, description="Checkpoint of the eval that waits, pinned beside that of the best."
+    )
     awaiting: Best | None = Field(
         default=None, description="An eval above the best that waits for the next ones to bear it out."
     )
@@ -372,9 +424,17 @@ class RLHFJobStatus(Status):
     pinned: Annotated[
         tuple[Checkpoint, ...], Field(max_length=PINS_MAX, json_schema_extra=markers.ATOMIC)
     ] = Field(default=(), description="Kept from rotation because spec.checkpoints.pins names their steps.")
-    unpinned: Annotated[
-        tuple[Step, ...], Field(max_length=UNPINNED_MAX, json_schema_extra=markers.ATOMIC)
-    ] = Field(default=(), description="Steps of pins that were taken back and go with the next one secured.")
+    to_release: PATHS = Field(
+        default=(),
+        description="Paths of pins that nothing wants any more and that go with the next one made.",
+    )
+    lives: Annotated[tuple[Life, ...], Field(max_length=LIVES_MAX, json_schema_extra=markers.ATOMIC)] = Field(
+        default=(), description="The trainer's processes whose pages were read, in that order, newest last."
+    )
+    claim: Claim | None = Field(default=None, description="For which attempt the checkpoint folder is taken.")
+    lost_bests: Annotated[tuple[Best, ...], Field(max_length=LOST_MAX, json_schema_extra=markers.ATOMIC)] = (
+        Field(default=(), description="Evals whose checkpoint is gone, newest last.")
+    )
     restored: Checkpoint | None = Field(default=None, description="What the next start resumes from.")
     decision: Decision | None = Field(default=None, description="The newest decision to stop.")
     admission: Admission | None = Field(default=None, description="GPUs as granted.")

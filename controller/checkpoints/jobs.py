@@ -18,7 +18,7 @@ from typing import Any
 from controller import names
 from controller.checkpoints.places import RETENTION_MOUNT, Place, PlaceProblem, resolve
 from controller.checkpoints.progress import ADDRESS_ENV
-from controller.checkpoints.request import REQUEST_ENV, Request, Source
+from controller.checkpoints.request import REQUEST_ENV, BranchLife, Request, Source
 from controller.checkpoints.results import read_result
 from controller.policy.jobs import AccessView, Operation, StartAccess
 
@@ -52,6 +52,9 @@ class AccessSettings:
     keep_seconds: int = 3600  # s, until a finished Job that nobody deleted goes by itself
     cpu: str = "250m"
     memory: str = "256Mi"
+    # What a pod asks for that must go to the trainer's node, which trainers like to fill to the last core.
+    least_cpu: str = "10m"
+    least_memory: str = "32Mi"
 
 
 class AccessRefused(Exception):
@@ -239,13 +242,15 @@ def _request(rlhfjob: Object, action: StartAccess, location: Place, retention: P
         location=location.root,
         step=action.step,
         max_step_lag=action.max_step_lag,
-        # Steps, as the policy names them until it records exact paths, release nothing.
-        release=tuple(path for path in map(str, action.release) if not path.isdecimal()),
+        release=action.release,
         source=None if source is None else Source(source.path, source.digest, source.step),
         destination="" if _stays(action) else f"{retention.root.rstrip('/')}/{folder}",
         keep_latest=action.operation is Operation.RETAIN and checkpoints.get("keep") == "BestAndLatest",
         id=action.request_id,
         job=f"{metadata['namespace']}/{metadata['name']}",
+        branch=tuple(BranchLife(str(one.attempt), one.after, one.base) for one in action.branch),
+        attempt=str(action.attempt),
+        former=(action.former,) if action.former else (),
     )
 
 
@@ -297,6 +302,9 @@ def _pod(
         pod["imagePullSecrets"] = list(trainer["imagePullSecrets"])
     if node is not None and places[0].one_node:  # the location: the trainer's node holds it
         pod["affinity"] = _on_node(node)
+        container["resources"]["requests"] = {"cpu": settings.least_cpu, "memory": settings.least_memory}
+        if trainer.get("priorityClassName"):  # not to be the first to wait, or to be put out, beside it
+            pod["priorityClassName"] = trainer["priorityClassName"]
     return pod
 
 

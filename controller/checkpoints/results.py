@@ -17,6 +17,7 @@ from controller.policy.jobs import AccessView, Operation
 
 Object = Mapping[str, Any]
 
+_MISSING = re.compile(r"Insufficient [\w./-]*\w|Too many pods|untolerated taint [^}]*}")
 _WORD = re.compile(r"[A-Za-z]{1,32}\Z")
 TEXT_LIMIT = 1024  # characters of a message that is passed on
 
@@ -36,13 +37,16 @@ def read_result(job: Object, pods: Iterable[Object], request_id: str) -> AccessV
     """
     labels = job["metadata"].get("labels") or {}
     operation = Operation(labels.get(names.LABEL_OPERATION, Operation.SECURE))
-    waiting = ""
+    waiting, pods = "", list(pods)
     for pod in sorted(pods, key=lambda p: str(p["metadata"].get("name"))):
         message = _termination_message(pod)
         if message is not None:
             return _read(request_id, operation, message)
         waiting = waiting or _waiting(pod)
     ended = _ended(job)
+    if ended is None and (why := _unschedulable(pods)) is not None:
+        told = _no_node(job, why)
+        return AccessView(request_id, operation, finished=False, message=told, unplaced=True)
     if ended is None:
         return AccessView(request_id, operation, finished=False, message=waiting)
     text = "; ".join(part for part in (ended, waiting) if part)
@@ -135,6 +139,44 @@ def _waiting(pod: Object) -> str:
             return _cut(f"{condition.get('reason')}: {condition.get('message') or ''}")
     parts = [str(status[key]) for key in ("reason", "message") if status.get(key)]
     return _cut(": ".join(parts))
+
+
+def _unschedulable(pods: Iterable[Object]) -> str | None:
+    """kube-scheduler's words about a pod that it finds no node for; None: none waits for one."""
+    for pod in pods:
+        for condition in (pod.get("status") or {}).get("conditions") or ():
+            if condition.get("type") == "PodScheduled" and condition.get("reason") == "Unschedulable":
+                return str(condition.get("message") or "")
+    return None
+
+
+def _no_node(job: Object, why: str) -> str:
+    """What is missing, where, and what helps."""
+    pod = ((job.get("spec") or {}).get("template") or {}).get("spec") or {}
+    node = _bound_to(pod)
+    if not node:
+        return _cut(f"its access Job's pod finds no node: {why}")
+    # The numbers of other nodes, which it may not go to, change all the time.
+    missing = ", ".join(sorted(set(_MISSING.findall(why)))) or why
+    containers = pod.get("containers") or [{}]
+    asked = (containers[0].get("resources") or {}).get("requests") or {}
+    asks = ", ".join(f"{name} {amount}" for name, amount in sorted(asked.items()))
+    return _cut(
+        f"its access Job's pod must run on node {node}, which has the volume mounted (ReadWriteOnce), and "
+        f"there is no room for it: {missing}; it asks for {asks or 'nothing'}: free that much on {node}, or "
+        "keep checkpoints on a volume that several nodes may mount"
+    )
+
+
+def _bound_to(pod: Object) -> str:
+    """The one node that a pod may go to; "": it is not bound to one."""
+    affinity = (pod.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    for term in required.get("nodeSelectorTerms") or ():
+        for field in term.get("matchFields") or ():
+            if field.get("key") == "metadata.name" and field.get("values"):
+                return str(field["values"][0])
+    return ""
 
 
 def _ended(job: Object) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controller.cli.reading import Reading
-from controller.policy.conditions import ACCEPTED
+from controller.policy.conditions import ACCEPTED, FAILED
 from controller.policy.jobs import Condition
 
 # {job} is `` NAME -n NAMESPACE``, {ns} `` -n NAMESPACE``.
@@ -40,6 +40,11 @@ CURES = {
     "ClaimMissing": "make the claim that the message names: kubectl get pvc{ns}",
     "GangMismatch": "make the template's completions and parallelism equal spec.gang.replicas",
     "TemplateRefused": "mend spec.workload.template as the API server says, in a new RLHFJob",
+    "EndUnknown": "evalstop resume{job} --from latest has it go on; a template's time to live is left out",
+    "StartedAgain": "a stopped run goes on by evalstop resume{job}; leave its workload's spec.suspend alone",
+    "MembersEnded": "delete its workload while it is suspended: it is made anew, and all members start",
+    "WaitingForController": "see whether kube-controller-manager runs: the workload's status stands still",
+    "AccessPodUnschedulable": "make room on the node that the message names: kubectl get pods{ns} -o wide",
     "UnsupportedKind": "use a workload kind that docs/api.md names",
 }
 
@@ -66,7 +71,9 @@ REFUSED = "mend what the message names: kubectl edit rlhfjob{job}"  # of any oth
 
 
 def asks(condition: Condition) -> bool:
-    """Whether a condition asks something of people: it does not hold, and something can be done about it."""
+    """Whether a condition asks something of people: all is not well, and something can be done about it."""
+    if condition.type == FAILED:
+        return condition.status and condition.reason in CURES
     return not condition.status and (condition.type == ACCEPTED or condition.reason in CURES)
 
 

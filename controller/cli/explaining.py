@@ -11,6 +11,7 @@ from controller.cli import say
 from controller.cli.cures import asks, cure
 from controller.cli.reading import Reading, rule
 from controller.policy import conditions as c
+from controller.policy import incomplete
 from controller.policy.jobs import Decision
 from controller.policy.types import Mode, Verdict
 
@@ -144,9 +145,10 @@ def _scores(job: Reading) -> Iterator[tuple[str, str]]:
 
 
 def troubles(job: Reading) -> Iterator[tuple[str, str]]:
-    """(reason, message) of False conditions that somebody could do something about."""
+    """(reason, message) of conditions that somebody could do something about; of those that Running repeats
+    from another one, the other."""
     for condition in job.record.conditions:
-        if asks(condition) and condition.type != c.RUNNING:
+        if asks(condition) and (condition.type != c.RUNNING or condition.reason == incomplete.REASON):
             yield condition.reason, condition.message
 
 

@@ -29,7 +29,7 @@ from controller.metrics.samples import (
     samples_of,
     wanted_lines,
 )
-from controller.policy.jobs import MetricPoints, ScrapeOutcome, ScrapeView
+from controller.policy.jobs import MetricPoints, Page, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint
 
 __all__ = ["DEFAULT_LIMITS", "Limits", "MetricsError", "parse", "printable"]
@@ -95,18 +95,19 @@ def _evals(digest: bytes, lines: list[str], metric: str, limits: Limits, others:
 def _view(evals: Evals, samples: list[Sample], metric: str) -> ScrapeView:
     notes = list(evals.notes)
 
+    page = _page(samples)
     totals = (
         s for s in samples if s.name == names.METRIC_EVALS_TOTAL and s.labels.get("metric", metric) == metric
     )
 
     def gauge(name: str) -> float | None:
-        return _single((s for s in samples if s.name == name), name, notes)
+        return _single((s for s in samples if s.name == name), name, notes, page)
 
     view = ScrapeView(
         outcome=ScrapeOutcome.OK,
         metrics_seen=evals.seen,
         points=evals.points,
-        evals_total=count(_single(totals, names.METRIC_EVALS_TOTAL, notes)),
+        evals_total=count(_single(totals, names.METRIC_EVALS_TOTAL, notes, page)),
         proxy=gauge(names.METRIC_PROXY_REWARD),
         kl=gauge(names.METRIC_KL),
         loss=gauge(names.METRIC_LOSS),
@@ -117,12 +118,34 @@ def _view(evals: Evals, samples: list[Sample], metric: str) -> ScrapeView:
         request_served=count(gauge(names.METRIC_REQUEST_SERVED)),
         evaluator=_evaluator(samples),
         others=evals.others,
+        page=page,
     )
     return replace(view, message="; ".join(notes[:4]))
 
 
-def _single(samples: Iterable[Sample], name: str, notes: list[str]) -> float | None:
-    """The newest attempt's one finite value. None: absent, not finite or contradicting itself."""
+def _page(samples: list[Sample]) -> Page | None:
+    """Whose page it is. None: it does not say.
+
+    Raises:
+        MetricsError: it says so twice, or not as the contract has it.
+    """
+    infos = [s for s in samples if s.name == names.METRIC_RUN_INFO and s.value == 1]
+    if not infos:
+        return None
+    said = {(s.labels.get("uid", ""), s.labels.get("attempt", "")) for s in infos}
+    uid, attempt = said.pop()
+    if said:
+        raise refuse(f"{names.METRIC_RUN_INFO} is there for several processes: expected one series")
+    if not uid:
+        raise refuse(f"{names.METRIC_RUN_INFO} has no uid: expected that of run.json")
+    try:
+        return Page(printable(uid, 64), Attempt.parse(attempt[:32]))
+    except ValueError as error:
+        raise refuse(f"{names.METRIC_RUN_INFO}: {printable(str(error), 160)}") from None
+
+
+def _single(samples: Iterable[Sample], name: str, notes: list[str], page: Page | None) -> float | None:
+    """The page's process's one finite value, else the last one's. None: absent, not finite or several."""
     values: dict[Attempt, list[float]] = {}
     for sample in samples:
         try:
@@ -132,7 +155,8 @@ def _single(samples: Iterable[Sample], name: str, notes: list[str]) -> float | N
         values.setdefault(attempt, []).append(sample.value)
     if not values:
         return None
-    first, *others = values[max(values)]
+    own = page.attempt if page is not None and page.attempt in values else [*values][-1]
+    first, *others = values[own]
     if not all(same(first, other) for other in others):
         notes.append(f"{name} has several values for one attempt: ignored, expected one series")
         return None

@@ -23,7 +23,7 @@ def _identity(sample: Sample) -> tuple[Attempt, int]:
     step = _step(sample, "step")
     where = _where(sample)
     if "attempt" not in sample.labels:
-        raise refuse(f"{where} at step {step} has no attempt: expected attempt='<number>-<process start, s>'")
+        raise refuse(f"{where} at step {step} has no attempt: expected attempt='<number>-<life>'")
     attempt = sample.labels["attempt"]
     if len(attempt) > 31:
         raise refuse(f"{where} has attempt {printable(attempt)!r}: expected at most 31 characters")
@@ -53,7 +53,7 @@ def _where(sample: Sample) -> str:
 
 
 def points_of(samples: list[Sample], metric: str, notes: list[str]) -> list[EvalPoint]:
-    """Evals of ``metric`` by (attempt, step), oldest first, without those that contradict themselves."""
+    """Evals of ``metric`` by life in the page's order, then step; not those that contradict themselves."""
     columns: dict[str, dict[tuple[Attempt, int], float | None]] = {
         names.METRIC_EVAL_SCORE: {},
         names.METRIC_EVAL_STDERR: {},
@@ -67,7 +67,9 @@ def points_of(samples: list[Sample], metric: str, notes: list[str]) -> list[Eval
     scores, errors, counts, proxies = columns.values()
     paired = _paired(samples, metric, notes)
     points: list[EvalPoint] = []
-    for (attempt, step), score in sorted(scores.items(), key=lambda item: item[0]):
+    # Lives have no order of their own: a page shows the newest last.
+    order = {attempt: place for place, (attempt, _) in enumerate(scores)}
+    for (attempt, step), score in sorted(scores.items(), key=lambda item: (order[item[0][0]], item[0][1])):
         if score is None:
             notes.append(f"{metric} has two values for step {step}, attempt {attempt}: this eval is ignored")
             continue

@@ -40,6 +40,7 @@ _WANTED = (
     names.METRIC_RESUMED_STEP,
     names.METRIC_REQUEST_SERVED,
     names.METRIC_EVALUATOR_INFO,
+    names.METRIC_RUN_INFO,
 )
 _WANTED_LINE = re.compile(
     rb"^[ \t]*(?:" + "|".join(map(re.escape, _WANTED)).encode() + rb")(?:_total)?(?![A-Za-z0-9_:])[^\n]*",

@@ -28,6 +28,7 @@ class Target:
     """What to scrape, and how often: the pod's ``status.podIP``, every ``interval`` s, one Primary metric.
 
     ``others`` are the spec's further metrics whose evals are wanted. ``path`` may carry a query.
+    ``pod`` is the pod's uid, ``pod_created`` (s) when it was made: a page is known by the pod that was asked.
 
     Raises:
         ValueError: port or path cannot be part of an address.
@@ -39,6 +40,8 @@ class Target:
     path: str = "/metrics"
     interval: float = 15.0
     others: tuple[str, ...] = ()
+    pod: str = ""
+    pod_created: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 < self.port < 65536:
@@ -93,7 +96,9 @@ class Scraper:
             try:
                 body = await fetch(target.ip, target.port, _encoded(target.path), self._caps)
                 view = self._read(target, body)
-                return dataclasses.replace(view, at=self._wall())
+                return dataclasses.replace(
+                    view, at=self._wall(), pod=target.pod, pod_created=target.pod_created
+                )
             except MetricsError as error:
                 outcome, message = error.outcome, f"{target.url}: {error.message}"
         return ScrapeView(outcome, printable(message, 400), at=self._wall())

@@ -21,6 +21,7 @@ def render(run: RunFile) -> str:
         "stop": run.stop,
     }
     document = {
+        "uid": run.uid,
         "attempt": run.attempt,
         "resume": resume,
         "request": request,
@@ -46,6 +47,7 @@ def read(configmap: Mapping[str, Any] | None) -> RunFile | None:
             checkpoint=request["checkpoint"],
             stop=request["stop"],
             reference_step=value["reference"],
+            uid=value["uid"],
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from controller import workloads
 from controller.api import convert
 from controller.api.rlhfjob import RLHFJob
 from controller.metrics import ScrapeLoop, Target, metrics_port, pick_pod
@@ -70,4 +71,6 @@ class Targets:
             path=job.spec.scrape.path,
             interval=float(job.spec.scrape.interval_seconds),
             others=tuple(m.name for m in job.spec.metrics if m.name != job.spec.primary.name),
+            pod=str(pod["metadata"].get("uid", "")),
+            pod_created=workloads.pod_view(pod).created,
         )

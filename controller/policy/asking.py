@@ -47,7 +47,7 @@ def best_to_compare(draft: Draft) -> int | None:
     best, kept = draft.record.best, draft.record.secured
     if best is None or draft.desired.mode is not Mode.ENFORCE:
         return None if best is None else best.step
-    return kept.step if kept is not None and kept.best_step == best.step else None
+    return kept.step if kept is not None and kept.stands_for(best) else None
 
 
 def tell(draft: Draft) -> None:

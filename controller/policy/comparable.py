@@ -17,7 +17,7 @@ from typing import Any
 
 from controller.policy import guarding
 from controller.policy.history import RuleInUse, newest_mark, stand
-from controller.policy.jobs import Desired, Direction, JobRecord, Operation, Scale, ScrapeView
+from controller.policy.jobs import Desired, Direction, JobRecord, Scale, ScrapeView
 from controller.policy.stopping import noise
 from controller.policy.types import Attempt, EvalPoint, FleetNoise, Reading, SharedFall
 
@@ -95,12 +95,12 @@ def _cut(
     rule = use.remember(use.rule.initial(), kept)
     best, awaiting = stand(use, rule.state, kept, use.best_of(use.counting(use.rule.initial(), kept)))
     secured, before = record.secured, record.scale.kept if record.scale is not None else None
-    if secured is not None and not any(p.step == secured.best_step for p in kept):
-        # No longer "the" secured one, so that the next one is pinned beside it and not in its place.
+    to_release = record.to_release
+    if secured is not None and all((p.attempt, p.step) != (secured.attempt, secured.best_step) for p in kept):
+        # No longer "the" pinned one, so that the next one is pinned beside it and not in its place.
+        if before is not None and before.path != secured.path:
+            to_release = (*to_release, before.path)
         secured, before = None, secured
-    waited = record.access
-    if waited is not None and waited.operation is Operation.SECURE:
-        waited = None  # it is about the best on the old scale
     return replace(
         record,
         evals=kept,
@@ -111,6 +111,6 @@ def _cut(
         best=best,
         awaiting=awaiting,
         secured=secured,
-        access=waited,
+        to_release=to_release,
         scale=Scale(since, str(life), step, before),
     )

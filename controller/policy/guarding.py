@@ -17,14 +17,25 @@ from controller.policy.types import EvalPoint, Verdict
 
 def watch(record: JobRecord, rules: Mapping[str, RuleInUse], scrape: ScrapeView) -> JobRecord:
     """The record with the scrape's new guardrail evals in it; the same record when there are none."""
-    seen = {other.metric: other.points for other in scrape.others}
+    life = record.lives[-1] if record.lives else None
+    seen = {
+        other.metric: [p for p in other.points if life is None or p.attempt == life.attempt]
+        for other in scrape.others
+    }
     known = {guard.metric: guard for guard in record.guards}
     after = []
     for metric, use in rules.items():
         guard = known.get(metric)
         if guard is not None and guard.params_hash != use.params_hash:
             guard = _anew(guard)
-        guard = _absorb(metric, guard, use, seen.get(metric, ()), scrape.resumed_step)
+        if (
+            guard is not None
+            and life is not None
+            and guard.attempt != life.attempt
+            and life.resumed is not None
+        ):
+            guard = rewound((guard,), life.resumed)[0]
+        guard = _absorb(metric, guard, use, seen.get(metric, ()))
         after += [] if guard is None else [guard]
     return record if tuple(after) == record.guards else replace(record, guards=tuple(after))
 
@@ -51,16 +62,14 @@ def _anew(guard: Guard) -> Guard:
     return replace(guard, state=(), verdict=None)
 
 
-def _absorb(
-    metric: str, guard: Guard | None, use: RuleInUse, points: Iterable[EvalPoint], resumed: int | None
-) -> Guard | None:
-    for point in sorted(points, key=lambda p: (p.attempt, p.step)):
+def _absorb(metric: str, guard: Guard | None, use: RuleInUse, points: Iterable[EvalPoint]) -> Guard | None:
+    """``points``: of the newest life."""
+    for point in sorted(points, key=lambda p: p.step):
         if not is_eval(point):
             continue
-        if guard is not None and point.attempt > guard.attempt:
-            back = resumed if resumed is not None else point.step - 1
-            guard = rewound((guard,), back)[0]
-        if guard is None or (point.attempt >= guard.attempt and point.step > guard.step):
+        if guard is not None and point.attempt != guard.attempt and guard.step >= point.step:
+            guard = rewound((guard,), point.step - 1)[0]
+        if guard is None or point.step > guard.step:
             before = guard.state if guard is not None else ()
             state, verdict = use.observe(before or use.rule.initial(), point)
             guard = Guard(metric, point.step, point.attempt, point.score, use.params_hash, state, verdict)

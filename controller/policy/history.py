@@ -1,9 +1,9 @@
 """How scraped evals enter a job's memory: each once, in order, and with the past rewritten on a resume.
 
-An eval is identified by step and attempt. What is not new, not finite, or of an older attempt changes
-nothing. When a new attempt resumes at step s, later steps of the old one leave the rule's memory (that run of
-history did not happen); a best that is already secured stays. Scores that cannot be compared, because the
-evaluator changed, are not: the memory begins anew (`comparable`).
+An eval is identified by attempt, life and step. What is not new, not finite, or of another life than the
+newest changes nothing. When a new life resumes at step s, later steps of the former one leave the rule's
+memory at once (that run of history did not happen); a best that is already pinned stays. Scores that cannot
+be compared, because the evaluator changed, are not: the memory begins anew (`comparable`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from controller.names import EVALS_KEPT
+from controller.policy import lives
 from controller.policy.jobs import (
     READINGS_KEPT,
     Best,
@@ -38,6 +39,12 @@ from controller.policy.types import (
 )
 
 NOTHING_TOLD = FleetView()
+_INVERTED = "-min"  # ends the fingerprint of a rule for a metric that is to be minimised
+
+
+def better(direction: Direction, score: float, than: float) -> bool:
+    """Whether a score, in the trainer's own orientation, is the better of two."""
+    return score > than if direction is Direction.MAXIMIZE else score < than
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +89,8 @@ class RuleInUse:
         made, fingerprint = make_rule(rule, modifiers), rule_fingerprint(rule, modifiers)
         needs = RULES[rule.name].needs + sum((MODIFIERS[m.name].needs for m in modifiers), ())
         gated = any(m.name == gate.Gate.name for m in modifiers)
+        # A state holds oriented scores: under the other direction it is another memory.
+        fingerprint += _INVERTED if direction is Direction.MINIMIZE else ""
         return RuleInUse(made, rule.name, fingerprint, direction, needs=frozenset(needs), gated=gated)
 
     def orient(self, point: EvalPoint) -> EvalPoint:
@@ -92,7 +101,7 @@ class RuleInUse:
         return point._replace(score=-point.score, paired=paired)
 
     def better(self, score: float, than: float) -> bool:
-        return score > than if self.direction is Direction.MAXIMIZE else score < than
+        return better(self.direction, score, than)
 
     def fold(
         self, state: tuple[Any, ...], points: Iterable[EvalPoint]
@@ -156,7 +165,11 @@ class RuleInUse:
         known = newest_mark(before)
         waited = self.waiting(before.rule.state) if before.rule is not None else ()
         new = [
-            p.step for p in after.evals if p.step in waited or known is None or (p.attempt, p.step) > known
+            p.step
+            for p in after.evals
+            if p.step in waited
+            or known is None
+            or (p.attempt == after.lives[-1].attempt and (p.attempt != known[0] or p.step > known[1]))
         ]
         if len(new) <= 1:
             return self.dropped(after.rule.state)
@@ -168,7 +181,7 @@ class RuleInUse:
         best = than
         for point in points:
             if best is None or self.better(point.score, best.score):
-                best = Best(point.step, point.score)
+                best = Best(point.step, point.score, point.attempt)
         return best
 
     def remember(self, base: tuple[Any, ...], evals: tuple[EvalPoint, ...]) -> RuleRecord:
@@ -177,23 +190,42 @@ class RuleInUse:
 
 
 def absorb(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
-    """The record with the scrape's new evals in it; the same record when there are none."""
-    record = _same_rule(record, use)
-    if not scrape.points:
+    """The record with the scrape's new evals in it; the same record when there are none.
+
+    The page must be one that may be read (`lives.refusal`).
+    """
+    record = begin_life(_same_rule(record, use), use, scrape)
+    if not record.lives or not scrape.points:
         return record
-    newest_attempt = max(p.attempt for p in scrape.points)
-    record = _count_missed(record, scrape, newest_attempt)
-    points = sorted(filter(is_eval, scrape.points), key=lambda p: (p.attempt, p.step))
+    life = record.lives[-1].attempt
+    if lives.speaking(scrape) != life:
+        return record
+    record = _count_missed(record, scrape, life)
+    points = sorted((p for p in scrape.points if p.attempt == life and is_eval(p)), key=lambda p: p.step)
     for point in points:
-        newest = record.evals[-1] if record.evals else None
-        if newest is not None and point.attempt > newest.attempt:
-            resumed = scrape.resumed_step if point.attempt == newest_attempt else None
-            record = rewind(record, use, resumed if resumed is not None else point.step - 1)
+        record = _first_of_life(record, use, point)
         if _is_new(record, point):
             # The gauge says what the loss is now: of earlier evals it is not known.
             loss = scrape.loss if point is points[-1] and "loss" in use.needs else None
             record = _append(record, use, _with_proxy(point, use.proxy, scrape), scrape.at, loss)
     return record
+
+
+def begin_life(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
+    """The record once the page's process is known: where it resumed, the memory ends there at once."""
+    after = lives.note(record, scrape)
+    if after.lives == record.lives or after.lives[-1].resumed is None:
+        return after
+    return rewind(after, use, after.lives[-1].resumed)
+
+
+def _first_of_life(record: JobRecord, use: RuleInUse, point: EvalPoint) -> JobRecord:
+    """A process that does not say where it resumed did so right before its first eval."""
+    if record.lives[-1].resumed is not None or not record.evals:
+        return record
+    if record.evals[-1].attempt == point.attempt:
+        return record
+    return rewind(lives.resumed(record, point.step - 1), use, point.step - 1)
 
 
 def is_eval(point: EvalPoint) -> bool:
@@ -225,10 +257,8 @@ def _is_new(record: JobRecord, point: EvalPoint) -> bool:
     if mark is None:
         return True
     life, step = mark
-    if record.evals:
-        return point.attempt >= life and point.step > step
-    # What the mark stands for is in no memory: a new life may begin at any step.
-    return point.attempt > life or (point.attempt == life and point.step > step)
+    # What a mark without evals stands for is in no memory: another life may begin at any step.
+    return point.step > step or (not record.evals and point.attempt != life)
 
 
 def ignored_steps(record: JobRecord, scrape: ScrapeView) -> tuple[int, ...]:
@@ -256,7 +286,7 @@ def rewind(record: JobRecord, use: RuleInUse, step: int) -> JobRecord:
     """
     kept = tuple(p for p in record.evals if p.step <= step)
     if len(kept) == len(record.evals):
-        return record
+        return _with_best(record, use, kept, step)
     whole = record.evals_seen <= len(
         record.evals
     )  # the window holds everything: its base is the initial state
@@ -264,7 +294,7 @@ def rewind(record: JobRecord, use: RuleInUse, step: int) -> JobRecord:
     dropped = len(record.evals) - len(kept)
     rule = use.remember(base, kept)
     counts = use.counting(base, kept)
-    best, awaiting = stand(use, rule.state, kept, _best_in_safety(record, use, counts))
+    best, awaiting = stand(use, rule.state, kept, _best_after(record, use.direction, counts, step))
     return replace(
         record,
         evals=kept,
@@ -277,10 +307,19 @@ def rewind(record: JobRecord, use: RuleInUse, step: int) -> JobRecord:
     )
 
 
+def _with_best(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...], step: int) -> JobRecord:
+    """No eval is dropped; but the best may be one of a branch that was left, and not in safety."""
+    if record.best is None or record.best.step <= step or record.rule is None:
+        return record
+    counts = use.counting(record.rule.base, kept)
+    best, awaiting = stand(use, record.rule.state, kept, _best_after(record, use.direction, counts, step))
+    return replace(record, best=best, awaiting=awaiting)
+
+
 def restart(record: JobRecord, use: RuleInUse) -> JobRecord:
-    """Forget every eval: the rule begins anew. The best stays if it is secured or retained."""
+    """Forget every eval: the rule begins anew. The best stays if it is pinned or retained."""
     kept: tuple[EvalPoint, ...] = ()
-    best = _best_in_safety(record, use, [])
+    best = _best_after(record, use.direction, (), -1)
     rule = use.remember(use.rule.initial(), kept)
     return replace(
         record,
@@ -298,9 +337,13 @@ def _same_rule(record: JobRecord, use: RuleInUse) -> JobRecord:
     """A record made under another rule or other parameters: fold the evals we still have under this one."""
     if record.rule is not None and record.rule.params_hash == use.params_hash:
         return record
-    initial = use.rule.initial()
+    initial, known = use.rule.initial(), record.best
+    before = record.rule.params_hash if record.rule is not None else use.params_hash
+    if before.endswith(_INVERTED) != use.params_hash.endswith(_INVERTED):
+        # The other direction: what was the best is none.
+        known = _best_after(replace(record, best=None), use.direction, (), -1)
     rule = use.remember(initial, record.evals)
-    best = use.best_of(use.counting(initial, record.evals), record.best)
+    best = use.best_of(use.counting(initial, record.evals), known)
     best, awaiting = stand(use, rule.state, record.evals, best)
     return replace(record, rule=rule, best=best, awaiting=awaiting)
 
@@ -317,9 +360,12 @@ def _append(
         evals = evals[1:]
     gone, waits = use.dropped(state), use.waiting(state)
     best = record.best
-    if best is not None and best.step in gone:
+    if best is not None and (best.attempt, best.step) in {
+        (p.attempt, p.step) for p in (*record.evals, point) if p.step in gone
+    }:
         # It stood for the best for want of another. What is in safety for it is no better.
-        best = _best_in_safety(record, use, use.counting(record.rule.base, (*record.evals, point)), gone)
+        counts = use.counting(record.rule.base, (*record.evals, point))
+        best = _best_after(record, use.direction, counts, -1, gone)
     was = {*use.waiting(record.rule.state), point.step}.difference(gone, waits)
     best = use.best_of((p for p in (*record.evals, point) if p.step in was), best)
     best, awaiting = stand(use, state, (*record.evals, point), best)
@@ -362,20 +408,42 @@ def _sum_with(record: JobRecord, leaving: float) -> float | None:
     return total if total is not None and math.isfinite(total) else None
 
 
-def _best_in_safety(
-    record: JobRecord, use: RuleInUse, counting: Iterable[EvalPoint], without: tuple[int, ...] = ()
+def _best_after(
+    record: JobRecord,
+    direction: Direction,
+    counting: Iterable[EvalPoint],
+    step: int,
+    without: tuple[int, ...] = (),
 ) -> Best | None:
-    """The best among evals that count and checkpoints already in safety, but for those of ``without``.
+    """The best among what is left when the run goes on from ``step``, but for the steps of ``without``.
 
-    Not those in safety from before the scores could be compared.
+    That is: evals up to there, the best itself if it is one of those (it may be older than the evals kept),
+    and checkpoints that are pinned or retained, of whatever branch. Not those from before the scores could
+    be compared, and none whose score nobody knows.
     """
-    safe = (*record.retained, record.secured) if record.secured else record.retained
-    safe = tuple(k for k in safe if record.scale is None or k.at >= record.scale.since)
-    best = use.best_of(counting)
-    for kept in safe:
-        if kept.best_step not in without and (best is None or use.better(kept.score, best.score)):
-            best = Best(kept.best_step, kept.score)
+    candidates = [Best(p.step, p.score, p.attempt) for p in counting]
+    if record.best is not None and record.best.step <= step:
+        candidates.append(record.best)
+    for safe in (*record.retained, *((record.secured,) if record.secured is not None else ())):
+        comparable = record.scale is None or safe.at >= record.scale.since
+        if safe.score is not None and comparable and safe.best_step not in without:
+            candidates.append(Best(safe.best_step, safe.score, safe.attempt))
+    best: Best | None = None
+    for candidate in candidates:
+        if best is None or better(direction, candidate.score, best.score):
+            best = candidate
     return best
+
+
+def keepable(record: JobRecord, direction: Direction) -> Best | None:
+    """The best eval whose checkpoint may still be had: the best, unless its checkpoint is lost."""
+    if record.best is None or record.best not in record.lost_bests:
+        return record.best
+    # An eval above the best does not count: it was dropped, or waits to be borne out.
+    top = record.best.score
+    kept = (p for p in record.evals if not better(direction, p.score, top))
+    left = [p for p in kept if Best(p.step, p.score, p.attempt) not in record.lost_bests]
+    return _best_after(replace(record, best=None), direction, left, -1)
 
 
 def _count_missed(record: JobRecord, scrape: ScrapeView, attempt: Attempt) -> JobRecord:
@@ -387,7 +455,7 @@ def _count_missed(record: JobRecord, scrape: ScrapeView, attempt: Attempt) -> Jo
         return record
     mark = newest_mark(record)
     same_life = mark is None or mark[0] == attempt
-    seen = record.evals_in_attempt if same_life and record.evals_in_attempt <= scrape.evals_total else 0
+    seen = record.evals_in_attempt if record.evals_in_attempt <= scrape.evals_total else 0
     after = mark[1] if mark is not None and same_life else -1
     visible = sum(1 for p in scrape.points if p.attempt == attempt and p.step > after)
     missed = max(0, scrape.evals_total - seen - visible)

@@ -23,6 +23,7 @@ from controller.policy.types import (
     Verdict,
 )
 
+UNKNOWN = Attempt(0)  # of what came before the operator, or without one
 READINGS_KEPT = 16  # newest evals of which the pool sees score and time
 
 
@@ -130,6 +131,8 @@ class Desired:
 
 @dataclass(frozen=True, slots=True)
 class PodView:
+    """``uid`` and ``created`` (s) tell pods of one name apart, and which of two came later."""
+
     name: str
     node: str | None
     gpus: int
@@ -138,6 +141,8 @@ class PodView:
     succeeded: bool = False
     deleting_since: float | None = None  # s
     admission: int | None = None  # number of the admission it was made for; None: it carries none
+    uid: str = ""
+    created: float = 0.0  # s
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +185,13 @@ class MetricPoints(NamedTuple):
     points: tuple[EvalPoint, ...]
 
 
+class Page(NamedTuple):
+    """Whose page it is, by its own words: the RLHFJob's uid, and the process that serves it."""
+
+    uid: str
+    attempt: Attempt
+
+
 @dataclass(frozen=True, slots=True)
 class ScrapeView:
     outcome: ScrapeOutcome
@@ -198,6 +210,9 @@ class ScrapeView:
     evaluator: str | None = None
     loss: float | None = None  # training loss
     others: tuple[MetricPoints, ...] = ()  # of the spec's further metrics, those the page has
+    page: Page | None = None  # None: it does not say whose it is
+    pod: str = ""  # uid of the pod that was asked
+    pod_created: float = 0.0  # s
 
 
 class Progress(NamedTuple):
@@ -236,6 +251,7 @@ class AccessView:
     attempt: str = ""
     evidence: str = ""  # by what the checkpoint is known to be whole: SaveRecord, Manifest, Siblings
     holder: tuple[str, str] | None = None
+    unplaced: bool = False  # its pod finds no node; the message says why, and what helps
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,38 +284,89 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
+class LifeRecord:
+    """A trainer process whose page was read. ``pod``: uid of its pod, which was made at ``pod_created`` (s).
+
+    ``resumed``: the step it started from, 0: afresh; None: it has not said so and has no eval yet.
+    """
+
+    attempt: Attempt
+    pod: str
+    pod_created: float
+    at: float  # s, when it was first seen
+    resumed: int | None = None
+
+
+class BranchLife(NamedTuple):
+    """Which process's checkpoints count from which step on: those after ``after``."""
+
+    attempt: Attempt
+    after: int
+    base: int | None = None  # the step it resumed from, where that checkpoint lay there before the job
+
+
+@dataclass(frozen=True, slots=True)
 class Best:
     step: int
     score: float  # the trainer's own orientation
+    attempt: Attempt = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A checkpoint the operator has put in safety: secured (beside rotation) or retained (out of reach)."""
+    """A checkpoint that is pinned (linked beside rotation) or retained (copied out of reach)."""
 
-    best_step: int  # the best eval it stands for
+    best_step: int  # the eval it stands for
     step: int  # its own step, at most max_step_lag earlier
     path: str
     digest: str  # "sha256:…" over names and contents
     at: float
     bytes: int = 0
-    score: float = 0.0  # of the best eval it stands for, the trainer's own orientation
+    score: float | None = None  # of the eval it stands for, the trainer's own orientation; None: not known
+    attempt: Attempt = UNKNOWN  # of that eval
+
+    def stands_for(self, best: Best) -> bool:
+        """Whether it was kept for that very eval."""
+        return (self.attempt, self.best_step) == (best.attempt, best.step)
 
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """An access Job under way, or to be tried again at ``not_before``."""
+    """An access Job under way, or to be tried again at ``not_before``.
+
+    It says all that its answer needs to be recorded: the eval it is for, and that eval's score. ``since``: s,
+    on which scale the score is (`Scale.since`; 0: all evals of the run can be compared).
+    """
 
     operation: Operation
-    best_step: int
+    step: int  # secure, retain: of the eval; pin, restore: of the checkpoint; claim: number of the attempt
     serial: int = 0  # numbers all access Jobs of this RLHFJob, so that no old answer is taken for a new one
     tries: int = 0
     not_before: float = 0.0
-    release: tuple[int, ...] = ()  # pins that are no longer wanted, let go once this one is verified
+    release: tuple[str, ...] = ()  # paths of pins that are no longer wanted, let go by this Job
+    attempt: Attempt = UNKNOWN
+    score: float | None = None
+    since: float = 0.0
+    started: float | None = None  # s, when its Job was first asked for
+    former: str = ""  # claim: uid of a deleted RLHFJob that may be followed
 
     @property
     def request_id(self) -> str:
-        return f"{self.operation}-{self.best_step}-{self.serial}"
+        return f"{self.operation}-{self.step}-{self.serial}"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The checkpoint folder was claimed for an attempt before it started, and what lay there was noted.
+
+    ``life``: the process it was made for, where one was seen to begin within an attempt. ``problem``: why it
+    could not be made; "": it was.
+    """
+
+    attempt: int
+    at: float  # s
+    life: str = ""
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,6 +527,7 @@ class RunFile:
     checkpoint: bool = False
     stop: bool = False
     reference_step: int | None = None  # step to score beside each eval on its fresh prompts (`Paired`)
+    uid: str = ""  # of the RLHFJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -484,8 +552,11 @@ class JobRecord:
     access_serial: int = 0
     secured: Kept | None = None
     retained: tuple[Kept, ...] = ()
-    pinned: tuple[Kept, ...] = ()  # secured because the user named them, by step
-    unpinned: tuple[int, ...] = ()  # steps of pins that the user has taken back, still to be let go
+    pinned: tuple[Kept, ...] = ()  # because the user named them, by step
+    to_release: tuple[str, ...] = ()  # paths of pins that nothing wants any more, still to be let go
+    lives: tuple[LifeRecord, ...] = ()  # processes whose pages were read, in that order, newest last
+    claim: Claim | None = None
+    lost_bests: tuple[Best, ...] = ()  # evals whose checkpoint is gone, newest last
     decision: Decision | None = None
     admission: AdmissionRecord | None = None
     preempting: Preempting | None = None  # while on the way back into the queue
@@ -505,6 +576,7 @@ class JobRecord:
     conditions: tuple[Condition, ...] = ()
     finished: str | None = None  # None | "Complete" | "Failed"
     awaiting: Best | None = None  # an eval above the best that waits for the next: to be pinned beside it
+    beside: Kept | None = None  # its checkpoint
 
     def condition(self, type_: str) -> Condition | None:
         return next((c for c in self.conditions if c.type == type_), None)
@@ -560,8 +632,11 @@ class StartAccess:
     operation: Operation
     step: int  # the step wanted
     max_step_lag: int = 0
-    release: tuple[int, ...] = ()  # secure: former pins (steps) to let go once the new one is verified
-    source: Kept | None = None  # retain: the secured one; restore: the retained one
+    release: tuple[str, ...] = ()  # paths of former pins to let go once the new one is verified
+    source: Kept | None = None  # retain, check: the pinned one; restore: the retained one
+    attempt: Attempt = UNKNOWN  # of the eval; claim: number and, if one began within it, life
+    branch: tuple[BranchLife, ...] = ()  # whose checkpoints count, newest life first
+    former: str = ""  # claim: uid of a deleted RLHFJob that may be followed
 
 
 @dataclass(frozen=True, slots=True)

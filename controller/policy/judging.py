@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.policy import asking, guarding
+from controller.policy import asking, guarding, lives
 from controller.policy import conditions as c
 from controller.policy.draft import Draft
-from controller.policy.history import RuleInUse
+from controller.policy.history import RuleInUse, keepable
 from controller.policy.jobs import Confirming, Decision, Desired, Guard, JobRecord, PastGrades
 from controller.policy.params import build
 from controller.policy.service import attained
@@ -52,7 +52,8 @@ def judge(draft: Draft, use: RuleInUse) -> Proposal | None:
         if record.decision is None and verdict.verb is Verb.CONTINUE:
             draft.conditions.drop(c.TERMINATION)
         return None
-    proposal = Proposal.of(verdict, _newest_step(record, metric), record.best.step, metric)
+    best = keepable(record, draft.desired.direction) or record.best
+    proposal = Proposal.of(verdict, _newest_step(record, metric), best.step, metric)
     if draft.desired.mode is Mode.SHADOW:
         if record.decision is None:
             draft.update(decision=Decision(_by(use, metric), Mode.SHADOW, proposal, numbers, draft.now))
@@ -60,12 +61,19 @@ def judge(draft: Draft, use: RuleInUse) -> Proposal | None:
         message = f"would be stopped{when}; mode is Shadow, nothing is touched"
         draft.conditions.set(c.TERMINATION, False, "Shadow", message)
         return None
-    if record.secured is None or record.secured.best_step != record.best.step:
+    if not lives.identified(record, draft.observed.scrape):
+        told = (
+            "to be stopped, but the page does not say whose it is (rlhf_run_info with uid and attempt), so "
+            "it may be another trainer's; the run goes on. Use a client that reads run.json"
+        )
+        draft.conditions.set(c.TERMINATION, False, "PageWithoutIdentity", told, warning=True)
+        return None
+    if record.secured is None or not record.secured.stands_for(best):
         draft.conditions.set(
             c.TERMINATION,
             False,
             "NoVerifiableCheckpoint",
-            f"to be stopped, but no checkpoint of step {record.best.step} or up to "
+            f"to be stopped, but no checkpoint of step {best.step} or up to "
             f"{draft.desired.max_step_lag} steps earlier is in safety yet; the run goes on",
             warning=True,
         )

@@ -15,25 +15,29 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from controller.policy import conditions as c
 from controller.policy import (
+    access_pod,
+    claiming,
     endings,
     gangs,
     guarding,
     incomplete,
     judging,
+    lives,
     outside,
     pinning,
     preempting,
     progress,
+    requests,
     ruleless,
     safekeeping,
 )
+from controller.policy import conditions as c
 from controller.policy.adoption import adopt
 from controller.policy.comparable import begin_anew, seen_by_fleet
 from controller.policy.conditions import Conditions
 from controller.policy.draft import Draft
-from controller.policy.history import RuleInUse, absorb, ignored_steps
+from controller.policy.history import RuleInUse, absorb, begin_life, ignored_steps
 from controller.policy.jobs import (
     AdmissionRecord,
     Answer,
@@ -42,6 +46,7 @@ from controller.policy.jobs import (
     Desired,
     JobRecord,
     Observed,
+    Operation,
     Plan,
     RefusalRecord,
     RunFile,
@@ -71,6 +76,8 @@ from controller.policy.types import (
     Waiting,
 )
 
+FINISH_TRIES = 3  # tries to pin the best checkpoint of a run that has ended
+
 
 def plan(desired: Desired, observed: Observed, record: JobRecord, now: float) -> Plan:
     """What is to be done for one job now. Total: it never raises, whatever the cluster looks like."""
@@ -79,6 +86,7 @@ def plan(desired: Desired, observed: Observed, record: JobRecord, now: float) ->
     answered = safekeeping.answer(draft)
     if answered is not None:
         safekeeping.take_answer(draft, answered)
+    access_pod.tell(draft)
     if desired.deleting:
         return _delete(draft)
     ended = observed.workload is not None and observed.workload.finished is not None
@@ -364,6 +372,9 @@ def _wait(draft: Draft) -> Plan:
         # Somebody else started it. GPUs are granted by the pool alone.
         draft.act(SuspendWorkload("NotAdmitted"))
         return draft.plan(JobState.QUEUED)
+    claiming.before_start(draft)
+    if claiming.taken(draft):
+        return draft.plan(None)
     return outside.wait(draft) or draft.plan(JobState.QUEUED)
 
 
@@ -411,8 +422,13 @@ def _start(draft: Draft) -> None:
         resume_step=restored.step if restored is not None else None,
         request_id=record.run.request_id,
         reference_step=record.run.reference_step,
+        uid=draft.desired.uid,
     )
     draft.update(run=wanted)
+    if claiming.before_start(draft):
+        message = f"attempt {wanted.attempt} is to start once the checkpoint folder is claimed"
+        draft.conditions.set(c.RUNNING, False, "ClaimingLocation", message)
+        return
     draft.conditions.set(c.RUNNING, False, "Starting", f"attempt {wanted.attempt} is being started")
     if draft.observed.run_written != wanted:
         draft.act(WriteRun(wanted))
@@ -444,6 +460,7 @@ def _watch(draft: Draft, use: RuleInUse) -> Proposal | None:
             draft.conditions.drop(type_)
         return None
     _take_scrape(draft, use)
+    claiming.within_attempt(draft)
     if draft.desired.mode is Mode.ENFORCE:
         safekeeping.secure_best(draft)
     return judging.judge(draft, use)
@@ -474,6 +491,10 @@ def _take_evals(draft: Draft, use: RuleInUse) -> None:
     if scrape.outcome is not ScrapeOutcome.OK:
         draft.conditions.set(c.METRICS, False, str(scrape.outcome), scrape.message)
         return
+    if refused := lives.refusal(draft.record, draft.desired.uid, scrape):
+        draft.conditions.set(c.METRICS, False, *refused, warning=True)
+        return
+    draft.record = begin_life(draft.record, use, scrape)
     metric = draft.desired.metric
     if metric not in scrape.metrics_seen:
         names = ", ".join(scrape.metrics_seen) or "none yet"
@@ -488,6 +509,9 @@ def _take_evals(draft: Draft, use: RuleInUse) -> None:
     if ignored := ignored_steps(draft.record, scrape):
         steps = ", ".join(map(str, ignored[:5]))
         notes.append(f"ignored, because steps must increase within an attempt: step {steps}")
+    if quiet := progress.without_evals(draft):
+        draft.conditions.set(c.METRICS, False, "NoNewEvals", "; ".join([quiet, *notes]))
+        return
     draft.conditions.set(
         c.METRICS, True, "Scraped", "; ".join([f"evals of {metric!r} are being read", *notes])
     )
@@ -556,17 +580,30 @@ def _finish(draft: Draft, use: RuleInUse | None) -> Plan:
     if draft.record.admission is not None and endings.wait_for_pods(draft):
         return draft.plan(JobState.STOPPING)
     draft.update(admission=None)
+    _secure_what_is_left(draft)
     pinning.keep(draft)
     draft.conditions.set(c.RELEASED, True, "PodsGone", "all pods are gone or terminal")
     return draft.plan(None)
 
 
+def _secure_what_is_left(draft: Draft) -> None:
+    """The run has ended: its best checkpoint is pinned if it was not yet; tried a few times."""
+    waited = draft.record.access
+    if draft.desired.mode is not Mode.ENFORCE or draft.observed.workload is None:
+        return
+    if waited is not None and waited.operation is Operation.SECURE and waited.tries >= FINISH_TRIES:
+        return  # it stays on record, so that it is not begun again
+    safekeeping.secure_best(draft)
+
+
 def _note_end(draft: Draft, end: str, reason: str, message: str) -> None:
     """Record that the run is over: as Complete or Failed (``end``), and why."""
     judging.count_past(draft, draft.record)
-    # A best that is already secured stays secured; nothing more is to be looked for.
     served = attained(draft.desired, draft.record, draft.now)
-    draft.update(finished=end, attained=served, preempting=None, access=None)
+    draft.update(finished=end, attained=served, preempting=None)
+    waited = draft.record.access
+    if waited is not None and waited.operation in (Operation.CLAIM, Operation.RESTORE):
+        requests.give_up(draft)  # what pins or copies goes on: its answer says what is safe
     complete = end == "Complete"
     draft.conditions.set(c.COMPLETED if complete else c.FAILED, True, reason, message, warning=not complete)
 

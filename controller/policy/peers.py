@@ -58,7 +58,7 @@ def unseen_steps(record: JobRecord, scrape: ScrapeView | None) -> tuple[int, ...
     """Steps of the scrape's evals that the record does not have yet, in order."""
     mark = newest_mark(record)
     points = scrape.points if scrape is not None else ()
-    return tuple(sorted({p.step for p in points if mark is None or (p.attempt, p.step) > mark}))
+    return tuple(sorted({p.step for p in points if mark is None or p.attempt != mark[0] or p.step > mark[1]}))
 
 
 def standings(curves: Iterable[Curve], steps: Iterable[int], direction: Direction) -> tuple[PeersAt, ...]:

@@ -6,10 +6,8 @@ the spec no longer names is let go by the next Job that secures something, never
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from controller.policy import conditions as c
-from controller.policy import requests
+from controller.policy import lives, requests
 from controller.policy.draft import Draft
 from controller.policy.jobs import AccessView, InFlight, Kept, Operation, StartAccess
 
@@ -24,7 +22,7 @@ def keep(draft: Draft) -> None:
     if not wanted:
         draft.conditions.drop(c.PINNED)
         if waited is not None and waited.operation is Operation.PIN and not requests.running(draft, waited):
-            requests.give_up_pin(draft)
+            requests.give_up(draft)
         return
     missing = [step for step in wanted if all(kept.step != step for kept in draft.record.pinned)]
     if not missing:
@@ -40,29 +38,48 @@ def keep(draft: Draft) -> None:
             c.PINNED, False, "WaitingForCheckpoint", f"the trainer has not saved step {text} yet"
         )
         return
-    if waited is None or waited.best_step not in missing:
+    if waited is None or waited.step not in missing:
         if waited is not None and requests.running(draft, waited):
             return
         known = draft.record.condition(c.PINNED)
         if known is None or known.status or known.reason == "WaitingForCheckpoint":
             draft.conditions.set(c.PINNED, False, "Pinning", f"step {due[0]} is being pinned")
-        waited = requests.begin(draft, Operation.PIN, due[0])
-    request = StartAccess(waited.request_id, Operation.PIN, waited.best_step, release=waited.release)
+        attempt = lives.newest(draft.record)
+        waited = requests.begin(draft, Operation.PIN, due[0], attempt=attempt, score=_score(draft, due[0]))
+    request = StartAccess(
+        waited.request_id,
+        Operation.PIN,
+        waited.step,
+        release=waited.release,
+        attempt=waited.attempt,
+        branch=lives.branch(draft.record, waited.attempt),
+    )
     requests.start(draft, waited, request)
 
 
 def take_answer(draft: Draft, waited: InFlight, answered: AccessView) -> None:
     """Write a pin's answer into the record. After a failure the next missing step has its turn."""
-    step = waited.best_step
+    step = waited.step
     if answered.ok:
-        best = draft.record.best
-        score = best.score if best is not None and best.step == step else _score(draft, step)
-        kept = Kept(step, step, answered.path, answered.digest, draft.now, answered.bytes, score)
-        others = tuple(k for k in draft.record.pinned if k.step != step)
+        kept = Kept(
+            step,
+            step,
+            answered.path,
+            answered.digest,
+            draft.now,
+            answered.bytes,
+            waited.score,
+            waited.attempt,
+        )
         requests.let_go(draft, waited)
-        unpinned = tuple(s for s in draft.record.unpinned if s != step)
+        if step not in draft.desired.pins:  # taken back while it was being made
+            draft.update(access=None)
+            requests.release(draft, kept.path)
+            return
+        others = tuple(k for k in draft.record.pinned if k.step != step)
         pinned = tuple(sorted((*others, kept), key=lambda k: k.step))
-        draft.update(access=None, pinned=pinned, unpinned=unpinned)
+        to_release = tuple(p for p in draft.record.to_release if p != kept.path)
+        draft.update(access=None, pinned=pinned, to_release=to_release)
         return
     tries = waited.tries + 1
     delay = min(RETRY_MOST, RETRY_FIRST * 2.0 ** min(tries - 1, 10))
@@ -73,19 +90,25 @@ def take_answer(draft: Draft, waited: InFlight, answered: AccessView) -> None:
     if turn is None:
         draft.update(access=None)
         return
-    again = requests.begin(draft, Operation.PIN, turn)
-    draft.update(access=replace(again, tries=tries, not_before=draft.now + delay))
+    requests.begin(
+        draft,
+        Operation.PIN,
+        turn,
+        attempt=waited.attempt,
+        score=_score(draft, turn),
+        tries=tries,
+        not_before=draft.now + delay,
+    )
     draft.wake_in(delay)
 
 
 def _take_back(draft: Draft) -> None:
     """Notes which pins are no longer wanted. One that is named again meanwhile is pinned anew."""
     record, wanted = draft.record, draft.desired.pins
-    gone = tuple(kept.step for kept in record.pinned if kept.step not in wanted)
+    gone = tuple(kept.path for kept in record.pinned if kept.step not in wanted)
     if gone:
-        pinned = tuple(kept for kept in record.pinned if kept.step in wanted)
-        others = tuple(step for step in record.unpinned if step not in gone)
-        draft.update(pinned=pinned, unpinned=(*others, *gone)[-requests.UNPINNED_MOST :])
+        draft.update(pinned=tuple(kept for kept in record.pinned if kept.step in wanted))
+        requests.release(draft, *gone)
 
 
 def _to_come(draft: Draft, step: int) -> bool:
@@ -107,5 +130,9 @@ def _after(draft: Draft, step: int) -> int | None:
     return next((s for s in missing if s > step), missing[0] if missing else None)
 
 
-def _score(draft: Draft, step: int) -> float:
-    return next((p.score for p in draft.record.evals if p.step == step), 0.0)
+def _score(draft: Draft, step: int) -> float | None:
+    """The score of that step's eval; None: it is not known."""
+    best = draft.record.best
+    if best is not None and best.step == step:
+        return best.score
+    return next((p.score for p in draft.record.evals if p.step == step), None)

@@ -1,23 +1,63 @@
-"""Access Jobs as they are asked for: recorded first, under a number of their own, then started."""
+"""Access Jobs as they are asked for: recorded first, under a number of their own, then started.
+
+What a pin's answer needs to be recorded is in the request itself (`jobs.InFlight`), so that it is taken right
+whatever has happened to the run meanwhile. Pins that nothing wants any more are let go by their exact paths,
+as they were recorded: that is decided once an answer is recorded, and rides on the next request.
+"""
 
 from __future__ import annotations
 
-from controller.policy.draft import Draft
-from controller.policy.jobs import InFlight, Operation, StartAccess
+from dataclasses import replace
 
-UNPINNED_MOST = 64  # steps that are remembered as to be let go; what is beyond stays where it lies
+from controller.policy.draft import Draft
+from controller.policy.jobs import UNKNOWN, ForgetAccess, InFlight, JobRecord, Operation, StartAccess
+from controller.policy.types import Attempt
+
+RELEASE_MOST = 8  # paths that are remembered as to be let go; what is beyond stays where it lies
 
 
 def begin(
-    draft: Draft, operation: Operation, best_step: int, tries: int = 0, not_before: float = 0.0
+    draft: Draft,
+    operation: Operation,
+    step: int,
+    *,
+    attempt: Attempt = UNKNOWN,
+    score: float | None = None,
+    tries: int = 0,
+    not_before: float = 0.0,
+    former: str = "",
 ) -> InFlight:
     """Record the next access Job to wait for, under a serial number of its own."""
-    give_up_pin(draft)
-    serial = draft.record.access_serial + 1
-    release = _no_longer_kept(draft) if operation in (Operation.SECURE, Operation.PIN) else ()
-    waited = InFlight(operation, best_step, serial, tries, not_before, release)
+    record = draft.record
+    serial = record.access_serial + 1
+    waited = InFlight(
+        operation,
+        step,
+        serial,
+        tries,
+        not_before,
+        release=unwanted(record) if operation in (Operation.SECURE, Operation.PIN) else (),
+        attempt=attempt,
+        score=score,
+        since=record.scale.since if record.scale is not None else 0.0,
+        former=former,
+    )
     draft.update(access=waited, access_serial=serial)
     return waited
+
+
+def again(draft: Draft, waited: InFlight, tries: int, not_before: float) -> InFlight:
+    """Record the same request once more, under a new number."""
+    return begin(
+        draft,
+        waited.operation,
+        waited.step,
+        attempt=waited.attempt,
+        score=waited.score,
+        tries=tries,
+        not_before=not_before,
+        former=waited.former,
+    )
 
 
 def start(draft: Draft, waited: InFlight, request: StartAccess) -> None:
@@ -27,6 +67,8 @@ def start(draft: Draft, waited: InFlight, request: StartAccess) -> None:
     if waited.not_before > draft.now:
         draft.wake_in(waited.not_before - draft.now)
         return
+    if waited.started is None and draft.record.access == waited:
+        draft.update(access=replace(waited, started=draft.now))
     draft.act(request)
 
 
@@ -35,23 +77,37 @@ def running(draft: Draft, waited: InFlight) -> bool:
     return any(a.request_id == waited.request_id and not a.finished for a in draft.observed.access)
 
 
-def give_up_pin(draft: Draft) -> None:
-    """The pin that is asked for now, if it is one, is asked for no longer: its Job may have made it all the
-    same, so it counts as one to be let go, unless it is asked for again."""
+def give_up(draft: Draft) -> None:
+    """Wait no longer for the request under way; its Job is deleted if it runs.
+
+    A pin that it may have made is found again when the same is asked for: paths are made from identities.
+    """
     waited = draft.record.access
-    if waited is not None and waited.operation is Operation.PIN:
-        others = tuple(s for s in draft.record.unpinned if s != waited.best_step)
-        draft.update(access=None, unpinned=(*others, waited.best_step)[-UNPINNED_MOST:])
+    if waited is not None:
+        if running(draft, waited):
+            draft.act(ForgetAccess(waited.request_id))
+        draft.update(access=None)
 
 
 def let_go(draft: Draft, waited: InFlight) -> None:
     """A Job has ended well: the pins that it was to let go are gone."""
-    draft.update(unpinned=tuple(s for s in draft.record.unpinned if s not in waited.release))
+    draft.update(to_release=tuple(p for p in draft.record.to_release if p not in waited.release))
 
 
-def _no_longer_kept(draft: Draft) -> tuple[int, ...]:
-    """Steps whose pins may go: the user has taken them back, and they are not kept for another reason."""
-    record = draft.record
+def release(draft: Draft, *paths: str) -> None:
+    """Note pins that nothing wants any more; what is kept for another reason is not among them."""
+    gone = [p for p in dict.fromkeys(paths) if p not in _wanted(draft.record)]
+    others = tuple(p for p in draft.record.to_release if p not in gone)
+    draft.update(to_release=(*others, *gone)[-RELEASE_MOST:])
+
+
+def unwanted(record: JobRecord) -> tuple[str, ...]:
+    """Recorded paths that may go."""
+    wanted = _wanted(record)
+    return tuple(p for p in record.to_release if p not in wanted)
+
+
+def _wanted(record: JobRecord) -> set[str]:
     older = record.scale.kept if record.scale is not None else None
-    needed = {kept.step for kept in (record.secured, older, record.restored) if kept is not None}
-    return tuple(s for s in record.unpinned if s not in needed and s not in draft.desired.pins)
+    kept = (record.secured, record.beside, older, record.restored, *record.pinned)
+    return {one.path for one in kept if one is not None}

@@ -1,17 +1,18 @@
 """Which access Job is to run now, and what its answer means: secure, retain, restore (pins: `pinning`).
 
-At most one access Job per RLHFJob. A request's id (operation, best step, serial number) is in the record
-before the Job is made, so that a restarted operator finds the Job it started before. A newer best supersedes
-the request for an older one.
+At most one access Job per RLHFJob. A request's id (operation, step, serial number) is in the record before
+the Job is made, so that a restarted operator finds the Job it started before. A pin is recorded under the
+eval that it was asked for, known by attempt, life and step, with that eval's score.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from controller.policy import claiming, lives, pinning, requests
 from controller.policy import conditions as c
-from controller.policy import pinning, requests
 from controller.policy.draft import Draft
+from controller.policy.history import better, keepable
 from controller.policy.jobs import (
     AccessView,
     Best,
@@ -25,10 +26,14 @@ from controller.policy.jobs import (
 
 RETRY_FIRST = 5.0  # s
 RETRY_MOST = 60.0  # s
+LOST_TRIES = 6  # failed tries after which a checkpoint that is not whole is given up, with
+LOST_EVALS = 2  # as many evals after its own
+LOST_KEPT = 8
 RETAINED_KEPT = 2  # records of retained checkpoints in a status; the copies themselves are never deleted
 
 # What will not come right by trying again: the checkpoint itself is not what it was.
 DAMAGED = frozenset({"DigestMismatch", "CheckpointMissing", "CheckpointIncomplete"})
+GONE = frozenset({"CheckpointMissing", "CheckpointIncomplete"})
 
 
 def retry_delay(tries: int) -> float:
@@ -49,12 +54,39 @@ def answer(draft: Draft) -> AccessView | None:
 
 
 def secure_best(draft: Draft) -> None:
-    """See to it that the best checkpoint seen so far is out of rotation's reach."""
-    best, secured, waited = draft.record.best, draft.record.secured, draft.record.access
-    if best is None or (waited is not None and waited.operation in (Operation.RETAIN, Operation.RESTORE)):
+    """See to it that the checkpoints of the best eval, and of one above it that waits to be borne out, are
+    out of rotation's reach."""
+    _settle_beside(draft)
+    record, waited = draft.record, draft.record.access
+    if waited is not None and waited.operation not in (Operation.SECURE, Operation.PIN):
         return
-    if secured is not None and secured.best_step == best.step:
+    best, awaiting = keepable(record, draft.desired.direction), record.awaiting
+    if best is not None and not _is_kept(record.secured, best):
+        _secure(draft, best)
+    elif awaiting is not None and not _is_kept(record.beside, awaiting) and awaiting not in record.lost_bests:
+        _secure(draft, awaiting)
+
+
+def _is_kept(kept: Kept | None, best: Best) -> bool:
+    return kept is not None and kept.stands_for(best)
+
+
+def _settle_beside(draft: Draft) -> None:
+    """Once the eval that waited is borne out, its checkpoint is the best's; once it is dropped, it may go."""
+    record = draft.record
+    beside, best = record.beside, keepable(record, draft.desired.direction)
+    if beside is None:
         return
+    if best is not None and beside.stands_for(best):
+        draft.update(secured=beside, beside=None)
+        _replaced(draft, record.secured, beside)
+    elif record.awaiting is None or not beside.stands_for(record.awaiting):
+        draft.update(beside=None)
+        requests.release(draft, beside.path)
+
+
+def _secure(draft: Draft, best: Best) -> None:
+    waited = draft.record.access
     if not _checkpoint_due(draft, best):
         draft.conditions.set(
             c.SECURED,
@@ -63,12 +95,18 @@ def secure_best(draft: Draft) -> None:
             f"the best eval's step {best.step} has no checkpoint yet",
         )
         return
-    if waited is None or waited.best_step != best.step or waited.operation is Operation.PIN:
-        # The newest best wins. One that is still running is left to end: its pin is let go by the next.
-        if waited is not None and requests.running(draft, waited):
+    if waited is None or waited.operation is Operation.PIN or not _is_for(waited, best):
+        # The newest best wins. A secure Job that still runs is left to end, for what it pins is recorded
+        # under the eval and the score that it was asked for; a user's pin is asked for again later.
+        if waited is not None and waited.operation is Operation.SECURE and requests.running(draft, waited):
             return
-        waited = requests.begin(draft, Operation.SECURE, best.step)
+        requests.give_up(draft)
+        waited = requests.begin(draft, Operation.SECURE, best.step, attempt=best.attempt, score=best.score)
     requests.start(draft, waited, _secure_request(draft, waited))
+
+
+def _is_for(waited: InFlight, best: Best) -> bool:
+    return (waited.attempt, waited.step) == (best.attempt, best.step)
 
 
 def take_answer(draft: Draft, answered: AccessView) -> None:
@@ -78,6 +116,8 @@ def take_answer(draft: Draft, answered: AccessView) -> None:
     draft.act(ForgetAccess(answered.request_id))
     if waited.operation is Operation.PIN:
         pinning.take_answer(draft, waited, answered)
+    elif waited.operation is Operation.CLAIM:
+        claiming.take_answer(draft, waited, answered)
     elif answered.ok:
         _succeeded(draft, waited, answered)
     else:
@@ -87,23 +127,39 @@ def take_answer(draft: Draft, answered: AccessView) -> None:
 def retain_secured(draft: Draft, secured: Kept) -> None:
     """Copy the secured checkpoint out of the trainer's reach."""
     waited = draft.record.access
-    if waited is None or waited.operation is not Operation.RETAIN:
-        if waited is not None and requests.running(draft, waited):
+    wanted = (Operation.RETAIN, secured.best_step, secured.attempt)
+    if waited is None or (waited.operation, waited.step, waited.attempt) != wanted:
+        if waited is not None and waited.operation is not Operation.PIN and requests.running(draft, waited):
             return
-        waited = requests.begin(draft, Operation.RETAIN, secured.best_step)
-    requests.start(
-        draft, waited, StartAccess(waited.request_id, Operation.RETAIN, secured.step, source=secured)
+        requests.give_up(draft)
+        waited = requests.begin(
+            draft, Operation.RETAIN, secured.best_step, attempt=secured.attempt, score=secured.score
+        )
+    request = StartAccess(
+        waited.request_id, Operation.RETAIN, secured.step, source=secured, attempt=secured.attempt
     )
+    requests.start(draft, waited, request)
 
 
 def restore(draft: Draft, step: int, source: Kept | None) -> None:
     """Copy a retained checkpoint back to the workload's volume; without one, find that step where it lies."""
-    waited = draft.record.access
-    if waited is None or (waited.operation, waited.best_step) != (Operation.RESTORE, step):
-        if waited is not None and requests.running(draft, waited):
+    waited, record = draft.record.access, draft.record
+    if waited is None or (waited.operation, waited.step) != (Operation.RESTORE, step):
+        if waited is not None and waited.operation is not Operation.PIN and requests.running(draft, waited):
             return
-        waited = requests.begin(draft, Operation.RESTORE, step)
-    requests.start(draft, waited, StartAccess(waited.request_id, Operation.RESTORE, step, source=source))
+        requests.give_up(draft)
+        attempt = source.attempt if source is not None else lives.newest(record)
+        score = source.score if source is not None else None
+        waited = requests.begin(draft, Operation.RESTORE, step, attempt=attempt, score=score)
+    request = StartAccess(
+        waited.request_id,
+        Operation.RESTORE,
+        step,
+        source=source,
+        attempt=waited.attempt,
+        branch=lives.branch(record, waited.attempt),
+    )
+    requests.start(draft, waited, request)
 
 
 def _checkpoint_due(draft: Draft, best: Best) -> bool:
@@ -118,56 +174,87 @@ def _checkpoint_due(draft: Draft, best: Best) -> bool:
 
 
 def _secure_request(draft: Draft, waited: InFlight) -> StartAccess:
-    secured, wanted = draft.record.secured, draft.desired.pins
-    former = (secured.step,) if secured is not None and secured.step not in wanted else ()
     return StartAccess(
         waited.request_id,
         Operation.SECURE,
-        waited.best_step,
+        waited.step,
         max_step_lag=draft.desired.max_step_lag,
-        release=tuple(dict.fromkeys((*former, *waited.release))),
+        release=waited.release,
+        attempt=waited.attempt,
+        branch=lives.branch(draft.record, waited.attempt),
     )
 
 
 def _succeeded(draft: Draft, waited: InFlight, answered: AccessView) -> None:
-    score = _score(draft.record.best, waited.best_step)
-    step = answered.step if answered.step is not None else waited.best_step
-    kept = Kept(waited.best_step, step, answered.path, answered.digest, draft.now, answered.bytes, score)
+    step = answered.step if answered.step is not None else waited.step
+    at = draft.now
+    if waited.operation is Operation.RETAIN and draft.record.decision is not None:
+        # A copy made for a stop is told from an older one by its time, which must not depend on two clocks.
+        at = max(at, draft.record.decision.at)
+    kept = Kept(
+        waited.step, step, answered.path, answered.digest, at, answered.bytes, waited.score, waited.attempt
+    )
     draft.update(access=None)
     if waited.operation is Operation.SECURE:
-        requests.let_go(draft, waited)
-        draft.update(secured=kept)
-        draft.conditions.set(
-            c.SECURED,
-            True,
-            "Secured",
-            f"checkpoint of step {step} secured for the best eval at step {kept.best_step}",
-        )
+        _take_pin(draft, waited, kept)
     elif waited.operation is Operation.RETAIN:
-        secured, decision = draft.record.secured, draft.record.decision
-        # A copy made for a stop is told from an older one by its time, which must not depend on two clocks.
-        at = draft.now if decision is None else max(draft.now, decision.at)
-        kept = replace(kept, at=at)
-        kept = (
-            kept
-            if secured is None
-            else Kept(
-                secured.best_step,
-                secured.step,
-                answered.path,
-                answered.digest,
-                at,
-                answered.bytes,
-                secured.score,
-            )
-        )
-        others = tuple(k for k in draft.record.retained if k.path != kept.path)
-        draft.update(retained=(*others, kept)[-RETAINED_KEPT:])
+        draft.update(retained=_remembered(draft, kept))
         draft.conditions.set(
             c.RETAINED, True, "Retained", f"checkpoint of step {kept.step} is at {kept.path} ({kept.digest})"
         )
     else:
         draft.update(restored=kept)
+
+
+def _take_pin(draft: Draft, waited: InFlight, kept: Kept) -> None:
+    """Record a pin under the eval that it was asked for; what it replaces is let go by a later request."""
+    requests.let_go(draft, waited)
+    record = draft.record
+    draft.update(to_release=tuple(p for p in record.to_release if p != kept.path))
+    secured, scale = record.secured, record.scale
+    if scale is not None and waited.since != scale.since:
+        # Meanwhile the scores became another scale's: it is a candidate for the best of the former one.
+        former = scale.kept
+        if former is None or _beats(draft, kept, former):
+            draft.update(scale=replace(scale, kept=kept))
+            _replaced(draft, former, kept)
+        else:
+            _replaced(draft, kept, former)
+        return
+    if record.awaiting is not None and kept.stands_for(record.awaiting):
+        draft.update(beside=kept)
+        _replaced(draft, record.beside, kept)
+        return
+    best = keepable(record, draft.desired.direction)
+    wanted = best is not None and kept.stands_for(best)
+    if secured is not None and not wanted and not _beats(draft, kept, secured):
+        _replaced(draft, kept, secured)
+        return
+    draft.update(secured=kept)
+    _replaced(draft, secured, kept)
+    text = f"checkpoint of step {kept.step} pinned for the best eval at step {kept.best_step}"
+    draft.conditions.set(c.SECURED, True, "Secured", text)
+
+
+def _replaced(draft: Draft, former: Kept | None, by: Kept) -> None:
+    if former is not None and former.path != by.path:
+        requests.release(draft, former.path)
+
+
+def _beats(draft: Draft, one: Kept, other: Kept) -> bool:
+    """Whether one stands for a better eval; a score that is not known compares with nothing."""
+    if one.score is None or other.score is None:
+        return False
+    return better(draft.desired.direction, one.score, other.score)
+
+
+def _remembered(draft: Draft, kept: Kept) -> tuple[Kept, ...]:
+    """The retained checkpoints to keep on record: the newest, and before it the best of the others."""
+    others = [k for k in draft.record.retained if k.path != kept.path]
+    for other in others[::-1]:
+        if _beats(draft, other, others[-1]):
+            others.append(other)
+    return (*others[-(RETAINED_KEPT - 1) :], kept)
 
 
 def _failed(draft: Draft, waited: InFlight, answered: AccessView) -> None:
@@ -176,6 +263,9 @@ def _failed(draft: Draft, waited: InFlight, answered: AccessView) -> None:
     message = f"{answered.message} (try {tries}; the next in {retry_delay(tries):.0f} s)"
     reason = answered.reason or "AccessFailed"
     if waited.operation is Operation.SECURE:
+        if reason in GONE and tries >= LOST_TRIES and _overtaken(draft, waited):
+            _lose(draft, waited, reason, answered.message)
+            return
         draft.conditions.set(c.SECURED, False, reason, message, warning=True)
     elif waited.operation is Operation.RETAIN:
         draft.conditions.set(c.RETAINED, False, reason, message, warning=True)
@@ -184,8 +274,36 @@ def _failed(draft: Draft, waited: InFlight, answered: AccessView) -> None:
             return
     else:
         draft.conditions.set(c.RESUMED, False, reason, message, warning=True)
-    requests.begin(draft, waited.operation, waited.best_step, tries, not_before)
+    requests.again(draft, waited, tries, not_before)
     draft.wake_in(retry_delay(tries))
+
+
+def _overtaken(draft: Draft, waited: InFlight) -> bool:
+    """Whether the trainer has gone on so far that the checkpoint of this eval is not still being written."""
+    ended = draft.record.finished is not None
+    later = sum(1 for p in draft.record.evals if p.step > waited.step)
+    return ended or later >= LOST_EVALS or all(p.attempt != waited.attempt for p in draft.record.evals)
+
+
+def _lose(draft: Draft, waited: InFlight, reason: str, message: str) -> None:
+    """The checkpoint of this eval is gone for good: the best eval that still has one takes its place."""
+    score = waited.score
+    gone = Best(waited.step, score, waited.attempt) if score is not None else draft.record.best
+    draft.update(access=None)
+    if gone is None:
+        return
+    draft.update(lost_bests=(*draft.record.lost_bests, gone)[-LOST_KEPT:])
+    now = keepable(draft.record, draft.desired.direction)
+    instead = (
+        f"the best eval that may still have one is at step {now.step} ({now.score:g})"
+        if now is not None
+        else "no other eval has one"
+    )
+    told = (
+        f"the checkpoint of the best eval, step {gone.step} ({gone.score:g}), is lost: {instead}; {message}"
+    )
+    draft.conditions.set(c.SECURED, False, "BestCheckpointLost", told, warning=True)
+    draft.wake_in(0.0)
 
 
 def _withdraw(draft: Draft, reason: str, message: str) -> None:
@@ -201,7 +319,3 @@ def _withdraw(draft: Draft, reason: str, message: str) -> None:
             f"the stop is taken back, the run goes on: {message}",
             warning=True,
         )
-
-
-def _score(best: Best | None, step: int) -> float:
-    return best.score if best is not None and best.step == step else 0.0

@@ -7,6 +7,7 @@ from dataclasses import replace
 from controller.policy import conditions as c
 from controller.policy import endings, outside, safekeeping
 from controller.policy.draft import Draft
+from controller.policy.history import keepable
 from controller.policy.jobs import (
     CreateWorkload,
     Decision,
@@ -121,7 +122,8 @@ def _secures_first(draft: Draft, decision: Decision) -> bool:
     record = draft.record
     if decision.by != "User" or record.best is None or draft.observed.workload is None:
         return False
-    if record.secured is not None and record.secured.best_step == record.best.step:
+    best = keepable(record, draft.desired.direction)
+    if best is None or (record.secured is not None and record.secured.stands_for(best)):
         return False
     if record.access is not None and record.access.tries >= USER_STOP_TRIES:
         return False
@@ -156,7 +158,12 @@ def _retain(draft: Draft, decision: Decision) -> Plan:
         )
         return draft.plan(JobState.ADMITTED)
     retained = next(
-        (k for k in draft.record.retained if k.best_step == secured.best_step and k.at >= decision.at), None
+        (
+            k
+            for k in draft.record.retained
+            if (k.attempt, k.best_step) == (secured.attempt, secured.best_step) and k.at >= decision.at
+        ),
+        None,
     )
     if retained is not None:
         draft.update(decision=replace(decision, retained_at=retained.at))

@@ -16,32 +16,40 @@ JobKey = str  # "namespace/name"
 
 
 class Attempt(NamedTuple):
-    """One process life of a trainer: the operator's attempt number, then the process's start time.
+    """One trainer process: the operator's attempt number, and an opaque id that the process gave itself.
 
-    A pod that its Job restarted keeps the number and gets a later start, so tuples order lives correctly.
+    A pod whose trainer was restarted keeps the number and has another life. Lives have no order of their own:
+    which came later is told by which was seen first (`controller.policy.lives`), never by a trainer's clock.
+    ``life`` "": the trainer names none.
     """
 
     number: int
-    started: int
+    life: str = ""
 
     @staticmethod
     def parse(text: str) -> Attempt:
-        """``"3-1732186000"`` -> ``Attempt(3, 1732186000)``; a bare number gets start 0.
+        """``"3-9f2c41d0"`` -> ``Attempt(3, "9f2c41d0")``; a bare number has no life.
 
         Raises:
             ValueError: the text is not of that form.
         """
-        number, _, started = text.partition("-")
-        if (
-            not number.isascii()
-            or not number.isdigit()
-            or (started and not (started.isascii() and started.isdigit()))
-        ):
-            raise ValueError(f"attempt {text!r}: expected '<number>-<start seconds>', as in '1-1732186000'")
-        return Attempt(int(number), int(started or 0))
+        number, dash, life = text.partition("-")
+        if not (number.isascii() and number.isdigit()) or (dash and not _is_life(life)):
+            raise ValueError(
+                f"attempt {text!r}: expected '<number>-<life>', as in '1-9f2c41d0', the life of at most "
+                f"{LIFE_MAX} lower-case letters and digits"
+            )
+        return Attempt(int(number), life)
 
     def __str__(self) -> str:
-        return f"{self.number}-{self.started}"
+        return f"{self.number}-{self.life}" if self.life else str(self.number)
+
+
+LIFE_MAX = 16  # characters
+
+
+def _is_life(text: str) -> bool:
+    return 0 < len(text) <= LIFE_MAX and all(c in "0123456789abcdefghijklmnopqrstuvwxyz" for c in text)
 
 
 class Peers(NamedTuple):
@@ -133,7 +141,7 @@ class EvalPoint(NamedTuple):
 
     step: int
     score: float
-    attempt: Attempt = Attempt(0, 0)
+    attempt: Attempt = Attempt(0)
     stderr: float | None = None
     samples: int | None = None
     proxy: float | None = None  # what the run optimises (reward model's score) at this step

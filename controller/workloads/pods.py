@@ -53,6 +53,8 @@ def pod_view(pod: Object) -> PodView:
         ready=ready,
         deleting_since=_deleting_since(metadata),
         admission=_admission(metadata),
+        uid=str(metadata.get("uid", "")),
+        created=parse_time(metadata.get("creationTimestamp")) or 0.0,
     )
 
 

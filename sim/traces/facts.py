@@ -34,19 +34,23 @@ class JobFacts:
     admitted: dict[int, float] = field(default_factory=dict)  # number of the admission -> when
     waits: dict[int, float] = field(default_factory=dict)  # number of the admission -> s waited for it
     early: bool = False  # had GPUs when the history began
+    lives: list[Attempt] = field(default_factory=list)  # of its trainer, in the order seen
 
     @property
     def finished(self) -> str | None:
         return self.record.finished if self.record is not None else None
 
     def take(self, points: Iterable[EvalPoint]) -> None:
-        """Evals, some of which may be known: a new attempt takes back what it does again."""
+        """Evals, some of which may be known: a new life takes back what it does again.
+
+        Lives come in the order in which they are first seen; an earlier one says nothing any more.
+        """
         known = {(p.attempt, p.step) for p in self.points}
-        for point in sorted(points, key=lambda p: (p.attempt, p.step)):
-            newest = self.points[-1].attempt if self.points else Attempt(0, 0)
-            if (point.attempt, point.step) in known or point.attempt < newest:
-                continue
-            if point.attempt > newest:
+        for point in points:
+            if point.attempt not in self.lives:
+                self.lives.append(point.attempt)
                 self.points = [p for p in self.points if p.step < point.step]
+            if (point.attempt, point.step) in known or point.attempt != self.lives[-1]:
+                continue
             if not self.points or point.step > self.points[-1].step:
                 self.points.append(point)

@@ -177,8 +177,11 @@ def evals_of(facts: JobFacts, steps: float) -> tuple[Evals | None, int]:
     scale = facts.record.scale if facts.record is not None else None
     points = facts.points
     if scale is not None and scale.life:
-        mark = Attempt.parse(scale.life), scale.step
-        points = [p for p in points if (p.attempt, p.step) > mark]
+        life = Attempt.parse(scale.life)
+        earlier = facts.lives[: facts.lives.index(life)] if life in facts.lives else []
+        points = [
+            p for p in points if p.attempt not in earlier and (p.attempt != life or p.step > scale.step)
+        ]
     before = len(facts.points) - len(points)
     if not points:
         return None, before

@@ -101,7 +101,7 @@ def full_record(*, condition_count: int, retained: int, message: str) -> JobReco
     return JobRecord(
         attempt=12,
         evals=tuple(
-            EvalPoint(120000 + 100 * i, LONG, Attempt(12, 1795269600 + i // 8), -LONG / 10, 1024)
+            EvalPoint(120000 + 100 * i, LONG, Attempt(12, f"9f2c41d{i // 8}"), -LONG / 10, 1024)
             for i in range(32)
         ),
         evals_seen=1234,

@@ -20,11 +20,14 @@ from controller.api.record import STATUS_MAX, size
 from controller.api.rlhfjob import RLHFJob
 from controller.api.status import GUARDS_MAX
 from controller.policy.jobs import (
+    Best,
+    Claim,
     Condition,
     Confirming,
     GangBackoff,
     Guard,
     JobRecord,
+    LifeRecord,
     PastGrades,
     Preempting,
     RefusalRecord,
@@ -49,12 +52,12 @@ TIMES = st.floats(min_value=1, max_value=4e9)
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), max_size=20)
 SCALARS = st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.floats(allow_nan=False) | TEXT
 STATES = st.lists(SCALARS | st.lists(SCALARS, max_size=3).map(tuple), max_size=4).map(tuple)
-ATTEMPTS = st.builds(Attempt, st.integers(0, 99), st.integers(0, 2 * 10**9))
+ATTEMPTS = st.builds(Attempt, st.integers(0, 99), st.text("0123456789abcdefz", max_size=16))
 POINTS = st.builds(
     EvalPoint,
     st.integers(0, 10**12),
     FINITE,
-    ATTEMPTS | st.just(Attempt(0, 0)),
+    ATTEMPTS | st.just(Attempt(0)),
     st.none() | FINITE,
     st.none() | st.integers(0, 10**9),
     st.none() | FINITE,
@@ -83,6 +86,8 @@ TIME_FIELDS = {
     "unbound_since",
     "withdrawn",
     "until",
+    "started",
+    "pod_created",
     "queued_at",
 }
 
@@ -163,9 +168,12 @@ def test_every_field_of_the_record_makes_a_difference() -> None:
     full = dataclasses.replace(full, refusal=RefusalRecord("of-1-2", "TooLarge", "m", 1e9, final=True))
     full = dataclasses.replace(full, progress=RunProgress(10, 100, 60.0), queued_at=1e9, lost=5.0)
     full = dataclasses.replace(full, loss_trend=LossTrend(1.5, 60.0))
-    full = dataclasses.replace(full, pinned=full.retained, unpinned=(20,))
+    full = dataclasses.replace(full, pinned=full.retained, to_release=("/data/.evalstop/u/1-a-20",))
+    life = LifeRecord(Attempt(1, "a"), "pod-uid", 1e9, 1e9, 20)
+    full = dataclasses.replace(full, lives=(life,), claim=Claim(1, 1e9), lost_bests=(Best(20, 0.5),))
+    full = dataclasses.replace(full, beside=full.secured)
     full = dataclasses.replace(full, eval_times=(5,), evaluator="v2", scale=Scale(1e9))
-    guard = Guard("safety", 60, Attempt(1, 7), 0.5, "h", (1.0,), Verdict(Verb.STOP, "R", 2.0, 1.0))
+    guard = Guard("safety", 60, Attempt(1, "7"), 0.5, "h", (1.0,), Verdict(Verb.STOP, "R", 2.0, 1.0))
     full = dataclasses.replace(full, guards=(guard,), confirming=Confirming(60, 1e9, 4))
     full = dataclasses.replace(full, past_grades=PastGrades(60.0, 30.0, 0.0, 500.0))
     before = status(full, DESIRED, 0.0)
@@ -236,11 +244,11 @@ def _guard(metric: str) -> Guard:
     state, verdict = made.initial(), None
     for step in range(60):
         state, verdict = made.observe(state, EvalPoint(step, 1.2345678901 + 1.1e-7 * step**1.7))
-    return Guard(metric, 123000, Attempt(12, 1795269600), 0.12345678901234, "a" * 12, state, verdict)
+    return Guard(metric, 123000, Attempt(12, "1795269600"), 0.12345678901234, "a" * 12, state, verdict)
 
 
 def test_the_state_of_a_guardrail_that_is_too_long_is_refused_by_name() -> None:
-    long = Guard("safety", 1, Attempt(1, 1), 0.5, "h", tuple(range(500)))
+    long = Guard("safety", 1, Attempt(1, "1"), 0.5, "h", tuple(range(500)))
     with pytest.raises(ValueError, match=r"state of guardrail 'safety' is \d+ characters of JSON"):
         status(JobRecord(guards=(long,)), DESIRED, 0.0)
 

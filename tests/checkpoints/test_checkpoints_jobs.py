@@ -121,7 +121,7 @@ def test_it_runs_as_the_tenant_and_wants_no_gpu() -> None:
     assert "gpu" not in json.dumps(container["resources"])
     assert {"key": "evalstop.dev/pool", "operator": "Exists"} in pod["tolerations"]
     assert {"key": "nvidia.com/gpu", "operator": "Exists"} in pod["tolerations"]
-    assert not {"schedulerName", "priorityClassName", "nodeSelector"} & pod.keys()
+    assert not {"schedulerName", "nodeSelector"} & pod.keys()
     assert "nodeName" not in pod
 
 
@@ -373,7 +373,7 @@ def test_while_it_waits_the_reason_is_told() -> None:
     }
     view = parse_result(job_with(), [pod_with(None, conditions=[unschedulable])])
     assert not view.finished
-    assert view.message == "Unschedulable: 0/4 nodes"
+    assert view.message == "its access Job's pod finds no node: 0/4 nodes"
     waiting = pod_with(None)
     waiting["status"]["containerStatuses"] = [
         {"state": {"waiting": {"reason": "ErrImageNeverPull", "message": "no image"}}}
@@ -387,3 +387,41 @@ def test_a_job_that_ended_without_an_answer_failed() -> None:
     assert (view.finished, view.ok, view.reason) == (True, False, "AccessFailed")
     assert "DeadlineExceeded: too long" in view.message
     assert not parse_result(job_with({**late, "status": "False"}), []).finished
+
+
+CROWDED = (
+    "0/9 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 8 node(s) didn't match Pod's node "
+    "affinity/selector. preemption: 0/9 nodes are available: 9 Preemption is not helpful for scheduling."
+)
+
+
+def test_on_the_trainers_node_it_asks_for_what_is_always_there() -> None:
+    # row 19
+    secure = StartAccess("secure-400-1", Operation.SECURE, 400)
+    pod = pod_of(build(secure, node="gpu-1"))
+    assert pod["containers"][0]["resources"]["requests"] == {"cpu": "10m", "memory": "32Mi"}
+    assert pod["priorityClassName"] == "high"
+    anywhere = pod_of(build(secure))["containers"][0]["resources"]["requests"]
+    assert anywhere == {"cpu": SETTINGS.cpu, "memory": SETTINGS.memory}
+    assert "priorityClassName" not in pod_of(build(secure))
+
+
+def test_a_full_node_is_named_with_what_is_missing_and_the_cure() -> None:
+    # row 19
+    job = build(StartAccess("secure-400-1", Operation.SECURE, 400), node="gpu-1")
+    waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": CROWDED}
+    pod = pod_with(None, conditions=[waits])
+    pod["status"].pop("containerStatuses", None)
+    view = parse_result(job, [pod])
+    assert (view.finished, view.unplaced) == (False, True)
+    for part in (
+        "node gpu-1",
+        "ReadWriteOnce",
+        "Insufficient cpu, Insufficient memory;",
+        "cpu 10m",
+        "free that",
+    ):
+        assert part in view.message
+    anywhere = parse_result(build(StartAccess("secure-400-1", Operation.SECURE, 400)), [pod])
+    assert anywhere.unplaced
+    assert CROWDED in anywhere.message

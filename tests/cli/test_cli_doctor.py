@@ -21,7 +21,7 @@ from fresh_namespace import fresh_namespace
 from typer.testing import CliRunner
 
 from controller.api.crd import RESOURCES, root_schema
-from controller.cli import reading
+from controller.cli import explaining, reading
 from controller.cli.doctor import command, installation
 from controller.cli.doctor import job as checks
 from controller.cli.doctor.findings import Finding, Level, gather, note, ok, unknown, wrong
@@ -112,6 +112,30 @@ def test_conditions_that_ask_for_something() -> None:
     assert "kubectl edit rlhfjob odd" in found[0].cure, "a refusal is never passed over"
     fine = list(checks.conditions(reading.read(w.whole("healthy", w.running()))))
     assert [f.level for f in fine] == [Level.OK]
+
+
+def test_an_end_that_nobody_saw_and_a_gang_in_parts_ask_for_something() -> None:
+    unknown = w.condition(c.FAILED, True, "EndUnknown", "its Job is gone, and was not seen to end")
+    lost = replace(w.running(), admission=None, finished="Failed", conditions=(w.ACCEPTED, unknown))
+    (found,) = checks.conditions(job := reading.read(w.whole("lost", lost)))
+    assert found.level is Level.WRONG
+    assert "evalstop resume lost -n team --from latest" in found.cure
+    assert list(explaining.troubles(job)) == [("EndUnknown", unknown.message)]
+    failed = w.condition(c.FAILED, True, "Failed", "BackoffLimitExceeded")
+    (found,) = checks.conditions(reading.read(w.whole("f", replace(lost, conditions=(w.ACCEPTED, failed)))))
+    assert found.level is Level.OK
+    parts = w.condition(c.RUNNING, False, "MembersEnded", "members 0 of 2 ended well")
+    waits = replace(w.running(), admission=None, conditions=(w.ACCEPTED, parts))
+    (found,) = checks.conditions(job := reading.read(w.whole("parts", waits)))
+    assert found.level is Level.WRONG
+    assert list(explaining.troubles(job)) == [("MembersEnded", parts.message)]
+
+
+def test_a_time_to_live_is_named() -> None:
+    noted = replace(w.ACCEPTED, message="the spec can be carried out; x.ttlSecondsAfterFinished is left out")
+    (found,) = checks.conditions(reading.read(w.whole("run", replace(w.running(), conditions=(noted,)))))
+    assert found.level is Level.NOTE
+    assert "ttlSecondsAfterFinished" in found.text
 
 
 def test_a_spec_that_the_operator_has_not_seen() -> None:

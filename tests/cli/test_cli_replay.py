@@ -45,7 +45,7 @@ def log_lines() -> list[str]:
         lines.append(declog.job_line(DESIRED, observed, record, 1000.5 + i, planned))
         record = planned.record
         scores = [1.0 - 0.1 * step if step != 2 else math.nan for step in range(i + 1)]
-        points = tuple(EvalPoint(step, score, Attempt(1, 5)) for step, score in enumerate(scores))
+        points = tuple(EvalPoint(step, score, Attempt(1, "5")) for step, score in enumerate(scores))
         observed = Observed(
             WorkloadView("w", suspended=False),
             pods=(PodView("p", "n0", 2, terminal=False, ready=True),),

@@ -19,7 +19,7 @@ from deploy.local.demo.facts import Chronicle, ProxyPoint, Role, describe, probl
 from deploy.local.demo.report import say
 from deploy.local.demo.watch import Change
 
-LIFE = Attempt(1, 1_732_186_000)
+LIFE = Attempt(1, "1_732_186_000")
 START = 1_732_186_000.0
 
 
@@ -158,7 +158,7 @@ def test_gpu_hours_saved_are_those_of_running_to_the_end_at_the_same_pace() -> N
 
 def test_evals_that_left_the_status_are_remembered_in_order() -> None:
     first = JobRecord(attempt=1, evals=evals(1.0, 2.0))
-    later = JobRecord(attempt=1, evals=(EvalPoint(30, 3.0, LIFE), EvalPoint(5, 0.5, Attempt(2, 9))))
+    later = JobRecord(attempt=1, evals=(EvalPoint(30, 3.0, LIFE), EvalPoint(5, 0.5, Attempt(2, "9"))))
     chronicle = seen("a", Role.HEALTHY, first, later)
     assert [(p.attempt.number, p.step) for p in chronicle.evals] == [(1, 10), (1, 20), (1, 30), (2, 5)]
 

@@ -48,7 +48,7 @@ spec: {policyName: NAME, validationActions: [Deny]}
 
 def at_step(number: int, *scores: float, total: int = 100) -> ScrapeView:
     """A trainer that has just written a checkpoint, in its attempt of that number."""
-    evals = tuple(EvalPoint(10 * (i + 1), float(s), Attempt(number, 0), 0.01) for i, s in enumerate(scores))
+    evals = tuple(EvalPoint(10 * (i + 1), float(s), Attempt(number), 0.01) for i, s in enumerate(scores))
     step = evals[-1].step
     return ScrapeView(
         ScrapeOutcome.OK,

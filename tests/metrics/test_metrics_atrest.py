@@ -49,5 +49,5 @@ def test_a_score_that_is_no_number_is_no_news_the_second_time() -> None:
 
 
 def test_a_window_of_evals_is_a_fraction_of_its_objects() -> None:
-    points = tuple(EvalPoint(10 * i, 1.0 - 0.7**i, Attempt(1, 1_782_907_200), 0.02) for i in range(32))
+    points = tuple(EvalPoint(10 * i, 1.0 - 0.7**i, Attempt(1, "1_782_907_200"), 0.02) for i in range(32))
     assert len(AtRest(ScrapeView(ScrapeOutcome.OK, points=points))._packed) < 800

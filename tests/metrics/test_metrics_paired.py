@@ -43,7 +43,7 @@ def only(*lines: str) -> EvalPoint:
 
 def test_an_eval_carries_its_proxy_and_its_differences() -> None:
     point = only(line(names.METRIC_EVAL_PROXY, 2.5), *pair())
-    assert point == EvalPoint(20, 1.5, Attempt(1, 100), None, None, 2.5, Paired(10, 512, -0.25, 0.5))
+    assert point == EvalPoint(20, 1.5, Attempt(1, "100"), None, None, 2.5, Paired(10, 512, -0.25, 0.5))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_seven_digits_are_kept() -> None:
 @given(st.permutations([SCORE, line(names.METRIC_EVAL_PROXY, 2.5), *pair()]))
 def test_the_order_of_the_lines_says_nothing(lines: list[str]) -> None:
     (point,) = parse(page(*lines), "gold").points
-    assert point == EvalPoint(20, 1.5, Attempt(1, 100), None, None, 2.5, Paired(10, 512, -0.25, 0.5))
+    assert point == EvalPoint(20, 1.5, Attempt(1, "100"), None, None, 2.5, Paired(10, 512, -0.25, 0.5))
 
 
 def test_other_metrics_come_in_the_order_asked_for_with_their_own_parts() -> None:
@@ -118,7 +118,7 @@ def test_other_metrics_come_in_the_order_asked_for_with_their_own_parts() -> Non
     view = parse(page(SCORE, safety, *pair(metric="safety")), "gold", others=("toxicity", "safety", "reward"))
     assert [p.paired for p in view.points] == [None]
     assert view.others == (
-        MetricPoints("safety", (EvalPoint(20, 0.9, Attempt(1, 100), paired=Paired(10, 512, -0.25, 0.5)),)),
+        MetricPoints("safety", (EvalPoint(20, 0.9, Attempt(1, "100"), paired=Paired(10, 512, -0.25, 0.5)),)),
     )
 
 

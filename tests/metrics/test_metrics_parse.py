@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from controller import names
 from controller.metrics import Limits, MetricsError, parse
 from controller.metrics.parse import read
-from controller.policy.jobs import ScrapeOutcome, ScrapeView
+from controller.policy.jobs import Page, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint
 
 LIFE = "1-1732186000"
@@ -47,7 +47,7 @@ def test_a_whole_page_becomes_a_view() -> None:
         ),
         "gold",
     )
-    life = Attempt(1, 1732186000)
+    life = Attempt(1, "1732186000")
     assert view == ScrapeView(
         outcome=ScrapeOutcome.OK,
         metrics_seen=("gold", "val-core/gsm8k/acc/mean@8"),
@@ -80,15 +80,15 @@ def test_names_seen_are_capped_and_fit_for_a_message() -> None:
     assert seen == ("a\ufffd\ufffd[31m", "m000", "m001", "m002", "m003")
 
 
-def test_points_of_several_lives_are_in_order_and_the_newest_are_kept() -> None:
+def test_points_of_several_lives_are_in_the_pages_order_and_the_newest_are_kept() -> None:
     body = page(*(score(s, s, attempt=a) for a in ("10-5", "9-7", "9-70") for s in (30, 2, 100)))
     points = parse(body, "gold", Limits(points=5)).points
     assert [(p.attempt, p.step) for p in points] == [
-        (Attempt(9, 70), 30),
-        (Attempt(9, 70), 100),
-        (Attempt(10, 5), 2),
-        (Attempt(10, 5), 30),
-        (Attempt(10, 5), 100),
+        (Attempt(9, "7"), 30),
+        (Attempt(9, "7"), 100),
+        (Attempt(9, "70"), 2),
+        (Attempt(9, "70"), 30),
+        (Attempt(9, "70"), 100),
     ]
 
 
@@ -150,11 +150,30 @@ def test_duplicate_series_with_two_values_are_left_out_and_named() -> None:
     )
 
 
-def test_of_several_attempts_a_gauge_is_the_newest_ones() -> None:
-    view = parse(
-        b'rlhf_step{attempt="2-9"} 5\nrlhf_step{attempt="10-1"} 3\nrlhf_step{attempt="9-99"} 7\n', "gold"
-    )
-    assert view.step == 3
+def test_of_several_attempts_a_gauge_is_the_pages_own_else_the_last() -> None:
+    body = b'rlhf_step{attempt="2-9"} 5\nrlhf_step{attempt="10-1"} 3\nrlhf_step{attempt="9-99"} 7\n'
+    assert parse(body, "gold").step == 7
+    view = parse(b'rlhf_run_info{uid="u-1",attempt="10-1"} 1\n' + body, "gold")
+    assert (view.step, view.page) == (3, Page("u-1", Attempt(10, "1")))
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        ('{uid="",attempt="1-a"}', "has no uid"),
+        ('{uid="u"}', "expected '<number>-<life>'"),
+        ('{uid="u",attempt="1-A!"}', "expected '<number>-<life>'"),
+    ],
+)
+def test_a_page_that_says_wrongly_whose_it_is_is_refused(labels: str, said: str) -> None:
+    with pytest.raises(MetricsError, match=said):
+        parse(f"rlhf_run_info{labels} 1\n".encode(), "gold")
+
+
+def test_a_page_of_two_processes_is_refused() -> None:
+    body = b'rlhf_run_info{uid="u",attempt="1-a"} 1\nrlhf_run_info{uid="u",attempt="1-b"} 1\n'
+    with pytest.raises(MetricsError, match="several processes"):
+        parse(body, "gold")
 
 
 def test_samples_of_other_metrics_need_not_keep_the_contract() -> None:
@@ -165,7 +184,7 @@ def test_samples_of_other_metrics_need_not_keep_the_contract() -> None:
 @pytest.mark.parametrize("value", ["-0.1", "NaN", "+Inf"])
 def test_a_standard_error_that_cannot_be_one_is_absent(value: str) -> None:
     body = page(score(1, 2), f'rlhf_eval_score_stderr{{metric="gold",step="1",attempt="{LIFE}"}} {value}\n')
-    assert parse(body, "gold").points == (EvalPoint(1, 2.0, Attempt(1, 1732186000)),)
+    assert parse(body, "gold").points == (EvalPoint(1, 2.0, Attempt(1, "1732186000")),)
 
 
 NOT_PROMETHEUS = [
@@ -186,7 +205,7 @@ NOT_PROMETHEUS = [
     pytest.param(page(score("1.0", 1)), "has step '1.0': expected a whole number", id="step is a decimal"),
     pytest.param(page(score("-1", 1)), "has step '-1'", id="negative step"),
     pytest.param(page(score("9" * 16, 1)), "at most 15 digits", id="huge step"),
-    pytest.param(page(score(1, 1, attempt="one")), "as in '1-1732186000'", id="attempt is a word"),
+    pytest.param(page(score(1, 1, attempt="one")), "as in '1-9f2c41d0'", id="attempt is a word"),
     pytest.param(page(score(1, 1, attempt="9" * 40)), "at most 31", id="huge attempt"),
     pytest.param(b'rlhf_eval_score{metric="gold",step="1"} 1\n', "has no attempt", id="no attempt"),
     pytest.param(b'rlhf_eval_score{metric="gold",attempt="1-1"} 1\n', "has step ''", id="no step"),

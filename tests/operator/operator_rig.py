@@ -255,7 +255,7 @@ class Rig:
             ScrapeOutcome.OK,
             at=time.time(),
             metrics_seen=("gold",) if scores else (),
-            points=tuple(EvalPoint(10 * (i + 1), s, Attempt(number, 0)) for i, s in enumerate(scores)),
+            points=tuple(EvalPoint(10 * (i + 1), s, Attempt(number)) for i, s in enumerate(scores)),
             evals_total=len(scores),
             step=10 * len(scores),
             total_steps=self.total_steps,

@@ -42,7 +42,7 @@ class Trainers:
         for name, new in scores.items():
             points = self._points[name]
             first = len(points) + 1
-            points += [EvalPoint(10 * n, s, Attempt(1, 0), paired=paired) for n, s in enumerate(new, first)]
+            points += [EvalPoint(10 * n, s, Attempt(1), paired=paired) for n, s in enumerate(new, first)]
             self._rig.outcome[name] = ScrapeView(
                 ScrapeOutcome.OK,
                 at=time.time(),

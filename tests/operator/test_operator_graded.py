@@ -17,7 +17,7 @@ from controller.policy.types import Attempt, EvalPoint, Paired
 
 def evals(*scores: float, attempt: int = 1, paired: Paired | None = None) -> tuple[EvalPoint, ...]:
     """Steps 10, 20, …; ``paired`` is of the newest."""
-    points = [EvalPoint(10 * (i + 1), float(s), Attempt(attempt, 0), 0.01) for i, s in enumerate(scores)]
+    points = [EvalPoint(10 * (i + 1), float(s), Attempt(attempt), 0.01) for i, s in enumerate(scores)]
     points[-1] = points[-1]._replace(paired=paired)
     return tuple(points)
 

@@ -15,7 +15,7 @@ from controller.policy.history import RuleInUse, absorb
 from controller.policy.jobs import Desired, JobRecord, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint, PeersAt, PolicySpec, Verb
 
-LIFE = Attempt(1, 100)
+LIFE = Attempt(1, "100")
 POOL = {
     "apiVersion": "evalstop.dev/v1alpha1",
     "kind": "GPUPool",

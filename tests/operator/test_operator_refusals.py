@@ -134,7 +134,7 @@ def test_trainers_that_cannot_be_read_go_on_unjudged(rig: Rig, kubelet: FakeKube
 
     async def story() -> None:
         values = [1.0, math.nan, math.inf, -math.inf, math.nan, math.nan]
-        points = tuple(EvalPoint(10 * i, v, Attempt(1, 0)) for i, v in enumerate(values, 1))
+        points = tuple(EvalPoint(10 * i, v, Attempt(1)) for i, v in enumerate(values, 1))
         async with rig:
             await rig.make_pool()
             await rig.make_job("run")

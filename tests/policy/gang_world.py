@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from controller.policy import lifecycle, pool
 from controller.policy.jobs import (
+    AccessView,
     CreateWorkload,
     Desired,
     JobRecord,
@@ -21,6 +22,7 @@ from controller.policy.jobs import (
     Plan,
     PodView,
     RunFile,
+    StartAccess,
     StartWorkload,
     SuspendWorkload,
     WorkloadView,
@@ -41,6 +43,7 @@ class Gang:
     suspended: bool | None = None  # None: no workload yet
     run: RunFile | None = None
     pods: list[PodView] = field(default_factory=list)
+    access: tuple[AccessView, ...] = ()
     served: float = 0.0
     partial_since: float | None = None
     longest_partial: float = 0.0
@@ -53,7 +56,7 @@ class Gang:
             settled = self.suspended and not self.pods
             finished = "Complete" if self.ended is not None else None
             workload = WorkloadView("w", self.suspended, settled, finished)
-        return Observed(workload=workload, pods=tuple(self.pods), run_written=self.run)
+        return Observed(workload=workload, pods=tuple(self.pods), run_written=self.run, access=self.access)
 
 
 class GangWorld:
@@ -123,6 +126,8 @@ class GangWorld:
                 job.suspended = False
             elif isinstance(action, SuspendWorkload):
                 job.suspended = True
+            elif isinstance(action, StartAccess):
+                job.access = (AccessView(action.request_id, action.operation, finished=True, ok=True),)
 
     def _pool_pass(self) -> None:
         views = [view for job in self.jobs.values() if (view := self._view(job)) is not None]

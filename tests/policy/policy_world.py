@@ -21,6 +21,7 @@ from controller.policy.jobs import (
     JobRecord,
     Observed,
     Operation,
+    Page,
     Plan,
     PodView,
     ScrapeOutcome,
@@ -96,7 +97,7 @@ class World:
         job = self.jobs[key]
         old = job.observed.scrape
         points = list(old.points if old is not None else ())
-        life = attempt or Attempt(job.record.attempt, 1)
+        life = attempt or Attempt(job.record.attempt, "1")
         for score in scores:
             step = points[-1].step + 10 if points else 10
             points.append(EvalPoint(step, score, life))
@@ -107,6 +108,10 @@ class World:
 
     def scrape(self, key: str, **fields) -> None:
         fields = {"evaluator": self.evaluator, **fields}
+        job = self.jobs[key]
+        points = fields.get("points") or ()
+        life = points[-1].attempt if points else Attempt(job.record.attempt, "1")
+        fields.setdefault("page", Page(job.desired.uid, life))
         view = ScrapeView(ScrapeOutcome.OK, at=self.now, metrics_seen=("gold",), **fields)
         self.jobs[key].observed = replace(self.jobs[key].observed, scrape=view)
 
@@ -225,12 +230,15 @@ class World:
                 ask.request_id, ask.operation, True, False, reason, f"{reason}: step {ask.step}"
             )
 
+        if ask.operation is Operation.CLAIM:
+            return AccessView(ask.request_id, ask.operation, True, True)
         if ask.operation in (Operation.SECURE, Operation.PIN):
             there = job.checkpoints | job.pins
             fits = [s for s in there if ask.step - ask.max_step_lag <= s <= ask.step]
             if not fits:
                 return no("CheckpointMissing")
-            job.pins = (job.pins | {max(fits)}) - (set(ask.release) - {max(fits)})
+            released = {int(path.rpartition("/")[2]) for path in ask.release}
+            job.pins = (job.pins - released) | {max(fits)}
             return answer(max(fits), "/pins")
         if ask.operation is Operation.RETAIN:
             if ask.source is None or ask.source.step not in job.pins:

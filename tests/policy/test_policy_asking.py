@@ -37,7 +37,7 @@ def evals(
 ) -> None:
     """The trainer's whole window; ``paired`` is of the newest eval."""
     job = world.jobs["ns/a"]
-    life = Attempt(1, 1)
+    life = Attempt(1, "1")
     points = [EvalPoint(10 * (i + 1), s, life, 0.01) for i, s in enumerate(scores)]
     points[-1] = points[-1]._replace(paired=paired)
     job.checkpoints |= {p.step for p in points}
@@ -289,7 +289,7 @@ def test_a_guardrail_s_rule_may_be_the_one_that_compares() -> None:
 
 def test_step_0_is_a_step() -> None:
     world = paired_rule()
-    life = Attempt(1, 1)
+    life = Attempt(1, "1")
     points = (EvalPoint(0, 0.9, life, 0.01), EvalPoint(10, 0.8, life, 0.01))
     world.jobs["ns/a"].checkpoints |= {0, 10}
     world.scrape("ns/a", points=points, checkpoint_step=10)

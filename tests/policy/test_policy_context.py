@@ -111,7 +111,7 @@ def test_after_a_rewind_the_losses_are_a_gap_and_stop_nothing() -> None:
     for _ in range(2):
         evals(w, 0.1, loss=1.0)
     job = w.jobs["ns/a"]
-    later = Attempt(1, 50)
+    later = Attempt(1, "50")
     w.scrape("ns/a", points=(EvalPoint(20, 0.1, later),), checkpoint_step=20, loss=1.0, resumed_step=10)
     w.step("ns/a")
     assert [p.step for p in job.record.evals] == [10, 20]
@@ -157,7 +157,7 @@ def scrape(*points: EvalPoint, resumed: int | None = None) -> ScrapeView:
 def record_of(scores: list[float]) -> JobRecord:
     record = JobRecord()
     for n, score in enumerate(scores, start=1):
-        record = absorb(record, use(), scrape(EvalPoint(10 * n, score, Attempt(1, 1))))
+        record = absorb(record, use(), scrape(EvalPoint(10 * n, score, Attempt(1, "1"))))
     return record
 
 
@@ -211,7 +211,7 @@ def test_standings_are_the_median_of_those_who_came_so_far(runs: list[list[float
 
 def test_only_steps_that_are_new_to_the_record_are_asked_about() -> None:
     record = record_of([0.1, 0.2])
-    same, later = Attempt(1, 1), Attempt(1, 2)
+    same, later = Attempt(1, "1"), Attempt(1, "2")
     points = (EvalPoint(10, 0.1, same), EvalPoint(20, 0.2, same), EvalPoint(30, 0.3, same))
     assert peers.unseen_steps(record, scrape(*points)) == (30,)
     assert peers.unseen_steps(record, scrape(EvalPoint(20, 0.1, later))) == (20,)  # it resumed from 10

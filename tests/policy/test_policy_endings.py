@@ -15,6 +15,7 @@ from controller.extender import views
 from controller.policy import accounts, endings, incomplete, lifecycle
 from controller.policy import conditions as c
 from controller.policy.jobs import (
+    AccessView,
     AdmissionRecord,
     CreateWorkload,
     JobRecord,
@@ -24,6 +25,7 @@ from controller.policy.jobs import (
     ResumeFrom,
     ResumeRequest,
     RunState,
+    StartAccess,
     StartWorkload,
     SuspendWorkload,
     WorkloadView,
@@ -332,3 +334,23 @@ def _sum(charged: list[tuple[str, int]]) -> Counter[str]:
     for node, gpus in charged:
         total[node] += gpus
     return total
+
+
+# -- row 19: no room on the trainer's node for the access pod ---------------------------------------------
+
+
+def test_an_access_pod_that_finds_no_node_is_told_in_the_condition_at_once() -> None:
+    # row 19
+    world = running()
+    world.scores("ns/a", *RISE)
+    job = world.jobs["ns/a"]
+    planned = world.step("ns/a", acts=0)
+    (asked,) = [a for a in planned.actions if isinstance(a, StartAccess)]
+    waits = AccessView(asked.request_id, asked.operation, False, message="node n0: no cpu", unplaced=True)
+    job.observed = replace(job.observed, access=(waits,))
+    told_first = world.step("ns/a", acts=0)
+    assert told(world, c.SECURED).reason == "AccessPodUnschedulable"
+    assert told(world, c.SECURED).message == "node n0: no cpu"
+    assert [e.reason for e in told_first.events] == ["AccessPodUnschedulable"]
+    again = world.step("ns/a", acts=0)
+    assert again.events == ()

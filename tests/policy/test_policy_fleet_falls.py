@@ -363,7 +363,7 @@ def test_a_decline_that_began_before_the_fall_is_found_after_it() -> None:
 
 # -- one job's memory ------------------------------------------------------------------------------------
 
-ONE, TWO = Attempt(1, 100), Attempt(2, 200)
+ONE, TWO = Attempt(1, "100"), Attempt(2, "200")
 
 
 def use() -> history.RuleInUse:
@@ -413,7 +413,7 @@ def test_a_shared_fall_leaves_the_evals_behind_it() -> None:
     record = JobRecord()
     for i in range(1, 7):
         record = take(record, scrape(*evals(*range(i)), at=100.0 * i))
-    secured = Kept(60, 60, "/pins/60", "sha256:x", 601.0, score=5.0)
+    secured = Kept(60, 60, "/pins/60", "sha256:x", 601.0, score=5.0, attempt=ONE)
     record = replace(record, secured=secured)
     fall = SharedFall("gold", 350.0, 400.0, 4, 5)
     view = scrape(*evals(*range(6)), at=700.0)

@@ -13,6 +13,7 @@ from controller.policy import conditions as c
 from controller.policy import gangs, lifecycle
 from controller.policy.jobs import (
     AdmissionRecord,
+    Claim,
     Desired,
     GangBackoff,
     JobRecord,
@@ -134,8 +135,10 @@ def test_what_is_held_against_nodes_adds_up_newest_first_and_is_bounded() -> Non
 
 def test_the_time_a_gang_has_does_not_run_while_the_operator_is_away_before_the_start() -> None:
     admission = AdmissionRecord(3, ("n1", "n2"), 0.0, unbound_since=0.0)
-    record = JobRecord(attempt=3, admission=admission, run=RunFile(attempt=3))
-    there = Observed(WorkloadView("w", suspended=True, settled=True), (), run_written=RunFile(attempt=3))
+    record = JobRecord(attempt=3, admission=admission, run=RunFile(attempt=3), claim=Claim(3, 0.0))
+    there = Observed(
+        WorkloadView("w", suspended=True, settled=True), (), run_written=RunFile(attempt=3, uid=desired().uid)
+    )
     back = lifecycle.plan(desired(), there, record, 10_000.0)
     assert [type(a) for a in back.actions if isinstance(a, (StartWorkload, SuspendWorkload))] == [
         StartWorkload

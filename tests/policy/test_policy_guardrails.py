@@ -174,7 +174,7 @@ def world(*guardrails: Guardrail, **spec) -> World:
 def evals(found: World, gold: list[float], started: int = 1, **others: list[float]) -> None:
     """The trainer's whole window: every metric's scores at steps 10, 20, …"""
     job = found.jobs["ns/a"]
-    life = Attempt(job.record.attempt, started)
+    life = Attempt(job.record.attempt, str(started))
     job.checkpoints |= {10 * (i + 1) for i in range(len(gold))}
 
     def window(scores: list[float]) -> tuple[EvalPoint, ...]:
@@ -263,7 +263,7 @@ def test_a_new_life_from_an_earlier_step_begins_the_guardrail_anew() -> None:
     evals(w, [1, 2, 3], safety=[0.9, 0.9, 0.8])
     assert guard(w, "safety").state == (0.8, 1)
     job = w.jobs["ns/a"]
-    later = Attempt(1, 50)
+    later = Attempt(1, "50")
     points = (EvalPoint(30, 3.0, later),)
     safe = (MetricPoints("safety", (EvalPoint(30, 0.7, later),)),)
     w.scrape("ns/a", points=points, checkpoint_step=30, others=safe, resumed_step=20)
@@ -276,7 +276,7 @@ def test_a_new_life_from_an_earlier_step_begins_the_guardrail_anew() -> None:
 def test_a_new_life_from_where_the_old_one_ended_goes_on() -> None:
     w = world(SAFETY)
     evals(w, [1, 2], safety=[0.9, 0.8])
-    later = Attempt(1, 50)
+    later = Attempt(1, "50")
     safe = (MetricPoints("safety", (EvalPoint(30, 0.7, later),)),)
     w.scrape("ns/a", points=(EvalPoint(30, 3.0, later),), checkpoint_step=30, others=safe, resumed_step=20)
     w.step("ns/a")
@@ -355,7 +355,7 @@ def test_every_plan_of_such_a_story_replays_byte_for_byte(monkeypatch: pytest.Mo
 @settings(max_examples=100)
 def test_what_is_rewound_is_never_ahead_of_the_step(points: list, step: int) -> None:
     guards = tuple(
-        Guard(f"m{i}", 10 * at, Attempt(number, 1), score, "h", (score, 1), verdict(Verb.STOP))
+        Guard(f"m{i}", 10 * at, Attempt(number, "1"), score, "h", (score, 1), verdict(Verb.STOP))
         for i, (number, at, score) in enumerate(points)
     )
     for before, after in zip(guards, guarding.rewound(guards, step), strict=True):

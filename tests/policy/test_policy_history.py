@@ -14,7 +14,7 @@ from controller.policy.history import RuleInUse, absorb, rewind
 from controller.policy.jobs import Best, Desired, Direction, JobRecord, Kept, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint, PolicySpec
 
-ONE, TWO = Attempt(1, 100), Attempt(2, 200)
+ONE, TWO = Attempt(1, "100"), Attempt(2, "200")
 
 
 def use(k: int = 3, direction: Direction = Direction.MAXIMIZE) -> RuleInUse:
@@ -58,8 +58,9 @@ def test_steps_going_backwards_within_one_life_are_ignored() -> None:
     assert absorb(record, use(), scrape(EvalPoint(5, 9.0, ONE))) is record
 
 
-def test_an_older_attempt_is_ignored() -> None:
-    record = absorb(JobRecord(), use(), scrape(*evals(1, 2, attempt=TWO)))
+def test_an_earlier_life_is_ignored() -> None:
+    record = absorb(JobRecord(), use(), scrape(*evals(5, attempt=ONE)))
+    record = absorb(record, use(), scrape(*evals(1, 2, attempt=TWO)))
     assert absorb(record, use(), scrape(*evals(9, 9, 9, start=30, attempt=ONE))) is record
 
 
@@ -73,16 +74,16 @@ def test_a_new_attempt_drops_the_steps_after_its_resume() -> None:
 
 def test_a_restart_without_loss_keeps_the_streak() -> None:
     old = absorb(JobRecord(), use(), scrape(*evals(1, 5, 4, 3)))
-    new = absorb(old, use(), scrape(*evals(2, start=50, attempt=Attempt(1, 300)), resumed_step=40))
+    new = absorb(old, use(), scrape(*evals(2, start=50, attempt=Attempt(1, "300")), resumed_step=40))
     assert streak(new) == 3
 
 
 def test_a_secured_best_stays_when_its_step_is_dropped_an_unsecured_one_goes() -> None:
     old = absorb(JobRecord(), use(), scrape(*evals(1, 2, 3, 9)))
-    assert old.best == Best(40, 9)
-    assert rewind(old, use(), 20).best == Best(20, 2)
-    kept = replace(old, secured=Kept(40, 40, "/p", "sha256:x", 0.0, score=9))
-    assert rewind(kept, use(), 20).best == Best(40, 9)
+    assert old.best == Best(40, 9, ONE)
+    assert rewind(old, use(), 20).best == Best(20, 2, ONE)
+    kept = replace(old, secured=Kept(40, 40, "/p", "sha256:x", 0.0, score=9, attempt=ONE))
+    assert rewind(kept, use(), 20).best == Best(40, 9, ONE)
 
 
 def test_gaps_are_counted_and_leave_the_streak() -> None:
@@ -95,7 +96,7 @@ def test_gaps_are_counted_and_leave_the_streak() -> None:
 
 def test_minimize_turns_the_scores_round() -> None:
     record = absorb(JobRecord(), use(direction=Direction.MINIMIZE), scrape(*evals(3, 1, 2, 4)))
-    assert record.best == Best(20, 1)
+    assert record.best == Best(20, 1, ONE)
     assert streak(record) == 2
     assert [p.score for p in record.evals] == [3, 1, 2, 4]
 
@@ -125,7 +126,7 @@ def test_any_split_into_scrapes_gives_the_same_memory(scores: list[float], sizes
         split = absorb(split, use(), scrape(*points[max(0, at - EVALS_KEPT) : at], evals_total=at))
     assert replace(split, evals_in_attempt=0) == replace(whole, evals_in_attempt=0)
     assert len(whole.evals) <= EVALS_KEPT
-    assert whole.best == Best(*max(((p.step, p.score) for p in points), key=lambda b: (b[1], -b[0])))
+    assert whole.best == Best(*max(((p.step, p.score) for p in points), key=lambda b: (b[1], -b[0])), ONE)
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=EVALS_KEPT), st.integers(0, 400))

@@ -184,7 +184,7 @@ def test_resume_from_best_restores_writes_the_run_file_then_starts() -> None:
     world.scrape(
         "ns/a",
         resumed_step=30,
-        points=tuple(EvalPoint(30 + 10 * i, 0.5 - i / 10, Attempt(2, 9)) for i in range(1, 4)),
+        points=tuple(EvalPoint(30 + 10 * i, 0.5 - i / 10, Attempt(2, "9")) for i in range(1, 4)),
     )
     world.settle()
     assert job.record.decision is not None
@@ -342,8 +342,8 @@ def test_secure_requests_carry_what_may_be_let_go() -> None:
         for _ in range(4):
             planned = world.step("ns/a")
             releases += [a.release for a in planned.actions if isinstance(a, StartAccess)]
-    assert releases == [(), (10,), (20,)]
-    assert world.jobs["ns/a"].pins == {30}
+    assert releases == [(), (), ("/pins/10",)]
+    assert world.jobs["ns/a"].pins == {20, 30}, "the former one goes with the next request"
     assert all(a.operation is Operation.SECURE for a in world.jobs["ns/a"].observed.access)
 
 
@@ -477,7 +477,7 @@ def test_what_is_ignored_in_a_scrape_is_said() -> None:
     world = world_with("ns/a")
     world.scores("ns/a", 0.1, 0.2, 0.3)
     world.settle()
-    points = (*world.jobs["ns/a"].observed.scrape.points, EvalPoint(25, 0.9, Attempt(1, 1)))
+    points = (*world.jobs["ns/a"].observed.scrape.points, EvalPoint(25, 0.9, Attempt(1, "1")))
     world.scrape("ns/a", points=points, message="score of step 40 is NaN")
     world.settle()
     message = condition(world, "ns/a", c.METRICS).message

@@ -55,7 +55,8 @@ def test_a_pinned_step_outlives_rotation_and_every_later_best() -> None:
         rotate(made, *sorted(made.jobs[KEY].checkpoints)[-1:])
         made.settle()
     job = made.jobs[KEY]
-    assert job.pins == {10, 50}, "the pin and the best, and nothing else"
+    assert job.pins == {10, 40, 50}, "the pin, the best, and the one before, which goes with the next request"
+    assert job.record.to_release == ("/pins/40",)
     assert job.record.pinned[0].score == 0.1
 
 
@@ -78,7 +79,7 @@ def test_a_pin_that_is_taken_back_goes_with_the_next_one_that_is_secured() -> No
     assert (pinned(made), job.pins, told(made)) == ((), {10, 20}, None)
     made.scores(KEY, 0.3)
     made.settle()
-    assert (job.pins, job.record.unpinned) == ({30}, ())
+    assert (job.pins, job.record.to_release) == ({20, 30}, ("/pins/20",))
 
 
 def test_a_pin_that_is_taken_back_and_named_again_is_kept() -> None:
@@ -92,7 +93,8 @@ def test_a_pin_that_is_taken_back_and_named_again_is_kept() -> None:
     made.scores(KEY, 0.3)
     made.settle()
     assert pinned(made) == (10,)
-    assert made.jobs[KEY].pins == {10, 30}
+    assert made.jobs[KEY].pins == {10, 20, 30}
+    assert made.jobs[KEY].record.to_release == ("/pins/20",)
 
 
 def test_a_pin_that_is_the_best_one_as_well_stays_when_it_is_taken_back() -> None:
@@ -200,5 +202,8 @@ def test_whatever_is_wished_and_whenever_the_operator_dies(
     assert set(pinned(made)) == wishes[len(list(zip(wishes, acts, strict=False))) - 1] <= job.pins
     made.scores(KEY, 0.5)
     made.settle()
-    assert job.pins == set(pinned(made)) | {50}
+    made.scores(KEY, 0.6)  # what nothing wants any more rides on the next request
+    made.settle()
+    assert job.pins == set(pinned(made)) | {50, 60}
+    assert job.record.to_release == ("/pins/50",)
     assert all(a.operation is not Operation.PIN for a in job.observed.access)

@@ -103,14 +103,16 @@ def test_a_trainer_that_can_be_asked_is_asked_once_and_believed() -> None:
     preempt(world, job)
     planned = world.step("ns/a", seconds=0.0)
     asked = [a.run for a in planned.actions if isinstance(a, WriteRun)]
-    assert asked == [RunFile(attempt=1, request_id=1, checkpoint=True)]
+    assert asked == [RunFile(attempt=1, request_id=1, checkpoint=True, uid="uid-ns/a")]
     assert world.step("ns/a", seconds=1.0).actions == ()
     world.scrape("ns/a", step=51, checkpoint_step=51, resumed_step=0, request_served=1)
     assert suspends(world)
     finish(world, job)
     assert job.record.lost == 0.0
     world.settle()
-    assert job.record.run == RunFile(attempt=2, request_id=1)  # the next attempt is asked for nothing
+    assert job.record.run == RunFile(
+        attempt=2, request_id=1, uid="uid-ns/a"
+    )  # the next attempt is asked for nothing
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def test_the_operator_reads_what_the_client_writes(run_dir: Path) -> None:
     assert [(p.step, p.score, p.stderr, p.samples) for p in view.points if p.step == 410] == [
         (410, 1.5, 0.25, 512)
     ]
-    assert {p.attempt for p in view.points} == {Attempt(3, 1732186000)}
+    assert {p.attempt for p in view.points} == {Attempt(3, "1732186000")}
     assert view.metrics_seen == ("gold",)
     assert (view.evals_total, view.step, view.total_steps) == (2, 421, 800)
     assert (view.proxy, view.kl, view.checkpoint_step) == (2.0, 3.0, 420)

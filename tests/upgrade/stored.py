@@ -22,7 +22,7 @@ from deploy.local.plane import Plane
 Object = dict[str, Any]
 CRDS = Path(__file__).resolve().parents[2] / "crds"
 ATTEMPT = 12  # of the recorded job
-LIFE = 1795269603  # s, start of its trainer's last process
+LIFE = "9f2c41d0"  # of its trainer's last process
 LATER = "gangTimeoutSeconds"  # stands for a field, with a default, that the version before had not
 
 

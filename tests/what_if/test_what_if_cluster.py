@@ -67,7 +67,7 @@ def pool(name: str = "research", **status: Any) -> dict[str, Any]:
 def running(**changes: Any) -> JobRecord:
     found = {
         "attempt": 3,
-        "evals": tuple(EvalPoint(10 * n, 0.1 * n, Attempt(3, 1)) for n in (3, 4, 5)),
+        "evals": tuple(EvalPoint(10 * n, 0.1 * n, Attempt(3, "1")) for n in (3, 4, 5)),
         "evals_seen": 5,
         "best": Best(50, 0.5),
         "admission": AdmissionRecord(3, ("8-0", "8-1"), AT + 500.0, running_since=AT + 600.0),

@@ -23,7 +23,7 @@ from sim.workload import Evals
 PEAK = (0.1, 0.3, 0.5, 0.6, 0.55, 0.5, 0.45)
 
 
-LIFE = Attempt(1, 7)
+LIFE = Attempt(1, "7")
 
 
 def points(*scores: float, life: Attempt = LIFE, first: int = 10) -> list[EvalPoint]:
@@ -122,7 +122,7 @@ def test_a_loss_beyond_the_noise_is_told_from_one_within() -> None:
 
 def test_a_resumed_run_takes_back_what_it_did_again() -> None:
     first = points(*PEAK)
-    again = points(0.7, 0.8, life=Attempt(2, 9), first=50)
+    again = points(0.7, 0.8, life=Attempt(2, "9"), first=50)
     found = curve([*again, *first], specs.rule("kDeclines:k=3"))
     assert [one.score for one in found.judgements] == [*PEAK[:4], 0.7, 0.8]
     assert found.stopped_step is None

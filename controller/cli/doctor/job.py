@@ -16,6 +16,7 @@ from controller.kube.errors import ApiError, NotFound
 from controller.kube.resources import CLAIMS, EVENTS, JOBS, PODS
 from controller.metrics import MetricsError, metrics_port, parse, pick_pod
 from controller.metrics.samples import DEFAULT_LIMITS
+from controller.policy.conditions import ACCEPTED
 from controller.policy.jobs import ScrapeView
 from controller.policy.stopping import MODIFIERS, RULES
 
@@ -23,6 +24,7 @@ Object = dict[str, Any]
 
 CONTRACT = "docs/trainer-contract.md; a client for trainers: examples/trainer"
 RUNNING = ("Running", "Declining", "Demoted", "Starting")
+EXPIRES = "ttlSecondsAfterFinished"  # named where a workload would be gone before its end was seen
 _FINE_WHILE_FALSE = frozenset({"Running", "Admitted", "QualityDeclining", "Demoted", "TerminationTarget"})
 
 
@@ -48,12 +50,15 @@ async def spec(job: Reading) -> AsyncIterator[Finding]:
 
 
 def conditions(job: Reading) -> Iterator[Finding]:
-    """What conditions that do not hold ask of people."""
+    """What conditions ask of people."""
     told = 0
     for condition in job.record.conditions:
-        if condition.status:
-            continue
         text = f"{condition.reason}: {condition.message}"
+        if condition.status and not asks(condition):
+            if condition.type == ACCEPTED and EXPIRES in condition.message:
+                told += 1
+                yield note(condition.type, condition.message)
+            continue
         if asks(condition):
             told += 1
             yield wrong(condition.type, text, cure(job, condition.reason))
@@ -230,7 +235,7 @@ async def checkpoints(api: Cluster, job: Reading) -> AsyncIterator[Finding]:
             yield note("checkpoints", f"mode {job.mode}: none is put in safety")
     waited = record.access
     if waited is not None and waited.tries:
-        text = f"{waited.operation} of step {waited.best_step} failed {waited.tries} times and is tried again"
+        text = f"{waited.operation} of step {waited.step} failed {waited.tries} times and is tried again"
         yield wrong("checkpoints", text, "see the condition above; docs/checkpoints.md")
     for field in ("location", "retention"):
         claim = ((job.spec.get("checkpoints") or {}).get(field) or {}).get("volumeClaim")
