@@ -94,6 +94,9 @@ class Oracle:
         if life is None or view.outcome is not ScrapeOutcome.OK:
             return
         shown = {(str(p.attempt), p.step, p.score) for p in view.points}
+        branch = {id(e) for e in life.branch}
+        for e in (e for other in job.lives for e in other.evals):
+            e.left = e.left or id(e) not in branch
         # What came on one page with the news of another evaluator may be the old one's.
         known = next((e for e in reversed(life.evals) if e.shown is not None), None)
         doubtful = known is not None and known.evaluator != life.evaluator
@@ -187,6 +190,7 @@ class Oracle:
             if e.shown is not None
             and not e.fault
             and not e.doubtful
+            and not e.left
             and e.evaluator == life.evaluator
             and e.life in job.lives
         ]

@@ -12,7 +12,10 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
+
+from tests.checkpoints.trainers_files import dcp_metadata
 
 EVALS_ON_A_PAGE = 32
 
@@ -31,6 +34,7 @@ class Eval:
     shown: float | None = None  # s, when a scrape of the operator's first had it
     samples: int | None = None
     stderr: float | None = None
+    left: bool = False  # the run went on from before it, and that was seen
     doubtful: bool = False  # it came with the news of another evaluator
 
 
@@ -76,6 +80,11 @@ class Life:
 
     def page(self) -> list[Eval]:
         return self.evals[-EVALS_ON_A_PAGE:]
+
+
+@lru_cache(maxsize=256)
+def _metadata(shards: tuple[tuple[str, int], ...]) -> bytes:
+    return dcp_metadata(dict(shards))
 
 
 def fingerprint(files: Iterable[tuple[str, bytes]]) -> str:
@@ -129,14 +138,20 @@ class Files:
                 {"w": {"dtype": "U8", "shape": [len(body[0])], "data_offsets": [0, len(body[0])]}}
             )
             weights = len(header).to_bytes(8, "little") + header.encode() + body[0]
-            return [("config.json", b"{}" + seed), ("model.safetensors", weights), state]
-        # The coordinator's metadata and state may be there before another rank has written its shard.
-        shards = "pytorch_model_fsdp_0"
+            return [
+                ("config.json", json.dumps({"seed": seed.decode()}).encode()),
+                ("model.safetensors", weights),
+                state,
+            ]
+        # Each rank writes at its own pace: its random state may come after the coordinator's last file.
+        folder = "pytorch_model_fsdp_0"
+        shards = [(f"__{rank}_0.distcp", data) for rank, data in enumerate(body)]
+        metadata = _metadata(tuple((name, len(data)) for name, data in shards))
         return [
-            (f"{shards}/__0_0.distcp", body[0]),
-            (f"{shards}/.metadata", b"\x80" + seed + b"."),
+            *((f"{folder}/{name}", data) for name, data in shards),
+            (f"{folder}/.metadata", metadata),
             state,
-            (f"{shards}/__1_0.distcp", body[1]),
+            ("rng_state_1.pth", b"\x80" + seed + b"."),
         ]
 
     def newest(self, life: Life | None = None) -> Saved | None:
