@@ -3,7 +3,9 @@
 Needs `prometheus_client` and the standard library. A trainer says what it measured; the operator scrapes it:
 
     client = EvalStopClient()                       # $EVALSTOP_RUN_DIR and $POD_IP are set in the pod
+    start = client.resume_path("/checkpoints/a")    # where this process goes on; None: afresh
     client.serve()                                  # /metrics on port 9400, in a daemon thread
+    client.checkpoint_saved(400, "/checkpoints/a/checkpoint-400")  # once all ranks have saved
     client.report_eval("gold_reward", step=400, score=1.83, stderr=0.03, samples=1024)
 
 Thread-safe. Everything a scrape shows is copied under one lock, so a sample is never half of one report and
@@ -17,11 +19,12 @@ import json
 import logging
 import math
 import os
+import re
+import secrets
 import socket
 import threading
-import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
@@ -48,15 +51,35 @@ CHECKPOINT_STEP = "rlhf_checkpoint_step"
 RESUMED_STEP = "rlhf_resumed_step"
 REQUEST_SERVED = "rlhf_request_served"
 EVALUATOR_INFO = "rlhf_evaluator_info"
+RUN_INFO = "rlhf_run_info"
 
 EVALS_KEPT = 32  # evals per metric that stay exposed, so that missed scrapes lose none
 DEFAULT_PORT = 9400
 RUN_DIR_ENV = "EVALSTOP_RUN_DIR"
 RUN_KEY = "run.json"
-_RUN_FILE_LIMIT = 64 * 1024  # bytes; the operator's file has about 150
-_PROCESS_STARTED = int(time.time())
+_RUN_FILE_LIMIT = 64 * 1024  # bytes; the operator's file has about 200
+SAVES_FOLDER = ".evalstop/saves"  # in the checkpoint location: one save record for each finished save
+RECORDS_KEPT = 16  # save records whose checkpoint is gone that stay: an access Job may be reading one
+_RECORD_LIMIT = 64 << 20  # bytes; one line of about 100 for each file of a checkpoint
+_LIFE = re.compile(r"[0-9a-z]{1,16}")
+_RECORD = re.compile(r"(?P<attempt>\d{1,12}-[0-9a-z]{1,16})-(?P<step>\d{1,12})\.json")
 
 log = logging.getLogger("evalstop")
+
+Folders = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+class _Process:
+    """This process's own id. It says nothing but "another process", so no clock and no pid is in it."""
+
+    life = secrets.token_hex(4)
+
+    @classmethod
+    def renew(cls) -> None:
+        cls.life = secrets.token_hex(4)
+
+
+os.register_at_fork(after_in_child=_Process.renew)
 
 
 class Resume(NamedTuple):
@@ -100,16 +123,57 @@ class Differences(NamedTuple):
         return Differences(reference, len(found), mean, variance)
 
 
+class Saved(NamedTuple):
+    """A save record: what lay in a checkpoint when all ranks had saved it."""
+
+    uid: str  # of the RLHFJob; "" without an operator
+    attempt: str  # text form, "<number>-<life>"
+    step: int
+    sequence: int  # counts the saves of the location, over all processes: the newest has the highest
+    name: str  # of the checkpoint's folder
+    files: Mapping[str, int]  # name -> bytes; inside the folder, or inside the location (several folders)
+
+    @property
+    def spread(self) -> bool:
+        """Whether the checkpoint lies in folders of folders, so that `files` are named from the location."""
+        return bool(self.files) and all(f"/{self.name}/" in name for name in self.files)
+
+    def folder(self, location: Path) -> Path:
+        """The checkpoint's folder; of several the first."""
+        if not self.spread:
+            return location / self.name
+        before, _, _ = min(self.files).partition(f"/{self.name}/")
+        return location / before / self.name
+
+    def whole(self, location: Path) -> bool:
+        """Whether every file is there, with its size."""
+        top = location if self.spread else location / self.name
+        try:
+            return bool(self.files) and all(
+                (top / name).stat().st_size == size for name, size in self.files.items()
+            )
+        except OSError:
+            return False
+
+    def gone(self, location: Path) -> bool:
+        """Whether rotation took the checkpoint away: none of its folders is there."""
+        if not self.spread:
+            return not (location / self.name).exists()
+        tops = {name.partition(f"/{self.name}/")[0] for name in self.files}
+        return not any((location / top / self.name).exists() for top in tops)
+
+
 class _Run(NamedTuple):
     """Content of run.json."""
 
+    uid: str
     attempt: int
     resume: Resume | None
     request: Requests
     reference: int | None = None
 
 
-_NO_RUN = _Run(0, None, Requests(0))
+_NO_RUN = _Run("", 0, None, Requests(0))
 
 
 class _Eval(NamedTuple):
@@ -134,6 +198,9 @@ def _parse_run(text: str) -> _Run:
     if not isinstance(document, dict):
         raise ValueError(f"expected a JSON object, got {type(document).__name__}")
     attempt = _integer(document.get("attempt"), "attempt")
+    uid = document.get("uid")
+    if not isinstance(uid, str) or not 0 < len(uid) <= 64:
+        raise ValueError(f"uid: expected the uid of the RLHFJob, 1 to 64 characters, got {uid!r}")
     raw, resume = document.get("resume"), None
     if raw is not None:
         if not isinstance(raw, dict) or not isinstance(raw.get("path"), str) or not raw["path"]:
@@ -144,7 +211,7 @@ def _parse_run(text: str) -> _Run:
     reference = None if named is None else _integer(named, "reference")
     wanted = document.get("request")
     if wanted is None:
-        return _Run(attempt, resume, Requests(0), reference)
+        return _Run(uid, attempt, resume, Requests(0), reference)
     if not isinstance(wanted, dict):
         raise ValueError(f'request: expected {{"id": N, "evaluate": …}}, got {wanted!r}')
     flags: dict[str, bool] = {}
@@ -153,7 +220,7 @@ def _parse_run(text: str) -> _Run:
         if not isinstance(flags[name], bool):
             raise ValueError(f"request.{name}: expected true or false, got {flags[name]!r}")
     request = Requests(_integer(wanted.get("id"), "request.id"), **flags)
-    return _Run(attempt, resume, request, reference)
+    return _Run(uid, attempt, resume, request, reference)
 
 
 class EvalStopClient(Collector):
@@ -166,7 +233,8 @@ class EvalStopClient(Collector):
         evaluator: version of what computes the scores (prompt set, judge, code). It is published; scores of
             two versions are not comparable.
         speaks: whether this process reports for the job; default: ``$JOB_COMPLETION_INDEX`` is unset or 0.
-        started: start of this process, seconds since the epoch; tells apart two lives of one pod.
+        life: id of this trainer process, 1 to 16 of ``0-9a-z``; default: one made at random. Every process
+            needs one of its own: launchers restart processes inside one container.
     """
 
     def __init__(
@@ -177,14 +245,16 @@ class EvalStopClient(Collector):
         *,
         evaluator: str = "1",
         speaks: bool | None = None,
-        started: int | None = None,
+        life: str | None = None,
     ) -> None:
+        if life is not None and not _LIFE.fullmatch(life):
+            raise ValueError(f"life: expected 1 to 16 of 0-9a-z, got {life!r}")
         folder = run_dir if run_dir is not None else os.environ.get(RUN_DIR_ENV) or None
         self._run_file = Path(folder) / RUN_KEY if folder is not None else None
         self._host = host or os.environ.get("POD_IP") or "127.0.0.1"
         self._port = port
         self.speaks = os.environ.get("JOB_COMPLETION_INDEX", "0") == "0" if speaks is None else speaks
-        self._started = _PROCESS_STARTED if started is None else started
+        self._life = life
         self._server: _Server | None = None
         self._registry = CollectorRegistry(auto_describe=False)
 
@@ -194,6 +264,7 @@ class EvalStopClient(Collector):
         self._warned = ""
         self._evals: dict[str, deque[_Eval]] = {}
         self._totals: dict[tuple[str, str], int] = {}
+        self._spoken = False  # an eval or a save record carries this attempt
         self._gauges: dict[str, float] = {}
         self._evaluator = evaluator
         self._served = 0
@@ -210,8 +281,13 @@ class EvalStopClient(Collector):
 
     @property
     def attempt(self) -> str:
-        """Value of the ``attempt`` label: ``<operator's number>-<process start>``; constant once used."""
-        return f"{self._first.attempt}-{self._started}"
+        """Value of the ``attempt`` label: ``<operator's number>-<life>``; constant once used."""
+        return f"{self._first.attempt}-{self._life or _Process.life}"
+
+    @property
+    def uid(self) -> str:
+        """The uid of the RLHFJob this process belongs to; empty without an operator."""
+        return self._first.uid
 
     @property
     def attempt_number(self) -> int:
@@ -267,9 +343,9 @@ class EvalStopClient(Collector):
         with self._lock:
             self._warned = ""
             self._run = run
-            # A file that came late still names this attempt, as long as nothing was said under another one.
-            if not self._run_seen and not self._totals:
-                self._first = self._first._replace(attempt=run.attempt)
+            # A file that came late still names this run, as long as nothing was said under another name.
+            if not self._run_seen and not self._spoken:
+                self._first = self._first._replace(uid=run.uid, attempt=run.attempt)
             self._run_seen = True
 
     # what the trainer says
@@ -296,14 +372,14 @@ class EvalStopClient(Collector):
         proxy: float | None = None,
         differences: Differences | None = None,
     ) -> bool:
-        """Report one evaluation on held-out data. Returns False if it was not new and so was ignored.
+        """Report one evaluation on held-out data. Returns False if it was ignored: not new, or of no sample.
 
         Args:
             metric: its name, as ``spec.metrics[].name`` has it.
             step: training step of the policy that was evaluated, >= 0, rising within one process life.
             score: mean over the samples. NaN is allowed and is never taken for a decline.
             stderr: standard error of the score, in the score's unit.
-            samples: how many samples it is the mean of.
+            samples: how many samples it is the mean of. 0 is no evaluation: ignored.
             proxy: reward-model score of the very policy that was evaluated.
             differences: to the policy of step `reference`, on the prompts of this eval.
 
@@ -324,6 +400,9 @@ class EvalStopClient(Collector):
         reward = None if proxy is None else float(proxy)
         if not self.speaks:
             return True
+        if samples == 0:
+            log.warning("eval of %s at step %d ignored: it is the mean of 0 samples", metric, step)
+            return False
         with self._lock:
             kept = self._evals.setdefault(metric, deque(maxlen=EVALS_KEPT))
             last = kept[-1].step if kept else -1
@@ -331,6 +410,7 @@ class EvalStopClient(Collector):
                 attempt = self.attempt
                 kept.append(_Eval(step, attempt, value, spread, samples, reward, differences))
                 self._totals[metric, attempt] = self._totals.get((metric, attempt), 0) + 1
+                self._spoken = True
                 return True
         log.warning("eval of %s at step %d ignored: step %d was reported already", metric, step, last)
         return False
@@ -364,10 +444,108 @@ class EvalStopClient(Collector):
         with self._lock:
             self._gauges.update(gauges)
 
-    def checkpoint_saved(self, step: int) -> None:
-        """The checkpoint of this step is complete on the volume."""
+    def checkpoint_saved(
+        self,
+        step: int,
+        path: Folders | None = None,
+        *,
+        location: str | os.PathLike[str] | None = None,
+        files: Mapping[str, int] | None = None,
+        barrier: Callable[[], object] | None = None,
+    ) -> None:
+        """The checkpoint of this step is complete on the volume: ALL ranks have saved, every file is closed.
+
+        With ``path`` a save record is written: names and sizes of all files, the proof by which the operator
+        tells this checkpoint from a torn one. A record that cannot be written is logged and costs no more.
+
+        Args:
+            step: the step of the policy that was saved.
+            path: the checkpoint's folder, or its folders where each role has one of its own. One that is no
+                direct part of ``location`` is recorded with names from the location on.
+            location: the checkpoint location; default: the folder that ``path`` lies in. Say it for folders
+                that lie deeper, or at several places.
+            files: names and bytes, if they are not to be listed here.
+            barrier: waits until every rank has come here, for example ``torch.distributed.barrier``. Then
+                call this on every rank: the others wait, and the one that speaks records.
+
+        Raises:
+            ValueError: a field is not of the type above, or ``path`` lies outside of ``location``.
+        """
+        _integer(step, "step")
+        if barrier is not None:
+            barrier()
+        if not self.speaks:
+            return
+        if path is not None:
+            self._record(step, _folders(path), location, files)
         with self._lock:
-            self._gauges[CHECKPOINT_STEP] = _integer(step, "step")
+            self._gauges[CHECKPOINT_STEP] = step
+
+    def checkpoint_begins(self, path: Folders, location: str | os.PathLike[str] | None = None) -> None:
+        """This folder is about to be written, perhaps over an earlier save: its former records go.
+
+        Needed by writers that write in place, when a step is saved again after a resume: files of the same
+        sizes cannot tell half of the new checkpoint beside half of the old one.
+        """
+        if not self.speaks:
+            return
+        folders = _folders(path)
+        place, name = _place(folders, location), folders[0].name
+        for record in _records(place):
+            if record.name == name:
+                (place / SAVES_FOLDER / f"{record.attempt}-{record.step}.json").unlink(missing_ok=True)
+
+    def _record(
+        self,
+        step: int,
+        folders: Sequence[Path],
+        location: str | os.PathLike[str] | None,
+        files: Mapping[str, int] | None,
+    ) -> None:
+        place = _place(folders, location)
+        try:
+            listed = _listed(folders, place) if files is None else dict(files)
+            if not listed:
+                log.warning("no save record of step %d: there are no files in %s", step, folders[0])
+                return
+            with self._lock:
+                self._spoken = True
+            others = _records(place)
+            sequence = max((record.sequence for record in others), default=0) + 1
+            record = Saved(self.uid, self.attempt, step, sequence, folders[0].name, listed)
+            _write_record(place, record)
+            _clear_records(place, record, others)
+        except OSError as fault:
+            log.warning("no save record of step %d, the checkpoint may not count as whole: %s", step, fault)
+
+    def resume_path(
+        self, location: str | os.PathLike[str], usable: Callable[[str], bool] | None = None
+    ) -> str | None:
+        """Where this process starts; None: afresh. Asked before the first step, by every rank.
+
+        The newest whole checkpoint of this attempt, since a restarted process must not go back to where its
+        attempt began; else what ``run.json`` names; else the newest whole one of any attempt (a preempted
+        run). Whole means: by its save record, every file is there with its size.
+
+        Args:
+            location: the folder the checkpoints are written to.
+            usable: a further look at a folder that is whole by its record; False passes it over.
+        """
+        place = Path(location)
+        uid, number, named = self.uid, self.attempt_number, self.resume
+
+        def newest(records: Iterable[Saved]) -> str | None:
+            for record in records:
+                folder = str(record.folder(place))
+                if record.whole(place) and (usable is None or usable(folder)):
+                    return folder
+            return None
+
+        found = sorted(_records(place), key=lambda record: -record.sequence)
+        own = [r for r in found if r.uid == uid and r.attempt.partition("-")[0] == str(number)]
+        if named is not None:
+            return newest(own) or str(place / named.path)
+        return newest(own) or newest(found)
 
     def set_evaluator(self, version: str) -> None:
         """What computes the scores has changed from here on (new judge, new prompts)."""
@@ -385,6 +563,7 @@ class EvalStopClient(Collector):
             totals = dict(self._totals)
             gauges = dict(self._gauges)
             served, evaluator = self._served, self._evaluator
+            run, attempt = self._first, self.attempt
 
         yield from _eval_families(evals)
 
@@ -401,6 +580,9 @@ class EvalStopClient(Collector):
         yield GaugeMetricFamily(REQUEST_SERVED, "Id of the last request carried out.", value=served)
         info = EVALUATOR_INFO.removesuffix("_info")
         yield InfoMetricFamily(info, "What computes the scores.", value={"version": evaluator})
+        if run.uid:
+            whose = {"uid": run.uid, "attempt": attempt}
+            yield InfoMetricFamily(RUN_INFO.removesuffix("_info"), "Whose page this is.", value=whose)
 
     def exposition(self) -> bytes:
         """The body of a scrape: Prometheus text format 0.0.4."""
@@ -477,6 +659,110 @@ _GAUGES = {
     CHECKPOINT_STEP: "Step of the last complete checkpoint.",
     RESUMED_STEP: "Step this process resumed from; 0: started afresh.",
 }
+
+
+# save records
+
+
+def _folders(path: Folders) -> list[Path]:
+    """The folders of a checkpoint, absolute. Raises ValueError if they are none, or of several names."""
+    given = [path] if isinstance(path, str | os.PathLike) else list(path)
+    if not given or any("://" in os.fspath(one) for one in given):
+        raise ValueError(f"path: expected the folder of a checkpoint on a volume, got {path!r}")
+    folders = [Path(os.path.abspath(one)) for one in given]
+    if len({folder.name for folder in folders}) > 1:
+        raise ValueError(f"path: expected folders of one name, one for each role, got {path!r}")
+    return folders
+
+
+def _place(folders: Sequence[Path], location: str | os.PathLike[str] | None) -> Path:
+    """The checkpoint location: as it was said, else the folder that holds the checkpoint's."""
+    if location is not None:
+        place = Path(os.path.abspath(location))
+    elif len(folders) == 1:
+        place = folders[0].parent
+    else:
+        place = Path(os.path.commonpath(folders))
+    for folder in folders:
+        if place not in folder.parents:
+            raise ValueError(f"path: expected a folder inside of the location {place}, got {folder}")
+    return place
+
+
+def _listed(folders: Sequence[Path], place: Path) -> dict[str, int]:
+    """Names and bytes of all files: inside the folder, or inside the location for deeper ones.
+
+    Raises:
+        OSError: one of the folders is not there, or a file went while it was looked at.
+    """
+    top = folders[0] if len(folders) == 1 and folders[0].parent == place else place
+
+    def fail(fault: OSError) -> None:
+        raise fault
+
+    found: dict[str, int] = {}
+    for folder in folders:
+        for here, _, names in os.walk(folder, onerror=fail):
+            for name in names:
+                path = Path(here, name)
+                found[path.relative_to(top).as_posix()] = path.stat().st_size
+    return found
+
+
+def _records(place: Path) -> list[Saved]:
+    """The location's save records; what is none is passed over."""
+    try:
+        names = [entry.name for entry in os.scandir(place / SAVES_FOLDER)]
+    except OSError:
+        return []
+    found = []
+    for name in names:
+        match = _RECORD.fullmatch(name)
+        if match is None:
+            continue
+        try:
+            with open(place / SAVES_FOLDER / name, "rb") as file:
+                document = json.loads(file.read(_RECORD_LIMIT))
+            files = {str(key): _integer(size, "size") for key, size in document["files"].items()}
+            uid, sequence = str(document.get("uid", "")), _integer(document.get("sequence", 0), "sequence")
+            folder = str(document["name"])
+            found.append(Saved(uid, match["attempt"], int(match["step"]), sequence, folder, files))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            continue  # written by nobody we know, or going just now
+    return found
+
+
+def _write_record(place: Path, record: Saved) -> None:
+    """Publish a record: whole or not at all, and durable."""
+    saves = place / SAVES_FOLDER
+    saves.mkdir(parents=True, exist_ok=True)
+    final = saves / f"{record.attempt}-{record.step}.json"
+    draft = saves / f".tmp-{record.attempt}"  # of one process, which writes one at a time
+    with draft.open("w") as file:
+        json.dump(record._asdict(), file, sort_keys=True)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(final)
+    folder = os.open(saves, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _clear_records(place: Path, newest: Saved, others: Sequence[Saved]) -> None:
+    """Drop the records that this save made false, and most of those whose checkpoint is gone."""
+    saves = place / SAVES_FOLDER
+    gone = 0
+    for record in sorted(others, key=lambda record: -record.sequence):
+        if (record.attempt, record.step) == (newest.attempt, newest.step):
+            continue
+        overwritten = record.name == newest.name
+        gone += record.gone(place)
+        if overwritten or (gone > RECORDS_KEPT and record.gone(place)):
+            (saves / f"{record.attempt}-{record.step}.json").unlink(missing_ok=True)
+    for draft in saves.glob(".tmp-*"):  # of processes that were killed
+        draft.unlink(missing_ok=True)
 
 
 class _Server(ThreadingHTTPServer):

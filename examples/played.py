@@ -94,8 +94,8 @@ class Folder:
     path: Path
     keep: int = 32
 
-    def save(self, step: int, position: float, attempt: int) -> None:
-        """Raises OSError; what is half written has no manifest."""
+    def save(self, step: int, position: float, attempt: int) -> Path:
+        """The new checkpoint's folder. Raises OSError; what is half written has no manifest."""
         final = self.path / f"step-{step}"
         draft = self.path / f".tmp-{final.name}-{os.getpid()}"
         shutil.rmtree(draft, ignore_errors=True)
@@ -111,6 +111,7 @@ class Folder:
         for _, _, old in self._all()[: -self.keep]:
             (old / MANIFEST).unlink(missing_ok=True)  # first: what is half removed is seen to be incomplete
             shutil.rmtree(old, ignore_errors=True)
+        return final
 
     def latest(self) -> float:
         """Seconds of training of the newest checkpoint; 0 without one."""
@@ -198,24 +199,22 @@ class Player:
         self.client.served(requests.id)
 
     def _resume(self) -> float:
-        """Seconds of training done already: of the checkpoint that the operator names, else of the latest."""
-        named = self.client.resume
-        if named is None:
-            return min(self.folder.latest(), self.play.work)
-        path = Path(named.path)
-        return min(position_of(path if path.is_absolute() else self.folder.path / path), self.play.work)
+        """Seconds of training done already, by the checkpoint this process goes on from."""
+        path = self.client.resume_path(self.folder.path)
+        position = position_of(Path(path)) if path is not None else self.folder.latest()
+        return min(position, self.play.work)
 
     def _save(self, position: float) -> None:
         step = self.play.step(position / self.play.work) if self.play.work else 0
         if not self.client.speaks or step == self._saved:
             return
         try:
-            self.folder.save(step, position, self.client.attempt_number)
+            path = self.folder.save(step, position, self.client.attempt_number)
         except OSError as fault:
             log.error("checkpoint of step %d not written: %s", step, fault)
             return
         self._saved = step
-        self.client.checkpoint_saved(step)
+        self.client.checkpoint_saved(step, path)
 
     def _say(self, left: bool) -> None:
         said = {

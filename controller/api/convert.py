@@ -152,6 +152,8 @@ def desired(obj: Mapping[str, Any], found: GPUPool | Problem | None, cap: Mode |
         problem=problem,
         gang_timeout=float(GANG_TIMEOUT_SECONDS if pool is None else pool.spec.gang_timeout_seconds),
         queue=queue_of(obj, pool),
+        retain=spec.checkpoints.retain,
+        scrape_interval=float(spec.scrape.interval_seconds),
     )
     if problem is None and pool is not None and wanted.mode is not Mode.OFF:
         wanted = replace(wanted, problem=precision_problem(wanted, pool))

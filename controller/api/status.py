@@ -238,6 +238,22 @@ class Decision(Status):
     pods_gone_time: Timestamp | None = Field(default=None, description="When its pods were gone or terminal.")
     handed_to: JobKeyText | None = Field(default=None, description="Who got the GPUs (namespace/name).")
     handed_time: Timestamp | None = Field(default=None, description="When that job was admitted to them.")
+    deferred_time: Timestamp | None = Field(
+        default=None,
+        description="Since when the copy of the best checkpoint may follow the suspend: its pin was found "
+        "unchanged (spec.checkpoints.retain), or a user's stop waits no longer.",
+    )
+    asked_time: Timestamp | None = Field(
+        default=None, description="When the trainer was asked to save where it is, for a user's stop."
+    )
+
+
+class TakenBack(Status):
+    """A stop that was taken back before the suspend."""
+
+    decided_time: Timestamp = Field(description="When it had been decided.")
+    time: Timestamp = Field(description="When it was taken back.")
+    reason: Word = Field(description="Why, as a CamelCase code.")
 
 
 AVOID = Annotated[
@@ -473,6 +489,9 @@ class RLHFJobStatus(Status):
         default=None,
         alias="lostGPUSeconds",
         description="GPU-seconds of that service that preemptions cost: work since the last checkpoint.",
+    )
+    taken_back: TakenBack | None = Field(
+        default=None, description="The newest stop that was taken back before the suspend."
     )
     finished: Word | None = Field(
         default=None, description="Complete or Failed, once the workload has ended."

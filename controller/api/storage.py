@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from controller.api import markers
 from controller.api.base import CLAIM_PATH_PATTERN, URI_PATTERN, DnsSubdomain, Spec, Step, extra
+from controller.policy.jobs import Retain
 
 PINS_MAX = 4  # each is a checkpoint on the trainer's volume, and a line in the status
 
@@ -116,6 +117,12 @@ class Checkpoints(Spec):
     layout: Layout = Field(description="Whose habits the checkpoint folder follows.")
     retention: Place = Field(
         description="Where the operator keeps the best checkpoint; no trainer pod mounts it or writes there."
+    )
+    retain: Retain = Field(
+        default=Retain.BEFORE_SUSPEND,
+        description="When the best checkpoint of a stopped run is copied. BeforeSuspend: the run goes on "
+        "until the copy is verified. AfterSuspend: it is suspended once its pin is found unchanged, and the "
+        "copy follows while the GPUs work for others.",
     )
     keep: Keep = Field(
         default=Keep.BEST, description="Which checkpoints are retained when the run is stopped."

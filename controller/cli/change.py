@@ -224,7 +224,8 @@ def _check_resumable(job: Reading, source: Source) -> None:
             f"{job.key} is {job.state}, not stopped: there is nothing to resume",
             f"evalstop why {name} says what it does; evalstop stop {name} stops it",
         )
-    if source is Source.BEST and decision.pods_gone_at is not None and not job.record.retained:
+    pinned = job.record.secured is not None and decision.deferred_at is not None  # its copy follows
+    if source is Source.BEST and decision.pods_gone_at is not None and not (job.record.retained or pinned):
         raise Failure(
             Exit.REFUSED,
             f"no checkpoint of {job.key} was retained, so there is no best one to go on from",

@@ -157,14 +157,15 @@ def stages(decision: Decision | None) -> Iterator[tuple[float, str]]:
     if decision is None:
         return
     yield decision.at, "decided" if decision.mode is Mode.ENFORCE else "decided, in Shadow: nothing is done"
-    for when, what in (
+    known = (
+        (decision.deferred_at, "copy of the best checkpoint put off until it is suspended"),
         (decision.retained_at, "best checkpoint retained and verified"),
         (decision.suspended_at, "workload suspended"),
         (decision.pods_gone_at, "pods gone: GPUs free"),
         (decision.handed_at, f"GPUs handed to {decision.handed_to}"),
-    ):
-        if when is not None and math.isfinite(when):
-            yield when, what
+    )
+    done = [(when, what) for when, what in known if when is not None and math.isfinite(when)]
+    yield from sorted(done, key=lambda stage: stage[0])
 
 
 def _next_steps(job: Reading) -> Iterator[tuple[str, str]]:

@@ -78,7 +78,7 @@ def outliers(found: Sequence[OutlierRow]) -> list[str]:
         base = whole.get((r.noise, r.rule), 0.0)
         kept = f"{r.saved / base:.2f}" if r.share and base > 0 else ""
         falls = "" if r.share else "-" if r.missed == 1.0 else f"{r.collapse:.1f}"
-        falls += f" ({100 * r.missed:.0f} % never)" if not r.share and 0.0 < r.missed < 1.0 else ""
+        falls += f" ({100 * r.missed:.0f} % never)" if not r.share and 0.005 <= r.missed < 1.0 else ""
         lines.append(
             f"| {r.noise} | {bad} | `{r.rule}` | {100 * r.rising:.1f} % | {100 * r.flat:.1f} % "
             f"| {r.saved:.3f} | {kept} | {falls} |"

@@ -216,13 +216,15 @@ class Actions:
 
     async def _access_manifest(self, loaded: Loaded, action: StartAccess) -> dict[str, Any]:
         child = loaded.child
-        if child is None:
+        # A deletion in the foreground takes the workload first: what is left of it is in the spec.
+        made = child if child is not None or loaded.desired.workload_ref else child_of(loaded)
+        if made is None:
             raise Stale(f"{loaded.key}: its workload is gone")
         # Of the pods the gang may have on several nodes, the first: with ReadWriteOnce they share one anyway.
         node = next((pod.node for pod in loaded.observed.pods if not pod.terminal and pod.node), None)
         return access_job(
             loaded.obj,
-            child["spec"]["template"],
+            made["spec"]["template"],
             action,
             self._access,
             claims=await claims_of(self._api, loaded.obj),

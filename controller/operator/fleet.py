@@ -9,7 +9,7 @@ from controller.operator.thought import Thought
 from controller.policy.conditions import COMPLETED, FAILED
 from controller.policy.fleet import ASKS_OTHERS, HOUR
 from controller.policy.fleet_precision import day_of
-from controller.policy.jobs import Decision, Event, JobRecord
+from controller.policy.jobs import Event, JobRecord
 from controller.policy.types import JobKey, Mode, PastStop, PoolPlan, PoolSnapshot, SharedFall
 
 HELD_BACK = "StopsHeldBack"  # condition of a GPUPool: its limits hold stops back, or would
@@ -20,15 +20,19 @@ Told = tuple[bool, str, str]  # status, reason, message of a condition
 
 
 def past_stops(
-    decisions: Iterable[tuple[JobKey, Decision | None]], known: Iterable[PastStop], now: float
+    records: Iterable[tuple[JobKey, JobRecord]], known: Iterable[PastStop], now: float
 ) -> tuple[PastStop, ...]:
     """Stops of the hour and of the day (UTC) before ``now`` (s) that a rule had asked for, oldest first.
 
-    ``decisions``: of the pool's RLHFJobs. ``known``: those that its status remembers, for a job that was
-    resumed or deleted since tells of its stop no more.
+    A stop that was taken back counts for nothing. ``records``: of the pool's RLHFJobs, as written.
+    ``known``: the stops that its status remembers, for a job that was resumed or deleted since tells of its
+    stop no more.
     """
     found = {(stop.job, stop.at): stop for stop in known}
-    for key, d in decisions:
+    for key, record in records:
+        if record.taken_back is not None:
+            found.pop((key, record.taken_back.decided), None)
+        d = record.decision
         if d is not None and d.mode is Mode.ENFORCE and d.by != "User":
             found[key, d.at] = PastStop(d.at, d.proposal.e_value, key)
     counted = (stop for stop in found.values() if stop.at > now - HOUR or stop.at >= day_of(now))

@@ -19,7 +19,7 @@ from controller.operator.queue import Locks, WorkQueue
 from controller.operator.targets import Targets
 from controller.operator.world import Loaded, World
 from controller.operator.writer import Stale, StatusWriter
-from controller.policy.jobs import Plan
+from controller.policy.jobs import Plan, ReadMetrics
 from controller.policy.types import JobKey, JobView
 
 _logger = log.get("evalstop.job")
@@ -104,6 +104,9 @@ class JobPass:
 
     async def _act(self, loaded: Loaded, plan: Plan) -> None:
         for action in plan.actions:
+            if isinstance(action, ReadMetrics):
+                self._targets.read_again(loaded.key)
+                continue
             try:
                 await self._actions.do(loaded, action)
             except Refused as error:

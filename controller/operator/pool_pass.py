@@ -213,7 +213,7 @@ class PoolPass:
             offer_seconds=float(pool.spec.gang_timeout_seconds),
             limits=convert.stop_limits(pool),
             stopped=fleet.past_stops(
-                ((key, t.record.decision) for key, t in thoughts.items()),
+                ((key, t.written) for key, t in thoughts.items()),
                 fleet_status.granted(obj.get("status")),
                 now,
             ),

@@ -22,6 +22,7 @@ class Targets:
     def __init__(self, world: World, metrics: Metrics) -> None:
         self._world, self._metrics = world, metrics
         self._loop: ScrapeLoop | None = None
+        self._awaited: set[JobKey] = set()  # somebody waits for the next scrape, whatever it says
 
     def connect(self, loop: ScrapeLoop) -> None:
         self._loop = loop
@@ -29,9 +30,20 @@ class Targets:
     def deliver(self, key: JobKey, view: ScrapeView) -> None:
         """A scrape ended; called by the loop."""
         self._metrics.scrapes.labels(str(view.outcome)).inc()
-        self._world.scraped(key, view)
+        new = self._world.scraped(key, view)
+        if key in self._awaited:
+            self._awaited.discard(key)
+            if not new:
+                self._world.touch(key)
+
+    def read_again(self, key: JobKey) -> None:
+        """Scrape this job out of turn, and have it looked at then though the page says nothing new."""
+        if self._loop is not None:
+            self._awaited.add(key)
+            self._loop.hasten(key)
 
     def drop(self, key: JobKey) -> None:
+        self._awaited.discard(key)
         if self._loop is not None:
             self._loop.discard(key)
 

@@ -133,6 +133,7 @@ def extract(record: JobRecord) -> JobRecord:
         attained=record.attained,
         conditions=tuple(c for c in record.conditions if c.type in _TOLD),
         finished=record.finished,
+        taken_back=record.taken_back,
     )
 
 

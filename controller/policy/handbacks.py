@@ -39,7 +39,8 @@ def hand_backs(
         known: as put together before. jobs: key, GPUs and record of each job of the pool.
     """
     jobs = list(jobs)
-    found = {(h.source, h.decided): h for h in known}
+    back = {(key, record.taken_back.decided) for key, _, record in jobs if record.taken_back is not None}
+    found = {(h.source, h.decided): h for h in known if (h.source, h.decided) not in back}
     for key, gpus, record in jobs:
         stop = _of(key, gpus, record)
         if stop is not None:

@@ -333,6 +333,11 @@ def restart(record: JobRecord, use: RuleInUse) -> JobRecord:
     )
 
 
+def judged_from_now_on(record: JobRecord, use: RuleInUse) -> JobRecord:
+    """The rule begins anew within a process: the evals so far stay on record, and are not folded again."""
+    return replace(record, rule=use.remember(use.rule.initial(), ()))
+
+
 def _same_rule(record: JobRecord, use: RuleInUse) -> JobRecord:
     """A record made under another rule or other parameters: fold the evals we still have under this one."""
     if record.rule is not None and record.rule.params_hash == use.params_hash:

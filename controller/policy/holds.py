@@ -5,7 +5,8 @@ writes its holds when a stop or a preemption begins, before the workload is susp
 to the outside (the scheduler extender, people), never an input to who goes next: the winner is chosen anew,
 by the same policy, when the GPUs are free.
 
-A hold ends when every member of its target has a node, at its expiry, or when its target is gone. While its
+A hold ends when every member of its target has a node, at its expiry, when its target is gone, or when the
+stop that was to free its GPUs is taken back. While its
 source has all its pods (the copy of its best checkpoint may take long) it is renewed at half time; from the
 first pod gone it has only what is left, so that a pod that never goes cannot keep the others' GPUs. There are
 at most `HOLDS_MAX` at a time, and `NODES_MAX` nodes in all of them: a GPUPool's status is one object of
@@ -64,7 +65,11 @@ def holds(
     for hold in snapshot.holds:
         target = views.get(hold.target)
         waits = target is not None and (target.state is JobState.QUEUED or target.unbound > 0)
-        if waits and hold.source not in settled:
+        if (
+            waits
+            and hold.source not in settled
+            and not _void(hold, views.get(hold.source), snapshot.hold_seconds)
+        ):
             wanted.append(_Wanted(hold.source, hold.target, hold.nodes))
     return _bounded(
         Hold(w.source, w.target, w.nodes, expires[w.source], _admission(views[w.target], starting))
@@ -86,6 +91,14 @@ def source_of(snapshot: PoolSnapshot) -> Callable[[JobKey, tuple[str, ...]], Job
         return next((h.source for h in gone if h.source != key), None)
 
     return source
+
+
+def _void(hold: Hold, source: JobView | None, hold_seconds: float) -> bool:
+    """Whether the stop that a hold was made for, or renewed in, was taken back since: its source stays where
+    it is. Renewal ends with the stop, so what expires later than that was made for another one."""
+    if source is None or source.taken_back is None or source.state is not JobState.ADMITTED:
+        return False
+    return hold.expires - hold_seconds <= source.taken_back
 
 
 def _promises(

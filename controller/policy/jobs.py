@@ -54,6 +54,13 @@ class Operation(StrEnum):
     CHECK = "check"  # is a pin unchanged since its digest
 
 
+class Retain(StrEnum):
+    """When the best checkpoint of a run that is stopped is copied out of the trainer's reach."""
+
+    BEFORE_SUSPEND = "BeforeSuspend"
+    AFTER_SUSPEND = "AfterSuspend"  # a pin that is unchanged since its digest is enough for the suspend
+
+
 class Answer(StrEnum):
     """What was said to a queue outside that asked whether a workload may start on the quota it has for it."""
 
@@ -127,6 +134,8 @@ class Desired:
     pins: tuple[int, ...] = ()  # steps whose checkpoints the user wants kept
     queue: str = ""  # the queue outside that its workload is to wait in; "": its pool's own
     note: str = ""  # what is carried out otherwise than it is written, for condition Accepted
+    retain: Retain = Retain.BEFORE_SUSPEND
+    scrape_interval: float = 15.0  # s between two reads of the trainer's metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,7 +441,12 @@ class PastGrades:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A stop, as decided: by whom (rule name or ``User``), on what numbers, and how far it has come."""
+    """A stop, as decided: by whom (rule name or ``User``), on what numbers, and how far it has come.
+
+    ``deferred_at``: s, since when the copy of the best checkpoint may follow the suspend, because its pin was
+    found unchanged (`Retain.AFTER_SUSPEND`) or a user's stop waits no longer; None: it comes before.
+    ``asked_at``: s, when the trainer was asked to save where it is, for a user's stop.
+    """
 
     by: str
     mode: Mode
@@ -444,6 +458,20 @@ class Decision:
     pods_gone_at: float | None = None
     handed_to: JobKey | None = None
     handed_at: float | None = None
+    deferred_at: float | None = None
+    asked_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TakenBack:
+    """A stop that was taken back before the suspend: when it had been decided (s), when and why it was.
+
+    It stays on record until the next one: the pool finds by it what it had counted and promised.
+    """
+
+    decided: float
+    at: float
+    reason: str  # CamelCase code
 
 
 @dataclass(frozen=True, slots=True)
@@ -577,6 +605,7 @@ class JobRecord:
     finished: str | None = None  # None | "Complete" | "Failed"
     awaiting: Best | None = None  # an eval above the best that waits for the next: to be pinned beside it
     beside: Kept | None = None  # its checkpoint
+    taken_back: TakenBack | None = None  # the newest stop that was
 
     def condition(self, type_: str) -> Condition | None:
         return next((c for c in self.conditions if c.type == type_), None)
@@ -651,6 +680,11 @@ class SetFinalizer:
     present: bool
 
 
+@dataclass(frozen=True, slots=True)
+class ReadMetrics:
+    """Read the trainer's metrics now, out of turn."""
+
+
 Action = (
     CreateWorkload
     | WriteRun
@@ -662,6 +696,7 @@ Action = (
     | StartAccess
     | ForgetAccess
     | SetFinalizer
+    | ReadMetrics
 )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.policy import asking, guarding, lives
+from controller.policy import asking, guarding, lives, verdict_age
 from controller.policy import conditions as c
 from controller.policy.draft import Draft
 from controller.policy.history import RuleInUse, keepable
@@ -35,6 +35,54 @@ def judge(draft: Draft, use: RuleInUse) -> Proposal | None:
     looks again. In Shadow the first verdict is recorded as a decision that nobody carries out.
     """
     record = draft.record
+    proposal = stands(draft, use)
+    if proposal is None:
+        return None
+    if (outdated := verdict_age.problem(draft, proposal.metric)) is not None:
+        reason, why = outdated
+        draft.conditions.set(c.TERMINATION, False, reason, f"nothing is proposed: {why}")
+        return None
+    if draft.desired.mode is Mode.SHADOW:
+        if record.decision is None:
+            numbers = said(record, use, proposal.metric)
+            by = _by(use, proposal.metric)
+            draft.update(decision=Decision(by, Mode.SHADOW, proposal, numbers, draft.now))
+        when = " when others wait for its GPUs" if proposal.when_contended else ""
+        message = f"would be stopped{when}; mode is Shadow, nothing is touched"
+        draft.conditions.set(c.TERMINATION, False, "Shadow", message)
+        return None
+    if (problem := unsafe(draft)) is not None:
+        draft.conditions.set(c.TERMINATION, False, *problem, warning=True)
+        return None
+    return proposal
+
+
+def unsafe(draft: Draft) -> tuple[str, str] | None:
+    """Why a run whose rule says stop may not be stopped now: reason and message; None: it may."""
+    record = draft.record
+    if not lives.identified(record, draft.observed.scrape):
+        return (
+            "PageWithoutIdentity",
+            "to be stopped, but the page does not say whose it is (rlhf_run_info with uid and attempt), so "
+            "it may be another trainer's; the run goes on. Use a client that reads run.json",
+        )
+    best = keepable(record, draft.desired.direction) or record.best
+    if best is None or record.secured is None or not record.secured.stands_for(best):
+        step = best.step if best is not None else 0
+        return (
+            "NoVerifiableCheckpoint",
+            f"to be stopped, but no checkpoint of step {step} or up to "
+            f"{draft.desired.max_step_lag} steps earlier is in safety yet; the run goes on",
+        )
+    return None
+
+
+def stands(draft: Draft, use: RuleInUse) -> Proposal | None:
+    """What the rules propose after the newest evals, wherever the best checkpoint is; None: to go on.
+
+    Says in the conditions how they stand. While a stop is under way, TerminationTarget is that stop's.
+    """
+    record = draft.record
     found = guarding.standing(record, draft.desired)
     _show_guardrails(draft, use)
     if found is None or record.best is None or not record.evals:
@@ -49,36 +97,34 @@ def judge(draft: Draft, use: RuleInUse) -> Proposal | None:
     verdict = _confirmed(draft, verdict, numbers)
     asking.tell(draft)
     if verdict.verb is not Verb.STOP:
-        if record.decision is None and verdict.verb is Verb.CONTINUE:
+        if record.decision is None and verdict.verb is Verb.CONTINUE and not _says_taken_back(draft):
             draft.conditions.drop(c.TERMINATION)
         return None
     best = keepable(record, draft.desired.direction) or record.best
-    proposal = Proposal.of(verdict, _newest_step(record, metric), best.step, metric)
-    if draft.desired.mode is Mode.SHADOW:
-        if record.decision is None:
-            draft.update(decision=Decision(_by(use, metric), Mode.SHADOW, proposal, numbers, draft.now))
-        when = " when others wait for its GPUs" if verdict.when_contended else ""
-        message = f"would be stopped{when}; mode is Shadow, nothing is touched"
-        draft.conditions.set(c.TERMINATION, False, "Shadow", message)
-        return None
-    if not lives.identified(record, draft.observed.scrape):
-        told = (
-            "to be stopped, but the page does not say whose it is (rlhf_run_info with uid and attempt), so "
-            "it may be another trainer's; the run goes on. Use a client that reads run.json"
-        )
-        draft.conditions.set(c.TERMINATION, False, "PageWithoutIdentity", told, warning=True)
-        return None
-    if record.secured is None or not record.secured.stands_for(best):
-        draft.conditions.set(
-            c.TERMINATION,
-            False,
-            "NoVerifiableCheckpoint",
-            f"to be stopped, but no checkpoint of step {best.step} or up to "
-            f"{draft.desired.max_step_lag} steps earlier is in safety yet; the run goes on",
-            warning=True,
-        )
-        return None
-    return proposal
+    return Proposal.of(verdict, _newest_step(record, metric), best.step, metric)
+
+
+def said(record: JobRecord, use: RuleInUse, metric: str = "") -> str:
+    """The numbers behind the verdict that stands now on ``metric`` ("": the Primary one), for people."""
+    rule = record.rule.verdict if record.rule is not None else None
+    guard = next((g.verdict for g in record.guards if metric and g.metric == metric), None)
+    verdict = guard if metric else rule
+    if verdict is None or not record.evals or record.best is None:
+        return "its rule says nothing"
+    return _numbers(record, use, metric, verdict)
+
+
+def _says_taken_back(draft: Draft) -> bool:
+    """Whether TerminationTarget tells why the last stop was taken back: that stays until there is news."""
+    told, last = draft.conditions.get(c.TERMINATION), draft.record.taken_back
+    return told is not None and last is not None and told.reason == last.reason
+
+
+def _tell_target(draft: Draft, reason: str, message: str) -> None:
+    """Say in TerminationTarget what keeps a verdict from being a stop, unless one is under way."""
+    decision = draft.record.decision
+    if decision is None or decision.mode is not Mode.ENFORCE:
+        draft.conditions.set(c.TERMINATION, False, reason, message)
 
 
 def tell_dropped(draft: Draft, use: RuleInUse, before: JobRecord) -> None:
@@ -244,7 +290,7 @@ def _confirmed(draft: Draft, verdict: Verdict, numbers: str) -> Verdict:
         draft.wake_in(left)
         how = f"by request {waiting.request_id}" if waiting.request_id else "once the best is in safety"
         told = f"to be stopped if a fresh eval bears it out, asked for {how} ({numbers})"
-        draft.conditions.set(c.TERMINATION, False, "AwaitingFreshEval", told)
+        _tell_target(draft, "AwaitingFreshEval", told)
         return verdict
     if params.unanswered == STOP and draft.desired.mode is Mode.ENFORCE:
         return verdict._replace(verb=Verb.STOP, reason="Unconfirmed")
@@ -254,7 +300,7 @@ def _confirmed(draft: Draft, verdict: Verdict, numbers: str) -> Verdict:
     elif draft.desired.mode is Mode.SHADOW:
         why = "in Shadow none is asked for"
     told = f"to be stopped if its next eval bears it out: {why} ({numbers})"
-    draft.conditions.set(c.TERMINATION, False, "AwaitingNextEval", told)
+    _tell_target(draft, "AwaitingNextEval", told)
     return verdict
 
 

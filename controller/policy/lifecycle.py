@@ -7,7 +7,8 @@ back through `granted`. Every irreversible act has the shape: intent in the reco
 observed, completion in the record. So this function may be called at any moment, by an operator that
 remembers nothing, and goes on where things are.
 
-A stop: granted -> best checkpoint retained and verified -> suspended -> pods gone -> released.
+A stop: granted -> best checkpoint retained and verified -> looked once more -> suspended -> pods gone ->
+released. Until the suspend it may be taken back (`taking_back`).
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ from controller.policy import (
     preempting,
     progress,
     requests,
+    retention,
     ruleless,
     safekeeping,
+    taking_back,
 )
 from controller.policy import conditions as c
 from controller.policy.adoption import adopt
@@ -61,7 +64,7 @@ from controller.policy.jobs import (
 from controller.policy.planned_nodes import remaining_nodes
 from controller.policy.resuming import answer_early, resume
 from controller.policy.service import attained, remaining
-from controller.policy.stopping_run import carry_out_stop, user_stop
+from controller.policy.stopping_run import after_suspend, carry_out_stop, user_stop
 from controller.policy.types import (
     Admission,
     Grant,
@@ -94,6 +97,8 @@ def plan(desired: Desired, observed: Observed, record: JobRecord, now: float) ->
         return _finish(draft, use)
     if _stop_under_way(draft):
         return _stop_or_resume(draft, use)
+    if observed.finalizer:
+        draft.act(SetFinalizer(False))  # of a stop that was taken back or resumed
     answer_early(draft)
     if endings.is_lost(draft):
         _note_end(draft, *endings.how_it_ended(draft))
@@ -104,8 +109,6 @@ def plan(desired: Desired, observed: Observed, record: JobRecord, now: float) ->
     if observed.workload is None:
         return _create(draft)
     if desired.run_state is RunState.STOPPED:
-        if use is not None and draft.record.admission is not None and desired.mode is not Mode.OFF:
-            _take_scrape(draft, use)  # the newest eval may be the best
         user_stop(draft)
         return _stop_or_resume(draft, use)
     if draft.record.admission is not None and draft.record.admission.withdrawn is not None:
@@ -258,6 +261,7 @@ def job_view(
         not_before=record.gang_backoff.until if record.gang_backoff is not None else None,
         avoid=record.gang_backoff.avoid if record.gang_backoff is not None else (),
         refused=record.refusal is not None and record.refusal.final,
+        taken_back=record.taken_back.at if record.taken_back is not None else None,
         may_return=admission is not None and not endings.is_quiet(observed.workload),
         **(_offered(observed, record, state) if _in_its_queue(desired, observed) else {}),
         **seen_by_fleet(desired, record, judged=state is JobState.ADMITTED and desired.mode is not Mode.OFF),
@@ -338,10 +342,14 @@ def _stop_or_resume(draft: Draft, use: RuleInUse | None) -> Plan:
     decision = draft.record.decision
     assert decision is not None
     if decision.pods_gone_at is None:
-        return carry_out_stop(draft)
+        reads = draft.record.admission is not None and draft.desired.mode is not Mode.OFF
+        if use is not None and reads and decision.suspended_at is None:
+            _take_scrape(draft, use)
+        return carry_out_stop(draft, use)
     if use is not None and draft.problem is None and resume(draft, use):
         return draft.plan(JobState.QUEUED)
-    pinning.keep(draft)
+    if not after_suspend(draft):
+        pinning.keep(draft)
     if (amiss := endings.stays_off(draft, decision.proposal.reason)) is not None:
         return amiss
     outside.keep_off(draft, decision.proposal.reason)
@@ -396,6 +404,8 @@ def _run(draft: Draft, use: RuleInUse | None) -> Plan:
     if workload.suspended:
         _start(draft)
         return draft.plan(JobState.ADMITTED)
+    if taking_back.asked_to_stop(draft):
+        return _start_again(draft)
     _watch_start(draft)
     proposal = None
     if use is not None:
@@ -436,6 +446,18 @@ def _start(draft: Draft) -> None:
     elif workload.settled and draft.pods_left == 0 and outside.may_start(draft):
         gangs.started(draft)
         draft.act(StartWorkload(wanted.attempt, record.admission.nodes))
+
+
+def _start_again(draft: Draft) -> Plan:
+    """A user called a stop off after the trainer was asked to stop training: start it anew where it is."""
+    restored, scrape = draft.record.restored, draft.observed.scrape
+    saved = scrape.checkpoint_step if scrape is not None else None
+    if restored is not None and saved is not None and saved > restored.step:
+        draft.update(restored=None)
+    message = "its stop was called off after it had been asked to stop training: it is started anew"
+    draft.conditions.set(c.RUNNING, False, "Restarting", message)
+    draft.act(SuspendWorkload("StopTakenBack", again=True))
+    return draft.plan(JobState.ADMITTED)
 
 
 def _watch_start(draft: Draft) -> None:
@@ -568,18 +590,21 @@ def _finish(draft: Draft, use: RuleInUse | None) -> Plan:
         draft.conditions.set(
             c.TERMINATION, False, "FinishedFirst", "the run ended before its stop was carried out"
         )
-        draft.update(decision=None)
+        taking_back.forget(draft, decision, "FinishedFirst")
     if not endings.is_unknown(draft.record):
         answer_early(draft)
     elif use is not None and draft.problem is None and not draft.pods_left and resume(draft, use):
         return draft.plan(JobState.QUEUED)
-    if draft.observed.finalizer:
+    copying = _stop_under_way(draft) and after_suspend(draft)
+    if draft.observed.finalizer and not copying:
         draft.act(SetFinalizer(False))
     if (amiss := endings.stays_off(draft, draft.record.finished or "")) is not None:
         return amiss
     if draft.record.admission is not None and endings.wait_for_pods(draft):
         return draft.plan(JobState.STOPPING)
     draft.update(admission=None)
+    if copying:
+        return draft.plan(None)
     _secure_what_is_left(draft)
     pinning.keep(draft)
     draft.conditions.set(c.RELEASED, True, "PodsGone", "all pods are gone or terminal")
@@ -609,14 +634,29 @@ def _note_end(draft: Draft, end: str, reason: str, message: str) -> None:
 
 
 def _delete(draft: Draft) -> Plan:
-    """Being deleted: finish a retention that has begun, then let go. The workload goes with its owner."""
+    """Being deleted: finish a retention that has begun, then let go. The workload goes with its owner.
+
+    It may be gone by now (a deletion in the foreground takes what the RLHFJob owns first): the access Job is
+    then made by the template in the spec.
+    """
+    queue = JobState.STOPPING if draft.pods_left else None
     decision = draft.record.decision
-    unfinished = _stop_under_way(draft) and decision is not None and decision.retained_at is None
-    if unfinished and draft.record.secured is not None and draft.observed.workload is not None:
-        waited = draft.record.access
-        if waited is None or waited.tries < 5:
-            return carry_out_stop(draft, retain_only=True)
-        draft.event("RetentionGivenUp", "deleted before its best checkpoint could be retained", warning=True)
+    if _stop_under_way(draft) and decision is not None and retention.promised(draft):
+        lost = draft.observed.workload is None and bool(draft.desired.workload_ref)
+        if not lost and retention.before_deletion(draft):
+            draft.conditions.set(
+                c.TERMINATION, True, decision.proposal.reason, "deleted once its best checkpoint is retained"
+            )
+            return draft.plan(queue)
+        if draft.record.decision is not None and draft.record.decision.retained_at is None:
+            told = draft.conditions.get(c.RETAINED)
+            why = f": {told.message}" if told is not None and not told.status else ""
+            kept = draft.record.secured
+            pin = f"; its pin stays at {kept.path}" if kept is not None else ""
+            message = f"deleted before its best checkpoint could be retained{pin}{why}"
+            if told is None or told.reason != retention.GIVEN_UP:
+                draft.conditions.set(c.RETAINED, False, retention.GIVEN_UP, message, warning=True)
+            requests.give_up(draft)
     if draft.observed.finalizer:
         draft.act(SetFinalizer(False))
-    return draft.plan(JobState.STOPPING if draft.pods_left else None)
+    return draft.plan(queue)

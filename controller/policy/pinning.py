@@ -7,7 +7,7 @@ the spec no longer names is let go by the next Job that secures something, never
 from __future__ import annotations
 
 from controller.policy import conditions as c
-from controller.policy import lives, requests
+from controller.policy import lives, remedies, requests
 from controller.policy.draft import Draft
 from controller.policy.jobs import AccessView, InFlight, Kept, Operation, StartAccess
 
@@ -84,7 +84,7 @@ def take_answer(draft: Draft, waited: InFlight, answered: AccessView) -> None:
     tries = waited.tries + 1
     delay = min(RETRY_MOST, RETRY_FIRST * 2.0 ** min(tries - 1, 10))
     reason = answered.reason or "AccessFailed"
-    message = f"step {step}: {answered.message} (try {tries}; the next in {delay:.0f} s)"
+    message = remedies.retry(reason, f"step {step}: {answered.message}", tries, delay)
     draft.conditions.set(c.PINNED, False, reason, message, warning=True)
     turn = _after(draft, step)
     if turn is None:

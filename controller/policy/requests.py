@@ -9,8 +9,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from controller.policy import transfer
 from controller.policy.draft import Draft
-from controller.policy.jobs import UNKNOWN, ForgetAccess, InFlight, JobRecord, Operation, StartAccess
+from controller.policy.jobs import (
+    UNKNOWN,
+    AccessView,
+    ForgetAccess,
+    InFlight,
+    JobRecord,
+    Operation,
+    StartAccess,
+)
 from controller.policy.types import Attempt
 
 RELEASE_MOST = 8  # paths that are remembered as to be let go; what is beyond stays where it lies
@@ -75,6 +84,21 @@ def start(draft: Draft, waited: InFlight, request: StartAccess) -> None:
 def running(draft: Draft, waited: InFlight) -> bool:
     """Whether the Job that the record waits for is there and has not ended."""
     return any(a.request_id == waited.request_id and not a.finished for a in draft.observed.access)
+
+
+def stalled(draft: Draft, waited: InFlight, view: AccessView) -> AccessView | None:
+    """The answer of a Job that has not moved for too long: it is given up, and what it did is gone on with
+    when it is asked again. None: it moves, or may still begin to."""
+    if view.since is None:
+        view = replace(view, since=waited.started)
+    if transfer.stalled(view, draft.now):
+        told = f"; {transfer.describe(view.progress)}" if view.progress is not None else ""
+        why = f"its access Job has not moved a byte for {transfer.duration(transfer.STALL)}{told}"
+        return replace(view, finished=True, ok=False, reason="AccessStalled", message=why)
+    left = transfer.due_in(view, draft.now)
+    if left is not None:
+        draft.wake_in(left + 1.0)
+    return None
 
 
 def give_up(draft: Draft) -> None:

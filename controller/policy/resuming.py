@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from controller.policy import conditions as c
-from controller.policy import guarding, safekeeping
+from controller.policy import guarding, requests, retention, safekeeping
 from controller.policy.draft import Draft
 from controller.policy.history import RuleInUse, restart, rewind
 from controller.policy.jobs import CreateWorkload, Kept, Operation, ResumeFrom, ResumeRequest, RunState
+from controller.policy.types import Attempt
 
 
 def resume(draft: Draft, use: RuleInUse) -> bool:
@@ -15,10 +16,12 @@ def resume(draft: Draft, use: RuleInUse) -> bool:
     A request is carried out once: its id is recorded. From best or a step, the checkpoint is first put back
     on the workload's volume and verified. The rule's memory then ends at the step resumed from.
     """
-    if draft.desired.run_state is not RunState.RUN:
-        return False
     request, decision = draft.desired.resume, draft.record.decision
+    if draft.desired.run_state is not RunState.RUN:
+        _withdrawn(draft)
+        return False
     if request is None or request.id == draft.record.resume_id:
+        _withdrawn(draft)
         # A user's stop is undone by `runState: Run` alone: the trainer goes on from its latest checkpoint.
         if decision is None or decision.by != "User":
             return False
@@ -36,7 +39,7 @@ def resume(draft: Draft, use: RuleInUse) -> bool:
         draft.update(resume_id=request.id)
         _back_to_queue(draft, use, None)
         return True
-    source, step = _wanted(draft, request)
+    source, step, writer = _wanted(draft, request)
     if step is None:
         draft.conditions.set(
             c.RESUMED,
@@ -49,7 +52,7 @@ def resume(draft: Draft, use: RuleInUse) -> bool:
     restored = draft.record.restored
     if restored is None or restored.best_step != step:
         draft.update(restored=None)  # what an earlier, changed request put back
-        safekeeping.restore(draft, step, source)
+        safekeeping.restore(draft, step, source, writer)
         return False
     draft.update(resume_id=request.id)
     _back_to_queue(draft, use, restored)
@@ -72,13 +75,38 @@ def answer_early(draft: Draft) -> None:
     draft.conditions.set(c.RESUMED, False, "NothingToResume", f"resume {request.id!r}: {why}", warning=True)
 
 
-def _wanted(draft: Draft, request: ResumeRequest) -> tuple[Kept | None, int | None]:
-    """The retained checkpoint to restore, if there is one, and the step."""
+def _withdrawn(draft: Draft) -> None:
+    """Nobody asks to resume (any more): what was being put back for it keeps nothing else waiting."""
+    waited = draft.record.access
+    if waited is None or waited.operation is not Operation.RESTORE:
+        return
+    requests.give_up(draft)
+    draft.update(restored=None)
+    draft.conditions.set(c.RESUMED, False, "Withdrawn", "the resume was taken back before it was carried out")
+
+
+def _wanted(draft: Draft, request: ResumeRequest) -> tuple[Kept | None, int | None, Attempt | None]:
+    """What to restore: the retained checkpoint, if there is one, the step, and on whose branch it lies.
+
+    From the best: by score, which is not always the newest that was retained. The pin of a better one whose
+    copy is still to be made is as good: it lies where the run will read it.
+    """
+    record = draft.record
     if request.source is ResumeFrom.BEST:
-        kept = draft.record.retained[-1] if draft.record.retained else None
-        return kept, kept.step if kept is not None else None
-    kept = next((k for k in reversed(draft.record.retained) if k.step == request.step), None)
-    return kept, request.step
+        pinned = (record.secured,) if record.secured is not None and _not_copied(draft) else ()
+        kept = retention.best_of(draft, (*record.retained, *pinned))
+        if kept is None:
+            return None, None, None
+        return (None if kept in pinned else kept), kept.step, kept.attempt
+    same = tuple(k for k in record.retained if k.step == request.step)
+    kept = retention.best_of(draft, same)
+    return kept, request.step, None if kept is None else kept.attempt
+
+
+def _not_copied(draft: Draft) -> bool:
+    """Whether the stop was carried out before its best checkpoint was copied."""
+    decision = draft.record.decision
+    return decision is not None and decision.deferred_at is not None and decision.retained_at is None
 
 
 def _back_to_queue(draft: Draft, use: RuleInUse, restored: Kept | None) -> None:
@@ -94,7 +122,13 @@ def _back_to_queue(draft: Draft, use: RuleInUse, restored: Kept | None) -> None:
         source = "from the trainer's latest checkpoint"
     waited = draft.record.access
     if waited is not None and waited.operation is not Operation.SECURE:
-        draft.update(access=None)
+        requests.give_up(draft)
+    copied = draft.conditions.get(c.RETAINED)
+    if _not_copied(draft) and draft.record.secured is not None:
+        told = "it was resumed before its best checkpoint was copied, which stays pinned"
+        draft.conditions.set(c.RETAINED, False, "ResumedFirst", told)
+    elif copied is not None and not copied.status:
+        draft.conditions.drop(c.RETAINED)
     draft.update(decision=None, restored=restored, queued_at=draft.now, confirming=None, finished=None)
     for type_ in (c.TERMINATION, c.RELEASED, c.DECLINING, c.DEMOTED, c.GUARDRAILS, c.FAILED):
         draft.conditions.drop(type_)

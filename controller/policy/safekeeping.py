@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.policy import claiming, lives, pinning, requests
+from controller.policy import claiming, lives, pinning, remedies, requests
 from controller.policy import conditions as c
 from controller.policy.draft import Draft
 from controller.policy.history import better, keepable
 from controller.policy.jobs import (
     AccessView,
     Best,
-    Decision,
     ForgetAccess,
     InFlight,
     Kept,
     Operation,
     StartAccess,
 )
+from controller.policy.types import Attempt
 
 RETRY_FIRST = 5.0  # s
 RETRY_MOST = 60.0  # s
@@ -34,6 +34,8 @@ RETAINED_KEPT = 2  # records of retained checkpoints in a status; the copies the
 # What will not come right by trying again: the checkpoint itself is not what it was.
 DAMAGED = frozenset({"DigestMismatch", "CheckpointMissing", "CheckpointIncomplete"})
 GONE = frozenset({"CheckpointMissing", "CheckpointIncomplete"})
+# What the pin of a new best goes before: a user's pin, and what is done for a stop with the former best.
+_GIVES_WAY = (Operation.SECURE, Operation.PIN, Operation.RETAIN, Operation.CHECK)
 
 
 def retry_delay(tries: int) -> float:
@@ -42,13 +44,16 @@ def retry_delay(tries: int) -> float:
 
 
 def answer(draft: Draft) -> AccessView | None:
-    """The finished access Job that the record waits for; every other finished one is cleared away."""
+    """The access Job that the record waits for, once it has ended or does not move any more.
+
+    Every other one is cleared away: it has ended, or was given up by a pass that did not come so far.
+    """
     waited = draft.record.access
     found = None
     for access in draft.observed.access:
         if waited is not None and access.request_id == waited.request_id:
-            found = access if access.finished else None
-        elif access.finished:
+            found = access if access.finished else requests.stalled(draft, waited, access)
+        else:
             draft.act(ForgetAccess(access.request_id))
     return found
 
@@ -58,7 +63,7 @@ def secure_best(draft: Draft) -> None:
     out of rotation's reach."""
     _settle_beside(draft)
     record, waited = draft.record, draft.record.access
-    if waited is not None and waited.operation not in (Operation.SECURE, Operation.PIN):
+    if waited is not None and waited.operation not in _GIVES_WAY:
         return
     best, awaiting = keepable(record, draft.desired.direction), record.awaiting
     if best is not None and not _is_kept(record.secured, best):
@@ -95,9 +100,9 @@ def _secure(draft: Draft, best: Best) -> None:
             f"the best eval's step {best.step} has no checkpoint yet",
         )
         return
-    if waited is None or waited.operation is Operation.PIN or not _is_for(waited, best):
+    if waited is None or waited.operation is not Operation.SECURE or not _is_for(waited, best):
         # The newest best wins. A secure Job that still runs is left to end, for what it pins is recorded
-        # under the eval and the score that it was asked for; a user's pin is asked for again later.
+        # under the eval and the score that it was asked for; all else is asked for again later.
         if waited is not None and waited.operation is Operation.SECURE and requests.running(draft, waited):
             return
         requests.give_up(draft)
@@ -129,7 +134,7 @@ def retain_secured(draft: Draft, secured: Kept) -> None:
     waited = draft.record.access
     wanted = (Operation.RETAIN, secured.best_step, secured.attempt)
     if waited is None or (waited.operation, waited.step, waited.attempt) != wanted:
-        if waited is not None and waited.operation is not Operation.PIN and requests.running(draft, waited):
+        if waited is not None and not _yields(waited) and requests.running(draft, waited):
             return
         requests.give_up(draft)
         waited = requests.begin(
@@ -141,14 +146,39 @@ def retain_secured(draft: Draft, secured: Kept) -> None:
     requests.start(draft, waited, request)
 
 
-def restore(draft: Draft, step: int, source: Kept | None) -> None:
-    """Copy a retained checkpoint back to the workload's volume; without one, find that step where it lies."""
-    waited, record = draft.record.access, draft.record
-    if waited is None or (waited.operation, waited.step) != (Operation.RESTORE, step):
-        if waited is not None and waited.operation is not Operation.PIN and requests.running(draft, waited):
+def check_secured(draft: Draft, secured: Kept) -> None:
+    """Have looked whether the pin is unchanged since its digest."""
+    waited = draft.record.access
+    wanted = (Operation.CHECK, secured.best_step, secured.attempt)
+    if waited is None or (waited.operation, waited.step, waited.attempt) != wanted:
+        if waited is not None and not _yields(waited) and requests.running(draft, waited):
             return
         requests.give_up(draft)
-        attempt = source.attempt if source is not None else lives.newest(record)
+        waited = requests.begin(
+            draft, Operation.CHECK, secured.best_step, attempt=secured.attempt, score=secured.score
+        )
+    request = StartAccess(
+        waited.request_id, Operation.CHECK, secured.step, source=secured, attempt=secured.attempt
+    )
+    requests.start(draft, waited, request)
+
+
+def _yields(waited: InFlight) -> bool:
+    """Whether a Job is given up for what a stop or a resume asks for; a secure Job is left to end."""
+    return waited.operation is not Operation.SECURE
+
+
+def restore(draft: Draft, step: int, source: Kept | None, writer: Attempt | None = None) -> None:
+    """Copy a retained checkpoint back to the workload's volume; without one, find that step where it lies.
+
+    ``writer``: on whose branch it lies; None: on that of the newest process.
+    """
+    waited, record = draft.record.access, draft.record
+    if waited is None or (waited.operation, waited.step) != (Operation.RESTORE, step):
+        if waited is not None and not _yields(waited) and requests.running(draft, waited):
+            return
+        requests.give_up(draft)
+        attempt = source.attempt if source is not None else writer or lives.newest(record)
         score = source.score if source is not None else None
         waited = requests.begin(draft, Operation.RESTORE, step, attempt=attempt, score=score)
     request = StartAccess(
@@ -167,9 +197,11 @@ def _checkpoint_due(draft: Draft, best: Best) -> bool:
 
     Trainers often evaluate first and save right after: looking at once would find the one before.
     """
-    scrape = draft.observed.scrape
+    scrape, decision = draft.observed.scrape, draft.record.decision
     if scrape is None or scrape.checkpoint_step is None or scrape.checkpoint_step >= best.step:
         return True
+    if decision is not None and decision.suspended_at is not None:
+        return True  # whatever it saved is there
     return bool(draft.record.evals) and draft.record.evals[-1].step > best.step
 
 
@@ -202,6 +234,9 @@ def _succeeded(draft: Draft, waited: InFlight, answered: AccessView) -> None:
         draft.conditions.set(
             c.RETAINED, True, "Retained", f"checkpoint of step {kept.step} is at {kept.path} ({kept.digest})"
         )
+    elif waited.operation is Operation.CHECK:
+        if draft.record.decision is not None:
+            draft.update(decision=replace(draft.record.decision, deferred_at=draft.now))
     else:
         draft.update(restored=kept)
 
@@ -260,17 +295,19 @@ def _remembered(draft: Draft, kept: Kept) -> tuple[Kept, ...]:
 def _failed(draft: Draft, waited: InFlight, answered: AccessView) -> None:
     tries = waited.tries + 1
     not_before = draft.now + retry_delay(tries)
-    message = f"{answered.message} (try {tries}; the next in {retry_delay(tries):.0f} s)"
     reason = answered.reason or "AccessFailed"
+    message = remedies.retry(reason, answered.message, tries, retry_delay(tries))
     if waited.operation is Operation.SECURE:
         if reason in GONE and tries >= LOST_TRIES and _overtaken(draft, waited):
             _lose(draft, waited, reason, answered.message)
             return
         draft.conditions.set(c.SECURED, False, reason, message, warning=True)
-    elif waited.operation is Operation.RETAIN:
+    elif waited.operation in (Operation.RETAIN, Operation.CHECK):
         draft.conditions.set(c.RETAINED, False, reason, message, warning=True)
         if reason in DAMAGED:
-            _withdraw(draft, reason, answered.message)
+            # Secured anew; an automatic stop that rested on it is taken back (`taking_back`).
+            draft.update(access=None, secured=None)
+            draft.conditions.set(c.SECURED, False, reason, answered.message, warning=True)
             return
     else:
         draft.conditions.set(c.RESUMED, False, reason, message, warning=True)
@@ -280,7 +317,9 @@ def _failed(draft: Draft, waited: InFlight, answered: AccessView) -> None:
 
 def _overtaken(draft: Draft, waited: InFlight) -> bool:
     """Whether the trainer has gone on so far that the checkpoint of this eval is not still being written."""
-    ended = draft.record.finished is not None
+    decision = draft.record.decision
+    suspended = decision is not None and decision.suspended_at is not None
+    ended = draft.record.finished is not None or suspended
     later = sum(1 for p in draft.record.evals if p.step > waited.step)
     return ended or later >= LOST_EVALS or all(p.attempt != waited.attempt for p in draft.record.evals)
 
@@ -304,18 +343,3 @@ def _lose(draft: Draft, waited: InFlight, reason: str, message: str) -> None:
     )
     draft.conditions.set(c.SECURED, False, "BestCheckpointLost", told, warning=True)
     draft.wake_in(0.0)
-
-
-def _withdraw(draft: Draft, reason: str, message: str) -> None:
-    """The secured checkpoint is damaged: secure it anew; a stop that rested on it is taken back."""
-    decision: Decision | None = draft.record.decision
-    draft.update(access=None, secured=None, decision=None)
-    draft.conditions.set(c.SECURED, False, reason, message, warning=True)
-    if decision is not None:
-        draft.conditions.set(
-            c.TERMINATION,
-            False,
-            "NoVerifiableCheckpoint",
-            f"the stop is taken back, the run goes on: {message}",
-            warning=True,
-        )

@@ -1,28 +1,36 @@
-"""From a granted stop to freed GPUs, for one job: carried out step by step."""
+"""From a granted stop to freed GPUs, for one job: carried out step by step.
+
+    granted -> best checkpoint in safety (`retention`) -> looked once more (`taking_back`) -> suspended
+    -> pods gone -> released -> what of the copy was put off is made
+
+Up to the suspend the run is read, judged and secured as ever, and the stop may be taken back.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from controller.policy import conditions as c
-from controller.policy import endings, outside, safekeeping
+from controller.policy import endings, outside, retention, taking_back
 from controller.policy.draft import Draft
-from controller.policy.history import keepable
+from controller.policy.history import RuleInUse
 from controller.policy.jobs import (
     CreateWorkload,
     Decision,
-    Operation,
     Plan,
+    ReadMetrics,
+    ScrapeOutcome,
     SetFinalizer,
     SuspendWorkload,
     WriteRun,
 )
 from controller.policy.service import attained
+from controller.policy.taking_back import USER, settled_at
 from controller.policy.types import JobState, Mode, Proposal
 
 SAVE_WAIT = 30.0  # s a user's stop waits for the trainer to save its latest state
+ASK_MOST = 4.0 * SAVE_WAIT  # s for which it is tried to tell the trainer so
 ANNOUNCE_WAIT = 5.0  # s a user's stop waits for its pool to say to whom the GPUs go
-USER_STOP_TRIES = 2  # tries to secure the best before a user's stop goes on without it
 
 
 def user_stop(draft: Draft) -> None:
@@ -35,7 +43,7 @@ def user_stop(draft: Draft) -> None:
     step = record.evals[-1].step if record.evals else 0
     best = record.best.step if record.best is not None else step
     proposal = Proposal(step, best, "UserRequest", 0.0, 0.0)
-    decision = Decision("User", Mode.ENFORCE, proposal, "spec.runState is Stopped", draft.now)
+    decision = Decision(USER, Mode.ENFORCE, proposal, "spec.runState is Stopped", draft.now)
     idle = workload is None or (workload.suspended and not workload.active and draft.pods_left == 0)
     if record.admission is None and idle:
         decision = replace(decision, suspended_at=draft.now, pods_gone_at=draft.now)
@@ -43,65 +51,131 @@ def user_stop(draft: Draft) -> None:
     draft.update(decision=decision, preempting=None)
 
 
-def carry_out_stop(draft: Draft, *, retain_only: bool = False) -> Plan:
-    """The next step of a granted stop: retain and verify, suspend, wait until the pods are gone.
+def carry_out_stop(draft: Draft, use: RuleInUse | None) -> Plan:
+    """The next step of a stop, or the stop taken back. The newest scrape has been taken in.
 
-    ``retain_only``: the RLHFJob is being deleted; its workload goes anyway, the best checkpoint must not.
+    ``use``: the job's rules; None: its spec cannot be carried out.
     """
     decision = draft.record.decision
     assert decision is not None
+    if decision.suspended_at is None and (outside.to_be_stopped(draft.observed) or _gone(draft)):
+        if (found := taking_back.why(draft, use)) is not None:
+            return taking_back.take_back(draft, use, found)
+        draft.conditions.set(c.TERMINATION, True, decision.proposal.reason, decision.message)
+        plan = _before_suspend(draft, use)
+        if plan is not None:
+            return plan
+        decision = draft.record.decision
+        assert decision is not None
     draft.conditions.set(c.TERMINATION, True, decision.proposal.reason, decision.message)
     workload = draft.observed.workload
-    if decision.retained_at is None:
-        if _saves_first(draft, decision) and not retain_only:
-            return draft.plan(JobState.STOPPING)
-        if workload is None and not draft.desired.workload_ref and not retain_only:
-            # Somebody deleted it. Access Jobs run by its pod template: make it again, suspended.
-            draft.act(CreateWorkload())
-            return draft.plan(JobState.STOPPING)
-        if _secures_first(draft, decision):
-            return draft.plan(JobState.STOPPING)
-        if not _skip_retention(draft, decision):
-            return _retain(draft, decision)
-    if draft.observed.finalizer:
-        draft.act(SetFinalizer(False))
-    if retain_only:
-        return draft.plan(JobState.STOPPING)
-    if outside.to_be_stopped(draft.observed):
-        if _announces_first(draft, decision):
-            return draft.plan(JobState.STOPPING)
-        draft.act(SuspendWorkload(decision.proposal.reason))
-        return draft.plan(JobState.STOPPING)
     if workload is not None and not workload.suspended:
-        outside.report_stopping(draft, decision.retained_at or decision.at)
+        outside.report_stopping(draft, settled_at(decision) or decision.at)
         return draft.plan(JobState.STOPPING)
     if decision.suspended_at is None:
+        if settled_at(decision) is None:
+            # Somebody else suspended it: what was not copied before is copied now.
+            decision = replace(decision, deferred_at=draft.now)
         decision = replace(decision, suspended_at=draft.now)
         draft.update(decision=decision)
+    after_suspend(draft)
     if endings.wait_for_pods(draft):
         return draft.plan(JobState.STOPPING)
+    decision = draft.record.decision
+    assert decision is not None
     _release(draft, decision)
     return draft.plan(None)
 
 
-def _saves_first(draft: Draft, decision: Decision) -> bool:
+def after_suspend(draft: Draft) -> bool:
+    """Make the copy that was put off; True while it is under way. The finalizer stays as long."""
+    owed = retention.follows(draft)
+    if draft.observed.finalizer != owed and not (owed and draft.desired.deleting):
+        draft.act(SetFinalizer(owed))
+    return owed
+
+
+def _gone(draft: Draft) -> bool:
+    return draft.observed.workload is None
+
+
+def _before_suspend(draft: Draft, use: RuleInUse | None) -> Plan | None:
+    """What is still to be done before the suspend, which is the last of it; None: it is suspended."""
+    decision, workload = draft.record.decision, draft.observed.workload
+    assert decision is not None
+    if workload is None and not draft.desired.workload_ref:
+        # Somebody deleted it. Access Jobs run by its pod template: make it again, suspended.
+        draft.act(CreateWorkload())
+        return draft.plan(JobState.STOPPING)
+    if not retention.settled(draft):
+        return draft.plan(JobState.STOPPING)
+    if workload is None:
+        return None  # one that was referred to: it has no GPUs left to free
+    if _announces_first(draft, decision):
+        return draft.plan(JobState.STOPPING)
+    decision = draft.record.decision
+    assert decision is not None
+    settled = settled_at(decision)
+    assert settled is not None
+    if decision.by == USER:
+        if _saves_first(draft, decision, settled):
+            return draft.plan(JobState.STOPPING)
+    elif taking_back.runs(draft):
+        looked, found = taking_back.last_look(draft, settled)
+        if found is not None:
+            return taking_back.take_back(draft, use, found)
+        if not looked:
+            return draft.plan(JobState.STOPPING)
+    draft.act(SuspendWorkload(decision.proposal.reason))
+    return draft.plan(JobState.STOPPING)
+
+
+def _saves_first(draft: Draft, decision: Decision, settled: float) -> bool:
     """Whether a user's stop still waits for the trainer to save where it is, as asked through `<name>-run`.
 
     So a stopped run loses no step when it goes on from its latest checkpoint. Only trainers that say which
-    request they have served are asked, and not for longer than `SAVE_WAIT`.
+    request they have served are asked, and have `SAVE_WAIT` from when they were. Who has just come into
+    office has read nothing yet, and waits as long to be able to ask.
     """
+    if not draft.pods_left or not taking_back.runs(draft):
+        return False
     scrape, run = draft.observed.scrape, draft.record.run
-    if decision.by != "User" or scrape is None or scrape.request_served is None or not draft.pods_left:
-        return False
-    if draft.now - decision.at >= SAVE_WAIT:
-        return False
-    if not run.stop:
-        run = replace(run, request_id=run.request_id + 1, checkpoint=True, stop=True)
-        draft.update(run=run)
+    read = scrape is not None and scrape.outcome is ScrapeOutcome.OK
+    asked = decision.asked_at is not None and run.stop
+    if not asked:
+        if not read:
+            return _waits_to_ask(draft, settled)
+        if scrape is None or scrape.request_served is None:
+            return False
+        if not run.stop:
+            run = replace(run, request_id=run.request_id + 1, evaluate=False, checkpoint=True, stop=True)
+        decision = replace(decision, asked_at=draft.now)
+        draft.update(run=run, decision=decision)
+    assert decision.asked_at is not None
     if draft.observed.run_written != run:
         draft.act(WriteRun(run))
+        if draft.now - decision.asked_at > 1.0 and draft.now - settled < ASK_MOST:
+            # It was not told yet: a crash came between.
+            decision = replace(decision, asked_at=draft.now)
+            draft.update(decision=decision)
+    elif scrape is not None and scrape.request_served is not None and scrape.request_served >= run.request_id:
+        return False
+    left = (decision.asked_at or draft.now) + SAVE_WAIT - draft.now
+    if left > 0:
+        draft.wake_in(1.0)
+    return left > 0
+
+
+def _waits_to_ask(draft: Draft, settled: float) -> bool:
+    """Nothing was read of the trainer lately: wait for that, unless it is known that nothing will be."""
+    read = draft.conditions.get(c.METRICS)
+    failing = read is not None and not read.status and draft.now - read.since > SAVE_WAIT
+    left = settled + SAVE_WAIT - draft.now
+    if draft.desired.mode is Mode.OFF or failing or left <= 0:
+        return False
+    draft.act(ReadMetrics())
     draft.wake_in(1.0)
-    return scrape.request_served < run.request_id
+    return True
 
 
 def _announces_first(draft: Draft, decision: Decision) -> bool:
@@ -111,68 +185,10 @@ def _announces_first(draft: Draft, decision: Decision) -> bool:
     has an end.
     """
     left = decision.at + ANNOUNCE_WAIT - draft.now
-    if decision.by != "User" or draft.observed.announced or left <= 0:
+    if decision.by != USER or draft.observed.announced or left <= 0:
         return False
     draft.wake_in(left)
     return True
-
-
-def _secures_first(draft: Draft, decision: Decision) -> bool:
-    """Whether a user's stop still waits for its best checkpoint to be secured; bounded by tries."""
-    record = draft.record
-    if decision.by != "User" or record.best is None or draft.observed.workload is None:
-        return False
-    best = keepable(record, draft.desired.direction)
-    if best is None or (record.secured is not None and record.secured.stands_for(best)):
-        return False
-    if record.access is not None and record.access.tries >= USER_STOP_TRIES:
-        return False
-    safekeeping.secure_best(draft)
-    waited = draft.record.access
-    return waited is not None and waited.operation in (Operation.SECURE, Operation.PIN)
-
-
-def _skip_retention(draft: Draft, decision: Decision) -> bool:
-    """Whether the stop goes on without a retained checkpoint, which is then said.
-
-    A user's stop does not wait for a checkpoint that does not exist; an automatic one does. A workload that
-    was referred to and is gone has no GPUs left to free and no volumes to work on.
-    """
-    if draft.observed.workload is None and draft.desired.workload_ref:
-        why = "the workload is gone; the best checkpoint stays secured where the trainer wrote"
-    elif decision.by == "User" and draft.record.secured is None:
-        why = "stopped on request; no checkpoint could be secured"
-    else:
-        return False
-    draft.conditions.set(c.RETAINED, False, "NothingRetained", why, warning=True)
-    return True
-
-
-def _retain(draft: Draft, decision: Decision) -> Plan:
-    secured = draft.record.secured
-    if secured is None:
-        # Cannot be: a grant rests on a secured checkpoint. Whatever happened, the run goes on.
-        draft.update(decision=None)
-        draft.conditions.set(
-            c.TERMINATION, False, "NoVerifiableCheckpoint", "no checkpoint is in safety", warning=True
-        )
-        return draft.plan(JobState.ADMITTED)
-    retained = next(
-        (
-            k
-            for k in draft.record.retained
-            if (k.attempt, k.best_step) == (secured.attempt, secured.best_step) and k.at >= decision.at
-        ),
-        None,
-    )
-    if retained is not None:
-        draft.update(decision=replace(decision, retained_at=retained.at))
-        draft.wake_in(0.0)
-        return draft.plan(JobState.STOPPING)
-    if not draft.observed.finalizer:
-        draft.act(SetFinalizer(True))
-    safekeeping.retain_secured(draft, secured)
-    return draft.plan(JobState.STOPPING)
 
 
 def _release(draft: Draft, decision: Decision) -> None:

@@ -367,6 +367,7 @@ class JobView:
     offered_at: float | None = None  # s, since when
     queue_says: str = ""  # that queue's own words about why it waits
     refused: bool = False  # it was taken out of that queue because no gang like it fits into the pool
+    taken_back: float | None = None  # s, when its newest stop was taken back before the suspend
     may_return: bool = False  # pods may still come in the place of those that are gone
 
     @property

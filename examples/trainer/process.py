@@ -90,32 +90,23 @@ class TrainerProcess:
         return EXIT_DONE
 
     def _resume(self) -> None:
-        """Load what this process is to start from, if anything.
-
-        A pod that its Job restarted goes on from its own attempt's latest checkpoint; else what the operator
-        names counts; else the latest of any attempt (a preempted run).
-        """
+        """Load what this process is to start from, if anything: see `EvalStopClient.resume_path`."""
         wanted = self.settings.resume
         if wanted == RESUME_FRESH:
             return
         if wanted != RESUME_AUTO:
             self._load_from(Path(wanted))
             return
-        named, attempt = self.client.resume, self.client.attempt_number
-        found = (
-            self.folder.latest(attempt if named is not None else None) if self.folder is not None else None
-        )
-        if found is None:
-            if named is not None:
-                self._load_from(self._locate(named.path))
-            return
-        checkpoint, state = found
-        self._load(checkpoint.path, checkpoint.run, checkpoint.step, state)
-
-    def _locate(self, text: str) -> Path:
-        """A resume path as this container sees it: absolute, or relative to the checkpoint folder."""
-        folder = self.settings.checkpoints
-        return Path(text) if folder is None else folder / text
+        named, folder = self.client.resume, self.settings.checkpoints
+        if folder is not None:
+            path = self.client.resume_path(folder, usable=_usable)
+        else:
+            path = named.path if named is not None else None
+        if path is not None:
+            self._load_from(Path(path))
+        elif folder is not None and (found := CheckpointFolder(folder).latest()) is not None:
+            checkpoint, state = found  # killed before the first save record was written
+            self._load(checkpoint.path, checkpoint.run, checkpoint.step, state)
 
     def _load_from(self, path: Path) -> None:
         checkpoint = read(path)
@@ -204,11 +195,11 @@ class TrainerProcess:
         step = self.training.step
         if not self.leads or self.folder is None or self._saved == step:
             return
-        self.folder.save(
+        path = self.folder.save(
             step, self.training.state(), attempt=self.client.attempt_number, run=self.training.identity()
         )
         self._saved = step
-        self.client.checkpoint_saved(step)
+        self.client.checkpoint_saved(step, path)
 
     def _save_or_warn(self) -> bool:
         """A checkpoint that cannot be written (volume full) costs that checkpoint, not the run."""
@@ -240,3 +231,13 @@ class TrainerProcess:
             self._save_or_warn()
         log.info("SIGTERM: left after step %d of %d", self.training.step, self.settings.steps)
         return EXIT_TERMINATED
+
+
+def _usable(path: str) -> bool:
+    """Whether a checkpoint that is whole by its save record has the content its manifest lists."""
+    try:
+        load(read(Path(path)))
+    except CheckpointError as fault:
+        log.warning("skipped: %s", fault)
+        return False
+    return True

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from controller.policy.types import PolicySpec
-from sim.foresight import RuleSpec
+from sim import specs
 from sim.rules import evaluate, families, tune
 from sim.rules.evaluate import Row
 
 RULES = ("kDeclines", "drawdown", "cusum", "scan", "glr")
-IN_NOISE = ("cusum", "scan", "glr")  # of those: the ones that ask how noisy an eval is
+DEFAULT = "scan+patience+gate"  # what a job gets that names neither rule nor modifiers
+IN_NOISE = ("cusum", "scan", "glr", DEFAULT)  # of those: the ones that ask how noisy an eval is
 PAIRED = "eProcess"
 FALLING = ("linear", "gao_rl", "gao_bon")
 CELLS = (  # (evals, noise)
@@ -72,7 +72,7 @@ def defaults(runs: int, seed: int) -> Iterator[str]:
     )
     yield "|---|---|---|---|---|---|---|---|"
     for evals, noise in CELLS:
-        groups: list[tuple[Sequence[str], bool, int]] = [(RULES, noise > 0.0, 0)]
+        groups: list[tuple[Sequence[str], bool, int]] = [((*RULES, DEFAULT), noise > 0.0, 0)]
         if noise > 0.0:
             groups += [(IN_NOISE, False, 0), ((PAIRED,), True, prompts_for(noise))]
         for names, reported, prompts in groups:
@@ -89,7 +89,7 @@ def defaults(runs: int, seed: int) -> Iterator[str]:
                 )
                 judged = evaluate.judge(drawn.series)
                 for name in names:
-                    stops = evaluate.first_stops(RuleSpec(PolicySpec(name)), judged)
+                    stops = evaluate.first_stops(specs.rule(name), judged)
                     (rows[name][family],) = evaluate.rows(name, judged, stops)
             note = " estimated" if noise and not reported else ""
             for name in names:

@@ -18,7 +18,7 @@ _REPEATS = 7
 def page(foreign: int) -> bytes:
     """A trainer's page: 32 evals with standard errors and counts, and series that are not ours."""
     lines = [
-        f'{name}{{metric="gold_reward",step="{step}",attempt="1-1732186000"}} 0.{step}\n'
+        f'{name}{{metric="gold_reward",step="{step}",attempt="1-9f2c41d0"}} 0.{step}\n'
         for step in range(10, 330, 10)
         for name in ("rlhf_eval_score", "rlhf_eval_score_stderr", "rlhf_eval_samples")
     ]

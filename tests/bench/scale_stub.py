@@ -17,9 +17,9 @@ def page() -> bytes:
     """The last evals of a healthy run, as docs/trainer-contract.md has them."""
     lines = []
     for i in range(1, EVALS + 1):
-        labels = f'{{metric="{METRIC}",step="{10 * i}",attempt="1-1"}}'
+        labels = f'{{metric="{METRIC}",step="{10 * i}",attempt="1-9f2c41d0"}}'
         lines.append(f"rlhf_eval_score{labels} {1.0 - 0.7**i:.6f}\nrlhf_eval_score_stderr{labels} 0.02\n")
-    lines.append(f'rlhf_evals_total{{metric="{METRIC}",attempt="1-1"}} {EVALS}\n')
+    lines.append(f'rlhf_evals_total{{metric="{METRIC}",attempt="1-9f2c41d0"}} {EVALS}\n')
     lines.append(f"rlhf_step {10 * EVALS}\nrlhf_total_steps 400\nrlhf_checkpoint_step {10 * EVALS}\n")
     return "".join(lines).encode()
 

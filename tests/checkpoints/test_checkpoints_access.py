@@ -283,9 +283,11 @@ def _wait_for_staged(process: subprocess.Popen[bytes], folder: Path, count: int)
         for staged in folder.glob(".tmp-*"):
             journal = staged / "journal"
             with contextlib.suppress(OSError):
-                noted = journal.read_bytes().count(b"\n") if journal.exists() else None
-                files = sum(len(files) for _, _, files in os.walk(staged))
-                if (files if noted is None else noted) >= count:
+                if ".links." in staged.name:
+                    done = sum(len(files) for _, _, files in os.walk(staged))
+                else:
+                    done = journal.read_bytes().count(b"\n")
+                if done >= count:
                     return True
         time.sleep(0.002)
     return False

@@ -36,8 +36,8 @@ from deploy.local.plane import Plane
 PART_OF = "app.kubernetes.io/part-of"
 POD = {"restartPolicy": "Never", "containers": [{"name": "t", "image": "x"}]}
 GOOD = b"""\
-rlhf_eval_score{metric="gold_reward",step="20",attempt="1-7"} 0.41
-rlhf_eval_score_stderr{metric="gold_reward",step="20",attempt="1-7"} 0.01
+rlhf_eval_score{metric="gold_reward",step="20",attempt="1-9f2c41d0"} 0.41
+rlhf_eval_score_stderr{metric="gold_reward",step="20",attempt="1-9f2c41d0"} 0.01
 rlhf_checkpoint_step 20
 rlhf_total_steps 400
 rlhf_request_served 0
@@ -67,8 +67,11 @@ def test_a_page_as_it_should_be() -> None:
         (b"<html>hello</html>", "NotPrometheus"),
         (b"", "no rlhf_eval_score with metric='gold_reward' (Primary); names there: none"),
         (GOOD.replace(b"gold_reward", b"reward"), "names there: reward"),
-        (GOOD.replace(b',attempt="1-7"', b""), "has no attempt"),
-        (GOOD + b'rlhf_eval_score{metric="gold_reward",step="20",attempt="1-7"} 0.99\n', "count for nothing"),
+        (GOOD.replace(b',attempt="1-9f2c41d0"', b""), "has no attempt"),
+        (
+            GOOD + b'rlhf_eval_score{metric="gold_reward",step="20",attempt="1-9f2c41d0"} 0.99\n',
+            "count for nothing",
+        ),
         (GOOD.replace(b"0.41", b"NaN"), "scores must be finite"),
         (b"x 1\n" * 2_000_000, "at most"),
     ],
@@ -80,7 +83,7 @@ def test_pages_that_break_the_contract(body: bytes, said: str) -> None:
 
 
 def test_what_a_page_lacks_is_told_with_what_it_costs() -> None:
-    bare = b'rlhf_eval_score{metric="gold_reward",step="20",attempt="1-7"} 0.41\n'
+    bare = b'rlhf_eval_score{metric="gold_reward",step="20",attempt="1-9f2c41d0"} 0.41\n'
     told = texts(page_of(bare), Level.NOTE)
     for name in ("rlhf_checkpoint_step", "rlhf_total_steps", "rlhf_request_served", "rlhf_eval_score_stderr"):
         assert any(name in text for text in told)
@@ -89,7 +92,7 @@ def test_what_a_page_lacks_is_told_with_what_it_costs() -> None:
 def test_a_rule_that_looks_at_what_no_eval_has() -> None:
     found = page_of(GOOD, modifiers=[{"divergence": {}}])
     assert any("it never stops the run" in text for text in texts(found, Level.WRONG))
-    with_proxy = GOOD + b'rlhf_eval_proxy_reward{metric="gold_reward",step="20",attempt="1-7"} 1\n'
+    with_proxy = GOOD + b'rlhf_eval_proxy_reward{metric="gold_reward",step="20",attempt="1-9f2c41d0"} 1\n'
     assert texts(page_of(with_proxy, modifiers=[{"divergence": {}}]), Level.WRONG) == []
 
 

@@ -86,6 +86,7 @@ SHOWN = {
     "evalstop rules evaluate HISTORY": "tests/sim_rules/test_sim_rules_evidence.py::test_commands_end_to_end",
     "evalstop rules tune": "tests/sim_rules/test_sim_rules_evidence.py::test_commands_end_to_end",
     "evalstop rules flat": "tests/sim_rules/test_sim_rules_evidence.py::test_flat_rates_as_text_and_as_json",
+    "evalstop rules outliers": "tests/sim_rules/test_sim_rules_outliers.py::test_as_text_and_as_json",
     "evalstop rules table": STUDY,
     "kubectl patch rlhfjob run": CHANGE,
     "find . -type f": "tests/checkpoints/test_checkpoints_safety.py::test_coreutils_compute_the_same_digest",

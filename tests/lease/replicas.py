@@ -162,13 +162,22 @@ class Operator:
 
 
 class Trainers:
-    """What trainers export, on the ports that the rig gives its jobs; `scores` may change at any time."""
+    """What trainers export, on the ports that the rig gives its jobs; `scores` may change at any time.
+
+    `uids`: of the RLHFJobs, once they are made; until then a page does not say whose it is.
+    """
 
     def __init__(self, scores: Mapping[str, list[float]], ports: Mapping[str, int]) -> None:
         self._servers = []
+        self.uids: dict[str, str] = {}
         for job, port in ports.items():
             handler = type(
-                "Handler", (_Exposition,), {"scores": staticmethod(lambda j=job: scores.get(j, []))}
+                "Handler",
+                (_Exposition,),
+                {
+                    "scores": staticmethod(lambda j=job: scores.get(j, [])),
+                    "uid": staticmethod(lambda j=job: self.uids.get(j, "")),
+                },
             )
             server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
             threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -182,9 +191,10 @@ class Trainers:
 
 class _Exposition(http.server.BaseHTTPRequestHandler):
     scores: Any
+    uid: Any
 
     def do_GET(self) -> None:
-        found, attempt = self.scores(), "1-1700000000"
+        found, attempt = self.scores(), "1-9f2c41d0"
         lines = [
             f'rlhf_eval_score{{metric="gold",step="{10 * (i + 1)}",attempt="{attempt}"}} {score}'
             for i, score in enumerate(found)
@@ -193,6 +203,8 @@ class _Exposition(http.server.BaseHTTPRequestHandler):
             f'rlhf_evals_total{{metric="gold",attempt="{attempt}"}} {len(found)}',
             f"rlhf_step {10 * len(found)}",
         ]
+        if uid := self.uid():
+            lines.append(f'rlhf_run_info{{uid="{uid}",attempt="{attempt}"}} 1')
         body = "\n".join([*lines, ""]).encode()
         self.send_response(200)
         self.send_header("Content-Type", "text/plain; version=0.0.4")

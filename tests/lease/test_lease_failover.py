@@ -20,7 +20,7 @@ from replicas import Operator, Trainers, Wire, Witness, api_address, through
 
 from controller import names
 from controller.api import convert
-from controller.kube.resources import JOBS, LEASES
+from controller.kube.resources import JOBS, LEASES, RLHFJOBS
 
 RISE_AND_FALL = [1.0, 2.0, 3.0, 4.0, 3.5, 3.0, 2.5]
 LEASE = int(os.environ.get("EVALSTOP_TEST_LEASE", "3"))
@@ -66,6 +66,9 @@ def test_the_leader_fails_in_the_middle_of_a_stop(
             await rig.make_job("over", replicas=2, scrape=scrape)
             await eventually(lambda: rig.is_true("over", "Running"))
             await rig.make_job("next", replicas=2, scrape=scrape)
+            for job in ("over", "next"):
+                found = await rig.api.get(RLHFJOBS, job, rig.namespace)
+                trainers.uids[job] = found["metadata"]["uid"]
             rig.scores["over"] = RISE_AND_FALL[:4]
             await eventually(lambda: rig.is_true("over", "BestCheckpointSecured"))
             await eventually(lambda: second[0].says("standby"), what="the second to be ready")

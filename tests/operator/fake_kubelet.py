@@ -37,6 +37,8 @@ class FakeStore:
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         self.asked.append(request)
         operation, step = request["operation"], request["step"]
+        if operation == "claim":
+            return {"ok": True}
         if self.failures and self.failures[0][0] == operation:
             _, reason = self.failures.pop(0)
             return {"ok": False, "reason": reason, "message": f"made to fail: {reason}"}
@@ -49,7 +51,7 @@ class FakeStore:
                     "message": f"no checkpoint of step {step}",
                 }
             step = max(there)
-        folder = {"secure": "pins", "retain": "kept", "restore": "resume"}[operation]
+        folder = {"secure": "pins", "check": "pins", "retain": "kept", "restore": "resume"}[operation]
         return {
             "ok": True,
             "step": step,

@@ -22,12 +22,13 @@ from controller.metrics import Target
 from controller.operator.engine import Engine
 from controller.operator.settings import Settings
 from controller.policy import declog
-from controller.policy.jobs import JobRecord, ScrapeOutcome, ScrapeView
+from controller.policy.jobs import JobRecord, Page, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint
 from deploy.local.plane import Plane
 
 Object = dict[str, Any]
 
+LIFE = "a1"  # every trainer has one process
 OPERATOR = "system:serviceaccount:evalstop-system:evalstop-operator"
 SETTINGS = Settings(
     host="127.0.0.1", port=0, queue_port=0, foreign_seconds=1.0, drain_seconds=2.0, instance="test"
@@ -250,20 +251,21 @@ class Rig:
         if name in self.outcome:
             return self.outcome[name]
         scores = self.scores.get(name, [])
-        number = await self._attempt(name)
+        number, uid = await self._attempt(name)
         return ScrapeView(
             ScrapeOutcome.OK,
             at=time.time(),
             metrics_seen=("gold",) if scores else (),
-            points=tuple(EvalPoint(10 * (i + 1), s, Attempt(number)) for i, s in enumerate(scores)),
+            points=tuple(EvalPoint(10 * (i + 1), s, Attempt(number, LIFE)) for i, s in enumerate(scores)),
+            page=Page(uid, Attempt(number, LIFE)),
             evals_total=len(scores),
             step=10 * len(scores),
             total_steps=self.total_steps,
         )
 
-    async def _attempt(self, name: str) -> int:
-        record = await self.record(name)
-        return record.attempt
+    async def _attempt(self, name: str) -> tuple[int, str]:
+        obj = await self.job(name)
+        return convert.record(obj.get("status")).attempt, str(obj["metadata"]["uid"])
 
     # -- objects -----------------------------------------------------------------------------------------
 

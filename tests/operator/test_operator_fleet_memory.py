@@ -14,7 +14,7 @@ from controller.operator.fleet import past_stops
 from controller.policy import pool
 from controller.policy.fleet import HOUR, STOPS_KEPT, sift
 from controller.policy.fleet_precision import day_of
-from controller.policy.jobs import Decision
+from controller.policy.jobs import Decision, JobRecord, TakenBack
 from controller.policy.types import (
     JobState,
     JobView,
@@ -35,6 +35,10 @@ def stop(at: float, by: str = "scan", mode: Mode = Mode.ENFORCE, e_value: float 
     return Decision(by, mode, Proposal(10, 5, "Fell", 3.0, 2.0, e_value), "", at)
 
 
+def _records(decisions: dict[str, Decision | None]) -> list[tuple[str, JobRecord]]:
+    return [(key, JobRecord(decision=decision)) for key, decision in decisions.items()]
+
+
 def asks(name: str) -> JobView:
     proposal = Proposal(10, 5, "Fell", 3.0, 2.0)
     return JobView(name, 0.0, 0, 1, 1, state=JobState.ADMITTED, proposal=proposal, nodes=("n",))
@@ -43,7 +47,7 @@ def asks(name: str) -> JobView:
 def seen(
     status: dict[str, object], jobs: dict[str, Decision | None], limits: StopLimits, now: float = NOW
 ) -> PoolSnapshot:
-    stopped = past_stops(jobs.items(), fleet_status.granted(status), now)
+    stopped = past_stops(_records(jobs), fleet_status.granted(status), now)
     return PoolSnapshot(
         "p", PolicySpec("fifo"), (NodeView("n", 8),), (asks("ns/other"),), limits=limits, stopped=stopped
     )
@@ -80,7 +84,7 @@ def test_what_its_job_tells_is_counted_once_and_users_stops_are_not() -> None:
         "ns/b": stop(NOW - 2),
         "ns/run": None,
     }
-    found = past_stops(jobs.items(), known, NOW)
+    found = past_stops(_records(jobs), known, NOW)
     assert [s.job for s in found] == ["ns/a", "ns/c", "ns/b"]
 
 
@@ -101,3 +105,15 @@ def test_the_status_keeps_the_newest_and_no_more_than_its_schema_allows() -> Non
 def test_an_entry_that_does_not_read_back_is_named() -> None:
     with pytest.raises(fleet_status.StatusError, match=r"status\.stops\.granted"):
         fleet_status.granted({"stops": {"granted": [{"job": "ns/a"}]}})
+
+
+def test_a_stop_that_was_taken_back_is_counted_no_more() -> None:
+    # row 5: before, what was granted once was spent for the hour and the day, though the run went on
+    status = {"stops": {"granted": [{"job": "ns/a", "time": "2026-07-01T12:00:00Z"}]}}
+    known = fleet_status.granted(status)
+    decided = known[0].at
+    back = JobRecord(taken_back=TakenBack(decided, decided + 60, "NoLongerDeclining"))
+    assert past_stops([("ns/a", JobRecord())], known, NOW) == known
+    assert past_stops([("ns/a", back)], known, NOW) == ()
+    again = replace(back, decision=stop(NOW - 1))
+    assert [s.at for s in past_stops([("ns/a", again)], known, NOW)] == [NOW - 1]

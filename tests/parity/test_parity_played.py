@@ -58,7 +58,7 @@ def page(port: int) -> str | None:
 def test_it_is_asked_for_a_checkpoint_leaves_on_sigterm_and_goes_on_from_there(tmp_path: Path) -> None:
     folder, run_dir, port = tmp_path / "checkpoints", tmp_path / "run", free_port()
     run_dir.mkdir()
-    run = {"attempt": 1, "resume": None, "request": {"id": 4, "checkpoint": True}}
+    run: dict[str, Any] = {"uid": "u", "attempt": 1, "resume": None, "request": {"id": 4, "checkpoint": True}}
     (run_dir / "run.json").write_text(json.dumps(run))
     process = start(folder, port, 600.0, run_dir)
     try:
@@ -85,7 +85,7 @@ def test_it_is_asked_for_a_checkpoint_leaves_on_sigterm_and_goes_on_from_there(t
 def test_evals_come_when_their_share_is_done_each_with_a_checkpoint_the_operator_can_read(
     tmp_path: Path,
 ) -> None:
-    client = EvalStopClient(port=0, host="127.0.0.1", speaks=True, started=1)
+    client = EvalStopClient(port=0, host="127.0.0.1", speaks=True, life="1")
     play = Play(0.4, (0.1, 0.2, 1.0), (0.5, float("nan"), 0.25), (0.1, 0.1, float("nan")))
     last = tmp_path / "words"
     player = Player(play, client, Folder(tmp_path / "c"), Termination(), last)
@@ -109,11 +109,12 @@ def test_evals_come_when_their_share_is_done_each_with_a_checkpoint_the_operator
 
 def test_evals_that_come_due_while_a_checkpoint_is_written_are_reported_nevertheless(tmp_path: Path) -> None:
     class Slow(Folder):
-        def save(self, step: int, position: float, attempt: int) -> None:
-            super().save(step, position, attempt)
+        def save(self, step: int, position: float, attempt: int) -> Path:
+            path = super().save(step, position, attempt)
             time.sleep(0.3)
+            return path
 
-    client = EvalStopClient(port=0, host="127.0.0.1", speaks=True, started=1)
+    client = EvalStopClient(port=0, host="127.0.0.1", speaks=True, life="1")
     play = Play(0.2, (0.1, 0.5, 1.0), (0.5, 0.4, 0.25))
     player = Player(play, client, Slow(tmp_path / "c"), Termination(), tmp_path / "words")
     assert player.run() == 0
@@ -123,7 +124,7 @@ def test_evals_that_come_due_while_a_checkpoint_is_written_are_reported_neverthe
 def test_evals_before_the_checkpoint_are_not_made_again(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.save(150, 0.06, 1)
-    client = EvalStopClient(port=0, host="127.0.0.1", speaks=True, started=1)
+    client = EvalStopClient(port=0, host="127.0.0.1", speaks=True, life="1")
     play = Play(0.4, (0.1, 0.2, 1.0), (0.5, 0.4, 0.25))
     player = Player(play, client, folder, Termination(), tmp_path / "words")
     assert player.run() == 0
@@ -132,7 +133,7 @@ def test_evals_before_the_checkpoint_are_not_made_again(tmp_path: Path) -> None:
 
 
 def test_a_follower_keeps_the_time_and_says_nothing(tmp_path: Path) -> None:
-    client = EvalStopClient(port=0, host="127.0.0.1", speaks=False, started=1)
+    client = EvalStopClient(port=0, host="127.0.0.1", speaks=False, life="1")
     player = Player(Play(0.2, (0.5,), (1.0,)), client, Folder(tmp_path), Termination(), tmp_path / "words")
     assert player.run() == 0
     assert not list(tmp_path.glob("step-*"))
@@ -147,7 +148,7 @@ def test_only_the_newest_checkpoints_stay(tmp_path: Path) -> None:
 
 
 def test_a_best_eval_is_there_to_be_secured_long_after_its_real_time_would_be_over(tmp_path: Path) -> None:
-    client = EvalStopClient(port=0, host="127.0.0.1", speaks=True, started=1)
+    client = EvalStopClient(port=0, host="127.0.0.1", speaks=True, life="1")
     at = tuple(n / 20 for n in range(1, 21))
     play = Play(0.2, at, tuple(1.0 - share for share in at))  # the first is the best
     player = Player(play, client, Folder(tmp_path), Termination(), tmp_path / "words")

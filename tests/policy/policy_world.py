@@ -24,6 +24,8 @@ from controller.policy.jobs import (
     Page,
     Plan,
     PodView,
+    Progress,
+    ReadMetrics,
     ScrapeOutcome,
     ScrapeView,
     SetFinalizer,
@@ -60,6 +62,7 @@ class Job:
     started: list[int] = field(default_factory=list)  # attempts
     nodes: tuple[str, ...] = ()
     slow_pods: bool = False
+    readable: bool = True  # a scrape out of turn succeeds
 
 
 class World:
@@ -67,7 +70,11 @@ class World:
         self.nodes = nodes
         self.policy = policy or PolicySpec("fifo")
         self.jobs: dict[str, Job] = {}
+        self.slow: frozenset[Operation] = frozenset()  # access Jobs of these go on and on, or fail:
+        self.failing: str | None = None  # why
+        self.asked: dict[str, StartAccess] = {}
         self.holds: tuple = ()
+        self.stopped: tuple[PastStop, ...] = ()  # as the pool's status remembers them
         self.limits = StopLimits()
         self.delegate = Delegate.BUILTIN
         self.evaluator: str | None = None  # version that all trainers export
@@ -115,6 +122,20 @@ class World:
         view = ScrapeView(ScrapeOutcome.OK, at=self.now, metrics_seen=("gold",), **fields)
         self.jobs[key].observed = replace(self.jobs[key].observed, scrape=view)
 
+    def scrape_again(self, key: str) -> None:
+        """The next page says the same, but for one more eval as bad as the last."""
+        seen = self.jobs[key].observed.scrape
+        assert seen is not None
+        last = seen.points[-1]
+        self.scores(key, last.score - 0.001)
+
+    def move_copy(self, key: str, done: int, total: int) -> None:
+        """The access Jobs under way have come so far."""
+        job = self.jobs[key]
+        told = Progress(done, total, 1.0, self.now, self.now)
+        views = tuple(v if v.finished else replace(v, progress=told) for v in job.observed.access)
+        job.observed = replace(job.observed, access=views)
+
     def step(self, key: str, *, acts: int | None = None, seconds: float = 1.0) -> Plan:
         """One pass over one job; only the first ``acts`` actions happen before the operator dies."""
         self.now += seconds
@@ -146,6 +167,7 @@ class World:
             )
             views += [view] if view else []
         nodes = tuple(NodeView(n, g) for n, g in self.nodes.items())
+        self._count_stops()
         snapshot = PoolSnapshot(
             "p",
             self.policy,
@@ -154,9 +176,7 @@ class World:
             self.holds,
             limits=self.limits,
             delegate=self.delegate,
-            stopped=tuple(
-                PastStop(j.record.decision.at) for j in self.jobs.values() if j.record.decision is not None
-            ),
+            stopped=self.stopped,
             noise=self.told.noise,
             falls=self.told.falls,
         )
@@ -181,6 +201,16 @@ class World:
         self.holds = planned.holds
         return planned
 
+    def _count_stops(self) -> None:
+        """As the pool's status remembers them: a job that was resumed tells of its stop no more."""
+        found = {(stop.job, stop.at): stop for stop in self.stopped}
+        for key, job in self.jobs.items():
+            if job.record.taken_back is not None:
+                found.pop((key, job.record.taken_back.decided), None)
+            if job.record.decision is not None:
+                found[key, job.record.decision.at] = PastStop(job.record.decision.at, job=key)
+        self.stopped = tuple(found.values())
+
     def settle(self, rounds: int = 60) -> None:
         """Passes over everything until nothing changes."""
         for _ in range(rounds):
@@ -191,7 +221,8 @@ class World:
             self.pool_pass()
             if before == [(j.record, j.observed) for j in self.jobs.values()]:
                 pending = [j.record.access.not_before for j in self.jobs.values() if j.record.access]
-                if not any(t > self.now for t in pending):
+                reads = any(isinstance(a, ReadMetrics) for j in self.jobs.values() for a in j.plan.actions)
+                if not reads and not any(t > self.now for t in pending):
                     return
             self.now += 10.0
         raise AssertionError("the world does not settle")
@@ -211,11 +242,20 @@ class World:
         elif isinstance(action, SuspendWorkload):
             seen = replace(seen, workload=WorkloadView("w", suspended=True))
         elif isinstance(action, StartAccess):
-            seen = replace(seen, access=(*seen.access, self._access(job, action)))
+            self.asked[action.request_id] = action
+            if action.operation not in self.slow:
+                view = self._access(job, action)
+            elif self.failing is None:
+                view = AccessView(action.request_id, action.operation, finished=False)
+            else:
+                view = AccessView(action.request_id, action.operation, True, False, self.failing, "it fails")
+            seen = replace(seen, access=(*seen.access, view))
         elif isinstance(action, ForgetAccess):
             seen = replace(seen, access=tuple(a for a in seen.access if a.request_id != action.request_id))
         elif isinstance(action, SetFinalizer):
             seen = replace(seen, finalizer=action.present)
+        elif isinstance(action, ReadMetrics) and seen.scrape is not None and seen.pods and job.readable:
+            seen = replace(seen, scrape=replace(seen.scrape, at=self.now))
         job.observed = seen
 
     def _access(self, job: Job, ask: StartAccess) -> AccessView:
@@ -240,6 +280,9 @@ class World:
             released = {int(path.rpartition("/")[2]) for path in ask.release}
             job.pins = (job.pins - released) | {max(fits)}
             return answer(max(fits), "/pins")
+        if ask.operation is Operation.CHECK:
+            there = ask.source is not None and ask.source.step in job.pins
+            return answer(ask.step, "/pins") if there else no("CheckpointMissing")
         if ask.operation is Operation.RETAIN:
             if ask.source is None or ask.source.step not in job.pins:
                 return no("CheckpointMissing")

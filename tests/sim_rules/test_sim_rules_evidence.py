@@ -423,8 +423,8 @@ def test_the_tables_have_a_row_for_every_cell(monkeypatch: pytest.MonkeyPatch) -
     assert all(row.count("|") == head.count("|") == line.count("|") for row in rows)
     head, line, *rows = tables.defaults(20, 0)
     assert [row.split(" | ")[1] for row in rows] == [
-        *("`scan`", "`glr`"),
-        *("`scan`", "`glr`", "`scan` estimated", "`eProcess`"),
+        *("`scan`", "`glr`", f"`{tables.DEFAULT}`"),
+        *("`scan`", "`glr`", f"`{tables.DEFAULT}`", "`scan` estimated", "`eProcess`"),
     ]
     assert all(row.count("|") == head.count("|") == line.count("|") for row in rows)
 

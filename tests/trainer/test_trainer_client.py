@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import json
 import math
+import os
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -25,6 +27,8 @@ from controller.policy.types import Attempt
 from examples import evalstop_client
 from examples.evalstop_client import EvalStopClient, Requests, Resume
 
+UID = "0b5e6f0c-2f4d-4a0e-9d39-4d8f3a1c7e55"
+
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
@@ -32,13 +36,13 @@ def run_dir(tmp_path: Path) -> Path:
 
 
 def client(run_dir: Path | None = None, **changes: Any) -> EvalStopClient:
-    return EvalStopClient(run_dir, **{"port": 0, "host": "127.0.0.1", "started": 1732186000, **changes})
+    return EvalStopClient(run_dir, **{"port": 0, "host": "127.0.0.1", "life": "9f2c41d0", **changes})
 
 
 def write_run(folder: Path, **fields: object) -> None:
     """As kubelet replaces it: a new file takes the name."""
     draft = folder / ".new"
-    draft.write_text(json.dumps(fields))
+    draft.write_text(json.dumps({"uid": UID, **fields}))
     draft.rename(folder / "run.json")
 
 
@@ -87,6 +91,7 @@ def test_names_are_those_of_the_operator() -> None:
         "RESUMED_STEP": names.METRIC_RESUMED_STEP,
         "REQUEST_SERVED": names.METRIC_REQUEST_SERVED,
         "EVALUATOR_INFO": names.METRIC_EVALUATOR_INFO,
+        "RUN_INFO": names.METRIC_RUN_INFO,
         "EVALS_KEPT": names.EVALS_KEPT,
         "DEFAULT_PORT": names.DEFAULT_METRICS_PORT,
         "RUN_DIR_ENV": names.RUN_DIR_ENV,
@@ -110,7 +115,7 @@ def test_needs_only_prometheus_client_and_the_standard_library() -> None:
 
 
 def test_a_scrape_shows_everything_that_was_said() -> None:
-    c = client(evaluator="judge-2", started=7)
+    c = client(evaluator="judge-2", life="7")
     c.report_eval("gold", 10, 1.5, stderr=0.25, samples=512)
     c.report_eval("safety", 10, -0.5)
     c.set_progress(12, 400, proxy=2.25, kl=3.5, loss=0.75)
@@ -155,11 +160,59 @@ def test_the_operator_reads_what_the_client_writes(run_dir: Path) -> None:
     assert [(p.step, p.score, p.stderr, p.samples) for p in view.points if p.step == 410] == [
         (410, 1.5, 0.25, 512)
     ]
-    assert {p.attempt for p in view.points} == {Attempt(3, "1732186000")}
+    assert {p.attempt for p in view.points} == {Attempt(3, "9f2c41d0")}
     assert view.metrics_seen == ("gold",)
     assert (view.evals_total, view.step, view.total_steps) == (2, 421, 800)
     assert (view.proxy, view.kl, view.checkpoint_step) == (2.0, 3.0, 420)
     assert (view.resumed_step, view.request_served, view.evaluator) == (400, 1, "1")
+
+
+# row 4
+def test_the_page_says_whose_it_is(run_dir: Path) -> None:
+    """Nothing on the page told this trainer from another one that answered at its address."""
+    write_run(run_dir, attempt=3)
+    whose = {(("attempt", "3-9f2c41d0"), ("uid", UID)): 1.0}
+    assert samples(client(run_dir).exposition())["rlhf_run_info"] == whose
+
+
+# row 1
+def test_every_process_has_a_life_of_its_own_also_after_a_fork() -> None:
+    """A start in whole seconds is shared by a process and the one that replaces it within that second."""
+
+    def life_of_a_child() -> str:
+        read, write = os.pipe()
+        if os.fork() == 0:
+            os.write(write, c.attempt.encode())
+            os._exit(0)
+        os.wait()
+        os.close(write)
+        with os.fdopen(read) as said:
+            return said.read()
+
+    c = EvalStopClient(port=0, host="127.0.0.1")
+    lives = {c.attempt, EvalStopClient(port=0).attempt, life_of_a_child(), life_of_a_child()}
+    assert len(lives) == 3
+    assert all(Attempt.parse(life).life for life in lives)
+    code = "from examples.evalstop_client import EvalStopClient as C; print(C().attempt)"
+    root = Path(evalstop_client.__file__).parents[1]
+    lives |= {subprocess.check_output([sys.executable, "-c", code], cwd=root, text=True) for _ in range(2)}
+    assert len(lives) == 5
+
+
+@pytest.mark.parametrize("life", ["", "A", "1-2", "x" * 17, "é"])
+def test_a_life_is_a_short_plain_word(life: str) -> None:
+    with pytest.raises(ValueError, match="life: expected 1 to 16 of 0-9a-z"):
+        client(life=life)
+
+
+# row 7
+def test_an_eval_of_no_sample_is_no_eval(caplog: pytest.LogCaptureFixture) -> None:
+    """The scorer was down, and its 0.0 stopped the run."""
+    c = client()
+    assert not c.report_eval("gold", 10, 0.0, samples=0)
+    assert c.report_eval("gold", 10, 0.5, samples=16)
+    assert scores(c.exposition()) == {10: 0.5}
+    assert "eval of gold at step 10 ignored: it is the mean of 0 samples" in caplog.text
 
 
 def test_the_last_32_evals_of_each_metric_stay_and_the_total_tells_of_the_others() -> None:
@@ -229,7 +282,7 @@ def test_run_file_gives_attempt_resume_and_requests(run_dir: Path) -> None:
         request={"id": 3, "evaluate": True, "checkpoint": False, "stop": False},
     )
     c = client(run_dir)
-    assert c.attempt == "2-1732186000"
+    assert c.attempt == "2-9f2c41d0"
     assert c.attempt_number == 2
     assert c.resume == Resume("/ckpt/step-400", 400)
     assert value(c.exposition(), "rlhf_resumed_step") == 400
@@ -255,11 +308,16 @@ def test_a_later_file_does_not_rename_this_attempt(run_dir: Path) -> None:
 
 
 def test_a_file_that_comes_late_names_the_attempt_until_something_was_said(run_dir: Path) -> None:
-    early, late = client(run_dir), client(run_dir)
+    early, late, saved = client(run_dir), client(run_dir), client(run_dir)
     late.report_eval("gold", 0, 1.0)
+    (run_dir / "ckpt" / "step-0").mkdir(parents=True)
+    (run_dir / "ckpt" / "step-0" / "weights").write_text("w")
+    saved.checkpoint_saved(0, run_dir / "ckpt" / "step-0")
     write_run(run_dir, attempt=5, resume=None, request={"id": 0})
-    early.poll(), late.poll()
-    assert (early.attempt_number, late.attempt_number) == (5, 0)
+    early.poll(), late.poll(), saved.poll()
+    assert [(c.uid, c.attempt_number) for c in (early, late, saved)] == [(UID, 5), ("", 0), ("", 0)]
+    assert "rlhf_run_info" in samples(early.exposition())
+    assert "rlhf_run_info" not in samples(late.exposition())
 
 
 @pytest.mark.parametrize(
@@ -272,17 +330,27 @@ def test_a_file_that_comes_late_names_the_attempt_until_something_was_said(run_d
         ('{"attempt": -1}', "attempt: expected an integer >= 0, got -1"),
         ('{"attempt": "2"}', "attempt: expected an integer >= 0, got '2'"),
         ("{}", "attempt: expected an integer >= 0, got None"),
-        ('{"attempt": 1, "resume": "x"}', "resume: expected null or"),
-        ('{"attempt": 1, "resume": {"path": ""}}', "resume: expected null or"),
-        ('{"attempt": 1, "resume": {"path": "/x", "step": 1.5}}', "resume.step: expected an integer"),
-        ('{"attempt": 1, "reference": "best"}', "reference: expected an integer >= 0, got 'best'"),
-        ('{"attempt": 1, "request": []}', "request: expected"),
-        ('{"attempt": 1, "request": {}}', "request.id: expected an integer >= 0, got None"),
+        ('{"attempt": 1}', "uid: expected the uid of the RLHFJob, 1 to 64 characters, got None"),
+        ('{"attempt": 1, "uid": ""}', "uid: expected the uid of the RLHFJob, 1 to 64 characters, got ''"),
+        ('{"attempt": 1, "uid": 7}', "uid: expected the uid of the RLHFJob, 1 to 64 characters, got 7"),
+        ('{"attempt": 1, "uid": "' + "x" * 65 + '"}', "1 to 64 characters"),
+        ('{"uid": "u", "attempt": 1, "resume": "x"}', "resume: expected null or"),
+        ('{"uid": "u", "attempt": 1, "resume": {"path": ""}}', "resume: expected null or"),
         (
-            '{"attempt": 1, "request": {"id": 1, "stop": "no"}}',
+            '{"uid": "u", "attempt": 1, "resume": {"path": "/x", "step": 1.5}}',
+            "resume.step: expected an integer",
+        ),
+        (
+            '{"uid": "u", "attempt": 1, "reference": "best"}',
+            "reference: expected an integer >= 0, got 'best'",
+        ),
+        ('{"uid": "u", "attempt": 1, "request": []}', "request: expected"),
+        ('{"uid": "u", "attempt": 1, "request": {}}', "request.id: expected an integer >= 0, got None"),
+        (
+            '{"uid": "u", "attempt": 1, "request": {"id": 1, "stop": "no"}}',
             "request.stop: expected true or false, got 'no'",
         ),
-        ('{"attempt": 1}' + " " * 70_000, "larger than 65536 bytes"),
+        ('{"uid": "u", "attempt": 1}' + " " * 70_000, "larger than 65536 bytes"),
         ("[" * 5000, "recursion"),
         (None, "No such file"),
     ],
@@ -307,7 +375,7 @@ def test_an_unusable_run_file_changes_nothing_and_is_said_once(
 def test_without_an_operator_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("EVALSTOP_RUN_DIR", raising=False)
     c = client()
-    assert (c.poll(), c.resume, c.attempt) == (Requests(0), None, "0-1732186000")
+    assert (c.poll(), c.resume, c.attempt) == (Requests(0), None, "0-9f2c41d0")
 
 
 def test_environment_gives_run_dir_host_and_silence(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

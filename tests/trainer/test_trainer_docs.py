@@ -41,7 +41,7 @@ def _world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 
 def ask(folder: Path, resume: object = None, **request: object) -> None:
-    content = {"attempt": 1, "resume": resume, "request": {"id": 0, **request}}
+    content = {"uid": "u", "attempt": 1, "resume": resume, "request": {"id": 0, **request}}
     (folder / names.RUN_KEY).write_text(json.dumps(content))
 
 
@@ -57,12 +57,10 @@ class UsersTrainer:
 
     def __init__(self, run_dir: Path) -> None:
         self.step, self.saved, self.run_dir = 0, [0], run_dir
+        self.folder = run_dir / "ckpt"
 
-    def latest_checkpoint(self) -> str:
-        return "step-0"
-
-    def load(self, path: str) -> int:
-        self.step = int(path.partition("-")[2])
+    def load(self, path: str | None) -> int:
+        self.step = int(Path(path).name.partition("-")[2]) if path else 0
         return self.step
 
     def train_one_step(self) -> int:
@@ -73,9 +71,12 @@ class UsersTrainer:
             ask(self.run_dir, id=2, stop=True)
         return self.step
 
-    def save_checkpoint(self) -> int:
+    def save_checkpoint(self) -> Path:
         self.saved.append(self.step)
-        return self.step
+        folder = self.folder / f"step-{self.step}"
+        folder.mkdir(parents=True)
+        (folder / "weights").write_text("w")
+        return folder
 
     def evaluate(self) -> tuple[float, float, int]:
         assert self.step in self.saved or self.step == 120
@@ -111,6 +112,8 @@ def test_the_first_example_keeps_the_contract(tmp_path: Path) -> None:
         assert (view.proxy, view.kl, view.total_steps, view.request_served) == (1.5, 0.25, 200, 2)
     finally:
         made[0].close()
+    # row 17: the next process of this attempt does not go back to where the attempt began
+    assert client().resume_path(tmp_path / "ckpt") == str(tmp_path / "ckpt" / "step-160")
 
 
 def test_the_paired_example_keeps_the_contract(tmp_path: Path) -> None:
@@ -126,7 +129,7 @@ def test_the_paired_example_keeps_the_contract(tmp_path: Path) -> None:
     quality = {"old": 0.5, "new": 0.25}
     with client() as c:
         for step, reference in ((50, 50), (100, 50), (150, 60), (200, None)):
-            content = {"attempt": 1, "resume": None, "request": {"id": 0}, "reference": reference}
+            content = {"uid": "u", "attempt": 1, "request": {"id": 0}, "reference": reference}
             (tmp_path / names.RUN_KEY).write_text(json.dumps(content))
             namespace["evaluate"](
                 c,
@@ -150,11 +153,13 @@ class HuggingFaceLoop:
         self.callback, self.every = callback, every
         self.state = Namespace(global_step=0, max_steps=steps, is_world_process_zero=True)
         self.control = Namespace(should_evaluate=False, should_save=False, should_training_stop=False)
+        self.args = Namespace(distributed_state=Namespace(wait_for_everyone=lambda: None))
 
     def call(self, event: str, **more: object) -> None:
-        getattr(self.callback, event)(None, self.state, self.control, **more)
+        getattr(self.callback, event)(self.args, self.state, self.control, **more)
 
     def train(self, run_dir: Path) -> None:
+        self.args.output_dir = str(run_dir / "out")
         self.call("on_train_begin")
         while self.state.global_step < self.state.max_steps and not self.control.should_training_stop:
             self.call("on_step_begin")
@@ -169,6 +174,9 @@ class HuggingFaceLoop:
             if self.control.should_evaluate:
                 self.call("on_evaluate", metrics={"eval_reward": self.state.global_step / 10})
             if self.control.should_save:
+                folder = run_dir / "out" / f"checkpoint-{self.state.global_step}"
+                folder.mkdir(parents=True)
+                (folder / "trainer_state.json").write_text("{}")
                 self.call("on_save")
         self.call("on_train_end")
 
@@ -200,6 +208,7 @@ def test_the_hugging_face_callback_keeps_the_contract(
         with pytest.raises(SystemExit) as left:
             callback.exit_if_stopped()
         assert left.value.code == 143
+        assert c.resume_path(tmp_path / "out") == str(tmp_path / "out" / "checkpoint-35")
         assert parse(c.exposition(), "eval_reward").request_served == 8
 
 
@@ -228,8 +237,21 @@ def test_the_table_names_every_sample() -> None:
 
 
 def test_the_documented_manifest_is_the_one_written(tmp_path: Path) -> None:
-    (shown,) = (json.loads(b) for b in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL) if '"files"' in b)
+    (shown,) = (json.loads(b) for b in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL) if '"sha256"' in b)
     path = CheckpointFolder(tmp_path).save(400, {})
     written = json.loads((path / "manifest.json").read_text())
     assert shown.keys() == written.keys()
     assert shown["files"]["params.npz"].keys() == written["files"]["params.npz"].keys()
+
+
+def test_the_documented_save_record_is_the_one_written(tmp_path: Path) -> None:
+    (shown,) = (
+        json.loads(b)
+        for b in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+        if '"sequence"' in b and '"uid"' in b
+    )
+    path = CheckpointFolder(tmp_path / "c").save(400, {})
+    client(life="9f2c41d0").checkpoint_saved(400, path)
+    written = json.loads((tmp_path / "c" / ".evalstop" / "saves" / "1-9f2c41d0-400.json").read_text())
+    assert shown.keys() == written.keys()
+    assert {type(v) for v in shown["files"].values()} == {int} == {type(v) for v in written["files"].values()}

@@ -28,12 +28,14 @@ SCORES = st.lists(st.tuples(st.floats(-1e3, 1e3), st.floats(-1e3, 1e3)), min_siz
 
 
 def client(run_dir: Path | None = None) -> EvalStopClient:
-    return EvalStopClient(run_dir, port=0, host="127.0.0.1", started=7)
+    return EvalStopClient(run_dir, port=0, host="127.0.0.1", life="7")
 
 
 def write_run(folder: Path, reference: object, **fields: object) -> None:
     folder.mkdir(exist_ok=True)
-    text = json.dumps({"attempt": 1, "resume": None, "request": {"id": 0}, "reference": reference, **fields})
+    text = json.dumps(
+        {"uid": "u", "attempt": 1, "resume": None, "request": {"id": 0}, "reference": reference, **fields}
+    )
     (folder / names.RUN_KEY).write_text(text)
 
 
@@ -84,7 +86,7 @@ def test_the_reference_follows_the_run_file(tmp_path: Path) -> None:
         write_run(tmp_path, now)
         c.poll()
         assert c.reference == wanted
-    (tmp_path / names.RUN_KEY).write_text('{"attempt": 1}')  # of an operator that names none
+    (tmp_path / names.RUN_KEY).write_text('{"uid": "u", "attempt": 1}')  # of an operator that names none
     c.poll()
     assert c.reference is None
 

@@ -96,7 +96,8 @@ def catches_sigterm(pid: int) -> bool:
 def write_run(folder: Path, attempt: int = 1, resume: object = None, **request: object) -> None:
     folder.mkdir(exist_ok=True)
     draft = folder / ".draft"
-    draft.write_text(json.dumps({"attempt": attempt, "resume": resume, "request": {"id": 0, **request}}))
+    content = {"uid": "u", "attempt": attempt, "resume": resume, "request": {"id": 0, **request}}
+    draft.write_text(json.dumps(content))
     draft.rename(folder / names.RUN_KEY)
 
 

@@ -1,0 +1,35 @@
+"""What would help against the reason why an access Job failed, as the conditions of its retries say it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+REMEDIES: Mapping[str, str] = {
+    "OutOfSpace": "make room on the volume that the message names, or enlarge its claim",
+    "StoreUnreachable": "see that the volume or the object store answers, and that its credentials are valid",
+    "AccessFailed": "see why the pod of the access Job ended: image, node, memory, quota of the namespace",
+    "AccessRefused": "mend what the API server names: a quota, a policy or an admission webhook",
+    "AccessStalled": "see whether the pod of the access Job was scheduled and its volumes mounted",
+    "AccessNameTaken": "delete the Job of that name, which belongs to another RLHFJob",
+    "ClaimMissing": "make the claim that the message names",
+    "ClaimForOnePod": "use a claim with access mode ReadWriteMany or ReadWriteOnce",
+    "PlaceMissing": "mount the claim in the trainer's template, or correct spec.checkpoints",
+    "CheckpointMissing": "raise spec.checkpoints.maxStepLag, or save a checkpoint with each eval",
+    "CheckpointIncomplete": "have the trainer write save records (docs/trainer-contract.md), or correct "
+    "spec.checkpoints.layout",
+    "DigestMismatch": "have the trainer never write into a finished checkpoint",
+    "LocationTaken": "give each RLHFJob a location of its own",
+    "Interrupted": "nothing: it goes on where it was",
+    "BadRequest": "this is a defect of the operator: report it with the message",
+}
+
+
+def retry(reason: str, message: str, tries: int, delay: float) -> str:
+    """The message of a condition for a failure after which the same is tried again.
+
+    Args:
+        tries: how often it has failed. delay: s until the next try.
+    """
+    text = f"{message} (try {tries} failed; the next in {delay:.0f} s)"
+    help_ = REMEDIES.get(reason)
+    return text if help_ is None else f"{text}. What helps: {help_}"

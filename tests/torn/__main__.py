@@ -1,0 +1,119 @@
+"""``python -m tests.torn --layout L``: exit code 1 if a torn set passed for whole or a whole one did not."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.torn import environment, halves
+from tests.torn.crash import Crash, crashes, recording
+from tests.torn.judge import Tally, tally
+from tests.torn.real_names import REAL
+from tests.torn.savers import VARIANTS, Variant
+
+SHM = Path("/dev/shm")  # judging flushes every file it links: in memory that costs nothing
+RESULTS = Path(__file__).parent / "results.json"
+HALVES = "HuggingFace/halves"
+
+
+def folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(dir=SHM if SHM.is_dir() else None, prefix="evalstop-torn-")
+
+
+def followed(variant: Variant, kills: int, seed: int, recorded: bool) -> Tally:
+    """Crashes of a saver that follows the library's code."""
+    client = recording if recorded else None
+    with folder() as root:
+        found = crashes(
+            variant.saver,
+            Path(root),
+            kills,
+            seed,
+            world=variant.world,
+            horizon=variant.horizon,
+            client=client,
+        )
+        return tally(variant.layout, _cleared(found))
+
+
+def of_libraries(name: str, kills: int, seed: int, recorded: bool) -> Tally:
+    """Crashes of the library itself."""
+    with folder() as root:
+        found = environment.real(name, Path(root), kills, seed, recorded)
+        return tally(name.partition("/")[0], _cleared(found))
+
+
+def half_deleted(orders: int, seed: int, recorded: bool) -> Tally:
+    with folder() as root:
+        found = halves.states(Path(root), orders, seed, recorded)
+        return tally("HuggingFace", found, only=halves.STEP)
+
+
+def _cleared(found: Iterable[Crash]) -> Iterator[Crash]:
+    """Each folder goes when it has been judged."""
+    for crash in found:
+        yield crash
+        shutil.rmtree(crash.folder)
+        shutil.rmtree(crash.folder.with_suffix(".run"), ignore_errors=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.torn", description=__doc__)
+    parser.add_argument("--layout", action="append", help="HuggingFace, or HuggingFace/zero3; default: all")
+    parser.add_argument("--kills", type=int, default=200, help="of each way of writing a layout")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--followed",
+        action="store_true",
+        help="savers that follow the code, also where the library runs here",
+    )
+    parser.add_argument("--write", action="store_true", help=f"keep the figures in {RESULTS.name}")
+    given = parser.parse_args()
+    everything = sorted({*VARIANTS, *(() if given.followed else REAL), HALVES})
+    wanted = [
+        name
+        for name in everything
+        if not given.layout or any(name == one or name.startswith(f"{one}/") for one in given.layout)
+    ]
+    if not wanted:
+        parser.error(f"--layout: {given.layout}, expected some of {', '.join(everything)}")
+    failed = False
+    for name in wanted:
+        for recorded in (True, False):
+            began = time.monotonic()
+            source = "code followed"
+            if name == HALVES:
+                sums = half_deleted(max(1, round(given.kills * halves.ORDERS / 200)), given.seed, recorded)
+            elif name in REAL and not given.followed:
+                source = "the library"
+                sums = of_libraries(name, given.kills, given.seed, recorded)
+            else:
+                sums = followed(VARIANTS[name], given.kills, given.seed, recorded)
+            failed |= bool(sums.blessed) or (recorded and sums.found < sums.whole)
+            row = {"source": source, "save records": recorded, **sums.row()}
+            print(f"{name}: {json.dumps(row)} ({time.monotonic() - began:.0f} s)", flush=True)
+            for line in sums.blessed[:5]:
+                print(f"    torn, judged whole: {line}", flush=True)
+            if given.write:
+                _write(name, row)
+    return int(failed)
+
+
+def _write(name: str, row: dict[str, Any]) -> None:
+    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"versions": {}, "rows": {}}
+    kept["versions"] = environment.versions()
+    key = f"{name}, {row['source']}, {'with' if row['save records'] else 'without'} save records"
+    kept["rows"][key] = row
+    kept["rows"] = dict(sorted(kept["rows"].items()))
+    RESULTS.write_text(json.dumps(kept, indent=1, sort_keys=False) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,329 @@
+"""Savers of the real libraries, run in the environment of requirements.txt: ``python -m tests.torn.real``.
+
+The libraries are imported once; each saver is a fork of this process, and is killed. For every crash one line
+of JSON is printed (folder, truth), and a line is awaited before the next one: the folder has been judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.torn.crash import Rank, Saver, crashes, recording
+
+HORIZON = 1.5  # s
+
+
+def _environment(rank: Rank) -> None:
+    """What torchrun would set. The address is agreed on by way of a file."""
+    where = rank.truth.with_suffix(".port")
+    if rank.leads:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            where.write_text(str(probe.getsockname()[1]))
+    rank.wait()
+    os.environ |= {
+        "RANK": str(rank.rank),
+        "LOCAL_RANK": str(rank.rank),
+        "WORLD_SIZE": str(rank.world),
+        "LOCAL_WORLD_SIZE": str(rank.world),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": where.read_text(),
+    }
+
+
+def _model() -> Any:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=64,
+            hidden_size=16,
+            intermediate_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            max_position_embeddings=32,
+        )
+    )
+
+
+def _tokenizer() -> Any:
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    words = {f"w{n}": n for n in range(63)} | {"[UNK]": 63}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel(words, "[UNK]")), unk_token="[UNK]", pad_token="w0"
+    )
+
+
+def trainer(kind: str) -> Saver:
+    """transformers' own Trainer, saving at every step, three checkpoints kept."""
+
+    def save(rank: Rank) -> None:
+        import torch
+        import transformers
+
+        transformers.logging.set_verbosity_error()
+        torch.set_num_threads(1)
+        if rank.world > 1:
+            _environment(rank)
+        model = _model()
+        if kind == "sharded":
+            whole = model.save_pretrained
+            model.save_pretrained = lambda *a, **k: whole(*a, **{**k, "max_shard_size": "6KB"})
+        elif kind == "peft":
+            from peft import LoraConfig, get_peft_model
+
+            model = get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj", "v_proj"]))
+
+        class Truth(transformers.TrainerCallback):
+            def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                if state.global_step == 0:
+                    rank.begin()
+
+            def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                rank.saved(state.global_step, rank.folder / f"checkpoint-{state.global_step}")
+
+        arguments = transformers.TrainingArguments(
+            output_dir=str(rank.folder),
+            max_steps=100_000,
+            save_strategy="steps",
+            save_steps=1,
+            save_total_limit=3,
+            logging_steps=1,
+            per_device_train_batch_size=1,
+            use_cpu=True,
+            disable_tqdm=True,
+            report_to=[],
+        )
+        data = [{"input_ids": [1, 2, 3, 4], "labels": [1, 2, 3, 4]}] * 64
+        run = transformers.Trainer(
+            model, arguments, train_dataset=data, processing_class=_tokenizer(), callbacks=[Truth()]
+        )
+        run.log = lambda *_, **__: None  # type: ignore[method-assign]
+        run.train()
+
+    return save
+
+
+def hand_made(shards: str) -> Saver:
+    """Sharded states by torch or deepspeed themselves, the rest in the Trainer's order: without a GPU the
+    Trainer refuses both and falls back to DDP.
+
+    transformers 5.23.0, trainer.py `_save_checkpoint` (3355-3422), `_save_optimizer_and_scheduler`
+    (3544-3561); accelerate 1.15.0, utils/fsdp_utils.py `save_fsdp_model`: folder pytorch_model_fsdp_0.
+    """
+
+    def save(rank: Rank) -> None:
+        import itertools
+
+        import torch
+        from transformers import TrainerState
+        from transformers.trainer_utils import rotate_checkpoints
+
+        torch.set_num_threads(1)
+        _environment(rank)
+        model, write = (
+            _sharded_model(rank, "pytorch_model_fsdp_0", "optimizer_0")
+            if shards == "fsdp"
+            else _engine(shards)
+        )
+        tokenizer = _tokenizer()
+        rank.begin()
+        for step in itertools.count(1):
+            folder = rank.folder / f"checkpoint-{step}"
+            folder.mkdir(exist_ok=True)
+            if rank.leads:
+                if shards == "zero2":
+                    _model().save_pretrained(folder)
+                else:
+                    model.config.save_pretrained(folder)
+                tokenizer.save_pretrained(folder)
+                torch.save({"output_dir": str(folder)}, folder / "training_args.bin")
+            write(folder, step)
+            if rank.leads:
+                torch.save({"last_epoch": 0}, folder / "scheduler.pt")
+            torch.save({"cpu": torch.random.get_rng_state()}, folder / f"rng_state_{rank.rank}.pth")
+            if rank.leads:
+                TrainerState(global_step=step).save_to_json(str(folder / "trainer_state.json"))
+                rotate_checkpoints(str(rank.folder), 3, use_mtime=True)
+            rank.saved(step, folder)
+
+    return save
+
+
+def _stepped(model: Any, optimizer: Any) -> None:
+    import torch
+
+    model(input_ids=torch.tensor([[1, 2, 3]]), labels=torch.tensor([[1, 2, 3]])).loss.backward()
+    optimizer.step()
+
+
+def _sharded_model(rank: Rank, *names: str) -> tuple[Any, Callable[[Path, int], None]]:
+    import torch
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_state_dict
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    dist.init_process_group("gloo")
+    model = _model()
+    fully_shard(model, mesh=init_device_mesh("cpu", (rank.world,)))
+    optimizer = torch.optim.AdamW(model.parameters())
+    _stepped(model, optimizer)
+
+    def write(folder: Path, step: int) -> None:
+        weights, state = get_state_dict(model, optimizer)
+        dcp.save(weights, checkpoint_id=str(folder / names[0]))
+        dcp.save(state, checkpoint_id=str(folder / names[1]))
+
+    return model, write
+
+
+def _engine(shards: str) -> tuple[Any, Callable[[Path, int], None]]:
+    import deepspeed
+    import torch
+
+    deepspeed.init_distributed("gloo")
+    model = _model()
+    config = {**ZERO, "zero_optimization": {"stage": int(shards[-1])}}
+    optimizer = torch.optim.AdamW(model.parameters())
+    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+
+    def write(folder: Path, step: int) -> None:
+        engine.save_checkpoint(str(folder), tag=f"global_step{step}")
+
+    return model, write
+
+
+ZERO = {
+    "train_micro_batch_size_per_gpu": 1,
+    "zero_force_ds_cpu_optimizer": False,
+    "zero_allow_untested_optimizer": True,
+}
+
+
+def nemo_rl(rank: Rank) -> None:
+    """torch.distributed.checkpoint of a sharded model in the order of NeMo-RL's `CheckpointManager`.
+
+    NeMo-RL (snapshot of 22 Aug 2026), utils/checkpoint.py: tmp_step_<N>, the policy's weights and optimizer,
+    rename, `remove_old_checkpoints` (keep_top_k=2).
+    """
+    import itertools
+    import shutil
+
+    import torch
+
+    torch.set_num_threads(1)
+    _environment(rank)
+    _, write = _sharded_model(rank, "weights", "optimizer")
+    rank.begin()
+    for step in itertools.count(1):
+        draft = rank.folder / f"tmp_step_{step}"
+        if rank.leads:
+            draft.mkdir()
+            (draft / "training_info.json").write_text(json.dumps({"step": step, "val_reward": 0.5}))
+            (draft / "config.yaml").write_text("policy: {}\n")
+        rank.wait()
+        write(draft / "policy", step)
+        if rank.leads:
+            torch.save({"step": step}, draft / "train_dataloader.pt")
+            draft.rename(rank.folder / f"step_{step}")
+            kept = sorted(rank.folder.glob("step_*"), key=lambda p: int(p.name.rpartition("_")[2]))
+            for old in kept[:-2]:
+                shutil.rmtree(old)
+        rank.saved(step, rank.folder / f"step_{step}")
+
+
+def open_rlhf(rank: Rank) -> None:
+    """deepspeed's own engines in the order of OpenRLHF's `save_ckpt`: actor, critic, at most three each.
+
+    openrlhf 0.11.2, utils/deepspeed/deepspeed.py `DeepspeedStrategy.save_ckpt` (685-764).
+    """
+    import itertools
+    import shutil
+
+    import deepspeed
+    import torch
+
+    torch.set_num_threads(1)
+    _environment(rank)
+    deepspeed.init_distributed("gloo")
+    engines = {}
+    for role in ("_actor", "_critic"):
+        model = _model()
+        optimizer = torch.optim.AdamW(model.parameters())
+        config = {**ZERO, "zero_optimization": {"stage": 2}}
+        engines[role], *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+    rank.begin()
+    for step in itertools.count(1):
+        tag = f"global_step{step}"
+        for role, engine in engines.items():
+            top = rank.folder / role
+            if rank.leads:
+                top.mkdir(exist_ok=True)
+                kept = sorted((p for p in top.iterdir() if p.is_dir()), key=lambda p: p.stat().st_mtime)
+                for old in kept[:-2]:
+                    shutil.rmtree(old)
+            deepspeed.comm.barrier()
+            engine.save_checkpoint(str(top), tag=tag, client_state={"step": step})
+            if rank.leads:
+                (top / tag / "metric.json").write_text(json.dumps({"metric_value": 0.5}))
+            deepspeed.comm.barrier()
+        rank.saved(step, *(rank.folder / role / tag for role in engines))
+
+
+# layout/name: the saver, its ranks, and what it needs before the first fork
+SAVERS: dict[str, tuple[Saver, int, tuple[str, ...]]] = {
+    "HuggingFace/plain": (trainer("plain"), 1, ("transformers",)),
+    "HuggingFace/sharded": (trainer("sharded"), 1, ("transformers",)),
+    "HuggingFace/peft": (trainer("peft"), 1, ("transformers", "peft")),
+    "HuggingFace/ddp": (trainer("ddp"), 2, ("transformers",)),
+    "HuggingFace/fsdp": (hand_made("fsdp"), 2, ("transformers",)),
+    "HuggingFace/zero2": (hand_made("zero2"), 2, ("transformers", "deepspeed")),
+    "HuggingFace/zero3": (hand_made("zero3"), 2, ("transformers", "deepspeed")),
+    "OpenRLHF/actor-critic": (open_rlhf, 2, ("transformers", "deepspeed")),
+    "NeMoRL/dcp": (nemo_rl, 2, ("transformers",)),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.torn.real")
+    parser.add_argument("variant", choices=SAVERS)
+    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("--kills", type=int, required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--recorded", action="store_true")
+    given = parser.parse_args()
+    saver, world, modules = SAVERS[given.variant]
+    os.environ |= {
+        "DS_ACCELERATOR": "cpu",
+        "ACCELERATE_USE_CPU": "true",
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+    for module in modules:
+        __import__(module)
+    from transformers import LlamaForCausalLM, Trainer  # noqa: F401  (their lazy parts, before the forks)
+
+    client = recording if given.recorded else None
+    for crash in crashes(
+        saver, given.root, given.kills, given.seed, world=world, horizon=HORIZON, client=client
+    ):
+        print(json.dumps({"folder": str(crash.folder), "truth": crash.truth}), flush=True)
+        if not sys.stdin.readline():
+            break
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
