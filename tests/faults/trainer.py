@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from tests.checkpoints.trainers_files import dcp_metadata
+from tests.checkpoints.trainers_files import dcp_metadata, torch_file
 
 EVALS_ON_A_PAGE = 32
 
@@ -133,6 +133,7 @@ class Files:
             "trainer_state.json",
             json.dumps({"global_step": step, "log_history": [self.written]}).encode(),
         )
+        args = ("training_args.bin", torch_file(seed))
         if self.layout == "HuggingFace":
             header = json.dumps(
                 {"w": {"dtype": "U8", "shape": [len(body[0])], "data_offsets": [0, len(body[0])]}}
@@ -141,6 +142,7 @@ class Files:
             return [
                 ("config.json", json.dumps({"seed": seed.decode()}).encode()),
                 ("model.safetensors", weights),
+                args,
                 state,
             ]
         # Each rank writes at its own pace: its random state may come after the coordinator's last file.
@@ -150,6 +152,8 @@ class Files:
         return [
             *((f"{folder}/{name}", data) for name, data in shards),
             (f"{folder}/.metadata", metadata),
+            args,
+            ("rng_state_0.pth", b"\x80" + seed + b"."),
             state,
             ("rng_state_1.pth", b"\x80" + seed + b"."),
         ]
