@@ -22,6 +22,11 @@ INVENTORY_FILE = "inventory.json"
 INVENTORY_LIMIT = 256 << 20  # bytes read
 KEPT = 100  # newest inventories
 
+CURE = (
+    "let the trainer's client say that all ranks have saved: client.checkpoint_saved(step, path) writes a "
+    "save record (docs/trainer-contract.md)"
+)
+
 Signatures = Mapping[str, str]  # name inside the checkpoint -> signature of the file
 
 
@@ -157,8 +162,8 @@ def writer(
         then = own.candidates.get(candidate.name, {}) if own is not None else now
         if _left_by_earlier(now, then):
             return Writer(
-                problem=f"it lay there when process {life.attempt} was first seen, and an earlier process of "
-                "the same attempt may have written it"
+                problem=f"it lay there when process {life.attempt} was first seen, and an earlier one may "
+                f"have written it; {CURE}"
             )
     return Writer(life.attempt)
 
@@ -187,25 +192,21 @@ def _around(
 ) -> tuple[Sequence[Inventory], Sequence[Inventory], bool]:
     """Inventories made before a process started, those made after it had ended, and whether that is all.
 
-    False: others of the same attempt came before it, and what they left cannot be told from its own.
+    False: what others left cannot be told from what it wrote before its own inventory was made: others of the
+    same attempt came before it, or none was made before the attempt started.
     """
     number = _number(attempt)
+    noted = any(i.attempt == str(number) for i in inventories)
     own = next((at for at, i in enumerate(inventories) if i.attempt == attempt and i.life), None)
-    others = [i for i in inventories if i.number == number and i.life and i.attempt != attempt]
     if own is not None:
         before = inventories[:own]
         after = [i for i in inventories[own + 1 :] if i.number > number or i.life]
-        earlier = any(i.number == number and i.life for i in before)
-    else:
-        before = [i for i in inventories if i.number < number or (i.number == number and not i.life)]
-        after = [i for i in inventories if i.number > number or (i.number == number and i.life)]
-        earlier = False
-    at = next((n for n, life in enumerate(branch) if life.attempt == attempt), None)
-    older = branch[at + 1 :] if at is not None else ()
-    earlier = earlier or any(_number(life.attempt) == number for life in older)
-    if own is None and earlier and others:
-        after = [i for i in inventories if i.number > number]
-    return before, after, not earlier
+        return before, after, False
+    before = [i for i in inventories if i.number < number or (i.number == number and not i.life)]
+    after = [i for i in inventories if i.number > number or (noted and i.number == number and i.life)]
+    at = next((n for n, life in enumerate(branch) if life.attempt == attempt), len(branch))
+    first = not any(_number(life.attempt) == number for life in branch[at + 1 :])
+    return before, after, noted and first
 
 
 def _left_by_earlier(now: Signatures, then: Signatures) -> str:

@@ -128,12 +128,11 @@ class ObjectStore:
 
     def signatures(self, folder: str) -> dict[str, str]:
         with self._call(folder) as key:
-            found = self._fs.find(key, detail=True)
-            return {
-                name: _signature(info)
-                for name, info in ((_below(key, name), info) for name, info in found.items())
-                if name
-            }
+            found = {_below(key, name): info for name, info in self._fs.find(key, detail=True).items()}
+            found.pop("", None)
+            if not found:
+                raise Vanished(f"{self.path(folder)} holds no objects")
+            return {name: _signature(info) for name, info in found.items()}
 
     def folder_times(self, folder: str) -> dict[str, int] | None:
         return None  # folders are only names here

@@ -23,7 +23,7 @@ from controller.checkpoints.pins import pins_folder
 from controller.checkpoints.plan import Piece, Plan
 from controller.checkpoints.progress import METER
 from controller.checkpoints.request import Request, Result, Source
-from controller.checkpoints.securing import AVAILABLE_LOOKED_AT, Kept, pins_by_step
+from controller.checkpoints.securing import AVAILABLE_LOOKED_AT, Kept, intact, pins_by_step, unchanged
 from controller.checkpoints.store import Read, Store, publish, relative, withdraw
 
 RESUME_FOLDER = "resume"  # beside the pins, where no trainer's rotation looks
@@ -90,7 +90,7 @@ def retain(location: Store, retention: Store, layout: Layout, request: Request) 
         raise AccessError(
             Reason.BAD_REQUEST, f"source.path: {source.path!r}, expected one of this job's pins"
         )
-    kept, method = _copied(location, folder, Place(retention, str(source.step)), layout, source)
+    kept, method = _copied(location, folder, Place(retention, str(source.step)), source)
     latest = _retain_latest(location, retention, layout, request) if request.keep_latest else {}
     return _result(retention, kept, source, method, latest)
 
@@ -113,7 +113,7 @@ def restore(location: Store, retention: Store | None, layout: Layout, request: R
         source = Source(location.path(kept.folder), kept.digest, request.step)
     else:
         assert retention is not None  # Request.parse saw to it
-        kept, method = _copied(retention, relative(retention.root, source.path), place, layout, source)
+        kept, method = _copied(retention, relative(retention.root, source.path), place, source)
     return _result(location, kept, source, method)
 
 
@@ -121,7 +121,7 @@ class _Changed(Exception):
     """A piece of the source is not what the plan says."""
 
 
-def _copied(origin: Store, folder: str, place: Place, layout: Layout, source: Source) -> tuple[Kept, str]:
+def _copied(origin: Store, folder: str, place: Place, source: Source) -> tuple[Kept, str]:
     """A verified copy of ``folder``, published; the one that is there already, if its digest is right."""
     already = place.published(source.digest)
     if already is not None:
@@ -134,12 +134,12 @@ def _copied(origin: Store, folder: str, place: Place, layout: Layout, source: So
         plan = pieces.recorded(origin, folder, source.digest)
         if plan is not None and content.files() == {n: f.size for n, f in plan.manifest.items()}:
             try:
-                return _copy(origin, content, plan, place, layout, source), "copy"
+                return _copy(origin, content, plan, place, source), "copy"
             except _Changed:
                 pass  # the source, or else what was recorded of its pieces: the one reading more tells
         plan = _planned(origin, content, source)
         try:
-            return _copy(origin, content, plan, place, layout, source), "copy"
+            return _copy(origin, content, plan, place, source), "copy"
         except _Changed as changed:
             raise _other(source, str(changed)) from changed
     except Vanished as gone:
@@ -166,7 +166,7 @@ def _other(source: Source, found: str) -> AccessError:
     )
 
 
-def _copy(origin: Store, content: Folder, plan: Plan, place: Place, layout: Layout, source: Source) -> Kept:
+def _copy(origin: Store, content: Folder, plan: Plan, place: Place, source: Source) -> Kept:
     store = place.store
 
     def kept(folder: str) -> Kept:
@@ -188,10 +188,6 @@ def _copy(origin: Store, content: Folder, plan: Plan, place: Place, layout: Layo
         _check_space(store, copy.missing)
         copy.fill(_reading(origin, content))
         staged = Folder(store, (("", place.within(copy.folder)),))
-        problem = layout.problem(staged, source.step)
-        if problem:
-            copy.over = True
-            raise AccessError(Reason.INCOMPLETE, f"checkpoint of step {source.step}: {problem}")
         place.write_extra(copy.folder, staged)
         done, _ = publish(copy, plan.digest, same=lambda: place.published(plan.digest), kept=kept)
         copy.over = True
@@ -243,7 +239,7 @@ def _retain_latest(location: Store, retention: Store, layout: Layout, request: R
             plan = Plan(_hashes(location, content), digests.PIECE)
             source = Source(location.path(candidate.parts[0][1]), plan.digest, candidate.step)
             place = Place(retention, str(candidate.step))
-            kept = place.published(plan.digest) or _copy(location, content, plan, place, layout, source)
+            kept = place.published(plan.digest) or _copy(location, content, plan, place, source)
         except (AccessError, Vanished, Damaged, _Changed) as error:
             if isinstance(error, AccessError) and error.reason is Reason.INTERRUPTED:
                 raise
@@ -257,10 +253,12 @@ def _find(store: Store, layout: Layout, request: Request) -> Folder:
     told: list[str] = []
     for folder in pins_by_step(store, request).get(request.step, []):
         content = Folder(store, (("", folder),))
-        problem = layout.problem(content, request.step)
-        if problem is None:
+        try:
+            if not unchanged(store, folder):
+                intact(store, layout, folder, request.step)
             return content
-        told.append(problem)
+        except (Damaged, Vanished) as damage:
+            told.append(f"pin: {damage}")
     survey = Survey(store, layout, request.owner, request.branch)
     for candidate in survey.of_step(request.step):
         problem = survey.verdict(candidate).problem
@@ -293,7 +291,9 @@ def _relink(content: Folder, place: Place, layout: Layout, step: int) -> tuple[K
         }
         staged = Folder(store, (("", inside),))
         manifest = _hashes(store, staged)
-        problem = layout.problem(staged, step) or layout.mismatch(staged, manifest)
+        problem = layout.mismatch(staged, manifest)
+        if staged.files() != content.files():
+            problem = "files came, went or were written while it was being linked"
         if problem:
             raise AccessError(Reason.INCOMPLETE, f"checkpoint of step {step}: {problem}")
         digest = tree_digest(manifest)

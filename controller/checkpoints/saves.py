@@ -30,6 +30,7 @@ class SaveRecord:
     step: int
     name: str  # the trainer's own name of the checkpoint
     files: Mapping[str, int]  # name inside the checkpoint -> bytes
+    written: int | None = None  # when the record itself was (ns), as its store says; None: it does not
 
     def difference(self, sizes: Mapping[str, int]) -> str | None:
         """Where the checkpoint is not what was recorded; None: all recorded files are there, with their
@@ -72,4 +73,12 @@ def read_record(store: Store, file: str) -> SaveRecord | None:
         return None
     if not all(type(size) is int and size >= 0 for size in files.values()):
         return None
-    return SaveRecord(attempt, step, name, files)
+    return SaveRecord(attempt, step, name, files, _written(store, file))
+
+
+def _written(store: Store, file: str) -> int | None:
+    try:
+        time = store.signatures(SAVES_FOLDER).get(file, "::").split(":")[1]
+    except (Vanished, Damaged):
+        return None
+    return int(time) if time.isdigit() and store.folder_times(SAVES_FOLDER) is not None else None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.checkpoints import pieces
-from controller.checkpoints.completeness.judge import MANIFEST, Survey, Verdict
+from controller.checkpoints.completeness.judge import MANIFEST, SAVE_RECORD, Survey, Verdict
 from controller.checkpoints.digest import Manifest, hash_files, tree_digest
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished
 from controller.checkpoints.inventory import branch_life, signatures_of
@@ -163,15 +163,17 @@ def _counts(request: Request, attempt: str, step: int) -> bool:
     return attempt == NOBODY and any(one.base == step for one in request.branch)
 
 
-def inspect(store: Store, layout: Layout, folder: str, step: int) -> Kept:
+def inspect(store: Store, layout: Layout, folder: str, step: int, recorded: bool = False) -> Kept:
     """Read a published or staged folder whole and hold it against what its format says of itself.
+
+    ``recorded``: it is known to be whole, so that only digests it may carry are compared.
 
     Raises:
         Damaged: something in it is certainly wrong, or its content is not what it says of itself.
         Vanished: it, or a part of it, is not there.
     """
     content = Folder(store, (("", folder),))
-    problem = layout.problem(content, step)
+    problem = None if recorded else layout.problem(content, step)
     if problem:
         raise Damaged(problem)
     METER.begin("Reading", sum(content.files().values()))
@@ -198,7 +200,7 @@ def _try(survey: Survey, request: Request, step: int, pins: list[str], told: lis
     # Rotated away since: a pin of this step that is there already, by an earlier try, serves as well.
     for folder in pins:
         try:
-            return _pinned(survey.store, survey.layout, folder, step)
+            return intact(survey.store, survey.layout, folder, step)
         except (Damaged, Vanished) as damage:
             told.append(f"pin of step {step}: {damage}")
     return None
@@ -217,7 +219,7 @@ def _pin(survey: Survey, request: Request, candidate: Candidate, verdict: Verdic
         if _written(store, candidate) != before:
             raise Damaged("files came, went or were written while it was being linked")
         linked = store.signatures(stage.folder)
-        staged = inspect(store, layout, stage.folder, step)
+        staged = inspect(store, layout, stage.folder, step, verdict.evidence == SAVE_RECORD)
         if {name: file.size for name, file in staged.manifest.items()} != content.files():
             raise Damaged("what was linked is not what was there before")
         kept, new = publish(
@@ -236,7 +238,13 @@ def _written(store: Store, candidate: Candidate) -> dict[str, str]:
     return {name: text.rpartition(":")[0] for name, text in signatures_of(store, candidate).items()}
 
 
-def _pinned(store: Store, layout: Layout, folder: str, step: int) -> Pinned:
+def unchanged(store: Store, folder: str) -> bool:
+    """Whether a pin's files are those that were noted with its digest, by their signatures alone."""
+    noted = _noted(store, folder)
+    return noted is not None and noted["files"] == store.signatures(folder)
+
+
+def intact(store: Store, layout: Layout, folder: str, step: int) -> Pinned:
     """A pin that is there, read again.
 
     Raises:
@@ -244,8 +252,8 @@ def _pinned(store: Store, layout: Layout, folder: str, step: int) -> Pinned:
         Vanished: it is gone.
     """
     now = store.signatures(folder)
-    kept = inspect(store, layout, folder, step)
     noted = _noted(store, folder)
+    kept = inspect(store, layout, folder, step, noted is not None)  # judged when it was pinned
     pin = parse_pin(folder.removeprefix(f"{folder.split('/')[0]}/{folder.split('/')[1]}/").split("/")[0])
     attempt = pin.attempt if pin is not None else NOBODY
     if noted is None:  # its maker was killed before it could write that down
@@ -259,7 +267,7 @@ def _pinned(store: Store, layout: Layout, folder: str, step: int) -> Pinned:
 def _same(store: Store, layout: Layout, target: str, step: int, digest: str) -> Kept | None:
     for folder in store.published(target):
         with suppress(Damaged, Vanished):
-            found = _pinned(store, layout, folder, step).kept
+            found = intact(store, layout, folder, step).kept
             if found.digest == digest:
                 return found
     return None

@@ -398,8 +398,9 @@ def stand(
     held = [p for p in evals if p.step in steps]
     if best is None:
         best = use.best_of(held[:1])
-    awaiting = use.best_of(p for p in held if best is None or p.step != best.step)
-    lone = best is not None and best.step in steps
+    of_best = None if best is None else (best.attempt, best.step)  # another life has another step 40
+    awaiting = use.best_of(p for p in held if (p.attempt, p.step) != of_best)
+    lone = any((p.attempt, p.step) == of_best for p in held)
     if best is None or awaiting is None or not (lone or use.better(awaiting.score, best.score)):
         awaiting = None
     return best, awaiting

@@ -93,7 +93,7 @@ def stalled(draft: Draft, waited: InFlight, view: AccessView) -> AccessView | No
         view = replace(view, since=waited.started)
     if transfer.stalled(view, draft.now):
         told = f"; {transfer.describe(view.progress)}" if view.progress is not None else ""
-        why = f"its access Job has not moved a byte for {transfer.duration(transfer.STALL)}{told}"
+        why = f"its access Job has not moved a byte for {transfer.duration(view.stall)}{told}"
         return replace(view, finished=True, ok=False, reason="AccessStalled", message=why)
     left = transfer.due_in(view, draft.now)
     if left is not None:

@@ -516,6 +516,31 @@ def test_a_living_worker_of_the_same_request_is_waited_for(
     assert set(copies.values()) == {1}
 
 
+def test_who_is_being_cleared_away_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request for something else supersedes a living worker: not a half-cleared tree may come of it."""
+    location, remove = Volume(str(tmp_path), Writer(1)), shutil.rmtree
+    told: list[Reason] = []
+    with location.staging(f".evalstop/{OWNER}/1-40") as alive:
+        for name in ("one", "two"):
+            location.write(f"{alive.folder}/{name}", b"content")
+
+        def halfway(path: str, ignore_errors: bool = False) -> None:
+            next(Path(path).rglob("one")).unlink(missing_ok=True)
+            with pytest.raises(AccessError) as caught:
+                alive.publish()
+            told.append(caught.value.reason)
+            remove(path, ignore_errors=ignore_errors)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(shutil, "rmtree", halfway)
+            with Volume(str(tmp_path), Writer(2)).staging(f".evalstop/{OWNER}/1-60"):
+                patch.undo()
+        with pytest.raises(AccessError):
+            alive.publish()
+    assert told == [Reason.INTERRUPTED]
+    assert os.listdir(tmp_path / ".evalstop" / OWNER) == []
+
+
 def test_a_dead_worker_of_a_newer_request_is_found_dead_by_ones_own_clock(tmp_path: Path) -> None:
     """A status that was edited by hand may count anew: nothing waits for ever."""
     folder, now = tmp_path / "kept", [0.0]

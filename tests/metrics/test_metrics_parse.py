@@ -104,6 +104,20 @@ def test_a_score_that_is_not_finite_is_passed_on_and_named(text: str, value: flo
     assert view.message == f"gold at step 20 is {value}: this eval is ignored, scores must be finite"
 
 
+# row 7
+@pytest.mark.parametrize(
+    ("number", "known"), [("0", 0), ("-3", None), ("12.5", None), ("NaN", None), ("64", 64)]
+)
+def test_an_eval_of_no_samples_is_named_and_an_impossible_number_is_unknown(
+    number: str, known: int | None
+) -> None:
+    samples = f'rlhf_eval_samples{{metric="gold",step="20",attempt="{LIFE}"}} {number}\n'
+    view = parse(page(score(10, 0.5), score(20, 0.0), samples), "gold")
+    assert [p.samples for p in view.points] == [None, known]
+    told = "gold at step 20 was measured on 0 samples: this eval is ignored" if known == 0 else ""
+    assert view.message == told
+
+
 @pytest.mark.parametrize("text", ["NaN", "-Inf", "1e999"])
 def test_gauges_that_are_not_finite_are_absent(text: str) -> None:
     view = parse(page(f"rlhf_proxy_reward {text}\nrlhf_kl {text}\nrlhf_step {text}\n"), "gold")

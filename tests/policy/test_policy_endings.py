@@ -161,8 +161,10 @@ def test_a_stop_releases_nothing_while_a_pod_may_come_in_the_place_of_another() 
     world = running()
     stopped_by_user(world)
     job = world.jobs["ns/a"]
-    for _ in range(10):
+    for _ in range(100):
         world.step("ns/a")
+        if job.observed.workload.suspended:
+            break
     assert job.observed.workload.suspended
     job.observed = replace(job.observed, pods=())  # all gone, but the controller has not said so
     for _ in range(3):

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from controller.api.status import GUARD_STATE_MAX, RULE_STATE_MAX
 from controller.api.values import state_text
 from controller.policy.guarding import watch
-from controller.policy.history import RuleInUse, absorb, rewind
+from controller.policy.history import RuleInUse, absorb, rewind, stand
 from controller.policy.jobs import (
+    Best,
     Desired,
     Direction,
     Guardrail,
@@ -22,7 +23,16 @@ from controller.policy.jobs import (
     ScrapeView,
 )
 from controller.policy.stopping import RULES, ParamError, gate, make_rule
-from controller.policy.types import EvalInContext, EvalPoint, FleetNoise, Paired, PolicySpec, Verb, Verdict
+from controller.policy.types import (
+    Attempt,
+    EvalInContext,
+    EvalPoint,
+    FleetNoise,
+    Paired,
+    PolicySpec,
+    Verb,
+    Verdict,
+)
 
 SIGMA = 0.05
 LEVEL = [0.52, 0.47, 0.5, 0.55, 0.49, 0.51, 0.46, 0.53]  # a run at .5, its noise
@@ -307,6 +317,18 @@ def test_a_rewind_brings_back_what_waited_and_forgets_what_was_decided_after_it(
         )
     back = rewind(read([*LEVEL, 2.0, 1.9, 2.05], rule), rule, 90)
     assert stands(back) == (40, 90)
+
+
+def test_the_same_step_of_an_earlier_life_is_another_one() -> None:
+    """The best in safety is that of step 90 in a life that was left; the one that waits is of this life."""
+    rule = use()
+    record = read([*LEVEL, 2.0], rule)
+    assert record.rule is not None
+    for score, beside in ((0.9, 90), (2.5, None)):
+        best, awaiting = stand(rule, record.rule.state, record.evals, Best(90, score, Attempt(7, "left")))
+        assert best is not None
+        assert best.attempt == Attempt(7, "left")
+        assert (None if awaiting is None else awaiting.step) == beside
 
 
 def test_without_the_gate_what_waited_counts_at_once() -> None:

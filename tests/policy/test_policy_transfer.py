@@ -6,8 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.policy.jobs import AccessView, Operation, Progress
+from controller.policy import access_pod
+from controller.policy import conditions as c
+from controller.policy.draft import Draft
+from controller.policy.jobs import AccessView, Desired, InFlight, JobRecord, Observed, Operation, Progress
 from controller.policy.transfer import describe, due_in, duration, remaining, size, stalled
+from controller.policy.types import PolicySpec
 
 GB = 10**9
 
@@ -82,3 +86,35 @@ def test_time_left_needs_total_and_rate() -> None:
     assert remaining(Progress(2, 10, 4.0, 0.0, 0.0)) == 2.0
     assert remaining(Progress(2, 10, 0.0, 0.0, 0.0)) is None
     assert remaining(Progress(2, 0, 4.0, 0.0, 0.0)) is None
+
+
+def told(operation: Operation, tries: int = 0, before: bool | None = None) -> Draft:
+    """The draft of a job whose access Job has copied 412 GB."""
+    waited = InFlight(operation, 40, 7, tries)
+    moving = Progress(412 * GB, 1020 * GB, 240e6, 60.0, 60.0, "Copying")
+    asked = AccessView(waited.request_id, operation, False, progress=moving)
+    desired = Desired("ns/a", "uid", 1, "reward", 1, 8, PolicySpec("scan"))
+    draft = Draft(desired, Observed(access=(asked,)), JobRecord(access=waited), 60.0)
+    if before is not None:
+        draft.conditions.set(c.SECURED, before, "Before", "as before")
+    access_pod.tell(draft)
+    return draft
+
+
+def test_a_condition_says_each_minute_how_far_a_copy_is() -> None:
+    condition = told(Operation.RETAIN).conditions.get(c.RETAINED)
+    assert condition is not None
+    assert (condition.status, condition.reason) == (False, "InProgress")
+    assert condition.message == "step 40: copying 412 GB of 1.02 TB, 240 MB/s, 42 min left"
+    again = told(Operation.RESTORE, tries=2).conditions.get(c.RESUMED)
+    assert again is not None
+    assert again.message.endswith("42 min left (try 3)")
+
+
+def test_what_is_in_safety_stays_so_while_another_is_on_its_way() -> None:
+    kept = told(Operation.SECURE, before=True).conditions.get(c.SECURED)
+    assert kept is not None
+    assert (kept.status, kept.reason) == (True, "Before")
+    first = told(Operation.SECURE, before=False).conditions.get(c.SECURED)
+    assert first is not None
+    assert first.reason == "InProgress"

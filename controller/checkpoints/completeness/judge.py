@@ -5,10 +5,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from controller.checkpoints.errors import Damaged, Vanished
-from controller.checkpoints.inventory import Inventory, branch_life, read_inventories, signatures_of, writer
+from controller.checkpoints.inventory import (
+    CURE,
+    Inventory,
+    branch_life,
+    read_inventories,
+    signatures_of,
+    writer,
+)
 from controller.checkpoints.layouts.base import Candidate, Folder, Layout, Times, Told
 from controller.checkpoints.pins import NOBODY
 from controller.checkpoints.request import BranchLife
@@ -16,11 +23,10 @@ from controller.checkpoints.saves import SaveRecord, read_record, save_records
 from controller.checkpoints.store import Store
 
 SAVE_RECORD, MANIFEST, SIBLINGS = "SaveRecord", "Manifest", "Siblings"
+# A record is written after all that it lists, by another node perhaps: where nodes stamp files by their own
+# clocks these may differ by so much. A save over an earlier one comes later than that.
+RECORD_SLACK_NS = 5 * 10**9
 SIBLINGS_LOOKED_AT = 4  # of the nearest steps, to each side taken together
-CURE = (
-    "let the trainer's client say that all ranks have saved: client.checkpoint_saved(step, path) writes a "
-    "save record (docs/trainer-contract.md)"
-)
 _DIGITS = re.compile(r"\d+")
 
 
@@ -135,10 +141,8 @@ class Survey:
         if signatures.keys() != content.files().keys():
             return _Alone(Verdict("files came or went while it was being looked at"))
         seen = _Seen(content, signatures, times_of(self.store, candidate, signatures))
-        recorded = self._by_record(candidate, content)
+        recorded = self._by_record(candidate, content, seen.times)
         if recorded is not None and (recorded.problem or recorded.evidence):
-            if recorded.problem is None:
-                recorded = self._checked(candidate, content, recorded)
             return _Alone(recorded, seen, sure=True)
         problem = candidate.problem or self.layout.problem(content, candidate.step)
         if problem:
@@ -152,11 +156,7 @@ class Survey:
         unproven = told.unproven or candidate.alone
         return _Alone(Verdict(None, MANIFEST, wrote.attempt), seen, unproven, told.sure)
 
-    def _checked(self, candidate: Candidate, content: Folder, recorded: Verdict) -> Verdict:
-        problem = self.layout.problem(content, candidate.step)
-        return Verdict(problem) if problem else recorded
-
-    def _by_record(self, candidate: Candidate, content: Folder) -> Verdict | None:
+    def _by_record(self, candidate: Candidate, content: Folder, times: Times | None) -> Verdict | None:
         """What save records say of a candidate; None: nothing that bears on it."""
         records = [
             record
@@ -164,7 +164,7 @@ class Survey:
             if record is not None and record.name == candidate.name
         ]
         differences = {
-            record.attempt: _inside(record, candidate, self.layout).difference(content.files())
+            record.attempt: self._difference(_inside(record, candidate, self.layout), content, times)
             for record in records
         }
         life = branch_life(self.branch, candidate.step)
@@ -184,6 +184,14 @@ class Survey:
                 return Verdict(None, SAVE_RECORD, NOBODY)
         counts = f"that of process {life.attempt} counts" if life is not None else "it lay there before"
         return Verdict(f"process {others[-1]} wrote it, as its save record says, but {counts}")
+
+    def _difference(self, record: SaveRecord, content: Folder, times: Times | None) -> str | None:
+        """Where a candidate is not what was recorded. Half a save over another may have the same sizes."""
+        found = record.difference(content.files())
+        if found or times is None or record.written is None:
+            return found
+        later = [n for n in record.files if times.files.get(n, 0) > record.written + RECORD_SLACK_NS]
+        return f"{min(later)} was written anew after the save record" if later else None
 
     def _inventories(self) -> list[Inventory]:
         if self._noted is None:
@@ -215,7 +223,7 @@ def _inside(record: SaveRecord, candidate: Candidate, layout: Layout) -> SaveRec
         return record
     renamed = re.compile(rf"(^|/){re.escape(candidate.name)}(?=/|_hf/)")
     files = {renamed.sub(rf"\g<1>{own}", name): size for name, size in record.files.items()}
-    return SaveRecord(record.attempt, record.step, record.name, files)
+    return replace(record, files=files)
 
 
 def _kinds(seen: _Seen) -> Counter[str]:

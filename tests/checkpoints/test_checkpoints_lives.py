@@ -1,0 +1,246 @@
+"""Whose checkpoint it is: told by save records and inventories, on real files; and who owns the folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainers_files import age, hugging_face, plain, save, write
+
+from controller.checkpoints.access import answer, carry_out
+from controller.checkpoints.errors import AccessError, Reason
+from controller.checkpoints.request import BranchLife, Request, Result, Source
+
+OWNER, OTHER = "0f2a1bb7-uid", "77aa-uid"
+FIRST = BranchLife("1-aa01b2c3")
+SECOND = BranchLife("1-9f2c41d0", after=20)
+
+
+def ask(location: Path | str, operation: str, step: int = 0, layout: str = "Plain", **more: Any) -> Result:
+    return carry_out(
+        Request(operation, layout, more.pop("owner", OWNER), str(location), step, job="ns/run", **more)
+    )
+
+
+def refusal(reason: Reason, *args: Any, **more: Any) -> AccessError:
+    with pytest.raises(AccessError) as caught:
+        ask(*args, **more)
+    assert caught.value.reason is reason, caught.value.message
+    return caught.value
+
+
+def record(location: Path, attempt: str, step: int, name: str, files: Any, more: int = 0) -> None:
+    """As the trainer's client writes it once all ranks have saved."""
+    sizes = {file: len(data) + more for file, data in files.items()}
+    document = {"attempt": attempt, "step": step, "name": name, "files": sizes}
+    write(location / ".evalstop" / "saves", {f"{attempt}-{step}.json": json.dumps(document).encode()})
+
+
+# row 1
+def test_the_same_step_of_two_lives_has_two_pins_and_one_is_let_go_by_its_path(tmp_path: Path) -> None:
+    """A pod restarts from 20 and reaches 40 again: its checkpoint is pinned beside the one that was left.
+
+    Before lives were known, both were `<uid>/40`: the first was answered for the second, and releasing step
+    40 deleted every pin of it.
+    """
+    ask(tmp_path, "claim", attempt="1")
+    for step in (20, 40):
+        save(tmp_path, "Plain", step, plain(step, b"first life"))
+    left = ask(tmp_path, "secure", 40, branch=(FIRST,))
+    ask(tmp_path, "claim", attempt="1-9f2c41d0")
+    gone = refusal(Reason.INCOMPLETE, tmp_path, "secure", 40, branch=(SECOND, FIRST))
+    assert "first seen" in gone.message, "the one that was left is not answered for the new one"
+    shutil.rmtree(tmp_path / "step-40")
+    save(tmp_path, "Plain", 40, plain(40, b"second life"))
+    best = ask(tmp_path, "secure", 40, branch=(SECOND, FIRST), release=(left.path,))
+    assert left.path == f"{tmp_path}/.evalstop/{OWNER}/1-aa01b2c3-40"
+    assert best.path == f"{tmp_path}/.evalstop/{OWNER}/1-9f2c41d0-40"
+    assert (best.attempt, best.evidence) == ("1-9f2c41d0", "Manifest")
+    assert best.digest != left.digest
+    assert not Path(left.path).exists()
+    assert b"second life" in Path(best.path, "params.npz").read_bytes()
+    assert ask(tmp_path, "secure", 20, branch=(SECOND, FIRST)).attempt == "1-aa01b2c3", (
+        "it went on from there"
+    )
+
+
+# row 11
+def test_what_lay_there_before_the_first_start_is_nobodys(tmp_path: Path) -> None:
+    """Leftovers of an earlier run count for nothing, except the one that this run went on from."""
+    for step in (10, 40):
+        save(tmp_path, "Plain", step, plain(step, b"an earlier run"))
+    ask(tmp_path, "claim", attempt="1")
+    told = refusal(Reason.INCOMPLETE, tmp_path, "secure", 40, branch=(FIRST,))
+    assert "it lay there already, before process 1-aa01b2c3 started" in told.message
+    went_on = (BranchLife("1-aa01b2c3", after=10, base=10),)
+    assert ask(tmp_path, "secure", 10, branch=went_on).attempt == "0"
+    refusal(Reason.INCOMPLETE, tmp_path, "secure", 40, branch=went_on)
+
+
+# row 11
+@pytest.mark.parametrize("done", [1, 2, 3])
+def test_a_step_written_anew_in_place_is_the_new_lifes_and_half_of_it_nobodys(
+    done: int, tmp_path: Path
+) -> None:
+    """Files of the same names and sizes, some of the new save and some of the old: no size tells it."""
+    folder = save(tmp_path, "Plain", 40, plain(40, b"1"))
+    ask(tmp_path, "claim", attempt="1")
+    anew = list(plain(40, b"2").items())
+    write(folder, dict(anew[:done]))
+    if done < 3:
+        told = refusal(Reason.INCOMPLETE, tmp_path, "secure", 40, branch=(FIRST,))
+        assert "mixture" in told.message or "differs" in told.message
+    else:
+        assert ask(tmp_path, "secure", 40, branch=(FIRST,)).attempt == "1-aa01b2c3"
+
+
+def test_a_save_record_is_the_first_evidence_and_tells_the_writer(tmp_path: Path) -> None:
+    files = dict(hugging_face(40))
+    del files["training_args.bin"]  # of no kind that the format would prove whole
+    folder = save(tmp_path, "HuggingFace", 40, files)
+    ask(tmp_path, "claim", attempt="1", layout="HuggingFace")
+    refusal(Reason.INCOMPLETE, tmp_path, "secure", 40, layout="HuggingFace", branch=(FIRST,))
+    record(tmp_path, "1-aa01b2c3", 40, "checkpoint-40", files)
+    done = ask(tmp_path, "secure", 40, layout="HuggingFace", branch=(FIRST,))
+    assert (done.attempt, done.evidence) == ("1-aa01b2c3", "SaveRecord")
+    shutil.rmtree(done.path)
+    other = refusal(Reason.INCOMPLETE, tmp_path, "secure", 40, layout="HuggingFace", branch=(SECOND,))
+    assert "process 1-aa01b2c3 wrote it, as its save record says" in other.message
+    record(tmp_path, "1-aa01b2c3", 40, "checkpoint-40", files, more=1)
+    short = refusal(Reason.INCOMPLETE, tmp_path, "secure", 40, layout="HuggingFace", branch=(FIRST,))
+    assert "in the save record" in short.message
+    record(tmp_path, "1-aa01b2c3", 40, "checkpoint-40", files)
+    (folder / "tokenizer.json").unlink()
+    lost = refusal(Reason.INCOMPLETE, tmp_path, "secure", 40, layout="HuggingFace", branch=(FIRST,))
+    assert "tokenizer.json is missing (the save record lists it)" in lost.message
+
+
+def test_a_save_over_a_recorded_one_voids_the_record(tmp_path: Path) -> None:
+    """A process that nobody has seen yet writes over it with files of the same sizes."""
+    files = hugging_face(40)
+    folder = save(tmp_path, "HuggingFace", 40, files)
+    record(tmp_path, "1-aa01b2c3", 40, "checkpoint-40", files)
+    age(tmp_path / ".evalstop" / "saves")
+    write(folder, {"model-00001-of-00002.safetensors": files["model-00001-of-00002.safetensors"]})
+    told = refusal(Reason.INCOMPLETE, tmp_path, "secure", 40, layout="HuggingFace", branch=(FIRST,))
+    assert "was written anew after the save record" in told.message
+
+
+def test_without_an_inventory_only_a_save_record_tells_whose_it_is(tmp_path: Path) -> None:
+    files = plain(40)
+    save(tmp_path, "Plain", 40, files)
+    refusal(Reason.INCOMPLETE, tmp_path, "secure", 40, branch=(FIRST,))
+    record(tmp_path, "1-aa01b2c3", 40, "step-40", files)
+    assert ask(tmp_path, "secure", 40, branch=(FIRST,)).evidence == "SaveRecord"
+
+
+def test_a_later_lifes_checkpoint_is_not_an_earlier_ones(tmp_path: Path) -> None:
+    ask(tmp_path, "claim", attempt="1")
+    ask(tmp_path, "claim", attempt="2")
+    save(tmp_path, "Plain", 40)
+    branch = (BranchLife("2-bb", after=60), FIRST)
+    told = refusal(Reason.INCOMPLETE, tmp_path, "secure", 40, branch=branch)
+    assert "written after process 1-aa01b2c3 had ended" in told.message
+
+
+# row 11
+def test_a_folder_has_one_owner_and_both_are_named(tmp_path: Path) -> None:
+    place = tmp_path / "a"
+    place.mkdir()
+    ask(place, "claim", attempt="1")
+    ask(place, "claim", attempt="1")
+    for location in (place, place / "inside", tmp_path):
+        location.mkdir(exist_ok=True)
+        told = refusal(Reason.LOCATION_TAKEN, location, "claim", owner=OTHER, attempt="1")
+        assert told.holder == (OWNER, "ns/run")
+        assert OWNER in told.message
+        assert "ns/run" in told.message
+    (tmp_path / "beside").mkdir()
+    ask(tmp_path / "beside", "claim", owner=OTHER, attempt="1")
+    save(place, "Plain", 40)
+    refusal(Reason.LOCATION_TAKEN, place, "secure", 40, owner=OTHER)
+
+
+@pytest.mark.parametrize("more", [{"former": (OWNER,)}, {"takeover": True}])
+def test_a_job_made_anew_takes_its_predecessors_folder_over(more: dict[str, Any], tmp_path: Path) -> None:
+    ask(tmp_path, "claim", attempt="1")
+    ask(tmp_path, "claim", owner=OTHER, attempt="1", **more)
+    ask(tmp_path, "claim", owner=OTHER, attempt="2")
+    assert refusal(Reason.LOCATION_TAKEN, tmp_path, "claim", attempt="2").holder == (OTHER, "ns/run")
+
+
+def test_a_refused_claim_tells_the_holder_in_its_message(tmp_path: Path) -> None:
+    ask(tmp_path, "claim", attempt="1")
+    request = Request("claim", "Plain", OTHER, str(tmp_path), attempt="1", job="ns/other")
+    said = json.loads(answer({"EVALSTOP_REQUEST": request.to_json()}))
+    assert (said["reason"], said["holder"]) == ("LocationTaken", {"uid": OWNER, "job": "ns/run"})
+
+
+@pytest.mark.parametrize("scheme", ["file", "memory"])
+def test_object_stores_know_owners_and_lives_too(scheme: str, tmp_path: Path) -> None:
+    import fsspec  # type: ignore[import-untyped]
+
+    files = fsspec.filesystem(scheme)
+    root = f"{tmp_path}/ckpt"
+    location = f"{scheme}://{root}"
+
+    def put(step: int, salt: bytes) -> None:
+        for name, data in plain(step, salt).items():
+            files.makedirs(f"{root}/step-{step}/{name}".rpartition("/")[0], exist_ok=True)
+            files.pipe_file(f"{root}/step-{step}/{name}", data)
+
+    put(40, b"an earlier run")
+    ask(location, "claim", attempt="1")
+    refusal(Reason.INCOMPLETE, location, "secure", 40, branch=(FIRST,))
+    refusal(Reason.LOCATION_TAKEN, location, "claim", owner=OTHER, attempt="1")
+    files.rm(f"{root}/step-40", recursive=True)
+    put(40, b"this one, longer")
+    done = ask(location, "secure", 40, branch=(FIRST,))
+    assert done.attempt == "1-aa01b2c3"
+    assert "/1-aa01b2c3-40/" in done.path
+    source = Source(done.path, done.digest, 40)
+    assert ask(location, "check", source=source).digest == done.digest
+    ask(location, "claim", attempt="1", release=(done.path,))
+    assert refusal(Reason.MISSING, location, "check", source=source)
+    if scheme == "memory":
+        files.rm("/", recursive=True)
+
+
+def test_a_pin_is_checked_by_what_was_noted_with_its_digest(tmp_path: Path) -> None:
+    folder = save(tmp_path, "Plain", 40)
+    done = ask(tmp_path, "secure", 40)
+    source = Source(done.path, done.digest, 40)
+    checked = ask(tmp_path, "check", source=source)
+    assert (checked.digest, checked.files, checked.bytes) == (done.digest, done.files, done.bytes)
+    shutil.rmtree(folder)
+    assert ask(tmp_path, "check", source=source).digest == done.digest, "rotation does not touch a pin"
+    other = Source(done.path, "sha256:" + "0" * 64, 40)
+    assert "was recorded" in refusal(Reason.DIGEST_MISMATCH, tmp_path, "check", source=other).message
+    pinned = Path(done.path, "params.npz")
+    pinned.write_bytes(pinned.read_bytes()[::-1])
+    assert (
+        "params.npz was written" in refusal(Reason.DIGEST_MISMATCH, tmp_path, "check", source=source).message
+    )
+    shutil.rmtree(done.path)
+    refusal(Reason.MISSING, tmp_path, "check", source=source)
+    outside = Source("/etc", done.digest, 40)
+    refusal(Reason.BAD_REQUEST, tmp_path, "check", source=outside)
+
+
+def test_files_that_change_while_they_are_linked_are_not_pinned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save(tmp_path, "Plain", 40)
+    link = os.link
+
+    def racing(source: str, *args: Any, **more: Any) -> None:
+        link(source, *args, **more)
+        write(folder, {"late.bin": b"another file of the save"})
+
+    monkeypatch.setattr(os, "link", racing)
+    told = refusal(Reason.INCOMPLETE, tmp_path, "secure", 40)
+    assert "while it was being linked" in told.message
