@@ -1,0 +1,121 @@
+"""A fixed part of `python -m tests.torn`, without the libraries: savers that follow their code; its results.
+
+No torn set passes for whole, with save records or without; with them every whole one is found.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.torn import environment, judge
+from tests.torn.__main__ import HALVES, RESULTS, followed, half_deleted
+from tests.torn.crash import Crash, truth_of
+from tests.torn.halves import files
+from tests.torn.real_names import REAL
+from tests.torn.savers import VARIANTS
+
+KILLS = 2  # of each way of writing; the command has 200
+
+
+# row 3
+@pytest.mark.parametrize("recorded", [True, False], ids=["save-records", "no-save-records"])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_what_a_killed_saver_leaves_is_judged_rightly(name: str, recorded: bool) -> None:
+    """Rotation and kills left sets that counted as whole: weights of one rank missing, no optimizer."""
+    sums = followed(VARIANTS[name], KILLS, seed=7, recorded=recorded)
+    assert sums.kills == KILLS
+    assert sums.blessed == []
+    if recorded:
+        assert sums.refused == {}
+        assert sums.found == sums.whole
+
+
+# row 3
+@pytest.mark.parametrize("recorded", [True, False], ids=["save-records", "no-save-records"])
+def test_no_half_deleted_hugging_face_checkpoint_is_whole(recorded: bool) -> None:
+    """850 of 2,700 such states counted as whole. 180 of them here."""
+    sums = half_deleted(20, seed=7, recorded=recorded)
+    assert (sums.kills, sums.torn) == (180, 180)
+    assert sums.blessed == []
+
+
+# the test itself
+
+
+@dataclass(frozen=True)
+class _Yes:
+    """The answer of a judge that says yes to whatever is there."""
+
+    path: str
+    evidence: str = "Trust"
+
+
+def _folder(root: Path, *steps: int) -> dict[int, dict[str, int]]:
+    truth = {}
+    for step in steps:
+        folder = root / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        for name, data in files(step).items():
+            (folder / name).write_bytes(data)
+        truth[step] = {f"{folder.name}/{name}": len(data) for name, data in files(step).items()}
+    return truth
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (lambda folder: None, ""),
+        (lambda folder: (folder / "optimizer.pt").unlink(), "1-0 step 20: ['optimizer.pt']"),
+        (lambda folder: (folder / "config.json").write_text("{}"), "1-0 step 20: ['config.json']"),
+    ],
+)
+def test_a_judge_that_believes_everything_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: Any, said: str
+) -> None:
+    location = tmp_path / "1-0"
+    truth = _folder(location, 10, 20)
+    harm(location / "checkpoint-20")
+    monkeypatch.setattr(judge, "carry_out", lambda asked: _Yes(f"{asked.location}/checkpoint-{asked.step}"))
+    sums = judge.tally("HuggingFace", [Crash(location, truth)])
+    assert sums.blessed == ([said] if said else [])
+    assert (sums.whole, sums.found, sums.torn) == ((2, 2, 0) if not said else (1, 1, 1))
+
+
+def test_a_save_that_had_not_returned_is_torn_unless_every_byte_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = tmp_path / "1-0"
+    truth = _folder(location, 10, 20, 30)
+    del truth[20], truth[30]
+    (location / "checkpoint-30" / "rng_state.pth").write_bytes(b"half")
+    monkeypatch.setattr(judge, "carry_out", lambda asked: _Yes(f"{asked.location}/checkpoint-{asked.step}"))
+    sums = judge.tally("HuggingFace", [Crash(location, truth)])
+    assert (sums.whole, sums.unreturned, sums.blessed) == (1, 1, ["1-0 step 30: the save had not ended"])
+
+
+def test_a_truth_that_was_cut_off_counts_for_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "truth"
+    assert truth_of(path) == {}
+    path.write_text('{"step": 1, "files": {"a": 1}}\n{"step": 1, "files": {"a": 2}}\n{"step": 2, "fi')
+    assert truth_of(path) == {1: {"a": 2}}
+
+
+# what the libraries' own savers left: measured by the command, kept beside it
+
+
+def test_the_results_that_are_kept_are_of_these_versions_and_have_no_torn_set() -> None:
+    kept = json.loads(RESULTS.read_text())
+    assert kept["versions"] == environment.versions()
+    rows = kept["rows"]
+    assert {name.partition(",")[0] for name in rows} <= {*VARIANTS, *REAL, HALVES}
+    assert any("the library" in name for name in rows)
+    for name, row in rows.items():
+        assert row["judged whole though torn"] == 0, name
+        if row["save records"]:
+            assert row["found"] == row["whole"], name
+    assert sum(row["torn"] for row in rows.values()) > 0
