@@ -62,6 +62,7 @@ _TIMES = frozenset(
         "until",
         "started",
         "pod_created",
+        "lost_tried",
         "queued_at",
         "since",
     }

@@ -451,6 +451,9 @@ class RLHFJobStatus(Status):
     lost_bests: Annotated[tuple[Best, ...], Field(max_length=LOST_MAX, json_schema_extra=markers.ATOMIC)] = (
         Field(default=(), description="Evals whose checkpoint is gone, newest last.")
     )
+    lost_tried: Timestamp | None = Field(
+        default=None, description="When the best of them was last looked for again."
+    )
     restored: Checkpoint | None = Field(default=None, description="What the next start resumes from.")
     decision: Decision | None = Field(default=None, description="The newest decision to stop.")
     admission: Admission | None = Field(default=None, description="GPUs as granted.")

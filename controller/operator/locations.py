@@ -70,8 +70,9 @@ class Locations:
         how = "the same as" if theirs == place[2] else "inside" if place[2].startswith(theirs) else "around"
         mine, others = (path.rstrip("/") or "/" for path in (place[2], theirs))
         return (
-            f"spec.checkpoints.location: {mine} of {place[1]} is {how} that of RLHFJob {older[1]} ({others}), "
-            f"which was there first; {metadata['name']} needs a folder of its own, or that RLHFJob deleted"
+            f"spec.checkpoints.location: {mine} of {place[1]} is {how} that of RLHFJob {older[1]} "
+            f"({others}), which was there first; {metadata['name']} needs a folder of its own, or the other "
+            "one is to be deleted"
         )
 
     def _beside(self, place: _Place) -> list[_Age]:

@@ -586,6 +586,7 @@ class JobRecord:
     lives: tuple[LifeRecord, ...] = ()  # processes whose pages were read, in that order, newest last
     claim: Claim | None = None
     lost_bests: tuple[Best, ...] = ()  # evals whose checkpoint is gone, newest last
+    lost_tried: float | None = None  # s, when the best of them was last looked for again
     decision: Decision | None = None
     admission: AdmissionRecord | None = None
     preempting: Preempting | None = None  # while on the way back into the queue

@@ -31,6 +31,7 @@ FINISH_TRIES = 3
 LOST_TRIES = 6  # failed tries after which a checkpoint that is not whole is given up, with
 LOST_EVALS = 2  # as many evals after its own
 LOST_KEPT = 8
+LOOK_AGAIN = 300.0  # s after which the checkpoint of the best eval is looked for again though it was lost
 
 # What will not come right by trying again: the checkpoint itself is not what it was.
 DAMAGED = frozenset({"DigestMismatch", "CheckpointMissing", "CheckpointIncomplete"})
@@ -66,12 +67,29 @@ def secure_best(draft: Draft) -> None:
     record, waited = draft.record, draft.record.access
     if waited is not None and waited.operation not in _GIVES_WAY:
         return
-    # Where no eval has one, that of the best may still come: it is looked for all the time.
-    best, awaiting = keepable(record, draft.desired.direction) or record.best, record.awaiting
-    if best is not None and not _is_kept(record.secured, best):
+    best, awaiting = keepable(record, draft.desired.direction), record.awaiting
+    if (again := _late_best(draft)) is not None:
+        _secure(draft, again)
+    elif best is not None and not _is_kept(record.secured, best):
         _secure(draft, best)
     elif awaiting is not None and not _is_kept(record.beside, awaiting) and awaiting not in record.lost_bests:
         _secure(draft, awaiting)
+
+
+def _late_best(draft: Draft) -> Best | None:
+    """The best eval, if its checkpoint is lost and it is time to look for it again: some come late."""
+    record, waited, best = draft.record, draft.record.access, draft.record.best
+    if best is None or best not in record.lost_bests or _is_kept(record.secured, best):
+        return None
+    if waited is not None and _is_for(waited, best):
+        return best
+    if waited is not None and (waited.tries < FINISH_TRIES or requests.running(draft, waited)):
+        return None  # that of another eval is asked for now
+    left = (record.lost_tried or 0.0) + LOOK_AGAIN - draft.now
+    if left > 0.0:
+        draft.wake_in(left)
+        return None
+    return best
 
 
 def _is_kept(kept: Kept | None, best: Best) -> bool:
@@ -303,8 +321,11 @@ def _failed(draft: Draft, waited: InFlight, answered: AccessView) -> None:
     if waited.operation is Operation.SECURE:
         ended = draft.record.finished is not None
         enough = FINISH_TRIES if ended or reason == "CheckpointMissing" else LOST_TRIES
-        known = any(_is_for(waited, lost) for lost in draft.record.lost_bests)
-        if reason in GONE and tries >= enough and not known and _overtaken(draft, waited):
+        if any(_is_for(waited, lost) for lost in draft.record.lost_bests):
+            draft.update(access=None, lost_tried=draft.now)  # looked for again, and still not there
+            draft.wake_in(0.0)
+            return
+        if reason in GONE and tries >= enough and _overtaken(draft, waited):
             _lose(draft, waited, reason, answered.message)
             return
         draft.conditions.set(c.SECURED, False, reason, message, warning=True)
@@ -340,7 +361,7 @@ def _lose(draft: Draft, waited: InFlight, reason: str, message: str) -> None:
     draft.update(access=None)
     if gone is None:
         return
-    draft.update(lost_bests=(*draft.record.lost_bests, gone)[-LOST_KEPT:])
+    draft.update(lost_bests=(*draft.record.lost_bests, gone)[-LOST_KEPT:], lost_tried=draft.now)
     now = keepable(draft.record, draft.desired.direction)
     instead = (
         f"the best eval that may still have one is at step {now.step} ({now.score:g})"

@@ -34,6 +34,7 @@ from controller.policy.jobs import (
     RuleRecord,
     RunProgress,
     Scale,
+    TakenBack,
 )
 from controller.policy.stopping import make_rule
 from controller.policy.types import (
@@ -88,6 +89,10 @@ TIME_FIELDS = {
     "until",
     "started",
     "pod_created",
+    "lost_tried",
+    "deferred_at",
+    "asked_at",
+    "decided",
     "queued_at",
 }
 
@@ -171,7 +176,8 @@ def test_every_field_of_the_record_makes_a_difference() -> None:
     full = dataclasses.replace(full, pinned=full.retained, to_release=("/data/.evalstop/u/1-a-20",))
     life = LifeRecord(Attempt(1, "a"), "pod-uid", 1e9, 1e9, 20)
     full = dataclasses.replace(full, lives=(life,), claim=Claim(1, 1e9), lost_bests=(Best(20, 0.5),))
-    full = dataclasses.replace(full, beside=full.secured)
+    full = dataclasses.replace(full, beside=full.secured, lost_tried=1e9)
+    full = dataclasses.replace(full, taken_back=TakenBack(1e9, 1e9, "R"))
     full = dataclasses.replace(full, eval_times=(5,), evaluator="v2", scale=Scale(1e9))
     guard = Guard("safety", 60, Attempt(1, "7"), 0.5, "h", (1.0,), Verdict(Verb.STOP, "R", 2.0, 1.0))
     full = dataclasses.replace(full, guards=(guard,), confirming=Confirming(60, 1e9, 4))

@@ -87,9 +87,15 @@ def test_no_stop_without_a_checkpoint_in_safety() -> None:
     assert world.jobs["ns/a"].record.decision is None
     target = condition(world, "ns/a", c.TERMINATION)
     assert (target.status, target.reason) == (False, "NoVerifiableCheckpoint")
-    # It keeps looking, for other evals' first: once the checkpoint is there, the stop goes on.
+    # It keeps looking, for other evals' first: once the checkpoint is there, the next eval stops the run.
     world.jobs["ns/a"].checkpoints.add(30)
-    world.settle(rounds=200)
+    for _ in range(40):
+        world.step("ns/a", seconds=10)
+    secured = world.jobs["ns/a"].record.secured
+    assert secured is not None
+    assert secured.step == 30
+    world.scores("ns/a", 0.3, checkpoints=False)
+    world.settle()
     assert world.jobs["ns/a"].kept == {30}
 
 

@@ -51,6 +51,7 @@ class Report:
         ends = Counter(o.end or "not settled" for o in done)
         stops = Counter(o.stopped_by for o in done if o.stopped_by)
         faults = ", ".join(f"{kind} {count}" for kind, count in sorted(self.faults.items()))
+        held_up = Counter(why for o in done for why in o.hindrances)
         felt = ", ".join(f"{kind} {count}" for kind, count in sorted(self.felt.items()))
         return [
             ("runs", f"{len(done)} ({', '.join(f'{n} {end}' for end, n in sorted(ends.items()))})"),
@@ -60,6 +61,8 @@ class Report:
             ("operator's processes that ended", str(self.operator_ends)),
             ("stops", f"{sum(stops.values())} ({', '.join(f'{by} {n}' for by, n in sorted(stops.items()))})"),
             ("runs whose best was owed", str(sum(1 for o in done if o.verdict.owed))),
+            ("runs of which nothing is kept", str(sum(1 for o in done if not o.verdict.kept))),
+            ("runs held up, by reason", ", ".join(f"{why} {n}" for why, n in sorted(held_up.items()))),
             ("lost bests", str(sum(len(o.verdict.lost) for o in done))),
             ("false stops", str(sum(len(o.verdict.false_stops) for o in done))),
             ("GPUs held twice", str(len(self.twice))),

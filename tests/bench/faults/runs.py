@@ -8,6 +8,7 @@ import json
 import random
 import shutil
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -44,6 +45,7 @@ class Outcome:
     lives: int = 0
     evals: int = 0
     missed: int = 0  # faults that met nothing
+    hindrances: frozenset[str] = frozenset()  # why its best was not in safety, at one time or another
     trouble: str = ""  # what went wrong with the bench or the run, in words
 
     @property
@@ -81,8 +83,9 @@ class Runner:
             self._judge(outcome, slot, truth, began)
             if outcome.failed:
                 await self._keep(outcome, slot, truth)
-        except ApiError as error:
-            outcome.trouble = f"the bench's own call failed: {error}"
+        except Exception as error:  # one run's trouble must not end the others
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            outcome.trouble = f"the bench failed: {error!r} at {where.filename}:{where.lineno}"
         finally:
             if faults is not None:
                 faults.cancel()
@@ -164,6 +167,7 @@ class Runner:
             return
         record = convert.record(obj.get("status"))
         rule = Rule(obj)
+        outcome.hindrances = self._hindrances(name)
         places = (slot.checkpoints / name / ".evalstop", slot.retained)
         if self._watched(name):
             # Of a run that is settled nothing more will come, however long its checkpoints still lie there.
@@ -179,6 +183,14 @@ class Runner:
         forbidden = self._off_since(name, at)
         stop = oracle.Stop(at, decision.by, decision.message, forbidden)
         oracle.judge_stop(verdict, truth, stop, rule.says_stop, troubles)
+
+    def _hindrances(self, name: str) -> frozenset[str]:
+        found = set()
+        for seen in self._witness.of(name, RLHFJOBS.kind):
+            for said in (seen.obj.get("status") or {}).get("conditions") or ():
+                if said["type"] in (c.SECURED, c.RETAINED) and said["status"] != "True":
+                    found.add(said["reason"])
+        return frozenset(found)
 
     def _watched(self, name: str) -> bool:
         """Whether nobody took the product's hands off the run: with mode Off nothing is owed."""
