@@ -1,7 +1,7 @@
 """What the version before this one stored, kept beside the tests: they need no history of git's.
 
 ``previous.json`` has the schemas of its definitions, without descriptions, statuses that its code wrote, and
-a running job with what its code made for it: now those of commit 01a9efd, before the election and Kueue. When
+a running job with what its code made for it: now the present ones. When
 a version is released, its own take their place: ``python tests/api/previous.py``.
 """
 
@@ -64,6 +64,8 @@ def bare(schema: Any) -> Any:
 def running() -> dict[str, Any]:
     """A job that was admitted for the 12th time: its manifest, its Job and ConfigMap, and the mark of its
     rule. NAMESPACE, POOL and UID stand for what its cluster calls them."""
+    import dataclasses
+
     from api_examples import JOB, full_record
 
     from controller import names
@@ -77,7 +79,7 @@ def running() -> dict[str, Any]:
     spec = job["spec"]
     spec |= {"pool": "POOL", "gang": {"replicas": 2, "gpusPerReplica": 2}}
     spec["metrics"], spec["stopRule"] = [{"name": "gold"}], {"kDeclines": {"k": 5}}
-    del spec["modifiers"]
+    spec["modifiers"] = []
     spec["checkpoints"] |= {
         "location": {"objectStore": {"uri": "s3://work/run"}},
         "retention": {"objectStore": {"uri": "s3://kept"}},
@@ -101,7 +103,7 @@ def running() -> dict[str, Any]:
     return {
         "job": job,
         "child": child,
-        "run": runfile.manifest(accepted, record.run),
+        "run": runfile.manifest(accepted, dataclasses.replace(record.run, uid="UID")),
         "rule": {"version": RULES["kDeclines"].version, "paramsHash": rule_fingerprint(rule, ())},
     }
 
