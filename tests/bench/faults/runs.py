@@ -29,8 +29,8 @@ from tests.bench.faults.stage import Slot, Stage
 from tests.bench.faults.truth import Eval, Truth
 from tests.bench.faults.witness import Witness
 
-START = 240.0  # s within which a run's first life must begin: it may wait for GPUs
-SETTLE = 180.0  # s within which a run must be settled once nothing goes wrong any more
+START = 90.0  # s within which a run's first life must begin: it may wait for GPUs
+SETTLE = 60.0  # s within which a run must be settled once nothing goes wrong any more
 GONE = 60.0  # s within which a deleted RLHFJob must be gone
 
 
