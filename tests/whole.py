@@ -21,6 +21,7 @@ from typing import IO
 ROOT = Path(__file__).resolve().parents[1]
 # Folders of tests that start nothing they would have to wait for.
 COMPUTING = (
+    "tests/faults",
     "tests/policy",
     "tests/sim",
     "tests/sim_experiments",

@@ -8,6 +8,8 @@ while only: without it checkpoints are told by the trainer's save records alone.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from controller.policy import conditions as c
 from controller.policy import lives, requests
 from controller.policy.draft import Draft
@@ -68,6 +70,8 @@ def take_answer(draft: Draft, waited: InFlight, answered: AccessView) -> None:
     if answered.ok:
         draft.update(access=None, claim=Claim(life.number, draft.now, life.life))
         return
+    if answered.reason == TAKEN and _follows(draft, waited, answered):
+        return
     if answered.reason == TAKEN:
         draft.update(claim=Claim(life.number, draft.now, life.life, TAKEN))
         draft.conditions.set(c.ACCEPTED, False, TAKEN, answered.message, warning=True)
@@ -76,6 +80,21 @@ def take_answer(draft: Draft, waited: InFlight, answered: AccessView) -> None:
         delay = min(RETRY_MOST, RETRY_FIRST * 2.0 ** min(waited.tries, 10))
     requests.again(draft, waited, waited.tries + 1, draft.now + delay)
     draft.wake_in(delay)
+
+
+def _follows(draft: Draft, waited: InFlight, answered: AccessView) -> bool:
+    """Whether the folder is a former RLHFJob's of this very name: claimed again at once, as its follower.
+
+    A name has one RLHFJob at a time, so the former one is deleted.
+    """
+    holder = answered.holder
+    if holder is None or holder[1] != draft.desired.key:
+        return False
+    if holder[0] in (draft.desired.uid, waited.former):
+        return False
+    requests.again(draft, replace(waited, former=holder[0]), waited.tries + 1, draft.now)
+    draft.wake_in(0.0)
+    return True
 
 
 def _wanted(draft: Draft) -> bool:

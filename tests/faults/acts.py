@@ -82,7 +82,7 @@ def advance(world: World, job: Job, r: Random, change: float, fault: str = "", s
         score = 0.0
     guard = None
     if world.config["guard"]:
-        guard = round(0.5 + r.uniform(-0.001, 0.001), 4)
+        guard = 0.5
     world.evaluate(job, score, fault, guard)
     if saves and not world.config["save_first"]:
         job.files.save(life, life.step, anew=anew)
@@ -122,8 +122,9 @@ def unsaved_best(world: World, r: Random) -> None:
 def outlier(world: World, r: Random) -> None:
     job = training(world, r)
     if job is not None:
-        # Without a gate nothing tells it from a true one: what it does to the best is its rule's user's will.
-        world.oracle.case(job).fooled |= world.config["rule"] != "default"
+        # Without a gate and a scale for it nothing tells it from a true one.
+        if world.config["stderr"] is None or not (world.config["gate"] or world.config["rule"] == "default"):
+            world.oracle.case(job).fooled = True
         advance(
             world, job, r, r.uniform(-0.02, 0.05), fault=r.choice(("outlier", "outlier", "nan", "nothing"))
         )
@@ -391,6 +392,28 @@ def stop(world: World, r: Random) -> None:
             world.edit(job, runState="Run")
             world.saw("row 6: a user takes a stop back")
             rest(world, r)
+
+
+@act(1)
+def stop_without_space(world: World, r: Random) -> None:
+    """A user stops a run, and for a day nothing can be retained."""
+    job = training(world, r)
+    if job is None or job.spec("runState", "Run") != "Run":
+        return
+    world.no_space_until = world.now + 86400.0
+    if r.random() < 0.3:
+        world.out_until = world.now + 86400.0
+    world.saw("row 6: a user stops a run, no space to retain")
+    world.edit(job, runState="Stopped")
+    for _ in range(r.choice((20, 400))):
+        world.tick()
+        if not job.live_pods:
+            break
+    if r.random() < 0.5:
+        world.edit(job, runState="Run")
+        rest(world, r)
+    if r.random() < 0.5:
+        world.no_space_until = world.out_until = 0.0
 
 
 @act(3)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 WINDOW = 240.0  # s: a scrape interval, two access Jobs one after the other, a retry, and as much again
 FRESH = 45.0  # s by which what an operator knows of a trainer may be old when it suspends it
 SETTLE, STILL = 400, 25  # rounds of 20 s until all has to be at rest, and for how many it has to be
+STOPS_WITHIN = 1500.0  # s until a user's stop has suspended, while an operator runs
 LOST_EVALS = 2  # evals after which a checkpoint that is not there is not still being written
 LOST_AFTER = 300.0  # s until a best whose checkpoint is gone has to be given up for the next best
 
@@ -50,6 +51,7 @@ class Case:
     wrong: dict[str, float] = field(default_factory=dict)  # since when something is as it must not stay
     resumed_best: float | None = None
     ended: bool = False
+    stopping: float = 0.0  # s for which its user's stop has not suspended it
     asked_to_go_on: bool = False  # its user resumed it after its end
     fooled: bool = False  # a page that does not say whose it is may have been another's
 
@@ -92,6 +94,9 @@ class Oracle:
         if life is None or view.outcome is not ScrapeOutcome.OK:
             return
         shown = {(str(p.attempt), p.step, p.score) for p in view.points}
+        branch = {id(e) for e in life.branch}
+        for e in (e for other in job.lives for e in other.evals):
+            e.left = e.left or id(e) not in branch
         # What came on one page with the news of another evaluator may be the old one's.
         known = next((e for e in reversed(life.evals) if e.shown is not None), None)
         doubtful = known is not None and known.evaluator != life.evaluator
@@ -111,6 +116,15 @@ class Oracle:
                 "S5",
                 job,
                 f"process {life.text} resumes from {path}, which is no whole checkpoint of its trainer",
+            )
+        if job.spec("resume.from") != "Best":
+            return
+        kept = [s for where, s in self.contents(job) if s is not None and "/retained/" in where]
+        values = [v for s in kept if (v := self.value(job, s, job.lives[-1].evaluator)) is not None]
+        chosen = self.value(job, source, job.lives[-1].evaluator)
+        if chosen is not None and values and chosen < max(values) - 1e-9:
+            self.fail(
+                "S5", job, f"resumes from a checkpoint worth {chosen:.3f}; {max(values):.3f} is retained"
             )
 
     def written(self, job: Job, before: JobRecord, after: JobRecord) -> None:
@@ -132,6 +146,7 @@ class Oracle:
             case = self.case(job)
             if up:
                 self._owe(job, case, seconds)
+                self._stops_in_time(job, case, seconds)
         if self.dirty:
             self.dirty = False
             for job in world.jobs.values():
@@ -175,6 +190,7 @@ class Oracle:
             if e.shown is not None
             and not e.fault
             and not e.doubtful
+            and not e.left
             and e.evaluator == life.evaluator
             and e.life in job.lives
         ]
@@ -332,6 +348,18 @@ class Oracle:
                 return True
             life, most = life.source.life, min(most, life.source.step)
 
+    # -- S5: while it goes on --------------------------------------------------------------------------------
+
+    def _stops_in_time(self, job: Job, case: Case, seconds: float) -> None:
+        """A user's stop suspends after a bounded time, whatever becomes of the retention."""
+        runs = job.child is not None and not job.child.suspended and job.child.finished is None
+        if job.spec("runState", "Run") != "Stopped" or not runs:
+            case.stopping = 0.0
+            return
+        case.stopping += seconds
+        if case.stopping > STOPS_WITHIN and "deletionTimestamp" not in job.obj["metadata"]:
+            self.fail("S5", job, f"its user stopped it {STOPS_WITHIN:.0f} s ago, and it still runs")
+
     # -- S2 ------------------------------------------------------------------------------------------------
 
     def suspending(self, job: Job, thought: Thought, reason: str) -> None:
@@ -371,9 +399,10 @@ class Oracle:
         now = self.world.now
         evals = self.true_evals(job, now)
         plain = tuple(m for m in desired.modifiers if m.name != "gate")
-        gated = len(plain) < len(desired.modifiers) or self.world.config["rule"] == "default"
+        # Without a gate, or without a scale for it, an eval that says nothing counts like any other.
+        gated = len(plain) < len(desired.modifiers) and self.world.config["stderr"] is not None
         readings = [[e for e in evals if not e.fault]]
-        if not gated:  # without one, an eval that says nothing of its policy counts like any other
+        if not gated:
             readings.append([e for e in evals if e.fault in ("", "outlier")])
         sign = self.sign(job)
         moments = sorted({now - FRESH, *(e.at for e in evals if e.at > now - FRESH), now})

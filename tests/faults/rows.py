@@ -24,9 +24,9 @@ ROWS: dict[str, tuple[str, Focus]] = {
     "5": ("eyes closed once a stop is decided", Focus(("slow_access", "mode", "decline", "rise"), {})),
     "6": (
         "a user's stop whose retention cannot be made",
-        Focus(("stop", "store_out", "run_again", "decline"), {}),
+        Focus(("stop", "stop_without_space", "run_again", "decline"), {}),
     ),
-    "7": ("one eval that says nothing", Focus(("outlier",), {"rule": ("default",)})),
+    "7": ("one eval that says nothing", Focus(("outlier",), {"gate": (True,), "stderr": (0.02,)})),
     "8": (
         "the run ends, or its evaluator changes, under a secure Job",
         Focus(("evaluator", "ends", "slow_access"), {}),

@@ -12,9 +12,10 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
-from tests.checkpoints.trainers_files import dcp_metadata
+from tests.checkpoints.trainers_files import dcp_metadata, torch_file
 
 EVALS_ON_A_PAGE = 32
 
@@ -33,6 +34,7 @@ class Eval:
     shown: float | None = None  # s, when a scrape of the operator's first had it
     samples: int | None = None
     stderr: float | None = None
+    left: bool = False  # the run went on from before it, and that was seen
     doubtful: bool = False  # it came with the news of another evaluator
 
 
@@ -80,6 +82,11 @@ class Life:
         return self.evals[-EVALS_ON_A_PAGE:]
 
 
+@lru_cache(maxsize=256)
+def _metadata(shards: tuple[tuple[str, int], ...]) -> bytes:
+    return dcp_metadata(dict(shards))
+
+
 def fingerprint(files: Iterable[tuple[str, bytes]]) -> str:
     total = hashlib.sha256()
     for name, data in sorted(files):
@@ -108,7 +115,6 @@ class Files:
         self.folder, self.layout, self.records = folder, layout, records
         self.saved: list[Saved] = []
         self.written = 0
-        self.acts = 1  # minutes
         folder.mkdir(parents=True, exist_ok=True)
 
     def name(self, step: int) -> str:
@@ -127,6 +133,7 @@ class Files:
             "trainer_state.json",
             json.dumps({"global_step": step, "log_history": [self.written]}).encode(),
         )
+        args = ("training_args.bin", torch_file(seed))
         if self.layout == "HuggingFace":
             header = json.dumps(
                 {"w": {"dtype": "U8", "shape": [len(body[0])], "data_offsets": [0, len(body[0])]}}
@@ -135,17 +142,20 @@ class Files:
             return [
                 ("config.json", json.dumps({"seed": seed.decode()}).encode()),
                 ("model.safetensors", weights),
-                ("training_args.bin", b"\x80" + seed + b"."),
+                args,
                 state,
             ]
-        # The coordinator's metadata and state may be there before another rank has written its shard.
-        shards = "pytorch_model_fsdp_0"
-        sizes = {"__0_0.distcp": len(body[0]), "__1_0.distcp": len(body[1])}
+        # Each rank writes at its own pace: its random state may come after the coordinator's last file.
+        folder = "pytorch_model_fsdp_0"
+        shards = [(f"__{rank}_0.distcp", data) for rank, data in enumerate(body)]
+        metadata = _metadata(tuple((name, len(data)) for name, data in shards))
         return [
-            (f"{shards}/__0_0.distcp", body[0]),
-            (f"{shards}/.metadata", dcp_metadata(sizes)),
+            *((f"{folder}/{name}", data) for name, data in shards),
+            (f"{folder}/.metadata", metadata),
+            args,
+            ("rng_state_0.pth", b"\x80" + seed + b"."),
             state,
-            (f"{shards}/__1_0.distcp", body[1]),
+            ("rng_state_1.pth", b"\x80" + seed + b"."),
         ]
 
     def newest(self, life: Life | None = None) -> Saved | None:
@@ -178,9 +188,7 @@ class Files:
         for name, data in left[:most]:
             file = path / name
             file.parent.mkdir(parents=True, exist_ok=True)
-            there = file.exists()
             file.write_bytes(data)  # an old file of that name keeps its inode, as open(..., "wb") does
-            self._stamp(file, *(() if there else (file.parent, path)))
         left = left[most:] if most is not None else []
         if left:
             life.saving = (step, left)
@@ -220,7 +228,6 @@ class Files:
         }
         new = path.with_suffix(".tmp")
         new.write_text(json.dumps(document))
-        self._stamp(new)
         os.replace(new, path)
 
     # -- rotation --------------------------------------------------------------------------------------
@@ -242,13 +249,6 @@ class Files:
         there = sorted(p for p in path.rglob("*") if p.is_file())
         for file in there[:files]:
             file.unlink()
-            self._stamp(file.parent)
-
-    def _stamp(self, *paths: Path) -> None:
-        """Times as a store has them: acts take hours in the world, and less than a tick of the clock here."""
-        self.acts += 1
-        for path in paths:
-            os.utime(path, ns=(self.acts * 60 * 10**9,) * 2)
 
     def _gone(self, step: int, *, spoilt: bool, whole: bool) -> None:
         for saved in self.saved:

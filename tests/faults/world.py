@@ -113,8 +113,9 @@ class World:
         }
         if RULES[c["rule"]]:
             spec["stopRule"] = RULES[c["rule"]]
+            spec["modifiers"] = [{"gate": {}}] if c["gate"] else []
         if c.get("contended") and first:
-            spec["modifiers"] = [{"onlyWhenContended": {}}]
+            spec["modifiers"] = [*spec.get("modifiers", ()), {"onlyWhenContended": {}}]
         obj = product.rlhfjob(name, f"uid{number:05d}-{name}", mount, **spec)
         obj["metadata"]["creationTimestamp"] = "2026-11-18T00:00:00Z"
         files = Files(self.root / "work" / (folder or name), layout, c["records"])

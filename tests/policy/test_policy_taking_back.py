@@ -536,6 +536,9 @@ def test_a_copy_that_moves_is_never_given_up_and_one_that_stands_still_is() -> N
         world.scrape_again("ns/a")
         passes(world, 1, 60.0)
     assert job.record.access == first, "five hours"
+    copied = condition(world, c.RETAINED)
+    assert (copied.status, copied.reason) == (False, "InProgress")
+    assert copied.message.startswith("step 30: 300 kB of 1 MB")
     passes(world, 13, 60.0)
     assert job.record.access.serial > first.serial
     assert job.record.access.tries == 1

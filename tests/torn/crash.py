@@ -58,10 +58,10 @@ class Rank:
             for path in folder.rglob("*")
             if path.is_file()
         }
+        if self.client is not None:  # which is part of the save: what it has not been told yet is not over
+            self.client.checkpoint_saved(step, list(folders), location=self.folder)
         with self.truth.open("a") as file:
             file.write(json.dumps({"step": step, "files": found}) + "\n")
-        if self.client is not None:
-            self.client.checkpoint_saved(step, list(folders), location=self.folder)
 
 
 Saver = Callable[[Rank], object]  # saves step after step, rotates, and is killed

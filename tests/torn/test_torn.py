@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.torn import environment, judge
+from tests.torn import content, environment, judge
 from tests.torn.__main__ import HALVES, RESULTS, followed, half_deleted
 from tests.torn.crash import Crash, truth_of
 from tests.torn.halves import files
@@ -42,6 +42,22 @@ def test_no_half_deleted_hugging_face_checkpoint_is_whole(recorded: bool) -> Non
     sums = half_deleted(20, seed=7, recorded=recorded)
     assert (sums.kills, sums.torn) == (180, 180)
     assert sums.blessed == []
+
+
+def test_openrlhf_is_not_whole_before_its_last_file(tmp_path: Path) -> None:
+    """Both roles' states said how many ranks there were, and metric.json was not there or half written."""
+    tag = tmp_path / "1-0" / "_actor" / "global_step10"
+    tag.mkdir(parents=True)
+    (tag / "mp_rank_00_model_states.pt").write_bytes(content.archive())
+    (tag / "zero_pp_rank_0_mp_rank_00_optim_states.pt").write_bytes(content.archive())
+    (tag.parent / "latest").write_text("global_step10")
+    for metric in (None, "", '{"metric_key": nu'):
+        if metric is not None:
+            (tag / "metric.json").write_text(metric)
+        sums = judge.tally(
+            "OpenRLHF", [Crash(tag.parents[1], {10: {"_actor/global_step10/metric.json": 40}})]
+        )
+        assert (sums.torn, sums.blessed) == (1, [])
 
 
 # the test itself

@@ -8,7 +8,15 @@ from collections.abc import Mapping
 from controller.checkpoints.completeness import deepspeed
 from controller.checkpoints.digest import Manifest
 from controller.checkpoints.errors import Damaged, Vanished
-from controller.checkpoints.layouts.base import Candidate, Times, Told, by_times, folders, truncated
+from controller.checkpoints.layouts.base import (
+    Candidate,
+    Times,
+    Told,
+    by_times,
+    folders,
+    json_object,
+    truncated,
+)
 from controller.checkpoints.store import Store
 from controller.checkpoints.weights import Content
 
@@ -97,6 +105,13 @@ class OpenRLHF:
         for folder in states:
             if not deepspeed.ranks(content, folder).told:
                 return Told(unproven=f"nothing in {folder} says how many ranks there were")
+        for folder in states:
+            # 0.11.2 writes it last, in place; earlier versions never do.
+            metric = f"{folder}/metric.json"
+            if metric not in names:
+                return Told(unproven=f"no {metric}: OpenRLHF writes it when the save is through")
+            if isinstance(broken := json_object(content, metric), str):
+                return Told(broken)
         return Told(unproven=by_times(times))
 
     def mismatch(self, content: Content, manifest: Manifest) -> str | None:
