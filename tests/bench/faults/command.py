@@ -69,6 +69,7 @@ class Report:
             ("gangs admitted for whom there was no room", str(len(self.promised))),
             ("untrue words of a status", str(sum(len(o.verdict.untrue) for o in done))),
             ("not settled, or in trouble", str(sum(1 for o in done if o.trouble))),
+            ("over, and still looking for a checkpoint that is gone", str(sum(o.looking for o in done))),
             ("longest time to settle", f"{max((o.settle for o in done), default=0.0):.0f} s"),
             (
                 "time",

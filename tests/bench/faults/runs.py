@@ -45,6 +45,7 @@ class Outcome:
     lives: int = 0
     evals: int = 0
     missed: int = 0  # faults that met nothing
+    looking: bool = False  # over, and a checkpoint that is gone is still asked for
     hindrances: frozenset[str] = frozenset()  # why its best was not in safety, at one time or another
     trouble: str = ""  # what went wrong with the bench or the run, in words
 
@@ -140,8 +141,13 @@ class Runner:
             obj = self._witness.newest(name)
             record = convert.record((obj or {}).get("status"))
             outcome.end = _end(record)
-            if outcome.end and record.access is None and not self._witness.access_pods(name):
-                break
+            if outcome.end and not self._witness.access_pods(name):
+                if record.access is None:
+                    break
+                # What rotation took is asked for some minutes more; nothing comes of it where nothing is owed.
+                if record.access.tries >= 2 and not self._still_owed(outcome, slot):
+                    outcome.looking = True
+                    break
             # What befalls the neighbours holds this run up, too.
             troubles = [end for _, end in self._mischief.spans(name)]
             lived = _last_line(self._stage.truth / name)
@@ -168,11 +174,7 @@ class Runner:
         record = convert.record(obj.get("status"))
         rule = Rule(obj)
         outcome.hindrances = self._hindrances(name)
-        places = (slot.checkpoints / name / ".evalstop", slot.retained)
-        if self._watched(name):
-            # Of a run that is settled nothing more will come, however long its checkpoints still lie there.
-            until = float("inf") if outcome.end else time.time()
-            oracle.judge_safety(verdict, truth, places, troubles, self._mischief.acute(), until, rule.ignored)
+        self._judge_safety(outcome, verdict, truth, slot)
         oracle.judge_claims(verdict, truth, _claims(record, slot))
         decision, at = record.decision, self._witness.suspended_at(name)
         if decision is None or decision.mode is not Mode.ENFORCE or at is None:
@@ -183,6 +185,22 @@ class Runner:
         forbidden = self._off_since(name, at)
         stop = oracle.Stop(at, decision.by, decision.message, forbidden)
         oracle.judge_stop(verdict, truth, stop, rule.says_stop, troubles)
+
+    def _still_owed(self, outcome: Outcome, slot: Slot) -> bool:
+        name, verdict = outcome.name, oracle.Verdict()
+        self._judge_safety(outcome, verdict, Truth.read(self._stage.truth / name), slot)
+        return bool(verdict.lost)
+
+    def _judge_safety(self, outcome: Outcome, verdict: oracle.Verdict, truth: Truth, slot: Slot) -> None:
+        name = outcome.name
+        obj = self._witness.newest(name)
+        if obj is None or not self._watched(name):
+            return
+        # Of a run that is settled nothing more will come, however long its checkpoints still lie there.
+        until = float("inf") if outcome.end else time.time()
+        places = (slot.checkpoints / name / ".evalstop", slot.retained)
+        troubles, acute = self._mischief.spans(name), self._mischief.acute()
+        oracle.judge_safety(verdict, truth, places, troubles, acute, until, Rule(obj).ignored)
 
     def _hindrances(self, name: str) -> frozenset[str]:
         found = set()
