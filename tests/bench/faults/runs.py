@@ -144,7 +144,7 @@ class Runner:
             if outcome.end and not self._witness.access_pods(name):
                 if record.access is None:
                     break
-                # What rotation took is asked for some minutes more; nothing comes of it where nothing is owed.
+                # What rotation took is asked for some minutes more; nothing comes of it where none is owed.
                 if record.access.tries >= 2 and not self._still_owed(outcome, slot):
                     outcome.looking = True
                     break

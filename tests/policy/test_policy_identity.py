@@ -1,0 +1,274 @@
+"""Evals, bests, pins and requests are known by who made them, not by a step number."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from policy_world import Job, World
+
+from controller.policy import conditions as c
+from controller.policy import lives
+from controller.policy.guarding import watch
+from controller.policy.history import RuleInUse, absorb
+from controller.policy.jobs import (
+    AccessView,
+    BranchLife,
+    Desired,
+    Direction,
+    Guardrail,
+    JobRecord,
+    LifeRecord,
+    MetricPoints,
+    Operation,
+    Page,
+    RunState,
+    ScrapeOutcome,
+    ScrapeView,
+    StartAccess,
+)
+from controller.policy.types import Attempt, EvalPoint, Mode, PolicySpec
+
+KEY = "ns/a"
+FIRST, SECOND = Attempt(1, "aaaa"), Attempt(1, "bbbb")
+
+
+class SlowStore(World):
+    """Pins bear the life that they were asked for; an access Job ends when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__({"n1": 1})
+        self.hangs = False
+        self.open: list[StartAccess] = []
+        self.paths: set[str] = set()
+
+    def _access(self, job: Job, ask: StartAccess) -> AccessView:
+        if self.hangs and ask.operation in (Operation.SECURE, Operation.PIN):
+            self.open.append(ask)
+            return AccessView(ask.request_id, ask.operation, finished=False)
+        return self._answer(job, ask)
+
+    def _answer(self, job: Job, ask: StartAccess) -> AccessView:
+        view = super()._access(job, ask)
+        if not view.ok or ask.operation not in (Operation.SECURE, Operation.PIN):
+            return view
+        path = f"/pins/{ask.attempt}/{view.step}"
+        self.paths = (self.paths - set(ask.release)) | {path}
+        return replace(view, path=path)
+
+    def end_access(self, job: Job) -> None:
+        """The slow Jobs end now."""
+        for ask in self.open:
+            found = self._answer(job, ask)
+            access = tuple(found if a.request_id == ask.request_id else a for a in job.observed.access)
+            job.observed = replace(job.observed, access=access)
+        self.open.clear()
+
+
+def running(**spec: object) -> tuple[SlowStore, Job]:
+    world = SlowStore()
+    job = world.submit(KEY, **spec)
+    world.settle()
+    return world, job
+
+
+def show(world: World, life: Attempt, evals: dict[int, float], **fields: object) -> None:
+    points = tuple(EvalPoint(step, score, life) for step, score in evals.items())
+    world.jobs[KEY].checkpoints |= set(evals)
+    newest = max(evals, default=0)
+    world.scrape(KEY, points=points, checkpoint_step=newest, page=Page("uid-ns/a", life), **fields)
+
+
+def test_the_best_of_the_branch_that_is_gone_on_with_is_the_one_that_is_kept() -> None:  # row 1
+    """A pod that restarts from step 20 reaches another best at step 40: not the same as the first one."""
+    world, job = running()
+    show(world, FIRST, {10: 0.4, 20: 0.5, 30: 0.55, 40: 0.6})
+    world.settle()
+    assert (job.record.secured.path, job.record.secured.score) == ("/pins/1-aaaa/40", 0.6)
+    show(world, SECOND, {30: 0.7, 40: 0.9}, resumed_step=20)
+    world.settle()
+    assert (job.record.secured.path, job.record.secured.score) == ("/pins/1-bbbb/40", 0.9)
+    show(world, SECOND, {30: 0.7, 40: 0.9, 50: 0.8, 60: 0.7, 70: 0.6}, resumed_step=20)
+    world.settle()
+    assert job.record.decision is not None
+    (kept,) = job.record.retained
+    assert (kept.score, kept.attempt) == (0.9, SECOND)
+    assert "/pins/1-bbbb/40" in world.paths, "another life's pin of that step was let go, not this one"
+
+
+@pytest.mark.parametrize("direction", Direction)
+def test_a_request_carries_its_eval_and_its_score(direction: Direction) -> None:  # row 2
+    """A newer best comes while a secure Job runs: what that Job pins is recorded with its own score."""
+    sign = 1.0 if direction is Direction.MAXIMIZE else -1.0
+    world, job = running(direction=direction)
+    world.hangs = True
+    show(world, FIRST, {10: sign * -3.0})
+    world.step(KEY)
+    show(world, FIRST, {10: sign * -3.0, 20: sign * -2.0})
+    world.step(KEY)
+    world.end_access(job)
+    world.step(KEY)
+    assert (job.record.secured.best_step, job.record.secured.score) == (10, sign * -3.0)
+    world.step(KEY)
+    world.end_access(job)
+    world.step(KEY)
+    assert (job.record.secured.best_step, job.record.secured.score) == (20, sign * -2.0)
+
+
+def test_the_answer_of_a_job_that_outlives_the_run_is_recorded() -> None:  # row 8
+    world, job = running()
+    show(world, FIRST, {10: 0.4})
+    world.settle()
+    world.hangs = True
+    show(world, FIRST, {10: 0.4, 20: 0.6})
+    world.step(KEY)
+    world.finish(KEY)
+    world.step(KEY)
+    assert "/pins/1-aaaa/10" in world.paths
+    world.end_access(job)
+    world.step(KEY)
+    assert (job.record.secured.score, job.record.secured.path) == (0.6, "/pins/1-aaaa/20")
+    assert job.record.secured.path in world.paths
+
+
+def test_the_answer_about_the_old_evaluators_best_stays_beside_the_new_ones() -> None:  # row 8
+    world, job = running()
+    world.evaluator = "v1"
+    show(world, FIRST, {10: 0.4})
+    world.settle()
+    world.hangs = True
+    show(world, FIRST, {10: 0.4, 20: 0.6})
+    world.step(KEY)
+    world.evaluator = "v2"
+    show(world, FIRST, {10: 0.4, 20: 0.6, 30: 0.1})
+    world.step(KEY)
+    show(world, FIRST, {10: 0.4, 20: 0.6, 30: 0.1, 40: 0.2})
+    world.step(KEY)
+    world.hangs = False
+    world.end_access(job)
+    world.step(KEY)
+    assert job.record.scale is not None
+    assert (job.record.scale.kept.score, job.record.scale.kept.best_step) == (0.6, 20)
+    world.settle()
+    assert (job.record.secured.score, job.record.secured.best_step) == (0.2, 40)
+    assert "/pins/1-aaaa/20" in world.paths
+
+
+@pytest.mark.parametrize(
+    ("page", "reason"),
+    [
+        (Page("somebody-else", Attempt(1, "cccc")), "ForeignPage"),
+        (Page("uid-ns/a", Attempt(99, "cccc")), "OtherAttempt"),
+    ],
+)
+def test_a_strangers_page_is_refused_by_name(page: Page, reason: str) -> None:  # row 4
+    world, job = running()
+    show(world, FIRST, {10: 0.4, 20: 0.5})
+    world.settle()
+    falling = tuple(EvalPoint(10 * n, 0.5 - n / 10, page.attempt) for n in range(3, 9))
+    world.scrape(KEY, points=falling, page=page)
+    world.settle()
+    told = job.record.condition(c.METRICS)
+    assert (told.status, told.reason) == (False, reason)
+    assert [p.step for p in job.record.evals] == [10, 20]
+    assert job.record.decision is None
+    show(world, FIRST, {10: 0.4, 20: 0.5, 30: 0.6})
+    world.settle()
+    assert job.record.best.step == 30, "the run's own page is read on"
+
+
+def test_an_earlier_process_says_nothing_any_more() -> None:  # row 4
+    world, job = running()
+    show(world, FIRST, {10: 0.4})
+    world.settle()
+    show(world, SECOND, {20: 0.5}, resumed_step=10)
+    world.settle()
+    show(world, FIRST, {10: 0.4, 20: 0.1, 30: 0.1, 40: 0.1})
+    world.settle()
+    assert job.record.condition(c.METRICS).reason == "EarlierLife"
+    assert [(p.step, p.attempt) for p in job.record.evals] == [(10, FIRST), (20, SECOND)]
+
+
+def test_a_page_of_an_older_pod_is_refused_whatever_life_it_names() -> None:  # row 4
+    record = JobRecord(lives=(LifeRecord(SECOND, "new-pod", 200.0, 210.0, 0),), attempt=1)
+    old = ScrapeView(ScrapeOutcome.OK, page=Page("u", Attempt(1, "zzzz")), pod="old-pod", pod_created=100.0)
+    found = lives.refusal(record, "u", old)
+    assert found is not None
+    assert found[0] == "EarlierLife"
+    assert lives.refusal(record, "u", replace(old, pod="newer", pod_created=300.0)) is None
+
+
+def test_nobody_is_stopped_on_a_page_that_does_not_say_whose_it_is() -> None:  # row 4
+    world, job = running()
+    points = tuple(EvalPoint(10 * n, 0.9 - n / 10, FIRST) for n in range(1, 7))
+    job.checkpoints |= {p.step for p in points}
+    world.scrape(KEY, points=points, checkpoint_step=60, page=None)
+    world.settle()
+    assert job.record.decision is None
+    assert job.record.condition(c.TERMINATION).reason == "PageWithoutIdentity"
+
+
+def test_the_memory_ends_where_a_process_resumed_as_soon_as_it_says_so() -> None:
+    world, job = running()
+    show(world, FIRST, {10: 0.4, 20: 0.5, 30: 0.3, 40: 0.2})
+    world.settle()
+    show(world, SECOND, {}, resumed_step=20)
+    world.step(KEY)
+    assert [p.step for p in job.record.evals] == [10, 20]
+
+
+def test_shadow_remembers_a_best_that_is_older_than_the_evals_it_keeps() -> None:  # row 19
+    use = RuleInUse.of(
+        Desired(KEY, "u", 1, "gold", 1, 1, PolicySpec("kDeclines", {"k": 90}), mode=Mode.SHADOW)
+    )
+    record = JobRecord()
+    for n in range(1, 60):
+        point = EvalPoint(10 * n, 0.9 if n == 5 else 0.5, FIRST)
+        record = absorb(record, use, ScrapeView(ScrapeOutcome.OK, points=(point,), resumed_step=0))
+    assert record.best.step == 50
+    back = ScrapeView(ScrapeOutcome.OK, points=(), resumed_step=500, page=Page("u", SECOND))
+    assert absorb(record, use, back).best.step == 50
+
+
+def test_a_guardrails_memory_is_not_taken_for_that_of_the_other_direction() -> None:  # row 12
+    record = JobRecord()
+    for direction, steps in ((Direction.MINIMIZE, (10, 20, 30)), (Direction.MAXIMIZE, (40,))):
+        guard = Guardrail("safety", PolicySpec("kDeclines", {"k": 1}), direction)
+        use = RuleInUse.of(Desired(KEY, "u", 1, "gold", 1, 1, PolicySpec("kDeclines"), guardrails=(guard,)))
+        for step in steps:
+            others = (MetricPoints("safety", (EvalPoint(step, 0.5 + step / 100, FIRST),)),)
+            record = watch(record, use.guards, ScrapeView(ScrapeOutcome.OK, others=others))
+    (known,) = record.guards
+    assert known.verdict.verb == "Continue", "one eval under the right direction is no decline"
+
+
+@pytest.mark.parametrize(
+    ("resumes", "expected"),
+    [
+        ((0,), (BranchLife(Attempt(1, "l0"), -1),)),
+        ((None,), (BranchLife(Attempt(1, "l0"), -1),)),
+        ((40,), (BranchLife(Attempt(1, "l0"), 40, 40),)),
+        ((0, 30), (BranchLife(Attempt(1, "l1"), 30), BranchLife(Attempt(1, "l0"), -1))),
+        ((0, 120, 60), (BranchLife(Attempt(1, "l2"), 60), BranchLife(Attempt(1, "l0"), -1))),
+        ((0, 30, 0), (BranchLife(Attempt(1, "l2"), -1),)),
+    ],
+)
+def test_whose_checkpoints_lie_on_the_way_to_an_eval(
+    resumes: tuple[int | None, ...], expected: tuple[BranchLife, ...]
+) -> None:
+    known = tuple(LifeRecord(Attempt(1, f"l{n}"), "p", 0.0, 0.0, step) for n, step in enumerate(resumes))
+    record = JobRecord(lives=known)
+    assert lives.branch(record, known[-1].attempt) == expected
+
+
+def test_a_user_pin_that_runs_gives_way_to_the_best() -> None:  # row 16
+    world, job = running()
+    show(world, FIRST, {10: 0.4, 20: 0.3})
+    world.settle()
+    world.hangs = True
+    job.desired = replace(job.desired, pins=(20,), run_state=RunState.RUN)
+    world.step(KEY)
+    assert job.record.access.operation is Operation.PIN
+    show(world, FIRST, {10: 0.4, 20: 0.3, 30: 0.6})
+    world.step(KEY)
+    assert (job.record.access.operation, job.record.access.step) == (Operation.SECURE, 30)
