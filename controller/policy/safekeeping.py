@@ -351,6 +351,10 @@ def _overtaken(draft: Draft, waited: InFlight) -> bool:
     suspended = decision is not None and decision.suspended_at is not None
     ended = draft.record.finished is not None or suspended
     later = sum(1 for p in draft.record.evals if p.step > waited.step)
+    scrape = draft.observed.scrape
+    saved = scrape.checkpoint_step if scrape is not None else None
+    if saved is not None and saved > waited.step:
+        return True  # a later save is through
     return ended or later >= LOST_EVALS or all(p.attempt != waited.attempt for p in draft.record.evals)
 
 
