@@ -191,12 +191,16 @@ class Oracle:
             and not e.fault
             and not e.doubtful
             and not e.left
+            and not e.jumps
             and e.evaluator == life.evaluator
             and e.life in job.lives
         ]
         patience = 0.0
         for e in sorted(evals, key=lambda e: -self.worth(job, e)):
             saved = self._checkpoint(job, e)
+            lags = saved is not None and saved.step < e.step and (life.checkpoint_step or 0) < e.step
+            if lags and not any(later.step > e.step for later in evals):
+                return  # its own checkpoint may still come
             if saved is None or not saved.lies:
                 # The operator looks for this one first: while it may still be written, and then for a while.
                 if sum(1 for later in evals if later.step > e.step) < LOST_EVALS and e.life is life:
@@ -244,6 +248,8 @@ class Oracle:
             return
         there = self.contents(job)
         case.owed = [o for o in case.owed if not (o.saved.spoilt and not self._retained(there, o.saved))]
+        recent = list(dict.fromkeys(e.evaluator for life in job.lives for e in life.evals))[-2:]
+        case.owed = [o for o in case.owed if o.eval.evaluator in recent]  # one former scale's best is kept
         safe = [s for _, s in there if s is not None]
         for evaluator in {o.eval.evaluator for o in case.owed}:
             owed = max(
@@ -444,7 +450,8 @@ class Oracle:
             bound = [p for p in other.live_pods if p.node]
             for pod in bound:
                 used[pod.node or ""] = used.get(pod.node or "", 0) + pod.gpus
-            for node in planned[len(bound) :] if not other.trained else ():
+            comes = other.child is not None and other.child.finished is None and not other.trained
+            for node in planned[len(bound) :] if comes else ():
                 used[node] = used.get(node, 0) + other.gpus
         for node in admission.nodes:
             used[node] = used.get(node, 0) + job.gpus
