@@ -107,6 +107,8 @@ class Oracle:
                 e.shown, e.doubtful = self.world.now, doubtful
 
     def born(self, job: Job, life: Life, source: Saved | None) -> None:
+        if not job.names_itself and len(job.lives) > 1:
+            self.case(job).fooled = True  # without a name a new process is not known before its first eval
         if job.trained:
             self.fail("S3", job, f"trained again: it had ended ({job.trained}), process {life.text} starts")
 
@@ -188,10 +190,9 @@ class Oracle:
             e
             for e in life.branch
             if e.shown is not None
-            and not e.fault
+            and e.fault in ("", "outlier")
             and not e.doubtful
             and not e.left
-            and not e.jumps
             and e.evaluator == life.evaluator
             and e.life in job.lives
         ]
@@ -210,6 +211,8 @@ class Oracle:
                 if self.world.now - since < patience:
                     return
                 continue
+            if e.fault or e.jumps:
+                continue  # it may count for nothing; the operator may keep it beside the best
             if all(o.eval is not e for o in case.owed):
                 saved.good += seconds
                 if saved.good > WINDOW:
@@ -372,7 +375,7 @@ class Oracle:
         decision = thought.record.decision
         if decision is None or decision.mode is not Mode.ENFORCE or decision.by == "User":
             return
-        if thought.record.preempting is not None:
+        if thought.record.preempting is not None or decision.suspended_at is not None:
             return
         world, case = self.world, self.case(job)
         world.saw("S2: a rule's stop is carried out")
