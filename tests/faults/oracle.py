@@ -107,6 +107,8 @@ class Oracle:
                 e.shown, e.doubtful = self.world.now, doubtful
 
     def born(self, job: Job, life: Life, source: Saved | None) -> None:
+        if not job.names_itself and len(job.lives) > 1:
+            self.case(job).fooled = True  # without a name a new process is not known before its first eval
         if job.trained:
             self.fail("S3", job, f"trained again: it had ended ({job.trained}), process {life.text} starts")
 
@@ -188,7 +190,7 @@ class Oracle:
             e
             for e in life.branch
             if e.shown is not None
-            and not e.fault
+            and e.fault in ("", "outlier")
             and not e.doubtful
             and not e.left
             and e.evaluator == life.evaluator
@@ -197,6 +199,9 @@ class Oracle:
         patience = 0.0
         for e in sorted(evals, key=lambda e: -self.worth(job, e)):
             saved = self._checkpoint(job, e)
+            lags = saved is not None and saved.step < e.step and (life.checkpoint_step or 0) < e.step
+            if lags and not any(later.step > e.step for later in evals):
+                return  # its own checkpoint may still come
             if saved is None or not saved.lies:
                 # The operator looks for this one first: while it may still be written, and then for a while.
                 if sum(1 for later in evals if later.step > e.step) < LOST_EVALS and e.life is life:
@@ -206,6 +211,8 @@ class Oracle:
                 if self.world.now - since < patience:
                     return
                 continue
+            if e.fault or e.jumps:
+                continue  # it may count for nothing; the operator may keep it beside the best
             if all(o.eval is not e for o in case.owed):
                 saved.good += seconds
                 if saved.good > WINDOW:
@@ -244,6 +251,8 @@ class Oracle:
             return
         there = self.contents(job)
         case.owed = [o for o in case.owed if not (o.saved.spoilt and not self._retained(there, o.saved))]
+        recent = list(dict.fromkeys(e.evaluator for life in job.lives for e in life.evals))[-2:]
+        case.owed = [o for o in case.owed if o.eval.evaluator in recent]  # one former scale's best is kept
         safe = [s for _, s in there if s is not None]
         for evaluator in {o.eval.evaluator for o in case.owed}:
             owed = max(
@@ -366,7 +375,7 @@ class Oracle:
         decision = thought.record.decision
         if decision is None or decision.mode is not Mode.ENFORCE or decision.by == "User":
             return
-        if thought.record.preempting is not None:
+        if thought.record.preempting is not None or decision.suspended_at is not None:
             return
         world, case = self.world, self.case(job)
         world.saw("S2: a rule's stop is carried out")
@@ -444,7 +453,8 @@ class Oracle:
             bound = [p for p in other.live_pods if p.node]
             for pod in bound:
                 used[pod.node or ""] = used.get(pod.node or "", 0) + pod.gpus
-            for node in planned[len(bound) :] if not other.trained else ():
+            comes = other.child is not None and other.child.finished is None and not other.trained
+            for node in planned[len(bound) :] if comes else ():
                 used[node] = used.get(node, 0) + other.gpus
         for node in admission.nodes:
             used[node] = used.get(node, 0) + job.gpus

@@ -339,8 +339,6 @@ class Operator:
     def _start_access(self, job: Job, thought: Thought, action: StartAccess) -> None:
         if action.request_id in job.access:
             return
-        if thought.seen.child is None:
-            raise Stale
         made = product.access_manifest(thought.seen.obj, action)
         if isinstance(made, tuple):
             view = AccessView(action.request_id, action.operation, True, False, *made)

@@ -34,6 +34,7 @@ class Eval:
     shown: float | None = None  # s, when a scrape of the operator's first had it
     samples: int | None = None
     stderr: float | None = None
+    jumps: bool = False  # so far from the one before that a gate may wait for others, and drop it
     left: bool = False  # the run went on from before it, and that was seen
     doubtful: bool = False  # it came with the news of another evaluator
 
@@ -199,7 +200,7 @@ class Files:
         self.saved.append(saved)
         if self.records:
             self._write_record(saved)
-        life.checkpoint_step = step
+        life.checkpoint_step = max(step, life.checkpoint_step or 0)
         return saved
 
     def save(self, life: Life, step: int, *, anew: bool) -> Saved:

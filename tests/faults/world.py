@@ -115,7 +115,8 @@ class World:
             spec["stopRule"] = RULES[c["rule"]]
             spec["modifiers"] = [{"gate": {}}] if c["gate"] else []
         if c.get("contended") and first:
-            spec["modifiers"] = [*spec.get("modifiers", ()), {"onlyWhenContended": {}}]
+            usual = [{"patience": {"evals": 2}}, {"gate": {}}]
+            spec["modifiers"] = [*spec.get("modifiers", usual), {"onlyWhenContended": {}}]
         obj = product.rlhfjob(name, f"uid{number:05d}-{name}", mount, **spec)
         obj["metadata"]["creationTimestamp"] = "2026-11-18T00:00:00Z"
         files = Files(self.root / "work" / (folder or name), layout, c["records"])
@@ -287,6 +288,10 @@ class World:
         e.stderr = self.config["stderr"]
         if fault == "nothing":
             e.samples = 0
+        if (stderr := self.config["stderr"]) is not None:
+            before = [b for b in life.branch if not b.fault]
+            if before and abs(before[-1].score - score) > 4.5 * stderr:
+                e.jumps = before[-1].jumps = True
         life.evals.append(e)
         self.say(f"{job.name}: {life.text} eval {score:.3f} at step {e.step} {fault}")
         return e
@@ -326,7 +331,9 @@ class World:
         over = self.now >= access.ends and not access.hangs
         message = access.message if over else None
         moved = access.created if access.hangs else min(self.now, access.ends)
-        return product.access_view(access.manifest, message, access.failed, access.created, moved, self.now)
+        ahead = self.operator.latest - self.now  # all times are the API server's, as the operator knows it
+        since, moved, now = access.created + ahead, moved + ahead, self.now + ahead
+        return product.access_view(access.manifest, message, access.failed, since, moved, now)
 
     def _access_jobs(self) -> None:
         for job in list(self.jobs.values()):
