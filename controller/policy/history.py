@@ -216,7 +216,22 @@ def begin_life(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobReco
     after = lives.note(record, scrape)
     if after.lives == record.lives or after.lives[-1].resumed is None:
         return after
+    if _forgotten(record, after.lives[-1].resumed):
+        return restart(after, use)
     return rewind(after, use, after.lives[-1].resumed)
+
+
+def _forgotten(record: JobRecord, step: int) -> bool:
+    """Whether evals up to ``step`` may be missing that are on the way now.
+
+    A process that went back, made no eval and ended has taken later evals out of memory; one that then goes
+    on from a checkpoint beyond it is on the branch of those again, and nobody knows them any more.
+    """
+    former = record.lives[-1] if record.lives else None
+    if former is None or former.resumed is None or former.resumed >= step:
+        return False
+    made = any(p.attempt == former.attempt for p in record.evals)
+    return not made and len(record.lives) > 1
 
 
 def _first_of_life(record: JobRecord, use: RuleInUse, point: EvalPoint) -> JobRecord:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import tempfile
 import time
@@ -249,7 +250,7 @@ class Rig:
         """Every pod has the same address; the port tells which job is meant."""
         name = next(job for job, port in self.ports.items() if port == target.port)
         if name in self.outcome:
-            return self.outcome[name]
+            return await self._as_its_page(name, self.outcome[name])
         scores = self.scores.get(name, [])
         number, uid = await self._attempt(name)
         return ScrapeView(
@@ -262,6 +263,15 @@ class Rig:
             step=10 * len(scores),
             total_steps=self.total_steps,
         )
+
+    async def _as_its_page(self, name: str, view: ScrapeView) -> ScrapeView:
+        """A view that a test gave, scraped now, of the process that its newest eval names."""
+        view = dataclasses.replace(view, at=time.time())
+        if view.outcome is not ScrapeOutcome.OK or view.page is not None:
+            return view
+        number, uid = await self._attempt(name)
+        life = view.points[-1].attempt if view.points else Attempt(number)
+        return dataclasses.replace(view, page=Page(uid, life))
 
     async def _attempt(self, name: str) -> tuple[int, str]:
         obj = await self.job(name)
