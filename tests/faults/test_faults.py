@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.faults import driver
 from tests.faults.machine import Machine
 
-SECONDS = 35.0  # CPU-seconds of histories from seeds, beside hypothesis' own
+HISTORIES = 160  # from seeds, beside hypothesis' own
 FIRST = 1_000_000  # seed
 
 
@@ -22,21 +21,23 @@ def test_what_was_found_once_is_not_found_again(trace: Path) -> None:
     assert driver.play(config, steps).violation == ""
 
 
-OPEN = "what is still found is in docs/reliability.md's list of open findings"
+# What is known and not mended yet (docs/reliability.md): how the history of a seed ends today.
+OPEN = {
+    1_000_045: "S2 b: stopped by drawdown",  # an evaluator that changed before its first version was read
+}
 
 
-@pytest.mark.xfail(reason=OPEN, strict=False)
 def test_histories_of_seeds_hold() -> None:
-    """As many as a fixed budget of CPU time allows, always the same ones first."""
-    until, seed = time.process_time() + SECONDS, FIRST
-    while time.process_time() < until:
+    """As many as take about 35 CPU-seconds, always the same ones."""
+    for seed in range(FIRST, FIRST + HISTORIES):
         config, steps = driver.drawn(seed)
         outcome = driver.play(config, steps)
-        assert not outcome.violation, f"seed {seed}: {outcome.violation}"
-        seed += 1
+        if seed in OPEN:
+            assert outcome.violation.startswith(OPEN[seed]), f"seed {seed} holds by now: take it out of OPEN"
+        else:
+            assert not outcome.violation, f"seed {seed}: {outcome.violation}"
 
 
-@pytest.mark.xfail(reason=OPEN, strict=False)
 def test_the_stateful_machine_finds_nothing() -> None:
     run_state_machine_as_test(
         Machine,
