@@ -14,6 +14,7 @@ import random
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from controller.api import convert, values
@@ -68,6 +69,9 @@ def healthy(seed: int, evals: int = 18) -> list[tuple[float, float]]:
     ]
 
 
+_FOLDERS = count(1)  # jobs of a namespace share no checkpoint location
+
+
 def spec(pool: str = "research", *, gpus: int = 2, replicas: int = 2, **more: Any) -> Object:
     """A valid RLHFJob's spec."""
     completions = {"completions": replicas, "parallelism": replicas, "completionMode": "Indexed"}
@@ -87,7 +91,7 @@ def spec(pool: str = "research", *, gpus: int = 2, replicas: int = 2, **more: An
         "stopRule": {"kDeclines": {"k": 3, "minDelta": "0.01"}},
         "modifiers": [{"warmUp": {"minEvals": 5}}],
         "checkpoints": {
-            "location": {"objectStore": {"uri": "s3://work/run"}},
+            "location": {"objectStore": {"uri": f"s3://work/run-{next(_FOLDERS)}"}},
             "layout": "Plain",
             "retention": {"objectStore": {"uri": "s3://kept"}},
         },
