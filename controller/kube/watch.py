@@ -131,6 +131,9 @@ class WatchShell:
             )
         finally:
             beat.cancel()
+            # A thread of the loop's executor waits for this flag. Where kopf gave up by itself nobody has set
+            # it: the loop would wait for that thread, and nobody would hear that the watches have ended.
+            self._stop.set()
 
     async def _beat(self) -> None:
         told = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -16,13 +17,15 @@ from pathlib import Path
 
 import pytest
 from fake_kubelet import FakeKubelet
-from operator_rig import SETTINGS, Rig, eventually
+from operator_rig import OPERATOR, SETTINGS, Rig, eventually
 
 from controller.kube.cache import WentBack
+from controller.kube.connect import connect
 from controller.kube.resources import PODS
 from controller.policy import declog
 from deploy.local.plane import Plane
 from deploy.local.ports import free_port
+from tests.bench.faults.proxy import FaultyProxy, Upstream
 
 # Tests kill operators, and the next one waits for as long as the Lease runs.
 LEASE = {
@@ -161,6 +164,31 @@ def test_it_ends_with_a_failure_when_the_watch_ends(rig: Rig) -> None:
             engine._shell._stop.set()
             with pytest.raises(RuntimeError, match="kopf's thread ended"):
                 await asyncio.wait_for(life, 60)
+
+    async def ready(engine: object) -> bool:
+        return not engine.health.unready()  # type: ignore[attr-defined]
+
+    asyncio.run(story())
+
+
+def test_it_ends_with_a_failure_when_a_watch_is_refused_as_too_old(
+    rig: Rig, plane: Plane, tmp_path: Path
+) -> None:
+    """410 as the answer to a watch itself: kopf gives up then, and nobody is told of RLHFJobs any more."""
+    upstream = Upstream.of(plane, OPERATOR, ("system:serviceaccounts", "system:authenticated"))
+
+    async def story() -> None:
+        async with rig, FaultyProxy(upstream, random.Random(1)) as proxy:
+            rig._connection = await connect({"KUBECONFIG": str(proxy.kubeconfig(tmp_path))})
+            engine = rig.engine()
+            life = asyncio.create_task(engine.run(asyncio.Event()))
+            await eventually(lambda: ready(engine), what="readiness")
+            proxy.on("410")
+            proxy.on("away")  # the streams break, and are asked for anew
+            proxy.off("away")
+            with pytest.raises(RuntimeError, match="kopf's thread ended"):
+                await asyncio.wait_for(life, 60)
+            assert proxy.felt["410"]
 
     async def ready(engine: object) -> bool:
         return not engine.health.unready()  # type: ignore[attr-defined]

@@ -210,7 +210,7 @@ class FaultyProxy:
 
     async def _sample(self) -> None:
         """Remember which revision etcd was at when."""
-        path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases?limit=1"
+        path = "/apis/evalstop.dev/v1alpha1/gpupools?limit=1"
         while True:
             with contextlib.suppress(aiohttp.ClientError, KeyError, ValueError):
                 async with self._session.get(self._upstream.url + path) as answer:

@@ -142,7 +142,7 @@ class Runner:
             record = convert.record((obj or {}).get("status"))
             outcome.end = _end(record)
             if outcome.end and not self._witness.access_pods(name):
-                if record.access is None:
+                if record.access is None or not self._watched(name):
                     break
                 # What rotation took is asked for some minutes more; nothing comes of it where none is owed.
                 if record.access.tries >= 2 and not self._still_owed(outcome, slot):

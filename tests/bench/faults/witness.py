@@ -58,10 +58,19 @@ class Witness:
                 found, version = await self._api.list(everything)
                 for obj in found:
                     self._see(resource, "ADDED", obj)
+                self._gone_meanwhile(resource, {obj["metadata"]["uid"] for obj in found})
                 async for event in self._api.watch(everything, version):
                     if event["type"] != "BOOKMARK":
                         self._see(resource, event["type"], event["object"])
             await asyncio.sleep(0.2)
+
+    def _gone_meanwhile(self, resource: Resource, there: set[str]) -> None:
+        """Between two watches objects go without a word."""
+        for seen in tuple(self._runs.values()):
+            last = {s.name: s for s in seen if s.kind == resource.kind}
+            for one in last.values():
+                if not one.gone and one.obj["metadata"]["uid"] not in there:
+                    self._see(resource, "DELETED", one.obj)
 
     def _see(self, resource: Resource, type_: str, obj: Object) -> None:
         gone = type_ == "DELETED"
