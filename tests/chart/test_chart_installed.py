@@ -192,7 +192,9 @@ NEVER_ASKED_FOR = {
 def find_a_name_taken(cluster: Cluster, audit: AuditLog, job: dict[str, Any]) -> None:
     """A ConfigMap of the name that the operator gives its own: it looks, does not touch it, and says so."""
     mine = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "clash-run", "namespace": SPACE}}
-    cluster.apply([mine, job | {"metadata": {"name": "clash", "namespace": SPACE}}])
+    clash = copy.deepcopy(job) | {"metadata": {"name": "clash", "namespace": SPACE}}
+    clash["spec"]["checkpoints"]["location"]["volumeClaim"]["path"] = "/clash"  # no two jobs share a folder
+    cluster.apply([mine, clash])
     wait_for_rights(audit, {("", "configmaps", "get")})
 
     def told() -> bool:

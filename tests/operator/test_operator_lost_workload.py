@@ -9,7 +9,7 @@ from fake_kubelet import FakeKubelet
 from operator_rig import Rig, eventually
 
 from controller.kube.errors import NotFound
-from controller.kube.resources import JOBS
+from controller.kube.resources import EVENTS, JOBS
 from controller.workloads import build_child
 
 RISE_AND_FALL = [1.0, 2.0, 3.0, 4.0, 3.5, 3.0, 2.5]
@@ -149,7 +149,12 @@ def test_a_stopped_run_that_somebody_starts_is_suspended_again(rig: Rig, kubelet
                 await eventually(lambda: rig.is_true("run", "GPUsReleased"), 40, what="the stop")
                 found = await rig.workload("run")
                 await rig.api.merge_patch(JOBS, "run", {"spec": {"suspend": False}}, rig.namespace)
-                await eventually(lambda: rig.has_reason("run", "GPUsReleased", "StartedAgain"))
+
+                async def told() -> bool:  # the condition may be another one again by the time it is read
+                    found = await rig.api.list(EVENTS, rig.namespace, fields="involvedObject.name=run")
+                    return any(event["reason"] == "StartedAgain" for event in found[0])
+
+                await eventually(told, what="it to be told")
                 await eventually(lambda: rig.is_true("run", "GPUsReleased"), 40, what="its GPUs to be free")
                 assert (await rig.workload("run"))["spec"]["suspend"] is True
                 assert (await rig.workload("run"))["metadata"]["uid"] == found["metadata"]["uid"]
