@@ -120,9 +120,11 @@ WITHIN: dict[str, str] = {
     "python -m tests.bench.cost_curve": "tests/sim_experiments/test_sim_cost_curve.py",
     "python -m tests.bench faults": BY_HAND
     + "it takes hours; tests/bench/test_faults_bench.py makes twelve of its runs",
-    "python -m tests.faults --runs": BY_HAND + "it takes a night; `pytest tests/faults` plays what takes a minute",
+    "python -m tests.faults --runs": BY_HAND
+    + "it takes a night; `pytest tests/faults` plays what takes a minute",
     "python -m tests.faults --mutants": BY_HAND + "it takes minutes of both cores",
-    "python -m tests.torn": BY_HAND + "it installs real training libraries; `pytest tests/torn` plays the scripts",
+    "python -m tests.torn": BY_HAND
+    + "it installs real training libraries; `pytest tests/torn` plays the scripts",
     "python -m tests.browser.screenshots": BY_HAND + "it draws the pages that tests/browser looks at",
     "python -m controller.operator": "tests/operator/test_operator_process.py",
     "python -m controller.operator --help": "tests/docs/test_docs_study.py::test_help_is_printed",

@@ -49,9 +49,9 @@ def apply(plane: Plane, definitions: list[Object]) -> None:
 def status(nodes: list[str], since: float) -> Object:
     """The recorded status of a running job, on these nodes.
 
-    Four things in it are fitted: the nodes; its times, which become ``since`` (s); the rule's mark and verdict,
-    since the recorded one asks for the stop at once; and the hash of the rule's parameters, so that the rule is
-    another version's also when the version before has the same rules. The rule's state stays.
+    Four things in it are fitted: the nodes; its times, which become ``since`` (s); the rule's mark and
+    verdict, since the recorded one asks for the stop at once; and the hash of the rule's parameters, so that
+    the rule is another version's even if the version before has the same rules. The rule's state stays.
     """
     text = json.dumps(previous.load()["statuses"]["running"])
     stamp = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z")
