@@ -20,6 +20,7 @@ from controller.policy.jobs import (
     CreateWorkload,
     JobRecord,
     Observed,
+    Operation,
     Plan,
     PodView,
     ResumeFrom,
@@ -91,6 +92,42 @@ def test_a_run_that_ended_while_the_operator_was_away_and_was_cleaned_up_is_not_
     world.settle()
     assert job.started == [1]
     assert told(world, c.FAILED).reason == endings.END_UNKNOWN
+
+
+@pytest.mark.parametrize("by", ["rule", "user"])
+@pytest.mark.parametrize("succeeded", [False, True])
+def test_a_run_that_went_unseen_before_its_stop_was_carried_out_is_not_told_as_stopped(
+    by: str, succeeded: bool
+) -> None:
+    """Its stop waits for the copy; the run trains to its end, and its Job is cleaned up between two passes."""
+    # row 14
+    world = running()
+    job = world.jobs["ns/a"]
+    for score in (*RISE, 0.4, 0.3):
+        world.scores("ns/a", score)
+        world.settle()
+    world.slow = frozenset({Operation.RETAIN})
+    if by == "user":
+        job.desired = replace(job.desired, run_state=RunState.STOPPED)
+    else:
+        world.scores("ns/a", 0.2)
+    for _ in range(8):
+        world.step("ns/a")
+        world.pool_pass()
+    assert job.record.decision is not None
+    assert not job.observed.workload.suspended
+    gone = tuple(replace(p, terminal=True, succeeded=True, admission=1) for p in job.observed.pods)
+    lose(world, pods=gone if succeeded else ())
+    world.settle()
+    told_as = (c.COMPLETED, "Complete") if succeeded else (c.FAILED, endings.END_UNKNOWN)
+    assert told(world, told_as[0]).reason == told_as[1]
+    assert told(world, c.TERMINATION).reason == "FinishedFirst"
+    assert job.record.finished == ("Complete" if succeeded else "Failed")
+    assert job.record.decision is None
+    assert job.record.admission is None
+    assert job.observed.workload is None
+    assert 30 in job.pins, "its best checkpoint stays pinned"
+    assert job.started == [1]
 
 
 def test_its_user_has_it_go_on_by_a_resume() -> None:
