@@ -90,6 +90,8 @@ def plan(desired: Desired, observed: Observed, record: JobRecord, now: float) ->
     access_pod.tell(draft)
     if desired.deleting:
         return _delete(draft)
+    if not _stop_under_way(draft):
+        safekeeping.leave_off(draft)
     ended = observed.workload is not None and observed.workload.finished is not None
     if ended or draft.record.finished is not None:
         return _finish(draft, use)
