@@ -6,8 +6,9 @@
      "uid": "…", "sequence": 7}
 
 ``uid`` and ``sequence`` (order of saving) are for people: the folder is one RLHFJob's, and a life's records
-are told apart by step. It is the strongest evidence there is: every file with its size, by the process that wrote them. It is that
-trainer's word about its own checkpoint, checked for form here and against the folder by the judge.
+are told apart by step. The record is the strongest evidence there is: every file with its size, by the
+process that wrote them. It is that trainer's word about its own checkpoint, checked for form here and against
+the folder by the judge.
 """
 
 from __future__ import annotations
