@@ -388,7 +388,7 @@ def _sum(charged: list[tuple[str, int]]) -> Counter[str]:
 def test_after_the_end_a_best_without_a_whole_checkpoint_gives_way_after_two_tries(
     monkeypatch: pytest.MonkeyPatch, end: str, reason: str
 ) -> None:
-    """Nothing can come any more, but for a save just through or a listing that lags: one more try for those."""
+    """Nothing can come any more, but for a save just through or a listing that lags: these have one try."""
     world = running()
     job, access, asked = world.jobs["ns/a"], World._access, []
 
