@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from controller.policy import guarding
-from controller.policy.history import RuleInUse, newest_mark, stand
+from controller.policy.history import RuleInUse, discredited, newest_mark, stand, undecided
 from controller.policy.jobs import Desired, Direction, JobRecord, Scale, ScrapeView
 from controller.policy.stopping import noise
 from controller.policy.types import Attempt, EvalPoint, FleetNoise, Reading, SharedFall
@@ -92,6 +92,7 @@ def _cut(
     record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...], life: Attempt, step: int, since: float
 ) -> JobRecord:
     """Only ``kept`` counts from now on; what is not after (``life``, ``step``) was scored otherwise."""
+    record = discredited(record, undecided(record, use, -1) - {(p.attempt, p.step) for p in kept})
     rule = use.remember(use.rule.initial(), kept)
     best, awaiting = stand(use, rule.state, kept, use.best_of(use.counting(use.rule.initial(), kept)))
     secured, before = record.secured, record.scale.kept if record.scale is not None else None

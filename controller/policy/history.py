@@ -321,6 +321,7 @@ def rewind(record: JobRecord, use: RuleInUse, step: int) -> JobRecord:
     kept = tuple(p for p in record.evals if p.step <= step)
     if len(kept) == len(record.evals):
         return _with_best(record, use, kept, step)
+    record = discredited(record, undecided(record, use, step))
     whole = record.evals_seen <= len(
         record.evals
     )  # the window holds everything: its base is the initial state
@@ -353,6 +354,7 @@ def _with_best(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...], s
 def restart(record: JobRecord, use: RuleInUse) -> JobRecord:
     """Forget every eval: the rule begins anew. The best stays if it is pinned or retained."""
     kept: tuple[EvalPoint, ...] = ()
+    record = discredited(record, undecided(record, use, -1))
     best = _best_after(record, use.direction, (), -1)
     rule = use.remember(use.rule.initial(), kept)
     return replace(
@@ -398,13 +400,13 @@ def _append(
         earlier = _sum_with(record, evals[0].score)
         evals = evals[1:]
     gone, waits = use.dropped(state), use.waiting(state)
+    out = {(p.attempt, p.step) for p in (*record.evals, point) if p.step in gone}
+    record = discredited(record, out)
     best = record.best
-    if best is not None and (best.attempt, best.step) in {
-        (p.attempt, p.step) for p in (*record.evals, point) if p.step in gone
-    }:
+    if best is not None and (best.attempt, best.step) in out:
         # It stood for the best for want of another. What is in safety for it is no better.
         counts = use.counting(record.rule.base, (*record.evals, point))
-        best = _best_after(record, use.direction, counts, -1, gone)
+        best = _best_after(record, use.direction, counts, -1)
     was = {*use.waiting(record.rule.state), point.step}.difference(gone, waits)
     best = use.best_of((p for p in (*record.evals, point) if p.step in was), best)
     best, awaiting = stand(use, state, (*record.evals, point), best)
@@ -448,14 +450,42 @@ def _sum_with(record: JobRecord, leaving: float) -> float | None:
     return total if total is not None and math.isfinite(total) else None
 
 
+def discredited(record: JobRecord, evals: set[tuple[Attempt, int]]) -> JobRecord:
+    """The record once these evals (attempt and life, step) count for nothing.
+
+    What is pinned, retained or asked for on their account keeps no score: it is never taken for the best.
+    """
+    if not evals:
+        return record
+    secured, beside, access = record.secured, record.beside, record.access
+    if secured is not None and (secured.attempt, secured.best_step) in evals:
+        secured = replace(secured, score=None)
+    if beside is not None and (beside.attempt, beside.best_step) in evals:
+        beside = replace(beside, score=None)
+    if access is not None and (access.attempt, access.step) in evals:
+        access = replace(access, score=None)
+    retained = tuple(
+        replace(k, score=None) if (k.attempt, k.best_step) in evals else k for k in record.retained
+    )
+    return replace(record, secured=secured, beside=beside, access=access, retained=retained)
+
+
+def undecided(record: JobRecord, use: RuleInUse, after: int) -> set[tuple[Attempt, int]]:
+    """Evals after that step that wait, and of which nobody will know any more whether they count."""
+    if record.rule is None:
+        return set()
+    waits, best = use.waiting(record.rule.state), record.best
+    found = {(p.attempt, p.step) for p in record.evals if p.step in waits and p.step > after}
+    return found if best is None else found - {(best.attempt, best.step)}
+
+
 def _best_after(
     record: JobRecord,
     direction: Direction,
     counting: Iterable[EvalPoint],
     step: int,
-    without: tuple[int, ...] = (),
 ) -> Best | None:
-    """The best among what is left when the run goes on from ``step``, but for the steps of ``without``.
+    """The best among what is left when the run goes on from ``step``.
 
     That is: evals up to there, the best itself if it is one of those (it may be older than the evals kept),
     and checkpoints that are pinned or retained, of whatever branch. Not those from before the scores could
@@ -466,7 +496,7 @@ def _best_after(
         candidates.append(record.best)
     for safe in (*record.retained, *((record.secured,) if record.secured is not None else ())):
         comparable = record.scale is None or safe.at >= record.scale.since
-        if safe.score is not None and comparable and safe.best_step not in without:
+        if safe.score is not None and comparable:
             candidates.append(Best(safe.best_step, safe.score, safe.attempt))
     best: Best | None = None
     for candidate in candidates:

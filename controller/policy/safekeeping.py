@@ -298,14 +298,37 @@ def _take_pin(draft: Draft, waited: InFlight, kept: Kept) -> None:
         _replaced(draft, record.beside, kept)
         return
     best = keepable(record, draft.desired.direction)
-    wanted = best is not None and kept.stands_for(best)
-    if secured is not None and not wanted and not _beats(draft, kept, secured):
-        _replaced(draft, kept, secured)
-        return
+    if best is None or not kept.stands_for(best):
+        if not _counts(draft, kept) or (secured is not None and not _beats(draft, kept, secured)):
+            requests.release(draft, kept.path)
+            return
+        _lead(draft, kept)
     draft.update(secured=kept)
     _replaced(draft, secured, kept)
     text = f"checkpoint of step {kept.step} pinned for the best eval at step {kept.best_step}"
     draft.conditions.set(c.SECURED, True, "Secured", text)
+
+
+def _counts(draft: Draft, kept: Kept) -> bool:
+    """Whether the eval of a pin that came late counts: it was not dropped, and does not wait any more."""
+    record, score = draft.record, kept.score
+    if score is None:
+        return False
+    known = any((p.attempt, p.step) == (kept.attempt, kept.best_step) for p in record.evals)
+    if not known or record.best is None or kept.stands_for(record.best):
+        return True
+    return not better(draft.desired.direction, score, record.best.score)  # above the best is what waits
+
+
+def _lead(draft: Draft, kept: Kept) -> None:
+    """What is in safety and better than the best is the best, of whatever branch (as `history` has it when
+    the answer came before the branch was left)."""
+    best, awaiting, direction = draft.record.best, draft.record.awaiting, draft.desired.direction
+    if kept.score is None or (best is not None and not better(direction, kept.score, best.score)):
+        return
+    if awaiting is not None and not better(direction, awaiting.score, kept.score):
+        awaiting = None
+    draft.update(best=Best(kept.best_step, kept.score, kept.attempt), awaiting=awaiting)
 
 
 def _replaced(draft: Draft, former: Kept | None, by: Kept) -> None:
@@ -388,10 +411,10 @@ def _ended_at(draft: Draft) -> float | None:
 def _lose(draft: Draft, waited: InFlight, reason: str, message: str) -> None:
     """The checkpoint of this eval is gone for good: the best eval that still has one takes its place."""
     score = waited.score
-    gone = Best(waited.step, score, waited.attempt) if score is not None else draft.record.best
     draft.update(access=None)
-    if gone is None:
-        return
+    if score is None:
+        return  # its eval counts for nothing any more
+    gone = Best(waited.step, score, waited.attempt)
     draft.update(lost_bests=(*draft.record.lost_bests, gone)[-LOST_KEPT:], lost_tried=draft.now)
     now = keepable(draft.record, draft.desired.direction)
     instead = (

@@ -272,3 +272,93 @@ def test_a_user_pin_that_runs_gives_way_to_the_best() -> None:  # row 16
     show(world, FIRST, {10: 0.4, 20: 0.3, 30: 0.6})
     world.step(KEY)
     assert (job.record.access.operation, job.record.access.step) == (Operation.SECURE, 30)
+
+
+GATED = {"rule": PolicySpec("kDeclines", {"k": 9}), "modifiers": (PolicySpec("gate"),)}
+
+
+def show_measured(world: World, life: Attempt, evals: dict[int, float], **fields: object) -> None:
+    """As `show`, with the standard error by which the gate tells a jump."""
+    show(world, life, evals, **fields)
+    seen = world.jobs[KEY].observed.scrape
+    points = tuple(p._replace(stderr=0.02, samples=100) for p in seen.points)
+    world.jobs[KEY].observed = replace(world.jobs[KEY].observed, scrape=replace(seen, points=points))
+
+
+def test_the_late_pin_of_an_eval_that_was_dropped_meanwhile_is_not_the_bests() -> None:
+    """An outlier waits, its secure Job is slow, the next eval drops it; then the trainer restarts."""
+    world, job = running(**GATED)
+    rising = {10: 0.50, 20: 0.53, 30: 0.56}
+    show_measured(world, FIRST, rising)
+    world.settle()
+    world.hangs = True
+    show_measured(world, FIRST, {**rising, 40: 0.99})
+    world.step(KEY)
+    assert (job.record.access.operation, job.record.access.step) == (Operation.SECURE, 40)
+    show_measured(world, FIRST, {**rising, 40: 0.99, 50: 0.55})
+    world.step(KEY)
+    world.hangs = False
+    world.end_access(job)
+    world.step(KEY)
+    assert (job.record.secured.best_step, job.record.secured.score) == (30, 0.56)
+    show_measured(world, SECOND, {40: 0.60}, resumed_step=30)
+    world.settle()
+    assert (job.record.best.step, job.record.best.score) == (40, 0.60)
+    assert job.record.best.attempt == SECOND
+
+
+def test_an_eval_that_still_waited_when_its_branch_was_left_is_never_the_best() -> None:
+    world, job = running(**GATED)
+    rising = {10: 0.50, 20: 0.53, 30: 0.56}
+    show_measured(world, FIRST, rising)
+    world.settle()
+    world.hangs = True
+    show_measured(world, FIRST, {**rising, 40: 0.99})
+    world.step(KEY)
+    show_measured(world, SECOND, {}, resumed_step=30)
+    world.step(KEY)
+    world.hangs = False
+    world.end_access(job)
+    world.settle()
+    assert (job.record.best.step, job.record.secured.best_step) == (30, 30)
+
+
+def test_the_pin_of_a_first_eval_that_was_dropped_is_no_best_after_a_restart() -> None:
+    """The first eval is far too high: the best for want of another, and pinned as that."""
+    world, job = running(**GATED)
+    show_measured(world, FIRST, {10: 0.99})
+    world.settle()
+    assert job.record.secured.score == 0.99
+    world.hangs = True  # what replaces it is not pinned yet when the trainer restarts
+    show_measured(world, FIRST, {10: 0.99, 20: 0.50, 30: 0.52, 40: 0.54})
+    world.step(KEY)
+    show_measured(world, SECOND, {}, resumed_step=30)
+    world.step(KEY)
+    job.checkpoints.clear()
+    world.hangs = False
+    world.end_access(job)
+    show_measured(world, SECOND, {40: 0.51}, resumed_step=30)
+    world.settle()
+    assert job.record.best.score < 0.6
+    assert job.record.secured.score < 0.6
+
+
+def test_a_better_best_of_a_branch_that_was_left_while_it_was_being_pinned_stays() -> None:
+    """Its pin was under way when the trainer restarted from before it: as good as one that was through."""
+    world, job = running()
+    show(world, FIRST, {10: 0.4, 20: 0.5})
+    world.settle()
+    world.hangs = True
+    show(world, FIRST, {10: 0.4, 20: 0.5, 30: 0.55, 40: 0.6})
+    world.step(KEY)
+    show(world, SECOND, {}, resumed_step=20)
+    world.step(KEY)
+    assert job.record.best.step == 20
+    world.hangs = False
+    world.end_access(job)
+    world.step(KEY)
+    assert (job.record.best.step, job.record.best.score, job.record.best.attempt) == (40, 0.6, FIRST)
+    show(world, SECOND, {30: 0.45, 40: 0.48}, resumed_step=20)
+    world.settle()
+    assert (job.record.secured.path, job.record.secured.score) == ("/pins/1-aaaa/40", 0.6)
+    assert "/pins/1-aaaa/40" in world.paths
