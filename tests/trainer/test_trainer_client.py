@@ -145,7 +145,7 @@ def test_a_scrape_shows_everything_that_was_said() -> None:
 
 
 def test_an_eval_keeps_the_evaluator_that_scored_it() -> None:
-    """So that those of before a change are told from those after it, on whichever page they are first read."""
+    """Those of before a change are told from those after it, on whichever page they are first read."""
     c = client(evaluator="judge-1")
     c.report_eval("gold", 10, 5.0)
     c.set_evaluator("judge-2")
