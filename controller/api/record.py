@@ -335,6 +335,8 @@ def _rule(rule: RuleRecord) -> Json:
             f"state of rule {rule.name} is {len(state)} characters of JSON, a status holds {RULE_STATE_MAX}"
         )
     out: Json = {"name": rule.name, "version": rule.version, "paramsHash": rule.params_hash, "state": state}
+    if rule.unjudged:
+        out["unjudged"] = rule.unjudged
     if rule.verdict is not None:
         out["verdict"] = _verdict(rule.verdict)
     return out
@@ -356,7 +358,13 @@ def _read_rule(stored: Mapping[str, Any]) -> RuleRecord:
     if found := stored.get("verdict"):
         verdict = _read_verdict(found)
     return RuleRecord(
-        stored["name"], stored["version"], stored["paramsHash"], states["base"], states["state"], verdict
+        stored["name"],
+        stored["version"],
+        stored["paramsHash"],
+        states["base"],
+        states["state"],
+        verdict,
+        stored.get("unjudged", 0),
     )
 
 

@@ -90,6 +90,9 @@ class Rule(Status):
         description="JSON: base (before the oldest eval kept here) and state (after the newest)."
     )
     verdict: Verdict | None = Field(default=None, description="What it said to the newest eval.")
+    unjudged: Count | None = Field(
+        default=None, description="Oldest evals kept that it is not shown: of before a stop was called off."
+    )
 
 
 class Guardrail(Status):

@@ -93,8 +93,10 @@ def _cut(
 ) -> JobRecord:
     """Only ``kept`` counts from now on; what is not after (``life``, ``step``) was scored otherwise."""
     record = discredited(record, undecided(record, use, -1) - {(p.attempt, p.step) for p in kept})
-    rule = use.remember(use.rule.initial(), kept)
-    best, awaiting = stand(use, rule.state, kept, use.best_of(use.counting(use.rule.initial(), kept)))
+    initial, unjudged = use.rule.initial(), record.rule.unjudged if record.rule is not None else 0
+    unjudged = max(0, unjudged - (len(record.evals) - len(kept)))
+    rule = use.remember(initial, kept, unjudged)
+    best, awaiting = stand(use, rule.state, kept, use.best_of(use.counting(initial, kept, unjudged)))
     secured, before = record.secured, record.scale.kept if record.scale is not None else None
     to_release = record.to_release
     if secured is not None and all((p.attempt, p.step) != (secured.attempt, secured.best_step) for p in kept):

@@ -137,8 +137,16 @@ class RuleInUse:
         """Steps of the evals that the newest one made drop: they count for nothing."""
         return gate.dropped(state) if self.gated and state else ()
 
-    def counting(self, base: tuple[Any, ...], points: Iterable[EvalPoint]) -> list[EvalPoint]:
-        """Those of the evals after ``base`` that count, as far as is known after the last of them."""
+    def counting(
+        self, base: tuple[Any, ...], points: tuple[EvalPoint, ...], unjudged: int = 0
+    ) -> list[EvalPoint]:
+        """Those of the evals that count, as far as is known after the last of them.
+
+        ``base`` is the state before them; before the first that is judged, if the first ``unjudged`` are not.
+        """
+        if unjudged:
+            before = self.counting(self.rule.initial(), points[:unjudged])
+            return [*before, *self.counting(base, points[unjudged:])]
         known: dict[int, EvalPoint] = {}
         state = base
         for point in points:
@@ -165,7 +173,7 @@ class RuleInUse:
         ]
         if len(new) <= 1:
             return self.dropped(after.rule.state)
-        still = {p.step for p in self.counting(after.rule.base, after.evals)}
+        still = {p.step for p in self.counting(after.rule.base, after.evals, after.rule.unjudged)}
         return tuple(s for s in new if s not in still and s not in self.waiting(after.rule.state))
 
     def best_of(self, points: Iterable[EvalPoint], than: Best | None = None) -> Best | None:
@@ -176,9 +184,12 @@ class RuleInUse:
                 best = Best(point.step, point.score, point.attempt)
         return best
 
-    def remember(self, base: tuple[Any, ...], evals: tuple[EvalPoint, ...]) -> RuleRecord:
-        state, verdict = self.fold(base, evals)
-        return RuleRecord(self.name, self.rule.version, self.params_hash, base, state, verdict)
+    def remember(
+        self, base: tuple[Any, ...], evals: tuple[EvalPoint, ...], unjudged: int = 0
+    ) -> RuleRecord:
+        """The rule's memory of these evals, but for the first ``unjudged`` of them."""
+        state, verdict = self.fold(base, evals[unjudged:])
+        return RuleRecord(self.name, self.rule.version, self.params_hash, base, state, verdict, unjudged)
 
 
 class _Spelt:
@@ -327,8 +338,9 @@ def rewind(record: JobRecord, use: RuleInUse, step: int) -> JobRecord:
     )  # the window holds everything: its base is the initial state
     base = record.rule.base if record.rule and (kept or whole) else use.rule.initial()
     dropped = len(record.evals) - len(kept)
-    rule = use.remember(base, kept)
-    counts = use.counting(base, kept)
+    unjudged = min(record.rule.unjudged, len(kept)) if record.rule is not None else 0
+    rule = use.remember(base, kept, unjudged)
+    counts = use.counting(base, kept, unjudged)
     best, awaiting = stand(use, rule.state, kept, _best_after(record, use.direction, counts, step))
     return replace(
         record,
@@ -346,7 +358,7 @@ def _with_best(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...], s
     """No eval is dropped; but the best may be one of a branch that was left, and not in safety."""
     if record.best is None or record.best.step <= step or record.rule is None:
         return record
-    counts = use.counting(record.rule.base, kept)
+    counts = use.counting(record.rule.base, kept, record.rule.unjudged)
     best, awaiting = stand(use, record.rule.state, kept, _best_after(record, use.direction, counts, step))
     return replace(record, best=best, awaiting=awaiting)
 
@@ -370,8 +382,8 @@ def restart(record: JobRecord, use: RuleInUse) -> JobRecord:
 
 
 def judged_from_now_on(record: JobRecord, use: RuleInUse) -> JobRecord:
-    """The rule begins anew within a process: the evals so far stay on record, and are not folded again."""
-    return replace(record, rule=use.remember(use.rule.initial(), ()))
+    """The rule begins anew within a process: the evals so far stay on record, and are never folded again."""
+    return replace(record, rule=use.remember(use.rule.initial(), record.evals, len(record.evals)))
 
 
 def _same_rule(record: JobRecord, use: RuleInUse) -> JobRecord:
@@ -383,8 +395,9 @@ def _same_rule(record: JobRecord, use: RuleInUse) -> JobRecord:
     if before.endswith(_INVERTED) != use.params_hash.endswith(_INVERTED):
         # The other direction: what was the best is none.
         known = _best_after(replace(record, best=None), use.direction, (), -1)
-    rule = use.remember(initial, record.evals)
-    best = use.best_of(use.counting(initial, record.evals), known)
+    unjudged = record.rule.unjudged if record.rule is not None else 0
+    rule = use.remember(initial, record.evals, unjudged)
+    best = use.best_of(use.counting(initial, record.evals, unjudged), known)
     best, awaiting = stand(use, rule.state, record.evals, best)
     return replace(record, rule=rule, best=best, awaiting=awaiting)
 
@@ -395,8 +408,12 @@ def _append(
     assert record.rule is not None  # _same_rule saw to it
     state, verdict = use.observe(record.rule.state, point, new=True, loss=loss)
     base, evals, earlier = record.rule.base, (*record.evals, point), record.earlier_sum
+    unjudged = record.rule.unjudged
     if len(evals) > EVALS_KEPT:
-        base, _ = use.observe(base, evals[0])
+        if unjudged:
+            unjudged -= 1
+        else:
+            base, _ = use.observe(base, evals[0])
         earlier = _sum_with(record, evals[0].score)
         evals = evals[1:]
     gone, waits = use.dropped(state), use.waiting(state)
@@ -405,7 +422,7 @@ def _append(
     best = record.best
     if best is not None and (best.attempt, best.step) in out:
         # It stood for the best for want of another. What is in safety for it is no better.
-        counts = use.counting(record.rule.base, (*record.evals, point))
+        counts = use.counting(record.rule.base, (*record.evals, point), record.rule.unjudged)
         best = _best_after(record, use.direction, counts, -1)
     was = {*use.waiting(record.rule.state), point.step}.difference(gone, waits)
     best = use.best_of((p for p in (*record.evals, point) if p.step in was), best)
@@ -416,7 +433,7 @@ def _append(
         eval_times=(*record.eval_times, int(at))[-READINGS_KEPT:],
         evals_seen=record.evals_seen + 1,
         earlier_sum=earlier,
-        rule=replace(record.rule, base=base, state=state, verdict=verdict),
+        rule=replace(record.rule, base=base, state=state, verdict=verdict, unjudged=unjudged),
         best=best,
         awaiting=awaiting,
     )

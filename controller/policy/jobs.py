@@ -383,7 +383,8 @@ class Claim:
 class RuleRecord:
     """The stop rule's memory: ``base`` is its state before the oldest eval kept, ``state`` after the newest.
 
-    States are nested tuples of JSON scalars.
+    States are nested tuples of JSON scalars. ``unjudged``: so many of the oldest evals kept came before a
+    stop that a user called off, and are not part of it: ``base`` is the state before the first after these.
     """
 
     name: str
@@ -392,6 +393,7 @@ class RuleRecord:
     base: tuple[object, ...]
     state: tuple[object, ...]
     verdict: Verdict | None = None
+    unjudged: int = 0
 
 
 @dataclass(frozen=True, slots=True)
