@@ -184,9 +184,7 @@ class RuleInUse:
                 best = Best(point.step, point.score, point.attempt)
         return best
 
-    def remember(
-        self, base: tuple[Any, ...], evals: tuple[EvalPoint, ...], unjudged: int = 0
-    ) -> RuleRecord:
+    def remember(self, base: tuple[Any, ...], evals: tuple[EvalPoint, ...], unjudged: int = 0) -> RuleRecord:
         """The rule's memory of these evals, but for the first ``unjudged`` of them."""
         state, verdict = self.fold(base, evals[unjudged:])
         return RuleRecord(self.name, self.rule.version, self.params_hash, base, state, verdict, unjudged)
@@ -522,13 +520,19 @@ def _best_after(
     return best
 
 
-def keepable(record: JobRecord, direction: Direction) -> Best | None:
-    """The best eval whose checkpoint may still be had: the best, unless its checkpoint is lost."""
+def keepable(record: JobRecord, direction: Direction, use: RuleInUse | None = None) -> Best | None:
+    """The best eval whose checkpoint may still be had: the best, unless its checkpoint is lost.
+
+    Then it is the best of the others that count by ``use``.
+    """
     if record.best is None or record.best not in record.lost_bests:
         return record.best
-    # An eval above the best does not count: it was dropped, or waits to be borne out.
-    top = record.best.score
-    kept = (p for p in record.evals if not better(direction, p.score, top))
+    rule, top = record.rule, record.best.score
+    counts: Iterable[EvalPoint] = record.evals
+    if use is not None and rule is not None and rule.params_hash == use.params_hash:
+        counts = use.counting(rule.base, record.evals, rule.unjudged)
+    # Without the rule: an eval above the best was dropped, or waits to be borne out.
+    kept = (p for p in counts if not better(direction, p.score, top))
     left = [p for p in kept if Best(p.step, p.score, p.attempt) not in record.lost_bests]
     return _best_after(replace(record, best=None), direction, left, -1)
 

@@ -83,7 +83,7 @@ from controller.policy.types import (
 def plan(desired: Desired, observed: Observed, record: JobRecord, now: float) -> Plan:
     """What is to be done for one job now. Total: it never raises, whatever the cluster looks like."""
     draft = Draft(desired, observed, record, now)
-    use = _accept(draft)
+    draft.use = use = _accept(draft)
     answered = safekeeping.answer(draft)
     if answered is not None:
         safekeeping.take_answer(draft, answered)

@@ -71,7 +71,7 @@ def to_pin(draft: Draft) -> Best | None:
     """The eval whose checkpoint is not pinned and can still be looked for: the best, or one above it that is
     still to be borne out."""
     record = draft.record
-    best, awaiting = keepable(record, draft.desired.direction), record.awaiting
+    best, awaiting = keepable(record, draft.desired.direction, draft.use), record.awaiting
     if best is not None and not _is_kept(record.secured, best):
         return best
     if awaiting is None or awaiting in record.lost_bests or _is_kept(record.beside, awaiting):
@@ -117,7 +117,7 @@ def _is_kept(kept: Kept | None, best: Best) -> bool:
 def _settle_beside(draft: Draft) -> None:
     """Once the eval that waited is borne out, its checkpoint is the best's; once it is dropped, it may go."""
     record = draft.record
-    beside, best = record.beside, keepable(record, draft.desired.direction)
+    beside, best = record.beside, keepable(record, draft.desired.direction, draft.use)
     if beside is None:
         return
     if best is not None and beside.stands_for(best):
@@ -298,7 +298,7 @@ def _take_pin(draft: Draft, waited: InFlight, kept: Kept) -> None:
         draft.update(beside=kept)
         _replaced(draft, record.beside, kept)
         return
-    best = keepable(record, draft.desired.direction)
+    best = keepable(record, draft.desired.direction, draft.use)
     if best is None or not kept.stands_for(best):
         if not _counts(draft, kept) or (secured is not None and not _beats(draft, kept, secured)):
             requests.release(draft, kept.path)
@@ -417,7 +417,7 @@ def _lose(draft: Draft, waited: InFlight, reason: str, message: str) -> None:
         return  # its eval counts for nothing any more
     gone = Best(waited.step, score, waited.attempt)
     draft.update(lost_bests=(*draft.record.lost_bests, gone)[-LOST_KEPT:], lost_tried=draft.now)
-    now = keepable(draft.record, draft.desired.direction)
+    now = keepable(draft.record, draft.desired.direction, draft.use)
     instead = (
         f"the best eval that may still have one is at step {now.step} ({now.score:g})"
         if now is not None

@@ -362,3 +362,15 @@ def test_a_better_best_of_a_branch_that_was_left_while_it_was_being_pinned_stays
     world.settle()
     assert (job.record.secured.path, job.record.secured.score) == ("/pins/1-aaaa/40", 0.6)
     assert "/pins/1-aaaa/40" in world.paths
+
+
+def test_an_eval_that_was_dropped_does_not_take_the_place_of_a_lost_best() -> None:
+    """The best's checkpoint is gone. A lone outlier below its score is not the next best one."""
+    world, job = running(**GATED)
+    evals = {10: 0.50, 20: 0.53, 30: 0.70, 40: 0.72, 50: 0.71, 60: 0.52, 70: 0.50, 80: 0.51}
+    evals |= {90: 0.715, 100: 0.50, 110: 0.51}
+    show_measured(world, FIRST, evals)
+    job.checkpoints -= {40}
+    world.settle()
+    assert (job.record.best.step, [b.step for b in job.record.lost_bests]) == (40, [40])
+    assert (job.record.secured.best_step, job.record.secured.score) == (50, 0.71)
