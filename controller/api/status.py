@@ -145,6 +145,9 @@ class Checkpoint(Status):
     digest: Annotated[str, Field(max_length=80)] = Field(description="Digest of names, sizes and contents.")
     bytes: int | None = Field(default=None, json_schema_extra=markers.INT64, description="Its size.")
     time: Timestamp = Field(description="When it was verified.")
+    scale: Count | None = Field(
+        default=None, description="Number of the scale that score is on; absent: the first."
+    )
 
 
 class Scale(Status):
@@ -158,6 +161,7 @@ class Scale(Status):
     kept: Checkpoint | None = Field(
         default=None, description="Stood for the best before; still kept from rotation."
     )
+    number: Count | None = Field(default=None, description="Scales are counted; absent: it is the first.")
 
 
 PATHS = Annotated[
@@ -198,8 +202,8 @@ class Access(Status):
     step: Step = Field(description="Step it is about; of a claim: number of the attempt.")
     attempt: Word | None = Field(default=None, description="Attempt and life of the trainer it is about.")
     score: NumberText | None = Field(default=None, description="Score of the eval it is about.")
-    since: Timestamp | None = Field(
-        default=None, description="Since when scores can be compared with that one; absent: all can."
+    scale: Count | None = Field(
+        default=None, description="Number of the scale that score is on; absent: the first."
     )
     started: Timestamp | None = Field(default=None, description="When its Job was first asked for.")
     former: Word | None = Field(

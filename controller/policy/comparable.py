@@ -82,7 +82,8 @@ def _other_side(record: JobRecord, use: RuleInUse, fall: SharedFall) -> JobRecor
     since = sum(1 for at in record.eval_times if fall.counts(at))
     if since == len(record.evals):
         # Noted all the same: later the times of the oldest are no longer known.
-        return replace(record, scale=replace(scale or Scale(0.0), since=fall.before))
+        noted = replace(scale or Scale(0.0), since=fall.before, number=record.scale_number + 1)
+        return _renumbered(replace(record, scale=noted), record.evals)
     kept = record.evals[len(record.evals) - since :]
     last = record.evals[-since - 1] if since else record.evals[-1]
     return _cut(record, use, kept, last.attempt, last.step, fall.before)
@@ -104,7 +105,7 @@ def _cut(
         if before is not None and before.path != secured.path:
             to_release = (*to_release, before.path)
         secured, before = None, secured
-    return replace(
+    after = replace(
         record,
         evals=kept,
         eval_times=record.eval_times[len(record.eval_times) - len(kept) :],
@@ -115,5 +116,22 @@ def _cut(
         awaiting=awaiting,
         secured=secured,
         to_release=to_release,
-        scale=Scale(since, str(life), step, before),
+        scale=Scale(since, str(life), step, before, record.scale_number + 1),
     )
+    return _renumbered(after, kept)
+
+
+def _renumbered(record: JobRecord, evals: tuple[EvalPoint, ...]) -> JobRecord:
+    """What stands for one of these evals, or is asked for on its account, is on the newest scale."""
+    number, known = record.scale_number, {(p.attempt, p.step) for p in evals}
+    secured, beside, access = record.secured, record.beside, record.access
+    if secured is not None and (secured.attempt, secured.best_step) in known:
+        secured = replace(secured, scale=number)
+    if beside is not None and (beside.attempt, beside.best_step) in known:
+        beside = replace(beside, scale=number)
+    if access is not None and (access.attempt, access.step) in known:
+        access = replace(access, scale=number)
+    retained = tuple(
+        replace(k, scale=number) if (k.attempt, k.best_step) in known else k for k in record.retained
+    )
+    return replace(record, secured=secured, beside=beside, access=access, retained=retained)

@@ -510,8 +510,7 @@ def _best_after(
     if record.best is not None and record.best.step <= step:
         candidates.append(record.best)
     for safe in (*record.retained, *((record.secured,) if record.secured is not None else ())):
-        comparable = record.scale is None or safe.at >= record.scale.since
-        if safe.score is not None and comparable:
+        if safe.score is not None and safe.scale == record.scale_number:
             candidates.append(Best(safe.best_step, safe.score, safe.attempt))
     best: Best | None = None
     for candidate in candidates:

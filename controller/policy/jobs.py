@@ -334,6 +334,7 @@ class Kept:
     bytes: int = 0
     score: float | None = None  # of the eval it stands for, the trainer's own orientation; None: not known
     attempt: Attempt = UNKNOWN  # of that eval
+    scale: int = 0  # on which its score is (`Scale.number`)
 
     def stands_for(self, best: Best) -> bool:
         """Whether it was kept for that very eval."""
@@ -344,8 +345,8 @@ class Kept:
 class InFlight:
     """An access Job under way, or to be tried again at ``not_before``.
 
-    It says all that its answer needs to be recorded: the eval it is for, and that eval's score. ``since``: s,
-    on which scale the score is (`Scale.since`; 0: all evals of the run can be compared).
+    It says all that its answer needs to be recorded: the eval it is for, and that eval's score. ``scale``:
+    on which scale the score is (`Scale.number`; 0: all evals of the run can be compared).
     """
 
     operation: Operation
@@ -356,7 +357,7 @@ class InFlight:
     release: tuple[str, ...] = ()  # paths of pins that are no longer wanted, let go by this Job
     attempt: Attempt = UNKNOWN
     score: float | None = None
-    since: float = 0.0
+    scale: int = 0
     started: float | None = None  # s, when its Job was first asked for
     former: str = ""  # claim: uid of a deleted RLHFJob that may be followed
 
@@ -401,13 +402,15 @@ class Scale:
     """Since when the evals kept can be compared with each other (`controller.policy.comparable`).
 
     Evals up to (``life``, ``step``) were scored otherwise and count for nothing. ``kept``: the checkpoint
-    that stood for the best of them, still pinned; None: there was none.
+    that stood for the best of them, still pinned; None: there was none. ``number``: counts the scales of a
+    run, 0 is the first: scores are told apart by it, and never by the clocks of two leaders.
     """
 
     since: float  # s
     life: str = ""  # as `Attempt` is written
     step: int = -1
     kept: Kept | None = None
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -610,6 +613,11 @@ class JobRecord:
     awaiting: Best | None = None  # an eval above the best that waits for the next: to be pinned beside it
     beside: Kept | None = None  # its checkpoint
     taken_back: TakenBack | None = None  # the newest stop that was
+
+    @property
+    def scale_number(self) -> int:
+        """Of the scale on which the evals kept are."""
+        return self.scale.number if self.scale is not None else 0
 
     def condition(self, type_: str) -> Condition | None:
         return next((c for c in self.conditions if c.type == type_), None)

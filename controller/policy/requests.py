@@ -56,7 +56,7 @@ def begin(
         release=unwanted(record) if operation in (Operation.SECURE, Operation.PIN) else (),
         attempt=attempt,
         score=score,
-        since=record.scale.since if record.scale is not None else 0.0,
+        scale=record.scale_number,
         former=former,
     )
     draft.update(access=waited, access_serial=serial)

@@ -99,11 +99,11 @@ def copy_of(secured: Kept, decision: Decision, retained: tuple[Kept, ...]) -> Ke
 
 def best_of(draft: Draft, candidates: tuple[Kept, ...]) -> Kept | None:
     """The best by score, of equals the newest; those whose score is unknown, or on another scale, last."""
-    scale = draft.record.scale
+    scale = draft.record.scale_number
     sign = 1.0 if draft.desired.direction == "Maximize" else -1.0
     best: tuple[tuple[bool, float, float], Kept] | None = None
     for kept in candidates:
-        counts = kept.score is not None and (scale is None or kept.at >= scale.since)
+        counts = kept.score is not None and kept.scale == scale
         rank = (counts, sign * kept.score if counts and kept.score is not None else 0.0, kept.at)
         if best is None or rank >= best[0]:
             best = rank, kept

@@ -262,7 +262,15 @@ def _succeeded(draft: Draft, waited: InFlight, answered: AccessView) -> None:
         # A copy made for a stop is told from an older one by its time, which must not depend on two clocks.
         at = max(at, draft.record.decision.at)
     kept = Kept(
-        waited.step, step, answered.path, answered.digest, at, answered.bytes, waited.score, waited.attempt
+        waited.step,
+        step,
+        answered.path,
+        answered.digest,
+        at,
+        answered.bytes,
+        waited.score,
+        waited.attempt,
+        waited.scale,
     )
     draft.update(access=None)
     if waited.operation is Operation.SECURE:
@@ -285,10 +293,10 @@ def _take_pin(draft: Draft, waited: InFlight, kept: Kept) -> None:
     record = draft.record
     draft.update(to_release=tuple(p for p in record.to_release if p != kept.path))
     secured, scale = record.secured, record.scale
-    if scale is not None and waited.since != scale.since:
+    if scale is not None and kept.scale != scale.number:
         # Meanwhile the scores became another scale's: it is a candidate for the best of the former one.
         former = scale.kept
-        if former is None or _beats(draft, kept, former):
+        if former is None or kept.scale > former.scale or _beats(draft, kept, former):
             draft.update(scale=replace(scale, kept=kept))
             _replaced(draft, former, kept)
         else:
@@ -338,8 +346,8 @@ def _replaced(draft: Draft, former: Kept | None, by: Kept) -> None:
 
 
 def _beats(draft: Draft, one: Kept, other: Kept) -> bool:
-    """Whether one stands for a better eval; a score that is not known compares with nothing."""
-    if one.score is None or other.score is None:
+    """Whether one stands for a better eval; a score that is not known, or on another scale, is no better."""
+    if one.score is None or other.score is None or one.scale != other.scale:
         return False
     return better(draft.desired.direction, one.score, other.score)
 

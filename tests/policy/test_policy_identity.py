@@ -374,3 +374,24 @@ def test_an_eval_that_was_dropped_does_not_take_the_place_of_a_lost_best() -> No
     world.settle()
     assert (job.record.best.step, [b.step for b in job.record.lost_bests]) == (40, [40])
     assert (job.record.secured.best_step, job.record.secured.score) == (50, 0.71)
+
+
+@pytest.mark.parametrize("back", [0.0, 120.0])
+def test_a_pin_is_known_to_be_of_the_new_evaluator_whatever_the_next_leaders_clock_says(back: float) -> None:
+    world, job = running()
+    world.evaluator = "v1"
+    show(world, FIRST, {10: 0.3, 20: 0.35})
+    world.settle()
+    world.evaluator = "v2"
+    show(world, FIRST, {10: 0.3, 20: 0.35})
+    world.settle()
+    world.now -= back + 60.0
+    show(world, FIRST, {10: 0.3, 20: 0.35, 30: 0.5, 40: 0.55, 50: 0.7, 60: 0.6})
+    world.settle()
+    assert (job.record.scale.number, job.record.secured.scale, job.record.secured.best_step) == (1, 1, 50)
+    show(world, SECOND, {}, resumed_step=40)
+    world.settle()
+    show(world, SECOND, {50: 0.56}, resumed_step=40)
+    world.settle()
+    assert (job.record.best.step, job.record.best.score) == (50, 0.7)
+    assert (job.record.secured.score, job.record.secured.attempt) == (0.7, FIRST)
