@@ -34,7 +34,7 @@ class Verl(Numbered):
     """
 
     name, form = "Verl", "global_step_{}"
-    pattern = re.compile(r"global_step_(?P<step>\d{1,12})")
+    pattern = re.compile(r"global_step_(?P<step>\d{1,15})")
     tracker = "latest_checkpointed_iteration.txt"
     contents = "ckpt_contents.json"
     _rank = re.compile(r"(?P<what>model|optim|extra_state)_world_size_(?P<size>\d+)_rank_(?P<rank>\d+)\.pt")
