@@ -1,23 +1,29 @@
 """Savers of the real libraries, run in the environment of requirements.txt: ``python -m tests.torn.real``.
 
-The libraries are imported once; each saver is a fork of this process, and is killed. For every crash one line
-of JSON is printed (folder, truth), and a line is awaited before the next one: the folder has been judged.
+The libraries are imported once, with all that a first life of the saver was seen to import; each saver is a
+fork of this process, and is killed. For every crash one line of JSON is printed (folder, truth), and a line
+is awaited before the next one.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import importlib
+import itertools
 import json
 import os
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tests.torn.crash import Rank, Saver, crashes, recording
 
-HORIZON = 1.5  # s
+HORIZON = 0.4  # s; a save takes 15 to 40 ms, and rotation begins with the fourth
+WARM_SAVES = 4  # of the life that shows what a saver imports: rotation is among them
 
 
 def _environment(rank: Rank) -> None:
@@ -123,8 +129,6 @@ def hand_made(shards: str) -> Saver:
     """
 
     def save(rank: Rank) -> None:
-        import itertools
-
         import torch
         from transformers import TrainerState
         from transformers.trainer_utils import rotate_checkpoints
@@ -189,11 +193,19 @@ def _sharded_model(rank: Rank, *names: str) -> tuple[Any, Callable[[Path, int], 
     return model, write
 
 
-def _engine(shards: str) -> tuple[Any, Callable[[Path, int], None]]:
+def _deepspeed() -> Any:
+    """deepspeed with its process group, without its C++ operator for shared memory, which saves nothing."""
     import deepspeed
+
+    sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # type: ignore[attr-defined]
+    deepspeed.init_distributed("gloo")
+    return deepspeed
+
+
+def _engine(shards: str) -> tuple[Any, Callable[[Path, int], None]]:
     import torch
 
-    deepspeed.init_distributed("gloo")
+    deepspeed = _deepspeed()
     model = _model()
     config = {**ZERO, "zero_optimization": {"stage": int(shards[-1])}}
     optimizer = torch.optim.AdamW(model.parameters())
@@ -218,7 +230,6 @@ def nemo_rl(rank: Rank) -> None:
     NeMo-RL (snapshot of 22 Aug 2026), utils/checkpoint.py: tmp_step_<N>, the policy's weights and optimizer,
     rename, `remove_old_checkpoints` (keep_top_k=2).
     """
-    import itertools
     import shutil
 
     import torch
@@ -249,15 +260,13 @@ def open_rlhf(rank: Rank) -> None:
 
     openrlhf 0.11.2, utils/deepspeed/deepspeed.py `DeepspeedStrategy.save_ckpt` (685-764).
     """
-    import itertools
     import shutil
 
-    import deepspeed
     import torch
 
     torch.set_num_threads(1)
     _environment(rank)
-    deepspeed.init_distributed("gloo")
+    deepspeed = _deepspeed()
     engines = {}
     for role in ("_actor", "_critic"):
         model = _model()
@@ -296,6 +305,36 @@ SAVERS: dict[str, tuple[Saver, int, tuple[str, ...]]] = {
 }
 
 
+def warm(saver: Saver, world: int, root: Path) -> None:
+    """Import here what a life of the saver imports, so that each fork of this process has it.
+
+    What is in memory by then is kept from the garbage collector: a collection would touch, and so copy, all
+    of it in each fork.
+    """
+    seen = root / "modules"
+
+    def once(rank: Rank) -> None:
+        saves = itertools.count(1)
+
+        def saved(*_: object) -> None:
+            rank.wait()
+            if next(saves) == WARM_SAVES:
+                if rank.leads:
+                    seen.write_text("\n".join(sys.modules))
+                Rank.begin(rank)
+
+        rank.begin = lambda: None  # type: ignore[method-assign]
+        rank.saved = saved  # type: ignore[method-assign]
+        saver(rank)
+
+    for _ in crashes(once, root / "warm", 1, 0, world=world, horizon=0.0):
+        for name in seen.read_text().split():
+            with suppress(ImportError):  # some put names there that are no modules
+                importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.torn.real")
     parser.add_argument("variant", choices=SAVERS)
@@ -315,6 +354,7 @@ def main() -> int:
         __import__(module)
     from transformers import LlamaForCausalLM, Trainer  # noqa: F401  (their lazy parts, before the forks)
 
+    warm(saver, world, given.root)
     client = recording if given.recorded else None
     for crash in crashes(
         saver, given.root, given.kills, given.seed, world=world, horizon=HORIZON, client=client
