@@ -86,7 +86,7 @@ class ObjectStore:
         if self._scheme not in S3:
             return None
         if self._bucket is None:
-            from controller.checkpoints.s3 import Bucket  # imports botocore: only where it is needed
+            from controller.checkpoints.s3 import Bucket  # imports minio: only where it is needed
 
             self._bucket = Bucket.of_environment(self._prefix.partition("/")[0])
         return self._bucket

@@ -2,10 +2,13 @@
 
 ``<location>/.evalstop/saves/<attempt>-<step>.json``::
 
-    {"attempt": "2-9f2c41d0", "step": 400, "name": "checkpoint-400", "files": {"model.safetensors": 2048, …}}
+    {"attempt": "2-9f2c41d0", "step": 400, "name": "checkpoint-400", "files": {"model.safetensors": 2048, …},
+     "uid": "…", "sequence": 7}
 
-It is the strongest evidence there is: every file with its size, by the process that wrote them. It is that
-trainer's word about its own checkpoint, checked for form here and against the folder by the judge.
+``uid`` and ``sequence`` (order of saving) are for people: the folder is one RLHFJob's, and a life's records
+are told apart by step. The record is the strongest evidence there is: every file with its size, by the
+process that wrote them. It is that trainer's word about its own checkpoint, checked for form here and against
+the folder by the judge.
 """
 
 from __future__ import annotations

@@ -129,6 +129,13 @@ class FreeGpus(MutableMapping[str, int]):
         self._stale.add(node)
         return gpus
 
+    def members(self, gpus_per_replica: int) -> int:
+        """How many members of so many GPUs (at least 1) find room."""
+        if self._stale:
+            self._tidy()
+        enough = self._amounts[bisect_left(self._amounts, gpus_per_replica) :]
+        return sum([len(self._nodes[a]) * (a // gpus_per_replica) for a in enough])
+
     def fit(
         self, replicas: int, gpus_per_replica: int, avoid: Collection[str] = ()
     ) -> tuple[str, ...] | None:

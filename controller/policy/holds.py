@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from controller.policy.accounts import account, sources
+from controller.policy.accounts import Books
 from controller.policy.placement import NodeRoom
 from controller.policy.queueing import make_policy
 from controller.policy.types import Admission, Hold, JobKey, JobState, JobView, PoolSnapshot
@@ -48,18 +48,20 @@ def holds(
     admitted: Iterable[Admission],
     rest: Iterable[JobView],
     free: Mapping[str, int],
+    books: Books,
     now: float,
 ) -> tuple[Hold, ...]:
     """Whom freed GPUs go to: promised while their job leaves, kept until the winner's pods have nodes.
 
     ``leaving``: jobs on their way off their GPUs, in the order in which theirs are given out. ``admitted``:
     in this pass. ``rest``: who waits after it, next one first. ``free``: GPUs per node after it.
+    ``books``: the accounts before it.
     """
     leaving, admitted = list(leaving), list(admitted)
     views = {j.key: j for j in snapshot.jobs}
     starting = {a.key for a in admitted}
     expires = _expiries(snapshot, leaving, now)
-    wanted = _promises(snapshot, leaving, list(rest), free, now)
+    wanted = _promises(snapshot, leaving, list(rest), free, books, now)
     wanted += [_Wanted(a.source, a.key, a.nodes) for a in admitted if a.source is not None]
     settled = {w.source for w in wanted} | {j.key for j in leaving}
     for hold in snapshot.holds:
@@ -102,17 +104,22 @@ def _void(hold: Hold, source: JobView | None, hold_seconds: float) -> bool:
 
 
 def _promises(
-    snapshot: PoolSnapshot, leaving: list[JobView], rest: list[JobView], free: Mapping[str, int], now: float
+    snapshot: PoolSnapshot,
+    leaving: list[JobView],
+    rest: list[JobView],
+    free: Mapping[str, int],
+    books: Books,
+    now: float,
 ) -> list[_Wanted]:
     """The same policy on the room as it will be when each leaving job is gone."""
     if not leaving or not rest:
         return []
-    policy, room, held = make_policy(snapshot.policy), NodeRoom(free), sources(snapshot)
+    policy, room = make_policy(snapshot.policy), NodeRoom(free)
     promises: list[_Wanted] = []
     shapes = Counter((j.replicas, j.gpus_per_replica) for j in rest)
     policy.rebuild(rest, now)
     for job in leaving:
-        for node, gpus in account(job, free, held):
+        for node, gpus in books.account(job):
             if node in room.free:
                 room.free[node] += gpus
         # Asking the policy means a walk over all who wait: not, while not one of them would fit.

@@ -19,7 +19,7 @@ __all__ = ["AnyRoom", "NodeRoom", "SlotRoom", "fit", "held"]
 
 
 def held(job: QueueJob) -> list[tuple[str, int]]:
-    """(node, GPUs) that `pool.free_gpus` charges to a gang: bound pods, and planned ones still to come."""
+    """(node, GPUs) that `accounts.books` charges to a gang: bound pods, and planned ones still to come."""
     if not job.bound:
         return [(node, job.gpus_per_replica) for node in job.nodes]
     if job.state is not JobState.ADMITTED:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from controller.policy.accounts import LEAVING, free_gpus
+from controller.policy.accounts import LEAVING, books, free_gpus
 from controller.policy.delegation import (
     DELEGATIONS,
     TOO_LARGE,
@@ -69,15 +69,17 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
         # Who is next is decided outside. For whom freed GPUs are promised is a guess by the same order.
         snapshot = replace(snapshot, policy=PolicySpec("fifo", {"backfill": True}))
     snapshot = current(snapshot, now)
+    accounts = books(snapshot)
+    snapshot = accounts.as_charged(snapshot)
     views = {j.key: j for j in snapshot.jobs}
     unfit = _unfit_jobs(snapshot)
     paused = _paused(snapshot, now)
     racks = {n.name: n.rack for n in snapshot.nodes if n.rack}
-    room: NodeRoom | AnyRoom = NodeRoom(free_gpus(snapshot), racks)
+    room: NodeRoom | AnyRoom = NodeRoom(accounts.free, racks)
     policy = snapshot.policy
     offered = offers(j for j in snapshot.jobs if j.key not in paused) if how.offers else {}
     if how.offers:
-        room = OfferRoom(free_gpus(snapshot), racks, offered.keys())
+        room = OfferRoom(accounts.free, racks, offered.keys())
     elif not how.places:
         room, policy = AnyRoom(), PolicySpec("fifo")
     planner = Planner(EvalStop(make_policy(policy)), room)
@@ -113,7 +115,7 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
         demoted = give_way(lambda: make_policy(policy), stay, lower, leaving, wait, NodeRoom(room.free), now)
         preemptions += [Preemption(j.key, DEMOTED) for j in demoted]
         leaving += demoted
-    promised = holds(snapshot, leaving, admitted, rest, room.free, now)
+    promised = holds(snapshot, leaving, admitted, rest, room.free, accounts, now)
     waiting = _waiting(rest, room.free, unfit, paused, offered if how.offers else None)
     refused = refusals(offered, waiting, snapshot.offer_seconds, now)
     return PoolPlan(

@@ -20,7 +20,8 @@ REMEDIES: Mapping[str, str] = {
     "DigestMismatch": "have the trainer never write into a finished checkpoint",
     "LocationTaken": "give each RLHFJob a location of its own",
     "Interrupted": "nothing: it goes on where it was",
-    "BadRequest": "this is a defect of the operator: report it with the message",
+    "BadRequest": "correct the store, path or layout in spec.checkpoints; if they are right, "
+    "report the message",
 }
 
 

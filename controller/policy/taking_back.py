@@ -94,7 +94,7 @@ def last_look(draft: Draft, settled: float) -> tuple[bool, Why | None]:
     """
     scrape, decision = draft.observed.scrape, draft.record.decision
     assert decision is not None
-    if settled > draft.now:  # the clock was set back since
+    if settled > draft.now:  # an earlier leader's clock was ahead of this one's
         settled = draft.now
         draft.update(decision=_settled_now(decision, settled))
     if scrape is not None and scrape.at > settled and scrape.outcome is ScrapeOutcome.OK:

@@ -105,7 +105,7 @@ def running(scores: tuple[float, ...] = RISING, proxy: bool = False) -> JobRecor
         evals_seen=len(points),
         rule=RuleRecord("kDeclines", 1, "a" * 12, (), (), Verdict(Verb.CONTINUE, "NewBest", 0.0, 3.0)),
         best=Best(best.step, best.score),
-        secured=kept(best.step, f"/checkpoints/.evalstop/uid/{best.step}"),
+        secured=kept(best.step, f"/checkpoints/.evalstop/uid/1-9f2c41d0-{best.step}"),
         admission=AdmissionRecord(1, ("node-1",), START, None, START + 2.0),
         progress=RunProgress(points[-1].step, 400, 3600.0),
         conditions=(

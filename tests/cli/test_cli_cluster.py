@@ -186,7 +186,7 @@ def test_pin(shell: Shell) -> None:
     assert "nothing to change" in shell.out("pin", "healthy", "40")
     shell.out("pin", "healthy", "40", "--remove")
     assert shell.spec("healthy")["checkpoints"]["pins"] == [120]
-    there = replace(w.running(proxy=True), pinned=(w.kept(120, "/checkpoints/.evalstop/uid/120"),))
+    there = replace(w.running(proxy=True), pinned=(w.kept(120, "/checkpoints/.evalstop/uid/1-9f2c41d0-120"),))
     w.write(shell.plane, shell.namespace, "healthy", there)
     assert "120   pinned" in shell.out("pin", "healthy")
     assert "step 120 is pinned at" in shell.out("pin", "healthy", "120", "--wait")

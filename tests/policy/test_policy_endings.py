@@ -31,7 +31,7 @@ from controller.policy.jobs import (
     WorkloadView,
 )
 from controller.policy.nodeclaims import Bound, Ledger
-from controller.policy.types import JobState, Mode
+from controller.policy.types import JobState, Mode, NodeView, PolicySpec, PoolSnapshot
 
 RISE = (0.1, 0.3, 0.5)
 
@@ -194,8 +194,11 @@ def test_gpus_of_a_gang_on_its_way_out_are_free_when_no_pod_may_return() -> None
     view = lifecycle.JobView(
         "ns/a", 0.0, 0, 2, 2, state=JobState.STOPPING, bound=(("n0", 2),), nodes=("n0", "n1"), may_return=True
     )
-    assert accounts.reserved(view, {"n0": 0, "n1": 2}, ()) == ["n1"]
-    assert accounts.reserved(replace(view, may_return=False), {"n0": 0, "n1": 2}, ()) == []
+    nodes = (NodeView("n0", 2), NodeView("n1", 2))
+    shot = PoolSnapshot("p", PolicySpec("fifo"), nodes, (view,))
+    assert accounts.free_gpus(shot) == {"n0": 0, "n1": 0}
+    shot = replace(shot, jobs=(replace(view, may_return=False),))
+    assert accounts.free_gpus(shot) == {"n0": 0, "n1": 2}
 
 
 @pytest.mark.parametrize("ended", ["stop", "end"])
@@ -310,7 +313,9 @@ def test_operator_and_extender_agree_whose_nodes_are_kept(members: list[str], sh
     planned = lifecycle.plan(desired, observed, record, 10.0)
     view = lifecycle.job_view(desired, observed, planned.record, planned, submitted=0.0, priority=0, now=10.0)
     assert view is not None
-    taken = +_sum(accounts.account(view, dict.fromkeys(nodes, 8), ()))
+    room = tuple(NodeView(node, 8) for node in dict.fromkeys(nodes))
+    shot = PoolSnapshot("p", PolicySpec("fifo"), room, (view,))
+    taken = +_sum(accounts.books(shot).account(view))
     ledger = Ledger()
     for node in nodes:
         ledger.put_node(node, 8)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from queueing_world import POLICIES, name
 
-from controller.policy.accounts import account, free_gpus, sources
+from controller.policy.accounts import books, free_gpus
 from controller.policy.holds import holds
 from controller.policy.placement import NodeRoom
 from controller.policy.queueing import make_policy
@@ -50,11 +50,11 @@ def snapshot(spec: PolicySpec, waiting: list[tuple[tuple[int, int], int, bool]])
 
 def plainly(shot: PoolSnapshot, leaving: list[JobView], rest: list[JobView]) -> list[tuple[str, str]]:
     """A fresh policy, told of all who wait still, after each job that leaves."""
-    free = free_gpus(shot)
-    room, held = NodeRoom(free), sources(shot)
+    accounts = books(shot)
+    room = NodeRoom(accounts.free)
     found: list[tuple[str, str]] = []
     for job in leaving:
-        for node, gpus in account(job, free, held):
+        for node, gpus in accounts.account(job):
             if node in room.free:
                 room.free[node] += gpus
         policy = make_policy(shot.policy)
@@ -72,5 +72,5 @@ def test_promises_are_those_of_asking_anew_each_time(
     shot = snapshot(spec, waiting)
     leaving = [j for j in shot.jobs if j.state is not JobState.QUEUED]
     rest = [j for j in shot.jobs if j.state is JobState.QUEUED]
-    found = holds(shot, leaving, (), rest, free_gpus(shot), NOW)
+    found = holds(shot, leaving, (), rest, free_gpus(shot), books(shot), NOW)
     assert [(h.source, h.target) for h in found] == plainly(shot, leaving, rest)

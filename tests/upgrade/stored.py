@@ -49,14 +49,16 @@ def apply(plane: Plane, definitions: list[Object]) -> None:
 def status(nodes: list[str], since: float) -> Object:
     """The recorded status of a running job, on these nodes.
 
-    Four things in it are fitted: the nodes; its times, which become ``since`` (s); the rule's mark and
+    Five things in it are fitted: the nodes; its times, which become ``since`` (s); the rule's mark and
     verdict, since the recorded one asks for the stop at once; and the hash of the rule's parameters, so that
-    the rule is another version's even if the version before has the same rules. The rule's state stays.
+    the rule is another version's even if the version before has the same rules; and no eval waits to be borne
+    out, since whether its checkpoint is secured before the stop is a matter of time. The rule's state stays.
     """
     text = json.dumps(previous.load()["statuses"]["running"])
     stamp = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z")
     found: Object = json.loads(stamp.sub(values.timestamp(since), text))
     found["admission"]["nodes"] = nodes
+    del found["awaiting"]
     verdict = {"verb": "Continue", "reason": "Declining", "statistic": "3", "threshold": "5"}
     found["rule"] |= previous.load()["running"]["rule"] | {"verdict": verdict, "paramsHash": "0" * 12}
     return found

@@ -119,9 +119,8 @@ async def _is_taken_over(rig: Upgraded, before: Object, identities: Object) -> N
     await eventually(lambda: rig.has_reason("upgraded", "Running", "Running"), what="the job to be looked at")
     await eventually(lambda: rig.has_reason("upgraded", "MetricsAvailable", "Scraped"), what="its trainer")
     old, new = before["status"], (await rig.job("upgraded"))["status"]
-    told = {"conditions", "observedGeneration", "printed", "summary"}
-    # The trainer's count is the page's; the awaiting eval's checkpoint is asked for, and is not there.
-    told |= {"evalsInAttempt", "accessSerial", "awaiting"}
+    # The trainer counts its evals itself, and its folder is claimed.
+    told = {"conditions", "observedGeneration", "printed", "summary", "evalsInAttempt", "accessSerial"}
     kept = set(old) - told - {"rule", "admission", "run"}
     assert {key: new.get(key) for key in kept} == {key: old[key] for key in kept}
     # kDeclines compares no checkpoints: no reference is named to the trainer any more.

@@ -1,9 +1,11 @@
 """How trainers lay out checkpoints, and when one of theirs is complete. One class per trainer family.
 
-A layout answers three questions: which checkpoints are there (`candidates`), is this one complete by what
-its trainer writes (`problem`), and does its content match what it says about itself (`mismatch`). Present
-is not complete: folders appear before their files, files before their last byte, and rotation takes parts.
-The habits are those of the versions named in docs/checkpoints.md.
+A layout answers six questions (base.py, `Layout`). completeness/judge.py asks which checkpoints are there
+(`candidates`), what is certainly wrong with one (`problem`), and whether it says of itself that it is whole
+(`told`). Whoever reads all bytes asks where they differ from what the checkpoint says of itself (`mismatch`).
+Restoring asks what the trainer would call it (`own_name`), and which small files it needs beside it
+(`resume_files`). Present is not complete: folders appear before their files, files before their last byte,
+and rotation takes parts. Each class names the versions of the trainers whose habits it knows.
 """
 
 from __future__ import annotations
