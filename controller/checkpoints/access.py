@@ -56,9 +56,9 @@ def _work(location: Store, retention: Store | None, layout: Layout, request: Req
         return claim(location, layout, request)
     if request.operation == "secure":
         check_owner(location, request)
-        if location.exists():
-            location.share(*SHARED)
-        return secure(location, layout, request)
+        result = secure(location, layout, request)
+        location.share(*SHARED)
+        return result
     if request.operation == "check":
         return check(location, request)
     if request.operation == "retain":
