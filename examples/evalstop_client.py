@@ -460,7 +460,8 @@ class EvalStopClient(Collector):
         """The checkpoint of this step is complete on the volume: ALL ranks have saved, every file is closed.
 
         With ``path`` a save record is written: names and sizes of all files, the proof by which the operator
-        tells this checkpoint from a torn one. A record that cannot be written is logged and costs no more.
+        tells this checkpoint from a torn one. A record that cannot be written is logged, and costs this
+        checkpoint: it does not count as whole where the process has recorded others.
 
         Args:
             step: the step of the policy that was saved.
