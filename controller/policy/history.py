@@ -403,10 +403,11 @@ def _same_rule(record: JobRecord, use: RuleInUse) -> JobRecord:
 def _append(
     record: JobRecord, use: RuleInUse, point: EvalPoint, at: float, loss: float | None = None
 ) -> JobRecord:
-    assert record.rule is not None  # _same_rule saw to it
-    state, verdict = use.observe(record.rule.state, point, new=True, loss=loss)
-    base, evals, earlier = record.rule.base, (*record.evals, point), record.earlier_sum
-    unjudged = record.rule.unjudged
+    rule = record.rule
+    assert rule is not None  # _same_rule saw to it
+    state, verdict = use.observe(rule.state, point, new=True, loss=loss)
+    base, evals, earlier = rule.base, (*record.evals, point), record.earlier_sum
+    unjudged = rule.unjudged
     if len(evals) > EVALS_KEPT:
         if unjudged:
             unjudged -= 1
@@ -420,9 +421,9 @@ def _append(
     best = record.best
     if best is not None and (best.attempt, best.step) in out:
         # It stood for the best for want of another. What is in safety for it is no better.
-        counts = use.counting(record.rule.base, (*record.evals, point), record.rule.unjudged)
+        counts = use.counting(rule.base, (*record.evals, point), rule.unjudged)
         best = _best_after(record, use.direction, counts, -1)
-    was = {*use.waiting(record.rule.state), point.step}.difference(gone, waits)
+    was = {*use.waiting(rule.state), point.step}.difference(gone, waits)
     best = use.best_of((p for p in (*record.evals, point) if p.step in was), best)
     best, awaiting = stand(use, state, (*record.evals, point), best)
     return replace(
@@ -431,7 +432,7 @@ def _append(
         eval_times=(*record.eval_times, int(at))[-READINGS_KEPT:],
         evals_seen=record.evals_seen + 1,
         earlier_sum=earlier,
-        rule=replace(record.rule, base=base, state=state, verdict=verdict, unjudged=unjudged),
+        rule=replace(rule, base=base, state=state, verdict=verdict, unjudged=unjudged),
         best=best,
         awaiting=awaiting,
     )
