@@ -18,7 +18,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from pydantic.alias_generators import to_camel
 
-from controller.api import values
+from controller.api import paths, values
 from controller.api.status import GUARD_STATE_MAX, MESSAGE_MAX, RULE_STATE_MAX
 from controller.policy.conditions import summary
 from controller.policy.jobs import Condition, Decision, Desired, Guard, JobRecord, RuleRecord
@@ -98,7 +98,7 @@ def status(record: JobRecord, desired: Desired, now: float) -> Json:
         out["guardrails"] = [_guard(guard) for guard in record.guards]
     if record.decision is not None:
         out["decision"] = _decision(record.decision)
-    out |= _flat(record)
+    out |= paths.gathered(_flat(record))
     return _shorten(out)
 
 
@@ -111,7 +111,7 @@ def record(status: Mapping[str, Any] | None) -> JobRecord:
     if not status:
         return JobRecord()
     try:
-        given = _unflat(JobRecord, status)
+        given = _unflat(JobRecord, paths.spread(status))
         given["evals"] = _read_evals(status.get("evals") or ())
         given["conditions"] = tuple(_read_condition(c) for c in status.get("conditions") or ())
         if status.get("rule"):
@@ -171,9 +171,7 @@ def _plain(name: str, value: Any) -> Any:
         return str(value)
     if isinstance(value, tuple):
         return [_plain(name, v) for v in value]
-    if dataclasses.is_dataclass(value):
-        return _flat(value)
-    return value
+    return _flat(value) if hasattr(value, "__dataclass_fields__") else value
 
 
 def _unflat(cls: Any, stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,25 +183,31 @@ def _unflat(cls: Any, stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parse(name: str, hint: Any, value: Any, path: str) -> Any:
-    if isinstance(hint, UnionType):
-        (hint,) = (h for h in get_args(hint) if h is not NoneType)
     if name in _TIMES:
         return values.seconds(value)
+    hint, element, fields = _shape(hint)
     if hint is Attempt:
         return Attempt.parse(value)
     if hint is LossTrend:
         return LossTrend(*map(float, value))
-    args = get_args(hint)
-    if args:  # tuple[X, ...]
-        return tuple(_parse(name, args[0], v, path) for v in value)
-    if dataclasses.is_dataclass(hint):
-        made: Any = hint
-        return made(**_unflat(made, value))
+    if element is not None:
+        return tuple(_parse(name, element, v, path) for v in value)
+    if fields:
+        return hint(**_unflat(hint, value))
     if hint is float or issubclass(hint, StrEnum):
         return hint(value)
     if type(value) is not hint:
         raise StatusError(f"status: {path}: {value!r} is not of type {hint.__name__}")
     return sys.intern(value) if hint is str else value  # thousands of records say the same in the same words
+
+
+@cache
+def _shape(hint: Any) -> tuple[Any, Any, bool]:
+    """(type without None, type of a tuple's elements or None, whether it is a dataclass)."""
+    if isinstance(hint, UnionType):
+        (hint,) = (h for h in get_args(hint) if h is not NoneType)
+    args = get_args(hint)  # of tuple[X, ...]
+    return hint, args[0] if args else None, dataclasses.is_dataclass(hint)
 
 
 # --- what has its own form ---------------------------------------------------------------------------

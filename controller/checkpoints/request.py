@@ -11,11 +11,11 @@ from typing import Any
 from controller.checkpoints.digest import DIGEST_PATTERN
 from controller.checkpoints.errors import AccessError, Reason
 from controller.checkpoints.pins import ATTEMPT_PATTERN, pin_folder
+from controller.names import STEP_MAX
 
 REQUEST_ENV = "EVALSTOP_REQUEST"
 OPERATIONS = ("claim", "secure", "retain", "restore", "check")
 MESSAGE_LIMIT = 4096  # bytes of a termination message
-STEP_LIMIT = 10**12
 AVAILABLE_LIMIT = 50  # steps an answer lists
 BRANCH_LIMIT = 1000  # lives a request names
 
@@ -65,7 +65,6 @@ class Request:
     branch: tuple[BranchLife, ...] = ()  # whose checkpoints count, newest life first; empty: anybody's
     attempt: str = ""  # of the eval; claim: the number that is to start, and the life if one began within it
     former: tuple[str, ...] = ()  # claim: uids of deleted RLHFJobs that may be followed
-    takeover: bool = False  # claim: no RLHFJob with the uid on record exists any more
 
     @staticmethod
     def parse(text: str) -> Request:
@@ -97,7 +96,6 @@ class Request:
             branch=_branch(raw),
             attempt=_attempt(_unended(raw.get("attempt", "")), "attempt", needed=False),
             former=_texts(raw, "former"),
-            takeover=raw.get("takeover", False) is True,
         )
         request._check()
         return request
@@ -132,7 +130,7 @@ class Request:
             "attempt": self.attempt,
         }
         if self.operation == "claim":
-            document |= {"former": list(self.former), "takeover": self.takeover}
+            document["former"] = list(self.former)
         if self.source is not None:
             source = self.source
             document["source"] = {"path": source.path, "digest": source.digest, "step": source.step}
@@ -214,8 +212,8 @@ def _text(raw: Mapping[str, Any], name: str, default: str | None = None) -> str:
 
 def _step(raw: Mapping[str, Any], name: str, default: int | None = None) -> int:
     value = raw.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= STEP_LIMIT:
-        raise _bad(name, value, f"a whole number from 0 to {STEP_LIMIT}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= STEP_MAX:
+        raise _bad(name, value, f"a whole number from 0 to {STEP_MAX}")
     return value
 
 
