@@ -85,7 +85,7 @@ def _usual(record: JobRecord) -> float | None:
     with one page tell nothing of it."""
     begun = record.admission.at if record.admission is not None else 0.0
     times = sorted({at for at in record.eval_times if at >= int(begun)})
-    return median(b - a for a, b in pairwise(times)) if len(times) > 1 else None
+    return float(median(b - a for a, b in pairwise(times))) if len(times) > 1 else None  # as it is stored
 
 
 def _first_took(draft: Draft, known: EvalsDue | None) -> float | None:

@@ -71,6 +71,7 @@ def test_a_process_that_begins_anew_with_a_dead_scorer_is_missed() -> None:
     assert said[:4] == [(True, "Scraped")] * 4, "four of the intervals it had, counted from the new process"
     assert said[-1] == (False, "NoNewEvals")
     assert "though one takes 10" in told(job, c.METRICS)[2]
+    assert type(job.record.evals_due.interval) is float, "a whole number is refused by the status' schema"
     world.scrape("a", points=(EvalPoint(90, 0.4, later),), checkpoint_step=0, resumed_step=0)
     world.step("a")
     assert told(job, c.METRICS)[:2] == (True, "Scraped")
