@@ -150,6 +150,10 @@ class Checkpoint(Status):
     scale: Count | None = Field(
         default=None, description="Number of the scale that score is on; absent: the first."
     )
+    evidence: Word | None = Field(
+        default=None,
+        description="By what it is known to be whole: SaveRecord, Manifest or Siblings.",
+    )
 
 
 class Scale(Status):
@@ -338,6 +342,15 @@ class Progress(Status):
     )
 
 
+class EvalsDue(Status):
+    """The next usable eval is waited for."""
+
+    since: Timestamp = Field(description="Since the last one, or since a new process showed the metric.")
+    interval: NumberText | None = Field(
+        default=None, description="Seconds that one usually takes; absent: not known yet."
+    )
+
+
 class GangBackoff(Status):
     """The job was admitted, but not every pod found a node in time."""
 
@@ -403,6 +416,9 @@ class RLHFJobStatus(Status):
     ] = Field(
         default=(),
         description="When the newest of them were first read, newest last, in seconds since 1970.",
+    )
+    evals_due: EvalsDue | None = Field(
+        default=None, description="Since when the next usable eval is waited for."
     )
     evaluator: Annotated[str, Field(max_length=128)] | None = Field(
         default=None, description="Version of the evaluator that scored the newest eval."
