@@ -67,6 +67,7 @@ def take_answer(draft: Draft, waited: InFlight, answered: AccessView) -> None:
             answered.bytes,
             waited.score,
             waited.attempt,
+            waited.scale,
             answered.evidence,
         )
         requests.let_go(draft, waited)
