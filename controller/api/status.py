@@ -21,7 +21,7 @@ GUARD_STATE_MAX = 1200
 GUARDS_MAX = 3
 TO_RELEASE_MAX = 8  # what is beyond stays on the trainer's volume
 LIVES_MAX = 8
-LOST_MAX = 8
+LOST_MAX = 34  # the best, each eval that is kept, and one that waits
 MESSAGE_MAX = 512
 
 EPOCH = (

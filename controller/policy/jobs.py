@@ -217,6 +217,7 @@ class ScrapeView:
     resumed_step: int | None = None  # step the present process resumed from; 0: started afresh
     request_served: int | None = None
     evaluator: str | None = None
+    evals_labelled: bool = False  # each eval names the evaluator that scored it, and it is this one
     loss: float | None = None  # training loss
     others: tuple[MetricPoints, ...] = ()  # of the spec's further metrics, those the page has
     page: Page | None = None  # None: it does not say whose it is

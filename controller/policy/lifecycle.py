@@ -612,17 +612,10 @@ def _finish(draft: Draft, use: RuleInUse | None) -> Plan:
 
 
 def _secure_what_is_left(draft: Draft) -> None:
-    """The run has ended: its best checkpoint is pinned if it was not yet; tried a few times."""
-    waited = draft.record.access
-    if draft.desired.mode is not Mode.ENFORCE or draft.observed.workload is None:
-        return
-    if (
-        waited is not None
-        and waited.operation is Operation.SECURE
-        and waited.tries >= safekeeping.FINISH_TRIES
-    ):
-        return  # it stays on record, so that it is not begun again
-    safekeeping.secure_best(draft)
+    """The run has ended: its best checkpoint is pinned if it was not yet. One that is gone gives way to the
+    next best (`safekeeping`); a store that cannot be reached is asked for as long as it takes."""
+    if draft.desired.mode is Mode.ENFORCE and draft.observed.workload is not None:
+        safekeeping.secure_best(draft)
 
 
 def _note_end(draft: Draft, end: str, reason: str, message: str) -> None:

@@ -30,7 +30,6 @@ FINISH_TRIES = 3  # failed tries after which a checkpoint is lost that is not th
 ENDED_TRIES = 2
 LOST_TRIES = 6  # failed tries after which a checkpoint that is not whole is given up, with
 LOST_EVALS = 2  # as many evals after its own
-LOST_KEPT = 8
 LOOK_AGAIN = 300.0  # s after which the checkpoint of the best eval is looked for again though it was lost
 
 # What will not come right by trying again: the checkpoint itself is not what it was.
@@ -333,9 +332,10 @@ def _remembered(draft: Draft, kept: Kept) -> tuple[Kept, ...]:
 
 def _failed(draft: Draft, waited: InFlight, answered: AccessView) -> None:
     tries = waited.tries + 1
-    not_before = draft.now + requests.retry_delay(tries)
+    over = draft.record.finished is not None
+    delay = requests.retry_delay(tries, requests.RETRY_RARELY if over else requests.RETRY_MOST)
     reason = answered.reason or "AccessFailed"
-    message = remedies.retry(reason, answered.message, tries, requests.retry_delay(tries))
+    message = remedies.retry(reason, answered.message, tries, delay)
     if waited.operation is Operation.SECURE:
         enough = FINISH_TRIES if reason == "CheckpointMissing" else LOST_TRIES
         if _ended_at(draft) is not None:
@@ -360,8 +360,8 @@ def _failed(draft: Draft, waited: InFlight, answered: AccessView) -> None:
             return
     else:
         draft.conditions.set(c.RESUMED, False, reason, message, warning=True)
-    requests.again(draft, waited, tries, not_before)
-    draft.wake_in(requests.retry_delay(tries))
+    requests.again(draft, waited, tries, draft.now + delay)
+    draft.wake_in(delay)
 
 
 def _overtaken(draft: Draft, waited: InFlight) -> bool:
@@ -393,7 +393,11 @@ def _lose(draft: Draft, waited: InFlight, reason: str, message: str) -> None:
     draft.update(access=None)
     if gone is None:
         return
-    draft.update(lost_bests=(*draft.record.lost_bests, gone)[-LOST_KEPT:], lost_tried=draft.now)
+    # Of those that can no longer be asked for nothing needs to be known.
+    record = draft.record
+    known = {(p.attempt, p.step) for p in record.evals}
+    lost = (b for b in record.lost_bests if b == record.best or (b.attempt, b.step) in known)
+    draft.update(lost_bests=(*lost, gone), lost_tried=draft.now)
     now = keepable(draft.record, draft.desired.direction)
     instead = (
         f"the best eval that may still have one is at step {now.step} ({now.score:g})"
