@@ -370,13 +370,16 @@ class Claim:
     """The checkpoint folder was claimed for an attempt before it started, and what lay there was noted.
 
     ``life``: the process it was made for, where one was seen to begin within an attempt. ``problem``: why it
-    could not be made; "": it was.
+    could not be made, and what was said of it; "": it was. ``tries``: how often it has failed, the last time
+    at ``at``.
     """
 
     attempt: int
     at: float  # s
     life: str = ""
     problem: str = ""
+    message: str = ""
+    tries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -587,6 +590,8 @@ class JobRecord:
     claim: Claim | None = None
     lost_bests: tuple[Best, ...] = ()  # evals whose checkpoint is gone, newest last
     lost_tried: float | None = None  # s, when the best of them was last looked for again
+    # Those of them whose checkpoint was changed after it had been pinned: what lies there is not looked for.
+    changed_bests: tuple[Best, ...] = ()
     decision: Decision | None = None
     admission: AdmissionRecord | None = None
     preempting: Preempting | None = None  # while on the way back into the queue

@@ -14,6 +14,7 @@ from controller.policy.draft import Draft
 from controller.policy.jobs import (
     UNKNOWN,
     AccessView,
+    Claim,
     ForgetAccess,
     InFlight,
     JobRecord,
@@ -22,6 +23,7 @@ from controller.policy.jobs import (
 )
 from controller.policy.types import Attempt
 
+TAKEN = "LocationTaken"
 RELEASE_MOST = 8  # paths that are remembered as to be let go; what is beyond stays where it lies
 
 
@@ -111,6 +113,21 @@ def give_up(draft: Draft) -> None:
         if running(draft, waited):
             draft.act(ForgetAccess(waited.request_id))
         draft.update(access=None)
+        if waited.operation is Operation.CLAIM and waited.started is not None:
+            note_unclaimed(draft, waited, "GaveWay")
+
+
+def note_unclaimed(draft: Draft, waited: InFlight, problem: str, message: str = "") -> Claim:
+    """Note that a claim has failed, or gave way to what is more urgent: it is made again some time later.
+
+    That another RLHFJob has the folder stays known until the folder is claimed.
+    """
+    known, life = draft.record.claim, waited.attempt
+    if problem != TAKEN and known is not None and known.problem == TAKEN:
+        problem, message = TAKEN, known.message
+    claim = Claim(life.number, draft.now, life.life, problem, message, waited.tries + 1)
+    draft.update(claim=claim)
+    return claim
 
 
 def let_go(draft: Draft, waited: InFlight) -> None:
