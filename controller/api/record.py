@@ -171,9 +171,7 @@ def _plain(name: str, value: Any) -> Any:
         return str(value)
     if isinstance(value, tuple):
         return [_plain(name, v) for v in value]
-    if dataclasses.is_dataclass(value):
-        return _flat(value)
-    return value
+    return _flat(value) if hasattr(value, "__dataclass_fields__") else value
 
 
 def _unflat(cls: Any, stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,25 +183,31 @@ def _unflat(cls: Any, stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parse(name: str, hint: Any, value: Any, path: str) -> Any:
-    if isinstance(hint, UnionType):
-        (hint,) = (h for h in get_args(hint) if h is not NoneType)
     if name in _TIMES:
         return values.seconds(value)
+    hint, element, fields = _shape(hint)
     if hint is Attempt:
         return Attempt.parse(value)
     if hint is LossTrend:
         return LossTrend(*map(float, value))
-    args = get_args(hint)
-    if args:  # tuple[X, ...]
-        return tuple(_parse(name, args[0], v, path) for v in value)
-    if dataclasses.is_dataclass(hint):
-        made: Any = hint
-        return made(**_unflat(made, value))
+    if element is not None:
+        return tuple(_parse(name, element, v, path) for v in value)
+    if fields:
+        return hint(**_unflat(hint, value))
     if hint is float or issubclass(hint, StrEnum):
         return hint(value)
     if type(value) is not hint:
         raise StatusError(f"status: {path}: {value!r} is not of type {hint.__name__}")
     return sys.intern(value) if hint is str else value  # thousands of records say the same in the same words
+
+
+@cache
+def _shape(hint: Any) -> tuple[Any, Any, bool]:
+    """(type without None, type of a tuple's elements or None, whether it is a dataclass)."""
+    if isinstance(hint, UnionType):
+        (hint,) = (h for h in get_args(hint) if h is not NoneType)
+    args = get_args(hint)  # of tuple[X, ...]
+    return hint, args[0] if args else None, dataclasses.is_dataclass(hint)
 
 
 # --- what has its own form ---------------------------------------------------------------------------

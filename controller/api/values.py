@@ -7,6 +7,7 @@ import json
 import math
 import re
 import time
+from functools import lru_cache
 from typing import Any
 
 _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(\.\d+)?Z")
@@ -22,6 +23,7 @@ def number(value: float) -> str | None:
     return repr(value)
 
 
+@lru_cache(maxsize=4096)
 def timestamp(seconds: float) -> str:
     """RFC 3339 in UTC, with as many digits after the second as it takes to be exact.
 
@@ -36,6 +38,7 @@ def timestamp(seconds: float) -> str:
     return f"{stamp}.{fraction}Z" if fraction else f"{stamp}Z"
 
 
+@lru_cache(maxsize=4096)
 def seconds(stamp: str) -> float:
     """The inverse of `timestamp`.
 

@@ -45,6 +45,8 @@ class Draft:
         return sum(1 for p in self.observed.pods if not p.terminal)
 
     def plan(self, queue: JobState | None, proposal: Proposal | None = None) -> Plan:
-        self.update(conditions=self.conditions.result())
+        conditions = self.conditions.result()
+        if conditions != self.record.conditions:
+            self.update(conditions=conditions)
         events = (*self.conditions.events, *self.events)
         return Plan(self.record, tuple(self.actions), events, queue, proposal, self.wake)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from controller.names import EVALS_KEPT
@@ -73,25 +74,16 @@ class RuleInUse:
         Raises:
             ParamError: the spec names a rule, modifier or parameter that does not exist or is out of bounds.
         """
-        primary = RuleInUse._make(desired.rule, desired.modifiers, desired.direction)
+        primary = _make(_Spelt(desired.rule, desired.modifiers), desired.direction)
         plain = tuple(m for m in desired.modifiers if not MODIFIERS[m.name].needs)
         return replace(
             primary,
             fleet_noise=fleet.noise,
             total_steps=total_steps if "progress" in primary.needs else None,
             peers=fleet.peers if "peers" in primary.needs else (),
-            guards={g.metric: RuleInUse._make(g.rule, plain, g.direction) for g in desired.guardrails},
+            guards={g.metric: _make(_Spelt(g.rule, plain), g.direction) for g in desired.guardrails},
             proxy=desired.proxy,
         )
-
-    @staticmethod
-    def _make(rule: PolicySpec, modifiers: tuple[PolicySpec, ...], direction: Direction) -> RuleInUse:
-        made, fingerprint = make_rule(rule, modifiers), rule_fingerprint(rule, modifiers)
-        needs = RULES[rule.name].needs + sum((MODIFIERS[m.name].needs for m in modifiers), ())
-        gated = any(m.name == gate.Gate.name for m in modifiers)
-        # A state holds oriented scores: under the other direction it is another memory.
-        fingerprint += _INVERTED if direction is Direction.MINIMIZE else ""
-        return RuleInUse(made, rule.name, fingerprint, direction, needs=frozenset(needs), gated=gated)
 
     def orient(self, point: EvalPoint) -> EvalPoint:
         """The point as a rule sees it: higher is better."""
@@ -187,6 +179,33 @@ class RuleInUse:
     def remember(self, base: tuple[Any, ...], evals: tuple[EvalPoint, ...]) -> RuleRecord:
         state, verdict = self.fold(base, evals)
         return RuleRecord(self.name, self.rule.version, self.params_hash, base, state, verdict)
+
+
+class _Spelt:
+    """A rule and its modifiers, the same as others that are spelt so: ``1`` is not ``1.0``, nor ``True``."""
+
+    __slots__ = ("modifiers", "rule", "text")
+
+    def __init__(self, rule: PolicySpec, modifiers: tuple[PolicySpec, ...]) -> None:
+        self.rule, self.modifiers = rule, modifiers
+        self.text = repr([(spec.name, sorted(spec.params.items())) for spec in (rule, *modifiers)])
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Spelt) and self.text == other.text
+
+
+@lru_cache(maxsize=1024)  # made at every plan, and checking parameters would be most of what a plan costs
+def _make(spelt: _Spelt, direction: Direction) -> RuleInUse:
+    rule, modifiers = spelt.rule, spelt.modifiers
+    made, fingerprint = make_rule(rule, modifiers), rule_fingerprint(rule, modifiers)
+    needs = RULES[rule.name].needs + sum((MODIFIERS[m.name].needs for m in modifiers), ())
+    gated = any(m.name == gate.Gate.name for m in modifiers)
+    # A state holds oriented scores: under the other direction it is another memory.
+    fingerprint += _INVERTED if direction is Direction.MINIMIZE else ""
+    return RuleInUse(made, rule.name, fingerprint, direction, needs=frozenset(needs), gated=gated)
 
 
 def absorb(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:

@@ -22,12 +22,14 @@ from controller.policy.jobs import (
     Operation,
     StartAccess,
 )
-from controller.policy.types import Attempt
+from controller.policy.types import Attempt, Mode
 
 RETRY_FIRST = 5.0  # s
 RETRY_MOST = 60.0  # s
-# Failed tries after which a checkpoint is lost that is not there, or is not whole though its run has ended.
-FINISH_TRIES = 3
+FINISH_TRIES = 3  # failed tries after which a checkpoint is lost that is not there
+# The same once the run has ended: nothing can come any more, but for a save that is just through, or that the
+# store does not list yet.
+ENDED_TRIES = 2
 LOST_TRIES = 6  # failed tries after which a checkpoint that is not whole is given up, with
 LOST_EVALS = 2  # as many evals after its own
 LOST_KEPT = 8
@@ -76,6 +78,18 @@ def secure_best(draft: Draft) -> None:
         _secure(draft, awaiting)
 
 
+def leave_off(draft: Draft) -> None:
+    """In a mode that secures nothing: what was asked for before it, and does not run, is asked for no more.
+
+    On record it would keep what the user pins waiting. One that runs is left to end: what it pins is good.
+    """
+    waited, desired = draft.record.access, draft.desired
+    if waited is None or desired.mode is Mode.ENFORCE or requests.running(draft, waited):
+        return
+    if waited.operation is Operation.SECURE or (waited.operation is Operation.CLAIM and not desired.pins):
+        requests.give_up(draft)
+
+
 def _late_best(draft: Draft) -> Best | None:
     """The best eval, if its checkpoint is lost and it is time to look for it again: some come late."""
     record, waited, best = draft.record, draft.record.access, draft.record.best
@@ -85,7 +99,10 @@ def _late_best(draft: Draft) -> Best | None:
         return best
     if waited is not None and (waited.tries < FINISH_TRIES or requests.running(draft, waited)):
         return None  # that of another eval is asked for now
-    left = (record.lost_tried or 0.0) + LOOK_AGAIN - draft.now
+    tried, ended = record.lost_tried or 0.0, _ended_at(draft)
+    if ended is not None:
+        return best if tried < ended else None  # once more, for what came last
+    left = tried + LOOK_AGAIN - draft.now
     if left > 0.0:
         draft.wake_in(left)
         return None
@@ -319,8 +336,9 @@ def _failed(draft: Draft, waited: InFlight, answered: AccessView) -> None:
     reason = answered.reason or "AccessFailed"
     message = remedies.retry(reason, answered.message, tries, retry_delay(tries))
     if waited.operation is Operation.SECURE:
-        ended = draft.record.finished is not None
-        enough = FINISH_TRIES if ended or reason == "CheckpointMissing" else LOST_TRIES
+        enough = FINISH_TRIES if reason == "CheckpointMissing" else LOST_TRIES
+        if _ended_at(draft) is not None:
+            enough = ENDED_TRIES
         if any(_is_for(waited, lost) for lost in draft.record.lost_bests):
             draft.update(access=None, lost_tried=draft.now)  # looked for again, and still not there
             draft.wake_in(0.0)
@@ -347,15 +365,24 @@ def _failed(draft: Draft, waited: InFlight, answered: AccessView) -> None:
 
 def _overtaken(draft: Draft, waited: InFlight) -> bool:
     """Whether the trainer has gone on so far that the checkpoint of this eval is not still being written."""
-    decision = draft.record.decision
-    suspended = decision is not None and decision.suspended_at is not None
-    ended = draft.record.finished is not None or suspended
     later = sum(1 for p in draft.record.evals if p.step > waited.step)
     scrape = draft.observed.scrape
     saved = scrape.checkpoint_step if scrape is not None else None
     if saved is not None and saved > waited.step:
         return True  # a later save is through
-    return ended or later >= LOST_EVALS or all(p.attempt != waited.attempt for p in draft.record.evals)
+    over = _ended_at(draft) is not None
+    return over or later >= LOST_EVALS or all(p.attempt != waited.attempt for p in draft.record.evals)
+
+
+def _ended_at(draft: Draft) -> float | None:
+    """Since when (s) the run has ended, by itself or by its stop, and no pod of it can save any more."""
+    decision = draft.record.decision
+    if draft.pods_left:
+        return None
+    if draft.record.finished is not None:
+        told = (draft.conditions.get(type_) for type_ in (c.COMPLETED, c.FAILED))
+        return max((one.since for one in told if one is not None and one.status), default=0.0)
+    return decision.suspended_at if decision is not None else None
 
 
 def _lose(draft: Draft, waited: InFlight, reason: str, message: str) -> None:

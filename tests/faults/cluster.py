@@ -147,6 +147,8 @@ class Cluster:
     def _controller(self, job: Job, now: float) -> None:
         """The batch Job's controller: pods are made, or deleted."""
         child = job.child
+        if not job.pods and (child is None or child.suspended):
+            return
         wanted = job.replicas if child is not None and not child.suspended and not child.finished else 0
         if wanted:
             assert child is not None

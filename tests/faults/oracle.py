@@ -53,6 +53,7 @@ class Case:
     ended: bool = False
     stopping: float = 0.0  # s for which its user's stop has not suspended it
     asked_to_go_on: bool = False  # its user resumed it after its end
+    shown: ScrapeView | None = None  # the page that was last read
     fooled: bool = False  # a page that does not say whose it is may have been another's
 
 
@@ -61,14 +62,18 @@ class Oracle:
         self.world = world
         self.cases: dict[str, Case] = {}
         self.dirty = True
+        self.read: dict[str, int] = {}  # at which number of changes by the trainer
         self.settled = False  # nothing new has happened for long
-        self.kept: dict[str, list[tuple[str, Saved | None]]] = {}
+        self.kept: dict[str, list[tuple[str, Saved | None]]] = {}  # by uid, until files may have changed
 
     def fail(self, invariant: str, job: Job, text: str) -> None:
         raise Violation(f"{invariant} {job.name}: {text}")
 
     def case(self, job: Job) -> Case:
-        return self.cases.setdefault(job.uid, Case())
+        found = self.cases.get(job.uid)
+        if found is None:
+            found = self.cases[job.uid] = Case()
+        return found
 
     # -- what is told to it --------------------------------------------------------------------------------
 
@@ -90,9 +95,10 @@ class Oracle:
             known.append((self.world.now, thought.desired))
 
     def scraped(self, job: Job, view: ScrapeView) -> None:
-        life = job.life
-        if life is None or view.outcome is not ScrapeOutcome.OK:
+        life, case = job.life, self.case(job)
+        if life is None or view.outcome is not ScrapeOutcome.OK or case.shown is view:
             return
+        case.shown = view
         shown = {(str(p.attempt), p.step, p.score) for p in view.points}
         branch = {id(e) for e in life.branch}
         for e in (e for other in job.lives for e in other.evals):
@@ -130,7 +136,8 @@ class Oracle:
             )
 
     def written(self, job: Job, before: JobRecord, after: JobRecord) -> None:
-        self.dirty = True
+        if before.secured != after.secured or before.retained != after.retained:
+            self.dirty = True
 
     # -- S1 ------------------------------------------------------------------------------------------------
 
@@ -233,8 +240,11 @@ class Oracle:
 
     def contents(self, job: Job) -> list[tuple[str, Saved | None]]:
         """(path, whose content it is) of all that is pinned or retained; None: of no save that returned."""
+        known = self.kept.get(job.uid)
+        if known is not None and job.files.changes == self.read.get(job.uid):
+            return known
         by_print = {s.print: s for s in job.files.saved}
-        found = []
+        found: list[tuple[str, Saved | None]] = []
         pins = job.files.folder / ".evalstop" / job.uid
         kept = self.world.root / "retained" / "team" / f"{job.name}-{job.uid[:5]}"
         for place in (pins, kept):
@@ -242,7 +252,13 @@ class Oracle:
                 for path in sorted(place.iterdir()):
                     if path.is_dir() and not path.name.startswith((".", "resume")):
                         found.append((str(path), by_print.get(fingerprint(read(path)))))
+        self.kept[job.uid], self.read[job.uid] = found, job.files.changes
         return found
+
+    def changed(self, job: Job) -> None:
+        """An access Job may change what is in safety."""
+        self.dirty = True
+        self.kept.pop(job.uid, None)
 
     def look(self, job: Job) -> None:
         """Compare what is in safety with what has to be."""
@@ -493,7 +509,10 @@ class Oracle:
                     access.hangs, access.ran, access.failed = False, True, "Killed"
         still, before = 0, None
         for _ in range(SETTLE):
-            world.tick(4)
+            if still < 6:
+                world.tick(4)
+            else:
+                world.tick(1, 20.0)
             now = self._state()
             still = still + 1 if now == before else 0
             before = now

@@ -78,15 +78,18 @@ class Operator:
     def __init__(self, world: World, fuse: int | None = None) -> None:
         self.world, self.fuse = world, fuse
         self.cache: dict[str, Seen] = {}
-        self.scrapes: dict[str, ScrapeView] = {}
-        self.said: dict[str, ScrapeView] = {}  # the same without their times
+        self.scrapes: dict[str, ScrapeView] = {}  # as they were first seen to say this
+        self.scraped_at: dict[str, float] = {}
+        self.news: dict[str, int] = {}  # how often a page said something else
         self.next_scrape: dict[str, float] = {}
         self.unstarted: dict[tuple[str, str], AccessView] = {}  # by uid and request: why there is no Job
         self.thoughts: dict[str, tuple[tuple[object, ...], float | None, Thought]] = {}
         self.cap: Mode | None = None  # how far the pool let it go when it last could be read
         self.pool_made: tuple[tuple[object, ...], float] | None = None
         self.pool_kept: dict[str, Thought] = {}  # what that was made of, so that no id is used again
-        self.unfinished: dict[str, bool] = {}  # whether the last pass was cut short
+        self.carried: dict[str, Thought] = {}  # what the last whole pass of each job carried out
+        self.left: tuple[tuple[object, ...], float] | None = None  # what the last round left, until when
+        self.left_with: tuple[object, ...] = ()  # what that names by its id, so that no id is used again
         self.latest, self.asked = 0.0, world.now
         self.stale = 0  # passes for which its caches stand still
         self.pool_cache: Json | None = None
@@ -175,7 +178,7 @@ class Operator:
         desired, record = known[1], self.record(seen.obj)
         announced = self._announced(key, record)
         never = tuple(request for uid, request in self.unstarted if uid == job.uid)
-        stamp = (id(desired), id(seen), id(self.said.get(key)), announced, self._moments(job), never)
+        stamp = (id(desired), id(seen), self.news.get(key), announced, self._moments(job), never)
         kept = self.thoughts.get(key)
         if kept is not None and kept[0] == stamp and (kept[1] is None or self.now() < kept[1]):
             return kept[2]
@@ -188,7 +191,7 @@ class Operator:
         observed = Observed(
             workload=workload,
             pods=seen.pods,
-            scrape=self.scrapes.get(key),
+            scrape=self._scrape(key),
             access=self._access(job),
             run_written=seen.run,
             finalizer=seen.finalizer,
@@ -201,6 +204,10 @@ class Operator:
         self.thoughts[key] = (stamp, wake, thought)
         return thought
 
+    def _scrape(self, key: str) -> ScrapeView | None:
+        view = self.scrapes.get(key)
+        return None if view is None else replace(view, at=self.scraped_at[key])
+
     def _moments(self, job: Job) -> tuple[object, ...]:
         """What is seen of a job's access Jobs; how far they have come is looked at each minute."""
         now = self.world.now
@@ -210,10 +217,10 @@ class Operator:
 
     def scraped(self, key: str, view: ScrapeView) -> None:
         """Note a page; only one that says something else is news."""
-        said, known = replace(view, at=0.0), self.said.get(key)
-        self.scrapes[key] = view
-        if known != said:
-            self.said[key] = said
+        known, self.scraped_at[key] = self.scrapes.get(key), self.now()
+        if known is not view and known != view:
+            self.scrapes[key] = view
+            self.news[key] = self.news.get(key, 0) + 1
 
     def _access(self, job: Job) -> tuple[AccessView, ...]:
         there = tuple(self.world.access_view(a) for a in job.access.values())
@@ -268,15 +275,43 @@ class Operator:
 
     # -- passes ------------------------------------------------------------------------------------------
 
+    def round(self) -> None:
+        """A pass of each job and of the pool, unless all is as the last round left it."""
+        if self.left is not None and self.now() < self.left[1] and self._stamp() == self.left[0]:
+            return
+        self.left = None
+        for key in list(self.cache):
+            self.job_pass(key)
+        self.pool_pass()
+        kept = [self.thoughts.get(key) for key in self.cache]
+        if any(
+            t is None or self.carried.get(key) is not t[2] for key, t in zip(self.cache, kept, strict=True)
+        ):
+            return
+        wakes = [t[1] for t in kept if t is not None and t[1] is not None]
+        if self.pool_made is not None:
+            wakes.append(self.pool_made[1])
+        elif self.pool_cache is not None and not isinstance(self._pool(), tuple):
+            return
+        self.left = (self._stamp(), min(wakes, default=float("inf")))
+        self.left_with = (*self.cache.values(), self.pool_cache)
+
+    def _stamp(self) -> tuple[object, ...]:
+        """All that a round looks at, but the time."""
+        jobs = self.world.jobs
+        ready = tuple(n.ready for n in self.world.cluster.nodes.values())
+        each = tuple(
+            (key, id(seen), self.news.get(key), self._moments(jobs[key])) for key, seen in self.cache.items()
+        )
+        return (id(self.pool_cache), self.cap, ready, self._left(), len(self.unstarted), each)
+
     def job_pass(self, key: str) -> Plan | None:
         try:
-            before = self.thoughts.get(key)
             thought = self.load(key)
-            if thought is None:
-                return None
-            if not self.unfinished.pop(key, True) and before is not None and before[2] is thought:
+            if thought is None or self.carried.pop(key, None) is thought:
+                if thought is not None:
+                    self.carried[key] = thought
                 return None  # nothing has changed: the product would make no pass
-            self.unfinished[key] = True
             self.world.planned(thought)
             self.write(thought, thought.plan.record)
             for action in thought.plan.actions:
@@ -285,7 +320,7 @@ class Operator:
                 self.point()
             for event in thought.plan.events:
                 self.world.told(thought.job, event)
-            self.unfinished[key] = False
+            self.carried[key] = thought
             return thought.plan
         except Stale:
             return None

@@ -116,6 +116,7 @@ class Files:
         self.folder, self.layout, self.records = folder, layout, records
         self.saved: list[Saved] = []
         self.written = 0
+        self.changes = 0  # by which pins may hold other bytes: they share them
         folder.mkdir(parents=True, exist_ok=True)
 
     def name(self, step: int) -> str:
@@ -184,6 +185,7 @@ class Files:
     def go_on(self, life: Life, most: int | None = None) -> Saved | None:
         """Write the next files of the save under way; the checkpoint once all are there."""
         assert life.saving is not None
+        self.changes += 1
         step, left = life.saving
         path = self.folder / self.name(step)
         for name, data in left[:most]:

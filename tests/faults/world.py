@@ -10,12 +10,10 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from controller.policy import jobs as policy_jobs
 from controller.policy.jobs import AccessView, Event, JobRecord, ScrapeOutcome, ScrapeView, StartAccess
 from controller.policy.types import Admission
 from tests.faults import product
@@ -28,7 +26,8 @@ from tests.faults.trainer import Eval, Files, Life, Saved, fingerprint, read
 TICK = 5.0  # s
 SCRAPE = 15.0  # s between scrapes
 START = 1_795_000_000.0
-NEW_LIVES = hasattr(policy_jobs, "Page")
+NO_POD = ScrapeView(ScrapeOutcome.NO_PODS, "no pod", at=0.0)
+REFUSED = ScrapeView(ScrapeOutcome.UNREACHABLE, "connection refused", at=0.0)
 
 LAYOUTS = ("Plain", "HuggingFace", "HuggingFace/FSDP")
 RULES: dict[str, Json] = {
@@ -63,6 +62,7 @@ class World:
         self.next_access: list[Json] = []  # what befalls the next access Jobs
         self.down_until = 0.0  # s, until when no operator runs
         self.pages: dict[str, list[Callable[[], ScrapeView]]] = {}  # what the next scrapes meet instead
+        self._shown: dict[str, tuple[object, ScrapeView]] = {}
         self.counts: Counter[str] = Counter()
         self.events: list[tuple[float, str, Event]] = []
         self.log: list[str] = []
@@ -167,16 +167,16 @@ class World:
 
     # -- time --------------------------------------------------------------------------------------------
 
-    def tick(self, times: int = 1) -> None:
+    def tick(self, times: int = 1, seconds: float = TICK) -> None:
         for _ in range(times):
-            self.now += TICK
+            self.now += seconds
             self.cluster.tick(self.now)
             for job in self.jobs.values():
                 self._start_process(job)
                 self._serve(job)
             self._access_jobs()
             up = self._operate()
-            self.oracle.tick(TICK, up)
+            self.oracle.tick(seconds, up)
 
     def _operate(self) -> bool:
         """One round of the operator; whether it made it whole."""
@@ -186,9 +186,7 @@ class World:
         try:
             op.sync()
             self._scrape(op)
-            for key in list(op.cache):
-                op.job_pass(key)
-            op.pool_pass()
+            op.round()
         except Crash:
             self.saw("crash")
             self.say("operator dies")
@@ -206,30 +204,31 @@ class World:
             record = op.record(op.cache[key].obj)
             if record.admission is None or record.finished is not None or not pods:
                 if record.admission is not None:
-                    op.scraped(key, ScrapeView(ScrapeOutcome.NO_PODS, "no pod", at=op.now()))
+                    op.scraped(key, NO_POD)
                 continue
             op.next_scrape[key] = self.now + SCRAPE
-            view = self.page(job, op.now())
-            if self.pages.get(key):
-                view = replace(self.pages[key].pop(0)(), at=op.now())
+            view = self.pages[key].pop(0)() if self.pages.get(key) else self.page(job)
             op.scraped(key, view)
             self.oracle.scraped(job, view)
 
-    def page(self, job: Job, now: float) -> ScrapeView:
-        """What job's own trainer shows now."""
+    def page(self, job: Job) -> ScrapeView:
+        """What job's own trainer shows now; the same object until it shows something else."""
         life = job.life
         if life is None:
-            return ScrapeView(ScrapeOutcome.UNREACHABLE, "connection refused", at=now)
-        uid = job.uid if job.names_itself else None
-        return product.page(life, uid, now, life.pod, life.pod_created, 1000)
+            return REFUSED
+        shows = (life.text, len(life.evals), life.step, life.checkpoint_step, life.served, life.evaluator)
+        known = self._shown.get(job.uid)
+        if known is None or known[0] != shows:
+            uid = job.uid if job.names_itself else None
+            view = product.page(life, uid, 0.0, life.pod, life.pod_created, 1000)
+            known = self._shown[job.uid] = (shows, view)
+        return known[1]
 
     # -- trainers ----------------------------------------------------------------------------------------
 
     def new_life(self, number: int) -> str:
         self.lives += 1
-        if NEW_LIVES:
-            return f"{number}-{Random(self.lives * 7919 + self.config['seed']).getrandbits(32):08x}"
-        return f"{number}-{100000 + self.lives}"
+        return f"{number}-{Random(self.lives * 7919 + self.config['seed']).getrandbits(32):08x}"
 
     def _start_process(self, job: Job) -> None:
         if job.life is not None or job.trained or self.now < job.restarts_at or job.gone:
@@ -356,12 +355,12 @@ class World:
         else:
             self.disk.begin()
         try:
+            self.oracle.changed(job)
             access.message = product.carry_out(access.manifest, str(self.root / "retained"))
         except Killed:
             access.failed = "Killed"
             self.saw("access Job killed")
         self.disk.begin()
-        self.oracle.dirty = True
         self.say(f"{job.name}: {access.id} -> {access.message or access.failed}")
 
     def _beside(self, job: Job) -> None:
