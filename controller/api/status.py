@@ -186,6 +186,10 @@ class Claim(Status):
     problem: Annotated[str, Field(max_length=MESSAGE_MAX)] | None = Field(
         default=None, description="Why it could not be done; absent: it was."
     )
+    message: Annotated[str, Field(max_length=MESSAGE_MAX)] | None = Field(
+        default=None, description="If another RLHFJob has the folder: which, and where."
+    )
+    tries: Count | None = Field(default=None, description="How often it has failed.")
 
 
 class Access(Status):
@@ -454,6 +458,9 @@ class RLHFJobStatus(Status):
     lost_tried: Timestamp | None = Field(
         default=None, description="When the best of them was last looked for again."
     )
+    changed_bests: Annotated[
+        tuple[Best, ...], Field(max_length=LOST_MAX, json_schema_extra=markers.ATOMIC)
+    ] = Field(default=(), description="Those of lostBests whose checkpoint was changed once it was pinned.")
     restored: Checkpoint | None = Field(default=None, description="What the next start resumes from.")
     decision: Decision | None = Field(default=None, description="The newest decision to stop.")
     admission: Admission | None = Field(default=None, description="GPUs as granted.")

@@ -14,6 +14,7 @@ _TOLD_BY = {
     Operation.RETAIN: c.RETAINED,
     Operation.RESTORE: c.RESUMED,
     Operation.PIN: c.PINNED,
+    Operation.CLAIM: c.CLAIMED,
 }
 
 
@@ -35,7 +36,11 @@ def _tell_progress(draft: Draft, waited: InFlight, view: AccessView) -> None:
     """Bytes, rate and time left, as often as the operator hears of them. What is true stays so: a checkpoint
     in safety is not less safe because another is on its way."""
     kind = _TOLD_BY[waited.operation]
-    if view.progress is None or waited.operation is Operation.PIN or draft.conditions.is_true(kind):
+    if (
+        view.progress is None
+        or waited.operation in (Operation.PIN, Operation.CLAIM)
+        or draft.conditions.is_true(kind)
+    ):
         return
     tries = f" (try {waited.tries + 1})" if waited.tries else ""
     message = f"step {waited.step}: {transfer.describe(view.progress)}{tries}"

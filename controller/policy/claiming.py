@@ -49,10 +49,10 @@ def before_start(draft: Draft) -> bool:
     return taken(draft)
 
 
-def within_attempt(draft: Draft, *, stops: bool = False) -> None:
+def within_attempt(draft: Draft, *, retry: bool = False) -> None:
     """Claim the folder anew when another process has begun within the attempt, or none was claimed yet.
 
-    ``stops``: the run is on its way off its GPUs, so that a claim which has failed is not tried again.
+    ``retry``: try a claim again that has failed, which is done once all else was begun; not a first one.
     """
     record = draft.record
     if not _wanted(draft) or not record.lives or record.admission is None:
@@ -62,14 +62,19 @@ def within_attempt(draft: Draft, *, stops: bool = False) -> None:
     claimed = known is not None and known.attempt == life.number and not known.problem
     if claimed and (first or (known is not None and known.life == life.life)):
         return
-    if not stops or not _failures(draft, life):
+    if retry == bool(_failures(draft, life)):
         _claim(draft, life)
 
 
-def goes_first(draft: Draft) -> bool:
-    """Whether the claim under way is waited for: the first one of its process, and not for long."""
+def goes_first(draft: Draft, *, retries: bool = False) -> bool:
+    """Whether a claim under way is waited for: the first one of its process, and not for long.
+
+    ``retries``: so are later ones, by what is less urgent.
+    """
     waited = draft.record.access
-    if waited is None or waited.operation is not Operation.CLAIM or waited.tries or waited.started is None:
+    if waited is None or waited.operation is not Operation.CLAIM or waited.started is None:
+        return False
+    if waited.tries and not retries:
         return False
     left = waited.started + START_WAITS - draft.now
     if left > 0:
@@ -105,7 +110,6 @@ def take_answer(draft: Draft, waited: InFlight, answered: AccessView) -> None:
         draft.update(access=None, claim=Claim(life.number, draft.now, life.life))
         if draft.conditions.get(c.CLAIMED) is not None:
             draft.conditions.set(c.CLAIMED, True, "Claimed", "the checkpoint folder is this RLHFJob's")
-        draft.wake_in(0.0)
         return
     if answered.reason == TAKEN and _follows(draft, waited, answered):
         return

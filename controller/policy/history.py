@@ -483,7 +483,9 @@ def keepable(record: JobRecord, direction: Direction) -> Best | None:
     top = record.best.score
     kept = (p for p in record.evals if not better(direction, p.score, top))
     left = [p for p in kept if Best(p.step, p.score, p.attempt) not in record.lost_bests]
-    return _best_after(replace(record, best=None), direction, left, -1)
+    # A copy of one that is lost was made for an earlier stop: there is nothing to pin it from any more.
+    copies = tuple(k for k in record.retained if not any(map(k.stands_for, record.lost_bests)))
+    return _best_after(replace(record, best=None, retained=copies), direction, left, -1)
 
 
 def _count_missed(record: JobRecord, scrape: ScrapeView, attempt: Attempt) -> JobRecord:

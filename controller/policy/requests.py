@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from controller.policy import conditions as c
 from controller.policy import transfer
 from controller.policy.draft import Draft
 from controller.policy.jobs import (
@@ -113,8 +114,16 @@ def give_up(draft: Draft) -> None:
         if running(draft, waited):
             draft.act(ForgetAccess(waited.request_id))
         draft.update(access=None)
-        if waited.operation is Operation.CLAIM and waited.started is not None:
-            note_unclaimed(draft, waited, "GaveWay")
+
+
+def give_way(draft: Draft) -> None:
+    """Wait no longer for the request under way, for a more urgent one. Of a claim that is told."""
+    waited = draft.record.access
+    give_up(draft)
+    if waited is not None and waited.operation is Operation.CLAIM:
+        claim = note_unclaimed(draft, waited, "GaveWay")
+        text = f"try {claim.tries} to claim the checkpoint folder gave way to what is more urgent"
+        draft.conditions.set(c.CLAIMED, False, "GaveWay", text)
 
 
 def note_unclaimed(draft: Draft, waited: InFlight, problem: str, message: str = "") -> Claim:
@@ -125,7 +134,8 @@ def note_unclaimed(draft: Draft, waited: InFlight, problem: str, message: str = 
     known, life = draft.record.claim, waited.attempt
     if problem != TAKEN and known is not None and known.problem == TAKEN:
         problem, message = TAKEN, known.message
-    claim = Claim(life.number, draft.now, life.life, problem, message, waited.tries + 1)
+    told = message[: c.MAX_MESSAGE] if problem == TAKEN else ""
+    claim = Claim(life.number, draft.now, life.life, problem, told, waited.tries + 1)
     draft.update(claim=claim)
     return claim
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from controller.policy import claiming, safekeeping
 from controller.policy import conditions as c
-from controller.policy import safekeeping
 from controller.policy.draft import Draft
 from controller.policy.history import keepable
 from controller.policy.jobs import Best, Decision, Kept, Operation, Retain, SetFinalizer
@@ -162,7 +162,9 @@ def _settled_user(draft: Draft, decision: Decision) -> bool:
         if _to_pin(draft) is None and draft.record.secured is not None:
             draft.wake_in(0.0)
             return False
-        if draft.record.access is None:
+        if claiming.goes_first(draft):
+            return False
+        if not _for_best(draft):
             what = f"the best eval's step {wanted.step if wanted else 0} has no checkpoint yet"
             _put_off(draft, "WaitingForCheckpoint", f"{what}: it is looked for once the run is suspended")
             return True
@@ -213,6 +215,12 @@ def _to_pin(draft: Draft) -> Best | None:
 
 def _anything(draft: Draft) -> bool:
     return draft.record.secured is not None or draft.record.best is not None
+
+
+def _for_best(draft: Draft) -> bool:
+    """Whether something is under way for the best checkpoint."""
+    waited = draft.record.access
+    return waited is not None and waited.operation not in (Operation.PIN, Operation.CLAIM)
 
 
 def _access_copies(draft: Draft) -> bool:

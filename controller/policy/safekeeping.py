@@ -14,6 +14,7 @@ from controller.policy import conditions as c
 from controller.policy.draft import Draft
 from controller.policy.history import better, keepable
 from controller.policy.jobs import (
+    UNKNOWN,
     AccessView,
     Best,
     ForgetAccess,
@@ -35,16 +36,18 @@ LOST_EVALS = 2  # as many evals after its own
 LOST_KEPT = 8
 LOOK_AGAIN = 300.0  # s after which the checkpoint of the best eval is looked for again though it was lost
 
+CHANGED = "DigestMismatch"  # what was pinned is there no more, and its score is of nothing that lies there
 # What will not come right by trying again: the checkpoint itself is not what it was.
-DAMAGED = frozenset({"DigestMismatch", "CheckpointMissing", "CheckpointIncomplete"})
+DAMAGED = frozenset({CHANGED, "CheckpointMissing", "CheckpointIncomplete"})
 GONE = frozenset({"CheckpointMissing", "CheckpointIncomplete"})
-# What the pin of a new best goes before: a user's pin, and what is done for a stop with the former best.
-_GIVES_WAY = (Operation.SECURE, Operation.PIN, Operation.RETAIN, Operation.CHECK)
+# What the pin of a new best goes before: a user's pin, what is done for a stop with the former best, and a
+# claim that takes long (`claiming.goes_first`).
+_GIVES_WAY = (Operation.SECURE, Operation.PIN, Operation.RETAIN, Operation.CHECK, Operation.CLAIM)
 
 
 def retry_delay(tries: int) -> float:
     """Seconds before try number ``tries`` (1 = the second)."""
-    return min(RETRY_MOST, RETRY_FIRST * 2.0 ** (tries - 1))
+    return min(RETRY_MOST, RETRY_FIRST * 2.0 ** min(tries - 1, 10))
 
 
 def answer(draft: Draft) -> AccessView | None:
@@ -67,7 +70,7 @@ def secure_best(draft: Draft) -> None:
     out of rotation's reach."""
     _settle_beside(draft)
     record, waited = draft.record, draft.record.access
-    if waited is not None and waited.operation not in _GIVES_WAY:
+    if (waited is not None and waited.operation not in _GIVES_WAY) or claiming.goes_first(draft):
         return
     best, awaiting = keepable(record, draft.desired.direction), record.awaiting
     if (again := _late_best(draft)) is not None:
@@ -95,6 +98,8 @@ def _late_best(draft: Draft) -> Best | None:
     record, waited, best = draft.record, draft.record.access, draft.record.best
     if best is None or best not in record.lost_bests or _is_kept(record.secured, best):
         return None
+    if best in record.changed_bests:
+        return None  # what lies there is not what was evaluated
     if waited is not None and _is_for(waited, best):
         return best
     if waited is not None and (waited.tries < FINISH_TRIES or requests.running(draft, waited)):
@@ -142,7 +147,7 @@ def _secure(draft: Draft, best: Best) -> None:
         # under the eval and the score that it was asked for; all else is asked for again later.
         if waited is not None and waited.operation is Operation.SECURE and requests.running(draft, waited):
             return
-        requests.give_up(draft)
+        requests.give_way(draft)
         waited = requests.begin(draft, Operation.SECURE, best.step, attempt=best.attempt, score=best.score)
     requests.start(draft, waited, _secure_request(draft, waited))
 
@@ -171,9 +176,9 @@ def retain_secured(draft: Draft, secured: Kept) -> None:
     waited = draft.record.access
     wanted = (Operation.RETAIN, secured.best_step, secured.attempt)
     if waited is None or (waited.operation, waited.step, waited.attempt) != wanted:
-        if waited is not None and not _yields(waited) and requests.running(draft, waited):
+        if not _yields(draft):
             return
-        requests.give_up(draft)
+        requests.give_way(draft)
         waited = requests.begin(
             draft, Operation.RETAIN, secured.best_step, attempt=secured.attempt, score=secured.score
         )
@@ -188,9 +193,9 @@ def check_secured(draft: Draft, secured: Kept) -> None:
     waited = draft.record.access
     wanted = (Operation.CHECK, secured.best_step, secured.attempt)
     if waited is None or (waited.operation, waited.step, waited.attempt) != wanted:
-        if waited is not None and not _yields(waited) and requests.running(draft, waited):
+        if not _yields(draft):
             return
-        requests.give_up(draft)
+        requests.give_way(draft)
         waited = requests.begin(
             draft, Operation.CHECK, secured.best_step, attempt=secured.attempt, score=secured.score
         )
@@ -200,9 +205,13 @@ def check_secured(draft: Draft, secured: Kept) -> None:
     requests.start(draft, waited, request)
 
 
-def _yields(waited: InFlight) -> bool:
-    """Whether a Job is given up for what a stop or a resume asks for; a secure Job is left to end."""
-    return waited.operation is not Operation.SECURE
+def _yields(draft: Draft) -> bool:
+    """Whether what is under way is given up for what a stop or a resume asks for. A secure Job that runs is
+    left to end, a first claim for a while."""
+    waited = draft.record.access
+    if waited is not None and waited.operation is Operation.SECURE and requests.running(draft, waited):
+        return False
+    return not claiming.goes_first(draft)
 
 
 def restore(draft: Draft, step: int, source: Kept | None, writer: Attempt | None = None) -> None:
@@ -212,9 +221,9 @@ def restore(draft: Draft, step: int, source: Kept | None, writer: Attempt | None
     """
     waited, record = draft.record.access, draft.record
     if waited is None or (waited.operation, waited.step) != (Operation.RESTORE, step):
-        if waited is not None and not _yields(waited) and requests.running(draft, waited):
+        if not _yields(draft):
             return
-        requests.give_up(draft)
+        requests.give_way(draft)
         attempt = source.attempt if source is not None else writer or lives.newest(record)
         score = source.score if source is not None else None
         waited = requests.begin(draft, Operation.RESTORE, step, attempt=attempt, score=score)
@@ -348,15 +357,11 @@ def _failed(draft: Draft, waited: InFlight, answered: AccessView) -> None:
             return
         draft.conditions.set(c.SECURED, False, reason, message, warning=True)
     elif waited.operation in (Operation.RETAIN, Operation.CHECK):
-        draft.conditions.set(c.RETAINED, False, reason, message, warning=True)
         if reason in DAMAGED:
-            # Secured anew; an automatic stop that rested on it is taken back (`taking_back`).
-            damaged = draft.record.secured
-            draft.update(access=None, secured=None)
-            if damaged is not None:
-                requests.release(draft, damaged.path)
-            draft.conditions.set(c.SECURED, False, reason, answered.message, warning=True)
+            # An automatic stop that rested on it is taken back (`taking_back`).
+            _drop_pin(draft, waited, reason, answered.message)
             return
+        draft.conditions.set(c.RETAINED, False, reason, message, warning=True)
     else:
         draft.conditions.set(c.RESUMED, False, reason, message, warning=True)
     requests.again(draft, waited, tries, not_before)
@@ -385,22 +390,52 @@ def _ended_at(draft: Draft) -> float | None:
     return decision.suspended_at if decision is not None else None
 
 
+def _drop_pin(draft: Draft, waited: InFlight, reason: str, message: str) -> None:
+    """The pin that was to be copied is not what it was. If it is gone it is made anew, from what the trainer
+    still has. If its content was changed, so was the trainer's, which is the same file: that eval is lost."""
+    draft.conditions.set(c.RETAINED, False, reason, remedies.of(reason, message), warning=True)
+    damaged = draft.record.secured
+    draft.update(access=None, secured=None)
+    if damaged is not None:
+        requests.release(draft, damaged.path)
+    if reason == CHANGED:
+        _lose(draft, waited, reason, message)
+        return
+    delay = retry_delay(1)  # not at once: what it is made anew from may be going too
+    told = remedies.retry(reason, message, 1, delay)
+    draft.conditions.set(c.SECURED, False, reason, told, warning=True)
+    if waited.attempt == UNKNOWN:
+        return
+    requests.begin(
+        draft,
+        Operation.SECURE,
+        waited.step,
+        attempt=waited.attempt,
+        score=waited.score,
+        not_before=draft.now + delay,
+    )
+    draft.wake_in(delay)
+
+
 def _lose(draft: Draft, waited: InFlight, reason: str, message: str) -> None:
     """The checkpoint of this eval is gone for good: the best eval that still has one takes its place."""
-    score = waited.score
-    gone = Best(waited.step, score, waited.attempt) if score is not None else draft.record.best
+    record, score = draft.record, waited.score
+    gone = Best(waited.step, score, waited.attempt) if score is not None else record.best
     draft.update(access=None)
     if gone is None:
         return
-    draft.update(lost_bests=(*draft.record.lost_bests, gone)[-LOST_KEPT:], lost_tried=draft.now)
+    others = tuple(b for b in record.lost_bests if b != gone)
+    draft.update(lost_bests=(*others, gone)[-LOST_KEPT:], lost_tried=draft.now)
+    if reason == CHANGED:
+        changed = tuple(b for b in record.changed_bests if b != gone)
+        draft.update(changed_bests=(*changed, gone)[-LOST_KEPT:])
     now = keepable(draft.record, draft.desired.direction)
     instead = (
         f"the best eval that may still have one is at step {now.step} ({now.score:g})"
         if now is not None
         else "no other eval has one"
     )
-    told = (
-        f"the checkpoint of the best eval, step {gone.step} ({gone.score:g}), is lost: {instead}; {message}"
-    )
+    how = "was changed after it had been pinned" if reason == CHANGED else "is lost"
+    told = f"the checkpoint of the best eval, step {gone.step} ({gone.score:g}), {how}: {instead}; {message}"
     draft.conditions.set(c.SECURED, False, "BestCheckpointLost", told, warning=True)
     draft.wake_in(0.0)
