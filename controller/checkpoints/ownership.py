@@ -86,7 +86,7 @@ def read_owner(store: Store) -> Owner | None:
 
 
 def _refuse_unless_over(other: Owner, path: str, request: Request) -> None:
-    if other.uid == request.owner or other.uid in request.former or request.takeover:
+    if other.uid == request.owner or other.uid in request.former:
         return
     raise _taken(other, path, request)
 

@@ -23,8 +23,6 @@ from controller.policy.types import Attempt, Mode
 
 START_WAITS = 30.0  # s that a start, and what a first claim goes before, waits for the folder to be claimed
 TAKEN_AGAIN = 60.0  # s after which a folder that another RLHFJob has is asked for again
-RETRY_FIRST = 5.0  # s
-RETRY_MOST = 600.0  # s: each try is a write
 
 
 def before_start(draft: Draft) -> bool:
@@ -156,7 +154,7 @@ def _delay(claim: Claim) -> float:
     """Seconds from a claim's failure to the next."""
     if claim.problem == TAKEN:
         return TAKEN_AGAIN
-    return min(RETRY_MOST, RETRY_FIRST * 2.0 ** min(claim.tries - 1, 10))
+    return requests.retry_delay(claim.tries, requests.RETRY_RARELY)
 
 
 def _claim(draft: Draft, attempt: Attempt) -> None:

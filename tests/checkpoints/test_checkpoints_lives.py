@@ -165,10 +165,9 @@ def test_a_folder_has_one_owner_and_both_are_named(tmp_path: Path) -> None:
     refusal(Reason.LOCATION_TAKEN, place, "secure", 40, owner=OTHER)
 
 
-@pytest.mark.parametrize("more", [{"former": (OWNER,)}, {"takeover": True}])
-def test_a_job_made_anew_takes_its_predecessors_folder_over(more: dict[str, Any], tmp_path: Path) -> None:
+def test_a_job_made_anew_takes_its_predecessors_folder_over(tmp_path: Path) -> None:
     ask(tmp_path, "claim", attempt="1")
-    ask(tmp_path, "claim", owner=OTHER, attempt="1", **more)
+    ask(tmp_path, "claim", owner=OTHER, attempt="1", former=(OWNER,))
     ask(tmp_path, "claim", owner=OTHER, attempt="2")
     assert refusal(Reason.LOCATION_TAKEN, tmp_path, "claim", attempt="2").holder == (OTHER, "ns/run")
 

@@ -8,8 +8,8 @@ import pytest
 from policy_world import Job, World
 
 from controller.policy import conditions as c
+from controller.policy import requests
 from controller.policy.jobs import AccessView, Event, Operation, Page, Retain, RunState, StartAccess
-from controller.policy.safekeeping import RETRY_MOST, retry_delay
 from controller.policy.types import Attempt, EvalPoint
 
 KEY = "ns/a"
@@ -164,4 +164,4 @@ def test_a_copy_of_a_lost_best_from_an_earlier_stop_starts_no_search() -> None:
 
 @pytest.mark.parametrize("tries", [1, 2, 100, 1025, 5000])
 def test_the_pause_between_tries_has_an_end(tries: int) -> None:
-    assert 0.0 < retry_delay(tries) <= RETRY_MOST
+    assert 0.0 < requests.retry_delay(tries) <= requests.RETRY_MOST
