@@ -178,12 +178,12 @@ class Oracle:
             and view is not None
             and view.outcome is ScrapeOutcome.OK
             and not world.pages.get(job.key)
-            and not any(self._slow(a) for a in job.access.values())
+            and not any(self._slow(job, a) for a in job.access.values())
         )
 
-    def _slow(self, access: Any) -> bool:
-        if access.operation == "pin":
-            return False
+    def _slow(self, job: Job, access: Any) -> bool:
+        if access.operation == "pin" or (access.operation == "claim" and job.files.records):
+            return False  # nothing that is owed may wait for it; without save records it tells what is whose
         return access.hangs or access.ends - access.created > 30.0
 
     def _owe(self, job: Job, case: Case, seconds: float) -> None:
@@ -495,6 +495,7 @@ class Oracle:
         world.operator.fuse, world.operator.stale = None, 0
         world.pages.clear()
         world.next_access.clear()
+        world.claims_out_until = 0.0
         world.cluster.stuck.clear()
         for node in world.cluster.nodes.values():
             node.ready = True
