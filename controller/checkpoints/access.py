@@ -18,9 +18,10 @@ from controller.checkpoints.ownership import check_owner, claim
 from controller.checkpoints.progress import served
 from controller.checkpoints.request import REQUEST_ENV, Request, Result, failure
 from controller.checkpoints.retaining import restore, retain
+from controller.checkpoints.saves import SHARED
 from controller.checkpoints.securing import check, release, secure
 from controller.checkpoints.staging import Writer
-from controller.checkpoints.store import Store, open_store
+from controller.checkpoints.store import Store, away, open_store
 
 MESSAGE_PATH_ENV = "EVALSTOP_TERMINATION_MESSAGE"
 MESSAGE_PATH = "/dev/termination-log"
@@ -45,9 +46,17 @@ def carry_out(request: Request) -> Result:
         release(location, request, result.path)
         return result
     except Vanished as error:
-        raise AccessError(Reason.MISSING, str(error)) from error
+        failed = AccessError(Reason.MISSING, str(error))
     except Damaged as error:
-        raise AccessError(Reason.INCOMPLETE, str(error)) from error
+        failed = AccessError(Reason.INCOMPLETE, str(error))
+    except AccessError as error:
+        failed = error
+    if failed.reason in (Reason.MISSING, Reason.INCOMPLETE):
+        # Where a whole folder is away, what should lie in it is not missing.
+        for store in (location, retention if request.operation == "restore" else None):
+            if store is not None and not store.exists():
+                failed = away(store)
+    raise failed
 
 
 def _work(location: Store, retention: Store | None, layout: Layout, request: Request) -> Result:
@@ -55,7 +64,9 @@ def _work(location: Store, retention: Store | None, layout: Layout, request: Req
         return claim(location, layout, request)
     if request.operation == "secure":
         check_owner(location, request)
-        return secure(location, layout, request)
+        result = secure(location, layout, request)
+        location.share(*SHARED)
+        return result
     if request.operation == "check":
         return check(location, request)
     if request.operation == "retain":

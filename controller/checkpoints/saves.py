@@ -23,6 +23,9 @@ from controller.checkpoints.pins import ATTEMPT_PATTERN, parse_pin
 from controller.checkpoints.store import Store
 
 SAVES_FOLDER = f"{names.PINS_FOLDER}/saves"
+# The trainer may run under another user than access Jobs, and either may come first. Nobody takes away what
+# lies in `.evalstop` but who wrote it; records are cleared by whichever process trains.
+SHARED = ((names.PINS_FOLDER, 0o1777), (SAVES_FOLDER, 0o777))
 RECORD_LIMIT = 64 << 20  # bytes; a checkpoint of 100,000 files has about 10 MB
 SUFFIX = ".json"
 
@@ -50,11 +53,11 @@ class SaveRecord:
 def save_records(store: Store) -> dict[int, list[str]]:
     """Names of the save records of a location by step. They are read when they are asked for."""
     try:
-        files = store.files(SAVES_FOLDER)
+        files = store.names(SAVES_FOLDER)  # no more: one entry that is odd, or gone, hides no other
     except (Vanished, Damaged):
         return {}
     found: dict[int, list[str]] = {}
-    for file in sorted(files):
+    for file in files:
         pin = parse_pin(file.removesuffix(SUFFIX)) if file.endswith(SUFFIX) else None
         if pin is not None:
             found.setdefault(pin.step, []).append(file)
@@ -81,7 +84,6 @@ def read_record(store: Store, file: str) -> SaveRecord | None:
 
 def _written(store: Store, file: str) -> int | None:
     try:
-        time = store.signatures(SAVES_FOLDER).get(file, "::").split(":")[1]
+        return store.written(f"{SAVES_FOLDER}/{file}")
     except (Vanished, Damaged):
         return None
-    return int(time) if time.isdigit() and store.folder_times(SAVES_FOLDER) is not None else None

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from controller.checkpoints.errors import Damaged, Vanished
+from controller.checkpoints.errors import Damaged, Vanished, suppress_unreadable
 from controller.checkpoints.inventory import (
     CURE,
     Inventory,
@@ -19,7 +19,7 @@ from controller.checkpoints.inventory import (
 from controller.checkpoints.layouts.base import Candidate, Folder, Layout, Times, Told
 from controller.checkpoints.pins import NOBODY
 from controller.checkpoints.request import BranchLife
-from controller.checkpoints.saves import SaveRecord, read_record, save_records
+from controller.checkpoints.saves import SUFFIX, SaveRecord, read_record, save_records
 from controller.checkpoints.store import Store
 
 SAVE_RECORD, MANIFEST, SIBLINGS = "SaveRecord", "Manifest", "Siblings"
@@ -82,21 +82,29 @@ class Survey:
         return [candidate for candidate in self.candidates if candidate.step == step]
 
     def verdict(self, candidate: Candidate) -> Verdict:
-        """Whether a candidate is whole and counts."""
+        """Whether a candidate is whole and counts.
+
+        Raises:
+            AccessError: STORE_UNREACHABLE, this very one cannot be read.
+        """
         if candidate.name not in self._verdicts:
             self._verdicts[candidate.name] = self._judge(candidate)
         return self._verdicts[candidate.name]
 
     def complete_steps(self, newest: int) -> list[int]:
-        """Steps of whole checkpoints among the newest so many, ascending, whoever wrote them."""
-        found = {c.step for c in self.candidates[:newest] if self.verdict(c).problem is None}
+        """Steps of whole checkpoints among the newest so many that can be read, ascending."""
+        found = set()
+        for candidate in self.candidates[:newest]:
+            with suppress_unreadable():
+                if self.verdict(candidate).problem is None:
+                    found.add(candidate.step)
         return sorted(found)
 
     def _judge(self, candidate: Candidate) -> Verdict:
         alone = self._alone(candidate)
         if alone.verdict.problem or alone.sure or alone.seen is None:
             return alone.verdict
-        beside = [self._alone(other) for other in self._nearest(candidate)]
+        beside = self._beside(candidate)
         whole = [other for other in beside if not other.verdict.problem and not other.unproven and other.seen]
         same = [other for other in whole if other.verdict.attempt == alone.verdict.attempt]
         have = _kinds(alone.seen)
@@ -119,9 +127,16 @@ class Survey:
         others = [_kinds(other.seen) for other in beside if not other.verdict.problem and other.seen]
         return any(other == have for other in others) and all(other <= have for other in others)
 
-    def _nearest(self, candidate: Candidate) -> list[Candidate]:
+    def _beside(self, candidate: Candidate) -> list[_Alone]:
+        """The nearest others, without those that cannot be read: they tell nothing, good or bad."""
+        found: list[_Alone] = []
         others = [c for c in self.candidates if c.name != candidate.name]
-        return sorted(others, key=lambda c: abs(c.step - candidate.step))[:SIBLINGS_LOOKED_AT]
+        for other in sorted(others, key=lambda c: abs(c.step - candidate.step)):
+            if len(found) == SIBLINGS_LOOKED_AT:
+                break
+            with suppress_unreadable():
+                found.append(self._alone(other))
+        return found
 
     def _alone(self, candidate: Candidate) -> _Alone:
         if candidate.name not in self._alone_by_name:
@@ -153,6 +168,8 @@ class Survey:
         wrote = writer(candidate, signatures, self._inventories(), self.branch)
         if wrote.problem:
             return _Alone(Verdict(wrote.problem))
+        if not told.sure and (unrecorded := self._unrecorded(candidate)):
+            return _Alone(Verdict(unrecorded))
         unproven = told.unproven or candidate.alone
         return _Alone(Verdict(None, MANIFEST, wrote.attempt), seen, unproven, told.sure)
 
@@ -184,6 +201,22 @@ class Survey:
                 return Verdict(None, SAVE_RECORD, NOBODY)
         counts = f"that of process {life.attempt} counts" if life is not None else "it lay there before"
         return Verdict(f"process {others[-1]} wrote it, as its save record says, but {counts}")
+
+    def _unrecorded(self, candidate: Candidate) -> str | None:
+        """Why a candidate without a record does not count where its process writes records; None: it does.
+
+        A process that saves a step again in place takes the old record away first. Killed in between it
+        leaves files of two saves: no size tells them apart, and no inventory is made between two saves of
+        one process.
+        """
+        life = branch_life(self.branch, candidate.step)
+        named = (file.removesuffix(SUFFIX).rpartition("-")[0] for of in self._records.values() for file in of)
+        if life is None or life.attempt not in named:
+            return None
+        return (
+            f"process {life.attempt} writes save records, and has written none of this one: its save is not "
+            f"over, or was not told; {CURE}"
+        )
 
     def _difference(self, record: SaveRecord, content: Folder, times: Times | None) -> str | None:
         """Where a candidate is not what was recorded. Half a save over another may have the same sizes."""
