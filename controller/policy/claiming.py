@@ -22,7 +22,7 @@ from controller.policy.requests import TAKEN
 from controller.policy.types import Attempt, Mode
 
 START_WAITS = 30.0  # s that a start, and what a first claim goes before, waits for the folder to be claimed
-TAKEN_AGAIN = 60.0  # s after which a folder that another RLHFJob has is asked for again
+TAKEN_AGAIN = 60.0  # s after which, at most, a folder that another RLHFJob has is asked for again
 
 
 def before_start(draft: Draft) -> bool:
@@ -89,6 +89,21 @@ def taken(draft: Draft) -> bool:
     return decision is None or decision.mode is not Mode.ENFORCE or decision.pods_gone_at is None
 
 
+def comes_first(draft: Draft) -> bool:
+    """Whether nothing can be pinned before the folder is claimed: another RLHFJob has it, which may be a
+    deleted one that only a claim follows. A stop does not wait for that."""
+    return taken(draft) and draft.record.decision is None
+
+
+def note_taken(draft: Draft, message: str) -> bool:
+    """A Job that was to pin found the folder another RLHFJob's; whether it is claimed before the next one."""
+    life, known = lives.newest(draft.record), draft.record.claim
+    tries, at = _failures(draft, life), known.at if known is not None else draft.now
+    told = message[: c.MAX_MESSAGE]
+    draft.update(claim=Claim(life.number, at if tries else draft.now, life.life, TAKEN, told, tries))
+    return comes_first(draft)
+
+
 def refuse(draft: Draft) -> None:
     """A job whose folder another RLHFJob has is not accepted."""
     claim = draft.record.claim
@@ -153,7 +168,7 @@ def _failures(draft: Draft, attempt: Attempt) -> int:
 def _delay(claim: Claim) -> float:
     """Seconds from a claim's failure to the next."""
     if claim.problem == TAKEN:
-        return TAKEN_AGAIN
+        return requests.retry_delay(max(1, claim.tries), TAKEN_AGAIN)
     return requests.retry_delay(claim.tries, requests.RETRY_RARELY)
 
 

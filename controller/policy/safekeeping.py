@@ -64,6 +64,8 @@ def secure_best(draft: Draft) -> None:
     waited = draft.record.access
     if (waited is not None and waited.operation not in _GIVES_WAY) or claiming.goes_first(draft):
         return
+    if claiming.comes_first(draft):
+        return
     wanted = _late_best(draft) or to_pin(draft)
     if wanted is not None:
         _secure(draft, wanted)
@@ -356,6 +358,10 @@ def _failed(draft: Draft, waited: InFlight, answered: AccessView) -> None:
             _lose(draft, waited, reason, answered.message)
             return
         draft.conditions.set(c.SECURED, False, reason, message, warning=True)
+        if reason == requests.TAKEN and claiming.note_taken(draft, answered.message):
+            draft.update(access=None)
+            draft.wake_in(0.0)
+            return
     elif waited.operation in (Operation.RETAIN, Operation.CHECK):
         if reason in DAMAGED:
             # An automatic stop that rested on it is taken back (`taking_back`).

@@ -5,6 +5,7 @@ Of the product it uses a stop rule's fold, and reads what the product says of it
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -178,8 +179,16 @@ class Oracle:
             and view is not None
             and view.outcome is ScrapeOutcome.OK
             and not world.pages.get(job.key)
+            and not self._unclaimed(job)
             and not any(self._slow(job, a) for a in job.access.values())
         )
+
+    def _unclaimed(self, job: Job) -> bool:
+        """Whether the folder is still its predecessor's, because claims fail or did until a while ago."""
+        owner = job.files.folder / ".evalstop" / "owner.json"
+        if self.world.now > self.world.claims_out_until + 700.0 or not owner.exists():
+            return False
+        return json.loads(owner.read_text())["uid"] != job.uid
 
     def _slow(self, job: Job, access: Any) -> bool:
         if access.operation == "pin" or (access.operation == "claim" and job.files.records):

@@ -257,6 +257,25 @@ def test_a_stopped_run_whose_folder_was_taken_goes_on_once_it_is_free() -> None:
     assert job.started == [1, 2]
 
 
+def test_a_pin_in_the_folder_of_a_deleted_predecessor_waits_for_the_claim_that_follows_it() -> None:
+    """The claims before failed; only a claim can follow the deleted one, so it goes before the pin."""
+    # D1
+    world, job = running("AccessFailed")
+    world.slow = frozenset({Operation.CLAIM, Operation.SECURE})
+    world.failing = "LocationTaken"
+    world.scores(KEY, 0.5)
+    world.go_on(20.0)
+    world.slow = frozenset({Operation.CLAIM})
+    before = len(world.log)
+    world.go_on(60.0)
+    assert world.operations()[before:].count(Operation.SECURE) == 0
+    assert world.operations()[before:].count(Operation.CLAIM) >= 2
+    world.mended()
+    world.go_on(90.0)
+    assert job.record.secured is not None
+    assert told(job, c.ACCEPTED).status
+
+
 # -- a process that begins while the run is on its way off its GPUs --------------------------------------
 
 
