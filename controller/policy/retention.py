@@ -135,9 +135,10 @@ def _settled_user(draft: Draft, decision: Decision) -> bool:
         return True
     secured, wanted = draft.record.secured, _to_pin(draft)
     if decision.retained_at is not None:
-        if wanted is None:
+        if wanted is None and (secured is None or copy_of(secured, decision, draft.record.retained)):
             return True
-        _put_off(draft, "NewBest", f"a newer best at step {wanted.step} is copied once it is suspended")
+        step = wanted.step if wanted is not None else draft.record.best.step if draft.record.best else 0
+        _put_off(draft, "NewBest", f"a newer best at step {step} is copied once it is suspended")
         return True
     if draft.observed.workload is None and draft.desired.workload_ref:
         _nothing(draft, "the workload is gone; the best checkpoint stays pinned where the trainer wrote")
@@ -208,7 +209,8 @@ def _to_pin(draft: Draft) -> Best | None:
         return best
     if awaiting is None or awaiting in record.lost_bests:
         return None
-    return None if record.beside is not None and record.beside.stands_for(awaiting) else awaiting
+    pins = (record.secured, record.beside)
+    return None if any(pin is not None and pin.stands_for(awaiting) for pin in pins) else awaiting
 
 
 def _anything(draft: Draft) -> bool:
