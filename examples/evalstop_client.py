@@ -184,6 +184,7 @@ class _Eval(NamedTuple):
     samples: int | None
     proxy: float | None
     differences: Differences | None
+    evaluator: str
 
 
 def _integer(value: object, field: str) -> int:
@@ -230,8 +231,8 @@ class EvalStopClient(Collector):
         run_dir: folder of ``run.json``; default ``$EVALSTOP_RUN_DIR``. None: a run without an operator.
         port: where `serve` listens; 0 takes a free port.
         host: address `serve` binds; default ``$POD_IP``, else 127.0.0.1.
-        evaluator: version of what computes the scores (prompt set, judge, code). It is published; scores of
-            two versions are not comparable.
+        evaluator: version of what computes the scores (prompt set, judge, code). It is published with each
+            score; scores of two versions are not comparable.
         speaks: whether this process reports for the job; default: ``$JOB_COMPLETION_INDEX`` is unset or 0.
         life: id of this trainer process, 1 to 16 of ``0-9a-z``; default: one made at random. Every process
             needs one of its own: launchers restart processes inside one container.
@@ -408,7 +409,9 @@ class EvalStopClient(Collector):
             last = kept[-1].step if kept else -1
             if step > last:
                 attempt = self.attempt
-                kept.append(_Eval(step, attempt, value, spread, samples, reward, differences))
+                kept.append(
+                    _Eval(step, attempt, value, spread, samples, reward, differences, self._evaluator)
+                )
                 self._totals[metric, attempt] = self._totals.get((metric, attempt), 0) + 1
                 self._spoken = True
                 return True
@@ -628,7 +631,8 @@ class EvalStopClient(Collector):
 def _eval_families(evals: Sequence[tuple[str, Sequence[_Eval]]]) -> Iterator[Metric]:
     """What is known of each eval, all of it under its step and attempt."""
     labels = ("metric", "step", "attempt")
-    score = GaugeMetricFamily(EVAL_SCORE, "Score of one evaluation on held-out data.", labels=labels)
+    by = (*labels, "evaluator")
+    score = GaugeMetricFamily(EVAL_SCORE, "Score of one evaluation on held-out data.", labels=by)
     stderr = GaugeMetricFamily(EVAL_STDERR, "Standard error of that score.", labels=labels)
     samples = GaugeMetricFamily(EVAL_SAMPLES, "Samples that score is the mean of.", labels=labels)
     proxy = GaugeMetricFamily(EVAL_PROXY, "Reward-model score of the policy of that eval.", labels=labels)
@@ -639,7 +643,7 @@ def _eval_families(evals: Sequence[tuple[str, Sequence[_Eval]]]) -> Iterator[Met
     for metric, kept in evals:
         for point in kept:
             key = (metric, str(point.step), point.attempt)
-            score.add_metric(key, point.score)
+            score.add_metric((*key, point.evaluator), point.score)
             for family, value in ((stderr, point.stderr), (samples, point.samples), (proxy, point.proxy)):
                 if value is not None:
                     family.add_metric(key, value)
