@@ -22,6 +22,7 @@ import os
 import re
 import secrets
 import socket
+import stat
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -459,7 +460,8 @@ class EvalStopClient(Collector):
         """The checkpoint of this step is complete on the volume: ALL ranks have saved, every file is closed.
 
         With ``path`` a save record is written: names and sizes of all files, the proof by which the operator
-        tells this checkpoint from a torn one. A record that cannot be written is logged and costs no more.
+        tells this checkpoint from a torn one. A record that cannot be written is logged, and costs this
+        checkpoint: it does not count as whole where the process has recorded others.
 
         Args:
             step: the step of the policy that was saved.
@@ -739,7 +741,7 @@ def _records(place: Path) -> list[Saved]:
 def _write_record(place: Path, record: Saved) -> None:
     """Publish a record: whole or not at all, and durable."""
     saves = place / SAVES_FOLDER
-    saves.mkdir(parents=True, exist_ok=True)
+    _make_shared(saves)
     final = saves / f"{record.attempt}-{record.step}.json"
     draft = saves / f".tmp-{record.attempt}"  # of one process, which writes one at a time
     with draft.open("w") as file:
@@ -752,6 +754,20 @@ def _write_record(place: Path, record: Saved) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _make_shared(saves: Path) -> None:
+    """Make the folder so that access Jobs can write beside it: they may run under another user."""
+    saves.parent.parent.mkdir(parents=True, exist_ok=True)
+    for folder, mode in ((saves.parent, 0o1777), (saves, 0o777)):
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        try:
+            folder.chmod(mode | (folder.stat().st_mode & stat.S_ISGID))
+        except OSError as fault:  # a file system without modes
+            log.info("%s keeps its mode: %s", folder, fault)
 
 
 def _clear_records(place: Path, newest: Saved, others: Sequence[Saved]) -> None:

@@ -25,8 +25,6 @@ from controller.policy.jobs import (
 )
 from controller.policy.types import Attempt, Mode
 
-RETRY_FIRST = 5.0  # s
-RETRY_MOST = 60.0  # s
 FINISH_TRIES = 3  # failed tries after which a checkpoint is lost that is not there
 # The same once the run has ended: nothing can come any more, but for a save that is just through, or that the
 # store does not list yet.
@@ -41,11 +39,6 @@ DAMAGED = frozenset({"DigestMismatch", "CheckpointMissing", "CheckpointIncomplet
 GONE = frozenset({"CheckpointMissing", "CheckpointIncomplete"})
 # What the pin of a new best goes before: a user's pin, and what is done for a stop with the former best.
 _GIVES_WAY = (Operation.SECURE, Operation.PIN, Operation.RETAIN, Operation.CHECK)
-
-
-def retry_delay(tries: int) -> float:
-    """Seconds before try number ``tries`` (1 = the second)."""
-    return min(RETRY_MOST, RETRY_FIRST * 2.0 ** (tries - 1))
 
 
 def answer(draft: Draft) -> AccessView | None:
@@ -67,16 +60,24 @@ def secure_best(draft: Draft) -> None:
     """See to it that the checkpoints of the best eval, and of one above it that waits to be borne out, are
     out of rotation's reach."""
     _settle_beside(draft)
-    record, waited = draft.record, draft.record.access
+    waited = draft.record.access
     if waited is not None and waited.operation not in _GIVES_WAY:
         return
+    wanted = _late_best(draft) or to_pin(draft)
+    if wanted is not None:
+        _secure(draft, wanted)
+
+
+def to_pin(draft: Draft) -> Best | None:
+    """The eval whose checkpoint is not pinned and can still be looked for: the best, or one above it that is
+    still to be borne out."""
+    record = draft.record
     best, awaiting = keepable(record, draft.desired.direction), record.awaiting
-    if (again := _late_best(draft)) is not None:
-        _secure(draft, again)
-    elif best is not None and not _is_kept(record.secured, best):
-        _secure(draft, best)
-    elif awaiting is not None and not _is_safe(record, awaiting) and awaiting not in record.lost_bests:
-        _secure(draft, awaiting)
+    if best is not None and not _is_kept(record.secured, best):
+        return best
+    if awaiting is None or awaiting in record.lost_bests or _is_safe(record, awaiting):
+        return None
+    return awaiting
 
 
 def leave_off(draft: Draft) -> None:
@@ -347,9 +348,9 @@ def _remembered(draft: Draft, kept: Kept) -> tuple[Kept, ...]:
 
 def _failed(draft: Draft, waited: InFlight, answered: AccessView) -> None:
     tries = waited.tries + 1
-    not_before = draft.now + retry_delay(tries)
+    not_before = draft.now + requests.retry_delay(tries)
     reason = answered.reason or "AccessFailed"
-    message = remedies.retry(reason, answered.message, tries, retry_delay(tries))
+    message = remedies.retry(reason, answered.message, tries, requests.retry_delay(tries))
     if waited.operation is Operation.SECURE:
         enough = FINISH_TRIES if reason == "CheckpointMissing" else LOST_TRIES
         if _ended_at(draft) is not None:
@@ -375,7 +376,7 @@ def _failed(draft: Draft, waited: InFlight, answered: AccessView) -> None:
     else:
         draft.conditions.set(c.RESUMED, False, reason, message, warning=True)
     requests.again(draft, waited, tries, not_before)
-    draft.wake_in(retry_delay(tries))
+    draft.wake_in(requests.retry_delay(tries))
 
 
 def _overtaken(draft: Draft, waited: InFlight) -> bool:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from policy_world import World
 
 from controller.extender import views
-from controller.policy import accounts, endings, incomplete, lifecycle
+from controller.policy import accounts, endings, incomplete, lifecycle, requests
 from controller.policy import conditions as c
 from controller.policy.jobs import (
     AccessView,
@@ -378,6 +378,11 @@ def _sum(charged: list[tuple[str, int]]) -> Counter[str]:
     for node, gpus in charged:
         total[node] += gpus
     return total
+
+
+def test_a_store_that_is_away_for_days_is_still_asked() -> None:
+    """Tries are counted without an end; the delay must not grow out of what a number can be."""
+    assert [requests.retry_delay(tries) for tries in (1, 2, 3, 5, 2000)] == [5.0, 10.0, 20.0, 60.0, 60.0]
 
 
 # -- what is still asked for after the end ----------------------------------------------------------------
