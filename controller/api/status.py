@@ -138,7 +138,9 @@ class Checkpoint(Status):
     score: NumberText | None = Field(
         default=None, description="Score of the best eval it stands for; absent: not known."
     )
-    path: Annotated[str, Field(max_length=1024)] = Field(description="Where it is.")
+    path: Annotated[str, Field(max_length=1024)] = Field(
+        description="Where it is: a relative one lies in the status's pinsFolder."
+    )
     digest: Annotated[str, Field(max_length=80)] = Field(description="Digest of names, sizes and contents.")
     bytes: int | None = Field(default=None, json_schema_extra=markers.INT64, description="Its size.")
     time: Timestamp = Field(description="When it was verified.")
@@ -430,6 +432,9 @@ class RLHFJobStatus(Status):
     )
     access: Access | None = Field(default=None, description="Request to the checkpoint store under way.")
     access_serial: Count | None = Field(default=None, description="Number of the newest access Job.")
+    pins_folder: Annotated[str, Field(max_length=1024)] | None = Field(
+        default=None, description="The folder that relative paths of pins are in."
+    )
     secured: Checkpoint | None = Field(
         default=None,
         description="Kept from rotation by a hard link (object store: a copy) while the run goes on.",

@@ -67,6 +67,16 @@ def check_interrupted() -> None:
 
 
 @contextmanager
+def suppress_unreadable() -> Iterator[None]:
+    """Pass over what cannot be read (STORE_UNREACHABLE), where others can be looked at instead."""
+    try:
+        yield
+    except AccessError as error:
+        if error.reason is not Reason.STORE_UNREACHABLE:
+            raise
+
+
+@contextmanager
 def store_errors(where: str, foreign: bool = False) -> Iterator[None]:
     """Turn the I/O failures raised inside the block into `AccessError`.
 

@@ -71,6 +71,12 @@ class ObjectCopy:
         finally:
             self._save()
 
+    def final(self, suffix: str = "") -> str:
+        return self.stage.final(suffix)
+
+    def beside(self) -> list[str]:
+        return self.stage.beside()
+
     def publish(self, suffix: str = "") -> str:
         return self.stage.publish(suffix)
 

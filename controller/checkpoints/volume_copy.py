@@ -70,6 +70,12 @@ class VolumeCopy:
             self.over = not (isinstance(error, AccessError) and error.reason in GONE_ON_WITH)
             raise
 
+    def final(self, suffix: str = "") -> str:
+        return self.stage.final(suffix)
+
+    def beside(self) -> list[str]:
+        return self.stage.beside()
+
     def publish(self, suffix: str = "") -> str:
         target = self.stage.publish(suffix)
         self.over = True
