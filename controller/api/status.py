@@ -144,6 +144,10 @@ class Checkpoint(Status):
     digest: Annotated[str, Field(max_length=80)] = Field(description="Digest of names, sizes and contents.")
     bytes: int | None = Field(default=None, json_schema_extra=markers.INT64, description="Its size.")
     time: Timestamp = Field(description="When it was verified.")
+    evidence: Word | None = Field(
+        default=None,
+        description="By what it is known to be whole: SaveRecord, Manifest or Siblings.",
+    )
 
 
 class Scale(Status):
@@ -331,6 +335,15 @@ class Progress(Status):
     )
 
 
+class EvalsDue(Status):
+    """The next usable eval is waited for."""
+
+    since: Timestamp = Field(description="Since the last one, or since a new process showed the metric.")
+    interval: NumberText | None = Field(
+        default=None, description="Seconds that one usually takes; absent: not known yet."
+    )
+
+
 class GangBackoff(Status):
     """The job was admitted, but not every pod found a node in time."""
 
@@ -396,6 +409,9 @@ class RLHFJobStatus(Status):
     ] = Field(
         default=(),
         description="When the newest of them were first read, newest last, in seconds since 1970.",
+    )
+    evals_due: EvalsDue | None = Field(
+        default=None, description="Since when the next usable eval is waited for."
     )
     evaluator: Annotated[str, Field(max_length=128)] | None = Field(
         default=None, description="Version of the evaluator that scored the newest eval."

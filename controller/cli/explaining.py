@@ -14,6 +14,7 @@ from controller.policy import conditions as c
 from controller.policy import incomplete
 from controller.policy.jobs import Decision
 from controller.policy.types import Mode, Verdict
+from controller.policy.wording import whole_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,8 @@ def _facts(job: Reading) -> Iterator[tuple[str, str]]:
     yield from _scores(job)
     for kept, label in ((record.secured, "secured"), *((k, "retained") for k in record.retained)):
         if kept is not None:
-            yield label, f"step {kept.step} at {kept.path} ({say.size(kept.bytes)}, {kept.digest[:19]}...)"
+            known = ", ".join(filter(None, (f"{kept.digest[:19]}...", whole_by(kept.evidence))))
+            yield label, f"step {kept.step} at {kept.path} ({say.size(kept.bytes)}, {known})"
     for guard in record.guards:
         if guard.verdict is not None:
             v = guard.verdict

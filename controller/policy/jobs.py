@@ -77,7 +77,7 @@ class ScrapeOutcome(StrEnum):
     NO_PODS = "NoPods"  # nothing to scrape yet
     UNREACHABLE = "Unreachable"
     TIMEOUT = "Timeout"
-    TOO_LARGE = "TooLarge"
+    TOO_LARGE = "PageTooLarge"  # not the gang: that is TooLarge
     NOT_PROMETHEUS = "NotPrometheus"
     REFUSED_ADDRESS = "RefusedAddress"  # the pod's IP is of a class the settings do not allow to be scraped
 
@@ -334,6 +334,7 @@ class Kept:
     bytes: int = 0
     score: float | None = None  # of the eval it stands for, the trainer's own orientation; None: not known
     attempt: Attempt = UNKNOWN  # of that eval
+    evidence: str = ""  # by what it is known to be whole (`AccessView.evidence`)
 
     def stands_for(self, best: Best) -> bool:
         """Whether it was kept for that very eval."""
@@ -545,6 +546,15 @@ class RunProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class EvalsDue:
+    """Since when (s) the next usable eval is waited for: the last one, or the first page of a process that
+    showed the metric. ``interval``: s that one usually takes; None: nobody knows yet."""
+
+    since: float
+    interval: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunFile:
     """Content of ConfigMap ``<name>-run``."""
 
@@ -608,6 +618,7 @@ class JobRecord:
     awaiting: Best | None = None  # an eval above the best that waits for the next: to be pinned beside it
     beside: Kept | None = None  # its checkpoint
     taken_back: TakenBack | None = None  # the newest stop that was
+    evals_due: EvalsDue | None = None  # None: no page has shown the metric yet
 
     def condition(self, type_: str) -> Condition | None:
         return next((c for c in self.conditions if c.type == type_), None)

@@ -131,7 +131,10 @@ def granted(record: JobRecord, desired: Desired, grant: Grant, now: float) -> Jo
         f"{of}: {proposal.reason}, {proposal.statistic:g} against {proposal.threshold:g} "
         f"at step {proposal.step}; best eval at step {proposal.best_step}"
     )
-    return replace(record, decision=Decision(by, Mode.ENFORCE, proposal, message, now), preempting=None)
+    # What was copied for an earlier stop says nothing of this one.
+    left = tuple(known for known in record.conditions if known.type != c.RETAINED)
+    decision = Decision(by, Mode.ENFORCE, proposal, message, now)
+    return replace(record, decision=decision, preempting=None, conditions=left)
 
 
 def admitted(record: JobRecord, admission: Admission, now: float) -> JobRecord:
@@ -437,6 +440,7 @@ def _start(draft: Draft) -> None:
     draft.update(run=wanted)
     if claiming.before_start(draft):
         message = f"attempt {wanted.attempt} is to start once the checkpoint folder is claimed"
+        message += access_pod.how_far(draft)
         draft.conditions.set(c.RUNNING, False, "ClaimingLocation", message)
         return
     draft.conditions.set(c.RUNNING, False, "Starting", f"attempt {wanted.attempt} is being started")
@@ -525,12 +529,14 @@ def _take_evals(draft: Draft, use: RuleInUse) -> None:
             c.METRICS, False, reason, f"spec.metrics: no eval of {metric!r} is exported; names seen: {names}"
         )
         return
+    before = draft.record
     _begin_anew(draft, use, scrape)
     draft.record = guarding.watch(absorb(draft.record, use, scrape), use.guards, scrape)
     notes = [scrape.message] if scrape.message else []
     if ignored := ignored_steps(draft.record, scrape):
         steps = ", ".join(map(str, ignored[:5]))
         notes.append(f"ignored, because steps must increase within an attempt: step {steps}")
+    progress.watch_evals(draft, before)
     if quiet := progress.without_evals(draft):
         draft.conditions.set(c.METRICS, False, "NoNewEvals", "; ".join([quiet, *notes]))
         return

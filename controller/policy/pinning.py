@@ -67,6 +67,7 @@ def take_answer(draft: Draft, waited: InFlight, answered: AccessView) -> None:
             answered.bytes,
             waited.score,
             waited.attempt,
+            answered.evidence,
         )
         requests.let_go(draft, waited)
         if step not in draft.desired.pins:  # taken back while it was being made

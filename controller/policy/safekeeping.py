@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.policy import claiming, lives, pinning, remedies, requests
+from controller.policy import access_pod, claiming, lives, pinning, remedies, requests
 from controller.policy import conditions as c
 from controller.policy.draft import Draft
 from controller.policy.history import better, keepable
@@ -23,6 +23,7 @@ from controller.policy.jobs import (
     StartAccess,
 )
 from controller.policy.types import Attempt, Mode
+from controller.policy.wording import whole_by
 
 FINISH_TRIES = 3  # failed tries after which a checkpoint is lost that is not there
 # The same once the run has ended: nothing can come any more, but for a save that is just through, or that the
@@ -65,6 +66,10 @@ def secure_best(draft: Draft) -> None:
     wanted = _late_best(draft) or to_pin(draft)
     if wanted is not None:
         _secure(draft, wanted)
+    told, kept = draft.conditions.get(c.SECURED), draft.record.secured
+    moving, best = told is not None and told.reason == access_pod.MOVING, draft.record.best
+    if moving and best is not None and kept is not None and kept.stands_for(best):
+        _say_secured(draft, kept)  # the run went back to it, and the other one's Job was given up
 
 
 def to_pin(draft: Draft) -> Best | None:
@@ -261,8 +266,17 @@ def _succeeded(draft: Draft, waited: InFlight, answered: AccessView) -> None:
     if waited.operation is Operation.RETAIN and draft.record.decision is not None:
         # A copy made for a stop is told from an older one by its time, which must not depend on two clocks.
         at = max(at, draft.record.decision.at)
+    copied = draft.record.secured if waited.operation is Operation.RETAIN else None
     kept = Kept(
-        waited.step, step, answered.path, answered.digest, at, answered.bytes, waited.score, waited.attempt
+        waited.step,
+        step,
+        answered.path,
+        answered.digest,
+        at,
+        answered.bytes,
+        waited.score,
+        waited.attempt,
+        answered.evidence or (copied.evidence if copied is not None else ""),
     )
     draft.update(access=None)
     if waited.operation is Operation.SECURE:
@@ -305,7 +319,13 @@ def _take_pin(draft: Draft, waited: InFlight, kept: Kept) -> None:
         return
     draft.update(secured=kept)
     _replaced(draft, secured, kept)
+    _say_secured(draft, kept)
+
+
+def _say_secured(draft: Draft, kept: Kept) -> None:
     text = f"checkpoint of step {kept.step} pinned for the best eval at step {kept.best_step}"
+    if kept.evidence:
+        text += f", {whole_by(kept.evidence)}"
     draft.conditions.set(c.SECURED, True, "Secured", text)
 
 

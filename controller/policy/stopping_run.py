@@ -48,6 +48,7 @@ def user_stop(draft: Draft) -> None:
     if record.admission is None and idle:
         decision = replace(decision, suspended_at=draft.now, pods_gone_at=draft.now)
         draft.conditions.set(c.ADMITTED, False, "UserRequest", "spec.runState is Stopped")
+    draft.conditions.drop(c.RETAINED)  # of an earlier stop
     draft.update(decision=decision, preempting=None)
 
 

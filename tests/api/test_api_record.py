@@ -24,6 +24,7 @@ from controller.policy.jobs import (
     Claim,
     Condition,
     Confirming,
+    EvalsDue,
     GangBackoff,
     Guard,
     JobRecord,
@@ -182,6 +183,7 @@ def test_every_field_of_the_record_makes_a_difference() -> None:
     guard = Guard("safety", 60, Attempt(1, "7"), 0.5, "h", (1.0,), Verdict(Verb.STOP, "R", 2.0, 1.0))
     full = dataclasses.replace(full, guards=(guard,), confirming=Confirming(60, 1e9, 4))
     full = dataclasses.replace(full, past_grades=PastGrades(60.0, 30.0, 0.0, 500.0))
+    full = dataclasses.replace(full, evals_due=EvalsDue(1e9, 600.0))
     before = status(full, DESIRED, 0.0)
     for f in dataclasses.fields(JobRecord):
         default = getattr(JobRecord(), f.name)
