@@ -435,10 +435,12 @@ class RLHFJobStatus(Status):
     )
     best: Best | None = Field(default=None, description="The best eval.")
     beside: Checkpoint | None = Field(
-        default=None, description="Checkpoint of the eval that waits, pinned beside that of the best."
+        default=None, description="Checkpoint of the eval in awaiting, pinned beside that of the best."
     )
     awaiting: Best | None = Field(
-        default=None, description="An eval above the best that waits for the next ones to bear it out."
+        default=None,
+        description="Pinned beside the best: an eval above it that waits for the next ones to bear it out, "
+        "or, where the best itself may yet be found to be none, the best of the others.",
     )
     rule: Rule | None = Field(default=None, description="The stop rule's memory.")
     guardrails: Annotated[

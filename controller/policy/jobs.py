@@ -620,7 +620,7 @@ class JobRecord:
     attained: float = 0.0  # GPU-seconds of finished service
     conditions: tuple[Condition, ...] = ()
     finished: str | None = None  # None | "Complete" | "Failed"
-    awaiting: Best | None = None  # an eval above the best that waits for the next: to be pinned beside it
+    awaiting: Best | None = None  # to be pinned beside the best: which of the two counts shows later
     beside: Kept | None = None  # its checkpoint
     taken_back: TakenBack | None = None  # the newest stop that was
     evals_due: EvalsDue | None = None  # None: no page has shown the metric yet

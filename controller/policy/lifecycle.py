@@ -40,7 +40,7 @@ from controller.policy.adoption import adopt
 from controller.policy.comparable import begin_anew, seen_by_fleet
 from controller.policy.conditions import Conditions
 from controller.policy.draft import Draft
-from controller.policy.history import RuleInUse, absorb, begin_life, ignored_steps
+from controller.policy.history import RuleInUse, absorb, begin_life, ignored_steps, settle_agreeing
 from controller.policy.jobs import (
     AdmissionRecord,
     Answer,
@@ -600,6 +600,7 @@ def _finish(draft: Draft, use: RuleInUse | None) -> Plan:
     workload = draft.observed.workload
     if use is not None and draft.record.admission is not None and draft.desired.mode is not Mode.OFF:
         _take_scrape(draft, use)
+        draft.record = settle_agreeing(draft.record, use)
     if draft.record.finished is None and workload is not None:
         end = workload.finished or ""
         _note_end(draft, end, end, workload.message or "the workload ended")

@@ -134,9 +134,10 @@ def _settled_user(draft: Draft, decision: Decision) -> bool:
         return True
     secured, wanted = draft.record.secured, safekeeping.to_pin(draft)
     if decision.retained_at is not None:
-        if wanted is None:
+        if wanted is None and (secured is None or copy_of(secured, decision, draft.record.retained)):
             return True
-        _put_off(draft, "NewBest", f"a newer best at step {wanted.step} is copied once it is suspended")
+        step = wanted.step if wanted is not None else draft.record.best.step if draft.record.best else 0
+        _put_off(draft, "NewBest", f"a newer best at step {step} is copied once it is suspended")
         return True
     if draft.observed.workload is None and draft.desired.workload_ref:
         _nothing(draft, "the workload is gone; the best checkpoint stays pinned where the trainer wrote")

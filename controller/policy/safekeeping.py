@@ -18,6 +18,7 @@ from controller.policy.jobs import (
     Best,
     ForgetAccess,
     InFlight,
+    JobRecord,
     Kept,
     Operation,
     StartAccess,
@@ -83,7 +84,7 @@ def to_pin(draft: Draft) -> Best | None:
     best, awaiting = keepable(record, draft.desired.direction), record.awaiting
     if best is not None and not _is_kept(record.secured, best):
         return best
-    if awaiting is None or awaiting in record.lost_bests or _is_kept(record.beside, awaiting):
+    if awaiting is None or awaiting in record.lost_bests or _is_safe(record, awaiting):
         return None
     return awaiting
 
@@ -121,6 +122,11 @@ def _late_best(draft: Draft) -> Best | None:
     return best
 
 
+def _is_safe(record: JobRecord, one: Best) -> bool:
+    """Whether a pin of the two, the best's and that beside it, stands for this eval."""
+    return _is_kept(record.secured, one) or _is_kept(record.beside, one)
+
+
 def _is_kept(kept: Kept | None, best: Best) -> bool:
     return kept is not None and kept.stands_for(best)
 
@@ -132,11 +138,21 @@ def _settle_beside(draft: Draft) -> None:
     if beside is None:
         return
     if best is not None and beside.stands_for(best):
-        draft.update(secured=beside, beside=None)
-        _replaced(draft, record.secured, beside)
+        _take_the_place(draft, beside)
     elif record.awaiting is None or not beside.stands_for(record.awaiting):
         draft.update(beside=None)
         requests.release(draft, beside.path)
+
+
+def _take_the_place(draft: Draft, kept: Kept) -> None:
+    """This pin is the best's; the former goes, or stays beside where it is wanted there."""
+    former, awaiting, beside = draft.record.secured, draft.record.awaiting, draft.record.beside
+    stays = former is not None and awaiting is not None and former.stands_for(awaiting)
+    after = former if stays else None if beside == kept else beside
+    draft.update(secured=kept, beside=after)
+    for gone in (former, beside):
+        if gone is not None and gone not in (kept, after):
+            _replaced(draft, gone, kept)
 
 
 def _secure(draft: Draft, best: Best) -> None:
@@ -327,8 +343,7 @@ def _take_pin(draft: Draft, waited: InFlight, kept: Kept) -> None:
     if secured is not None and not wanted and not _beats(draft, kept, secured):
         _replaced(draft, kept, secured)
         return
-    draft.update(secured=kept)
-    _replaced(draft, secured, kept)
+    _take_the_place(draft, kept)
     _say_secured(draft, kept)
 
 
