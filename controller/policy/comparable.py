@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from controller.policy import guarding
-from controller.policy.history import RuleInUse, newest_mark, stand
+from controller.policy.history import RuleInUse, agreed, newest_mark, stand
 from controller.policy.jobs import Desired, Direction, JobRecord, Scale, ScrapeView
 from controller.policy.stopping import noise
 from controller.policy.types import Attempt, EvalPoint, FleetNoise, Reading, SharedFall
@@ -103,8 +103,9 @@ def _cut(
 
     ``life`` None: all that comes counts.
     """
+    record = agreed(record, use, kept)
     rule = use.remember(use.rule.initial(), kept)
-    best, awaiting = stand(use, rule.state, kept, use.best_of(use.counting(use.rule.initial(), kept)))
+    best, awaiting = stand(use, rule, kept, use.best_of(use.counting(use.rule.initial(), kept)))
     secured, before = record.secured, record.scale.kept if record.scale is not None else None
     to_release = record.to_release
     if secured is not None and all((p.attempt, p.step) != (secured.attempt, secured.best_step) for p in kept):
