@@ -21,7 +21,7 @@ GUARD_STATE_MAX = 1200
 GUARDS_MAX = 3
 TO_RELEASE_MAX = 8  # what is beyond stays on the trainer's volume
 LIVES_MAX = 8
-LOST_MAX = 8
+LOST_MAX = 34  # the best, each eval that is kept, and one that waits
 MESSAGE_MAX = 512
 
 EPOCH = (
@@ -199,6 +199,10 @@ class Claim(Status):
     problem: Annotated[str, Field(max_length=MESSAGE_MAX)] | None = Field(
         default=None, description="Why it could not be done; absent: it was."
     )
+    message: Annotated[str, Field(max_length=MESSAGE_MAX)] | None = Field(
+        default=None, description="If another RLHFJob has the folder: which, and where."
+    )
+    tries: Count | None = Field(default=None, description="How often it has failed.")
 
 
 class Access(Status):
@@ -438,10 +442,12 @@ class RLHFJobStatus(Status):
     )
     best: Best | None = Field(default=None, description="The best eval.")
     beside: Checkpoint | None = Field(
-        default=None, description="Checkpoint of the eval that waits, pinned beside that of the best."
+        default=None, description="Checkpoint of the eval in awaiting, pinned beside that of the best."
     )
     awaiting: Best | None = Field(
-        default=None, description="An eval above the best that waits for the next ones to bear it out."
+        default=None,
+        description="Pinned beside the best: an eval above it that waits for the next ones to bear it out, "
+        "or, where the best itself may yet be found to be none, the best of the others.",
     )
     rule: Rule | None = Field(default=None, description="The stop rule's memory.")
     guardrails: Annotated[
@@ -482,6 +488,9 @@ class RLHFJobStatus(Status):
     lost_tried: Timestamp | None = Field(
         default=None, description="When the best of them was last looked for again."
     )
+    changed_bests: Annotated[
+        tuple[Best, ...], Field(max_length=LOST_MAX, json_schema_extra=markers.ATOMIC)
+    ] = Field(default=(), description="Those of lostBests whose checkpoint was changed once it was pinned.")
     restored: Checkpoint | None = Field(default=None, description="What the next start resumes from.")
     decision: Decision | None = Field(default=None, description="The newest decision to stop.")
     admission: Admission | None = Field(default=None, description="GPUs as granted.")

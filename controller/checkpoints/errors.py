@@ -15,6 +15,7 @@ class Reason(StrEnum):
     MISSING = "CheckpointMissing"
     INCOMPLETE = "CheckpointIncomplete"
     DIGEST_MISMATCH = "DigestMismatch"
+    COPY_DAMAGED = "CopyDamaged"  # what was written does not read back: the source is not to blame
     STORE_UNREACHABLE = "StoreUnreachable"
     OUT_OF_SPACE = "OutOfSpace"
     BAD_REQUEST = "BadRequest"

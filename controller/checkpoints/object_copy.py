@@ -142,7 +142,7 @@ class ObjectCopy:
             if hashlib.sha256(data).hexdigest() != piece.sha256:
                 if piece.name not in self._there:
                     raise AccessError(
-                        Reason.DIGEST_MISMATCH,
+                        Reason.COPY_DAMAGED,
                         f"{self._store.path(name)} reads back otherwise than it was written: the store did "
                         "not keep it",
                     )

@@ -80,8 +80,8 @@ def retain(location: Store, retention: Store, layout: Layout, request: Request) 
     retained is never overwritten or removed.
 
     Raises:
-        AccessError: MISSING (the pin is gone), DIGEST_MISMATCH (it is not what was secured, or the copy
-            did not come out right), INCOMPLETE, OUT_OF_SPACE, STORE_UNREACHABLE, INTERRUPTED.
+        AccessError: MISSING (the pin is gone), DIGEST_MISMATCH (it is not what was secured), COPY_DAMAGED
+            (the copy does not read back), INCOMPLETE, OUT_OF_SPACE, STORE_UNREACHABLE, INTERRUPTED.
     """
     source = request.source
     assert source is not None  # Request.parse saw to it

@@ -60,7 +60,7 @@ class Copy(Stage, Protocol):
 
         Raises:
             AccessError: INTERRUPTED, also where another worker has taken it over; OUT_OF_SPACE;
-                STORE_UNREACHABLE; DIGEST_MISMATCH: what was written does not read back. What ``read`` raises.
+                STORE_UNREACHABLE; COPY_DAMAGED: what was written does not read back. What ``read`` raises.
         """
         ...
 

@@ -26,6 +26,7 @@ CURES = {
     "CheckpointMissing": "raise spec.checkpoints.maxStepLag, or save a checkpoint with each eval",
     "CheckpointIncomplete": "evalstop doctor{job}; spec.checkpoints.layout must be the trainer's own",
     "DigestMismatch": "the trainer wrote into a finished checkpoint: see docs/checkpoints.md",
+    "CopyDamaged": "see whether the volume or object store of spec.checkpoints.retention is sound",
     "OutOfSpace": "make room on the volume that the message names, or enlarge its claim",
     "StoreUnreachable": "evalstop doctor{job}; kubectl get pvc{ns}",
     "ClaimForOnePod": "use a claim with access mode ReadWriteMany or ReadWriteOnce",

@@ -17,6 +17,7 @@ _TOLD_BY = {
     Operation.CHECK: c.RETAINED,
     Operation.RESTORE: c.RESUMED,
     Operation.PIN: c.PINNED,
+    Operation.CLAIM: c.CLAIMED,
 }
 # Where the condition says already what is under way, its reason stays: an Event once, not twice.
 _MOVING = {Operation.RESTORE: "Restoring", Operation.PIN: "Pinning"}
@@ -62,7 +63,7 @@ def _tell_progress(draft: Draft, waited: InFlight, view: AccessView) -> None:
     kind, operation = _TOLD_BY[waited.operation], waited.operation
     checked = ", compared with its digest" if operation is Operation.CHECK else ""
     message = _words(waited, view, f"step {waited.step}{checked}: ")
-    if not message:
+    if not message or operation is Operation.CLAIM:
         return
     if operation is Operation.SECURE:
         # What is pinned is not less safe because another is on its way; but it is the best's no more.

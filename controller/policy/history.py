@@ -134,8 +134,16 @@ class RuleInUse:
         return next(iter(self.waiting(state)), None)
 
     def dropped(self, state: tuple[Any, ...]) -> tuple[int, ...]:
-        """Steps of the evals that the newest one made drop: they count for nothing."""
-        return gate.dropped(state) if self.gated and state else ()
+        """Steps of the evals that the newest one made drop, or showed to be no best."""
+        return (*gate.dropped(state), *gate.refuted(state)) if self.gated and state else ()
+
+    def doubtful(self, state: tuple[Any, ...]) -> int | None:
+        """Step of the highest eval that counts, but was judged by no scale so far; None: none is."""
+        return gate.doubtful(state) if self.gated and state else None
+
+    def agreeing(self, state: tuple[Any, ...]) -> tuple[int, ...]:
+        """Steps of two or more evals that wait, and so far bear one another out."""
+        return gate.agreeing(state) if self.gated and state else ()
 
     def counting(
         self, base: tuple[Any, ...], points: tuple[EvalPoint, ...], unjudged: int = 0
@@ -163,7 +171,8 @@ class RuleInUse:
         if not self.gated or after.rule is None or after.evals is before.evals:
             return ()
         known = newest_mark(before)
-        waited = self.waiting(before.rule.state) if before.rule is not None else ()
+        state = before.rule.state if before.rule is not None else ()
+        waited = (*self.waiting(state), self.doubtful(state))
         new = [
             p.step
             for p in after.evals
@@ -330,16 +339,17 @@ def rewind(record: JobRecord, use: RuleInUse, step: int) -> JobRecord:
     kept = tuple(p for p in record.evals if p.step <= step)
     if len(kept) == len(record.evals):
         return _with_best(record, use, kept, step)
-    record = discredited(record, undecided(record, use, step))
     whole = record.evals_seen <= len(
         record.evals
     )  # the window holds everything: its base is the initial state
+    record = agreed(record, use, kept)
+    record = discredited(record, undecided(record, use, step))
     base = record.rule.base if record.rule and (kept or whole) else use.rule.initial()
     dropped = len(record.evals) - len(kept)
     unjudged = min(record.rule.unjudged, len(kept)) if record.rule is not None else 0
     rule = use.remember(base, kept, unjudged)
-    counts = use.counting(base, kept, unjudged)
-    best, awaiting = stand(use, rule.state, kept, _best_after(record, use.direction, counts, step))
+    best = _best_after(record, use.direction, use.counting(base, kept, unjudged), step)
+    best, awaiting = stand(use, rule, kept, best, record)
     return replace(
         record,
         evals=kept,
@@ -357,13 +367,15 @@ def _with_best(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...], s
     if record.best is None or record.best.step <= step or record.rule is None:
         return record
     counts = use.counting(record.rule.base, kept, record.rule.unjudged)
-    best, awaiting = stand(use, record.rule.state, kept, _best_after(record, use.direction, counts, step))
+    best = _best_after(record, use.direction, counts, step)
+    best, awaiting = stand(use, record.rule, kept, best, record)
     return replace(record, best=best, awaiting=awaiting)
 
 
 def restart(record: JobRecord, use: RuleInUse) -> JobRecord:
     """Forget every eval: the rule begins anew. The best stays if it is pinned or retained."""
     kept: tuple[EvalPoint, ...] = ()
+    record = agreed(record, use, kept)
     record = discredited(record, undecided(record, use, -1))
     best = _best_after(record, use.direction, (), -1)
     rule = use.remember(use.rule.initial(), kept)
@@ -381,7 +393,8 @@ def restart(record: JobRecord, use: RuleInUse) -> JobRecord:
 
 def judged_from_now_on(record: JobRecord, use: RuleInUse) -> JobRecord:
     """The rule begins anew within a process: the evals so far stay on record, and are never folded again."""
-    return replace(record, rule=use.remember(use.rule.initial(), record.evals, len(record.evals)))
+    rule = use.remember(use.rule.initial(), record.evals, len(record.evals))
+    return replace(agreed(record, use, ()), rule=rule)
 
 
 def _same_rule(record: JobRecord, use: RuleInUse) -> JobRecord:
@@ -396,7 +409,7 @@ def _same_rule(record: JobRecord, use: RuleInUse) -> JobRecord:
     unjudged = record.rule.unjudged if record.rule is not None else 0
     rule = use.remember(initial, record.evals, unjudged)
     best = use.best_of(use.counting(initial, record.evals, unjudged), known)
-    best, awaiting = stand(use, rule.state, record.evals, best)
+    best, awaiting = stand(use, rule, record.evals, best, record)
     return replace(record, rule=rule, best=best, awaiting=awaiting)
 
 
@@ -423,9 +436,13 @@ def _append(
         # It stood for the best for want of another. What is in safety for it is no better.
         counts = use.counting(rule.base, (*record.evals, point), rule.unjudged)
         best = _best_after(record, use.direction, counts, -1)
+        spare = record.awaiting  # of before the evals that are kept: it was in safety for this
+        if spare is not None and not any((p.attempt, p.step) == (spare.attempt, spare.step) for p in evals):
+            best = spare if best is None or use.better(spare.score, best.score) else best
     was = {*use.waiting(rule.state), point.step}.difference(gone, waits)
     best = use.best_of((p for p in (*record.evals, point) if p.step in was), best)
-    best, awaiting = stand(use, state, (*record.evals, point), best)
+    now = replace(rule, state=state)  # with the base of before the oldest left
+    best, awaiting = stand(use, now, (*record.evals, point), best, record)
     return replace(
         record,
         evals=evals,
@@ -439,23 +456,88 @@ def _append(
 
 
 def stand(
-    use: RuleInUse, state: tuple[Any, ...], evals: tuple[EvalPoint, ...], best: Best | None
+    use: RuleInUse,
+    rule: RuleRecord,
+    evals: tuple[EvalPoint, ...],
+    best: Best | None,
+    record: JobRecord | None = None,
 ) -> tuple[Best | None, Best | None]:
     """A record's ``best`` and ``awaiting``, from the best of the evals that count.
 
     An eval that waits is no best unless there is no other. The best of those that wait is to be pinned beside
     it if it is higher, or if the best itself waits: which of the two is dropped shows at the next eval.
+    Beside a best that may yet be refuted goes the best of all others, pins of before (``record``) too.
     """
-    steps = use.waiting(state)
+    steps = use.waiting(rule.state)
     held = [p for p in evals if p.step in steps]
     if best is None:
         best = use.best_of(held[:1])
-    of_best = None if best is None else (best.attempt, best.step)  # another life has another step 40
+    if best is None:
+        return None, None
+    of_best = best.attempt, best.step  # another life has another step 40
+    unsure = {use.doubtful(rule.state), *use.agreeing(rule.state)}
+    if any((p.attempt, p.step) == of_best for p in evals if p.step in unsure):
+        return best, _other_than(best, use, rule, evals, record)
     awaiting = use.best_of(p for p in held if (p.attempt, p.step) != of_best)
     lone = any((p.attempt, p.step) == of_best for p in held)
-    if best is None or awaiting is None or not (lone or use.better(awaiting.score, best.score)):
+    if awaiting is None or not (lone or use.better(awaiting.score, best.score)):
         awaiting = None
     return best, awaiting
+
+
+def _other_than(
+    best: Best, use: RuleInUse, rule: RuleRecord, evals: tuple[EvalPoint, ...], record: JobRecord | None
+) -> Best | None:
+    """The best of the evals but for ``best`` and what agrees with it, and of pins of before them."""
+    steps = {*use.waiting(rule.state)}.difference(use.agreeing(rule.state))
+    counts = [*use.counting(rule.base, evals, rule.unjudged), *(p for p in evals if p.step in steps)]
+    found = use.best_of(p for p in counts if (p.attempt, p.step) != (best.attempt, best.step))
+    known = {(p.attempt, p.step) for p in evals}
+    for pin in (record.secured, record.beside) if record is not None else ():
+        if pin is not None and (pin.attempt, pin.best_step) not in known and not pin.stands_for(best):
+            assert record is not None
+            only = replace(record, best=None, retained=(), secured=pin)
+            one = _best_after(only, use.direction, (), -1)
+            found = (
+                one if one is not None and (found is None or use.better(one.score, found.score)) else found
+            )
+    return found
+
+
+def settle_agreeing(record: JobRecord, use: RuleInUse) -> JobRecord:
+    """The run ends here, or is to stop: evals that wait count if two or more of them agree.
+
+    The best until then stays in safety beside: should the run go on, they may still be dropped.
+    """
+    found = _best_agreeing(record, use, record.evals)
+    return record if found is None else replace(record, best=found, awaiting=record.best)
+
+
+def agreed(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...]) -> JobRecord:
+    """The record before all evals but ``kept`` are forgotten: two or more that wait and agree count, if the
+    best of them is in safety."""
+    found = _best_agreeing(record, use, tuple(p for p in record.evals if p not in kept))
+    if found is None or record.beside is None or not record.beside.stands_for(found):
+        return record
+    former = (record.secured.path,) if record.secured is not None else ()
+    gone = tuple(path for path in former if path != record.beside.path)
+    return replace(
+        record,
+        best=found,
+        awaiting=None,
+        secured=record.beside,
+        beside=None,
+        to_release=(*record.to_release, *gone),
+    )
+
+
+def _best_agreeing(record: JobRecord, use: RuleInUse, evals: tuple[EvalPoint, ...]) -> Best | None:
+    """The best of the evals that wait, if two or more agree and it is above the best; None: it is not so."""
+    steps = use.agreeing(record.rule.state) if record.rule is not None else ()
+    found = use.best_of(p for p in evals if p.step in steps)
+    if found is None or (record.best is not None and not use.better(found.score, record.best.score)):
+        return None
+    return found
 
 
 def _sum_with(record: JobRecord, leaving: float) -> float | None:
@@ -534,7 +616,9 @@ def keepable(record: JobRecord, direction: Direction, use: RuleInUse | None = No
     # Without the rule: an eval above the best was dropped, or waits to be borne out.
     kept = (p for p in counts if not better(direction, p.score, top))
     left = [p for p in kept if Best(p.step, p.score, p.attempt) not in record.lost_bests]
-    return _best_after(replace(record, best=None), direction, left, -1)
+    # A copy of one that is lost was made for an earlier stop: there is nothing to pin it from any more.
+    copies = tuple(k for k in record.retained if not any(map(k.stands_for, record.lost_bests)))
+    return _best_after(replace(record, best=None, retained=copies), direction, left, -1)
 
 
 def _count_missed(record: JobRecord, scrape: ScrapeView, attempt: Attempt) -> JobRecord:

@@ -217,6 +217,7 @@ class ScrapeView:
     resumed_step: int | None = None  # step the present process resumed from; 0: started afresh
     request_served: int | None = None
     evaluator: str | None = None
+    evals_labelled: bool = False  # each eval names the evaluator that scored it, and it is this one
     loss: float | None = None  # training loss
     others: tuple[MetricPoints, ...] = ()  # of the spec's further metrics, those the page has
     page: Page | None = None  # None: it does not say whose it is
@@ -372,13 +373,16 @@ class Claim:
     """The checkpoint folder was claimed for an attempt before it started, and what lay there was noted.
 
     ``life``: the process it was made for, where one was seen to begin within an attempt. ``problem``: why it
-    could not be made; "": it was.
+    could not be made, and what was said of it; "": it was. ``tries``: how often it has failed, the last time
+    at ``at``.
     """
 
     attempt: int
     at: float  # s
     life: str = ""
     problem: str = ""
+    message: str = ""
+    tries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -602,6 +606,8 @@ class JobRecord:
     claim: Claim | None = None
     lost_bests: tuple[Best, ...] = ()  # evals whose checkpoint is gone, newest last
     lost_tried: float | None = None  # s, when the best of them was last looked for again
+    # Those of them whose checkpoint was changed after it had been pinned: what lies there is not looked for.
+    changed_bests: tuple[Best, ...] = ()
     decision: Decision | None = None
     admission: AdmissionRecord | None = None
     preempting: Preempting | None = None  # while on the way back into the queue
@@ -620,7 +626,7 @@ class JobRecord:
     attained: float = 0.0  # GPU-seconds of finished service
     conditions: tuple[Condition, ...] = ()
     finished: str | None = None  # None | "Complete" | "Failed"
-    awaiting: Best | None = None  # an eval above the best that waits for the next: to be pinned beside it
+    awaiting: Best | None = None  # to be pinned beside the best: which of the two counts shows later
     beside: Kept | None = None  # its checkpoint
     taken_back: TakenBack | None = None  # the newest stop that was
     evals_due: EvalsDue | None = None  # None: no page has shown the metric yet

@@ -18,6 +18,7 @@ from controller.policy.jobs import (
     Best,
     ForgetAccess,
     InFlight,
+    JobRecord,
     Kept,
     Operation,
     StartAccess,
@@ -31,14 +32,15 @@ FINISH_TRIES = 3  # failed tries after which a checkpoint is lost that is not th
 ENDED_TRIES = 2
 LOST_TRIES = 6  # failed tries after which a checkpoint that is not whole is given up, with
 LOST_EVALS = 2  # as many evals after its own
-LOST_KEPT = 8
 LOOK_AGAIN = 300.0  # s after which the checkpoint of the best eval is looked for again though it was lost
 
+CHANGED = "DigestMismatch"  # what was pinned is there no more, and its score is of nothing that lies there
 # What will not come right by trying again: the checkpoint itself is not what it was.
-DAMAGED = frozenset({"DigestMismatch", "CheckpointMissing", "CheckpointIncomplete"})
+DAMAGED = frozenset({CHANGED, "CheckpointMissing", "CheckpointIncomplete"})
 GONE = frozenset({"CheckpointMissing", "CheckpointIncomplete"})
-# What the pin of a new best goes before: a user's pin, and what is done for a stop with the former best.
-_GIVES_WAY = (Operation.SECURE, Operation.PIN, Operation.RETAIN, Operation.CHECK)
+# What the pin of a new best goes before: a user's pin, what is done for a stop with the former best, and a
+# claim that takes long (`claiming.goes_first`).
+_GIVES_WAY = (Operation.SECURE, Operation.PIN, Operation.RETAIN, Operation.CHECK, Operation.CLAIM)
 
 
 def answer(draft: Draft) -> AccessView | None:
@@ -61,7 +63,9 @@ def secure_best(draft: Draft) -> None:
     out of rotation's reach."""
     _settle_beside(draft)
     waited = draft.record.access
-    if waited is not None and waited.operation not in _GIVES_WAY:
+    if (waited is not None and waited.operation not in _GIVES_WAY) or claiming.goes_first(draft):
+        return
+    if claiming.comes_first(draft):
         return
     wanted = _late_best(draft) or to_pin(draft)
     if wanted is not None:
@@ -79,7 +83,7 @@ def to_pin(draft: Draft) -> Best | None:
     best, awaiting = keepable(record, draft.desired.direction, draft.use), record.awaiting
     if best is not None and not _is_kept(record.secured, best):
         return best
-    if awaiting is None or awaiting in record.lost_bests or _is_kept(record.beside, awaiting):
+    if awaiting is None or awaiting in record.lost_bests or _is_safe(record, awaiting):
         return None
     return awaiting
 
@@ -101,6 +105,8 @@ def _late_best(draft: Draft) -> Best | None:
     record, waited, best = draft.record, draft.record.access, draft.record.best
     if best is None or best not in record.lost_bests or _is_kept(record.secured, best):
         return None
+    if best in record.changed_bests:
+        return None  # what lies there is not what was evaluated
     if waited is not None and _is_for(waited, best):
         return best
     if waited is not None and (waited.tries < FINISH_TRIES or requests.running(draft, waited)):
@@ -115,6 +121,11 @@ def _late_best(draft: Draft) -> Best | None:
     return best
 
 
+def _is_safe(record: JobRecord, one: Best) -> bool:
+    """Whether a pin of the two, the best's and that beside it, stands for this eval."""
+    return _is_kept(record.secured, one) or _is_kept(record.beside, one)
+
+
 def _is_kept(kept: Kept | None, best: Best) -> bool:
     return kept is not None and kept.stands_for(best)
 
@@ -126,11 +137,21 @@ def _settle_beside(draft: Draft) -> None:
     if beside is None:
         return
     if best is not None and beside.stands_for(best):
-        draft.update(secured=beside, beside=None)
-        _replaced(draft, record.secured, beside)
+        _take_the_place(draft, beside)
     elif record.awaiting is None or not beside.stands_for(record.awaiting):
         draft.update(beside=None)
         requests.release(draft, beside.path)
+
+
+def _take_the_place(draft: Draft, kept: Kept) -> None:
+    """This pin is the best's; the former goes, or stays beside where it is wanted there."""
+    former, awaiting, beside = draft.record.secured, draft.record.awaiting, draft.record.beside
+    stays = former is not None and awaiting is not None and former.stands_for(awaiting)
+    after = former if stays else None if beside == kept else beside
+    draft.update(secured=kept, beside=after)
+    for gone in (former, beside):
+        if gone is not None and gone not in (kept, after):
+            _replaced(draft, gone, kept)
 
 
 def _secure(draft: Draft, best: Best) -> None:
@@ -148,7 +169,7 @@ def _secure(draft: Draft, best: Best) -> None:
         # under the eval and the score that it was asked for; all else is asked for again later.
         if waited is not None and waited.operation is Operation.SECURE and requests.running(draft, waited):
             return
-        requests.give_up(draft)
+        requests.give_way(draft)
         waited = requests.begin(draft, Operation.SECURE, best.step, attempt=best.attempt, score=best.score)
     requests.start(draft, waited, _secure_request(draft, waited))
 
@@ -177,9 +198,9 @@ def retain_secured(draft: Draft, secured: Kept) -> None:
     waited = draft.record.access
     wanted = (Operation.RETAIN, secured.best_step, secured.attempt)
     if waited is None or (waited.operation, waited.step, waited.attempt) != wanted:
-        if waited is not None and not _yields(waited) and requests.running(draft, waited):
+        if not _yields(draft):
             return
-        requests.give_up(draft)
+        requests.give_way(draft)
         waited = requests.begin(
             draft, Operation.RETAIN, secured.best_step, attempt=secured.attempt, score=secured.score
         )
@@ -194,9 +215,9 @@ def check_secured(draft: Draft, secured: Kept) -> None:
     waited = draft.record.access
     wanted = (Operation.CHECK, secured.best_step, secured.attempt)
     if waited is None or (waited.operation, waited.step, waited.attempt) != wanted:
-        if waited is not None and not _yields(waited) and requests.running(draft, waited):
+        if not _yields(draft):
             return
-        requests.give_up(draft)
+        requests.give_way(draft)
         waited = requests.begin(
             draft, Operation.CHECK, secured.best_step, attempt=secured.attempt, score=secured.score
         )
@@ -206,9 +227,13 @@ def check_secured(draft: Draft, secured: Kept) -> None:
     requests.start(draft, waited, request)
 
 
-def _yields(waited: InFlight) -> bool:
-    """Whether a Job is given up for what a stop or a resume asks for; a secure Job is left to end."""
-    return waited.operation is not Operation.SECURE
+def _yields(draft: Draft) -> bool:
+    """Whether what is under way is given up for what a stop or a resume asks for. A secure Job that runs is
+    left to end, a first claim for a while."""
+    waited = draft.record.access
+    if waited is not None and waited.operation is Operation.SECURE and requests.running(draft, waited):
+        return False
+    return not claiming.goes_first(draft)
 
 
 def restore(draft: Draft, step: int, source: Kept | None, writer: Attempt | None = None) -> None:
@@ -218,9 +243,9 @@ def restore(draft: Draft, step: int, source: Kept | None, writer: Attempt | None
     """
     waited, record = draft.record.access, draft.record
     if waited is None or (waited.operation, waited.step) != (Operation.RESTORE, step):
-        if waited is not None and not _yields(waited) and requests.running(draft, waited):
+        if not _yields(draft):
             return
-        requests.give_up(draft)
+        requests.give_way(draft)
         attempt = source.attempt if source is not None else writer or lives.newest(record)
         score = source.score if source is not None else None
         waited = requests.begin(draft, Operation.RESTORE, step, attempt=attempt, score=score)
@@ -319,8 +344,7 @@ def _take_pin(draft: Draft, waited: InFlight, kept: Kept) -> None:
             requests.release(draft, kept.path)
             return
         _lead(draft, kept)
-    draft.update(secured=kept)
-    _replaced(draft, secured, kept)
+    _take_the_place(draft, kept)
     _say_secured(draft, kept)
 
 
@@ -377,9 +401,10 @@ def _remembered(draft: Draft, kept: Kept) -> tuple[Kept, ...]:
 
 def _failed(draft: Draft, waited: InFlight, answered: AccessView) -> None:
     tries = waited.tries + 1
-    not_before = draft.now + requests.retry_delay(tries)
+    over = draft.record.finished is not None
+    delay = requests.retry_delay(tries, requests.RETRY_RARELY if over else requests.RETRY_MOST)
     reason = answered.reason or "AccessFailed"
-    message = remedies.retry(reason, answered.message, tries, requests.retry_delay(tries))
+    message = remedies.retry(reason, answered.message, tries, delay)
     if waited.operation is Operation.SECURE:
         enough = FINISH_TRIES if reason == "CheckpointMissing" else LOST_TRIES
         if _ended_at(draft) is not None:
@@ -392,20 +417,20 @@ def _failed(draft: Draft, waited: InFlight, answered: AccessView) -> None:
             _lose(draft, waited, reason, answered.message)
             return
         draft.conditions.set(c.SECURED, False, reason, message, warning=True)
-    elif waited.operation in (Operation.RETAIN, Operation.CHECK):
-        draft.conditions.set(c.RETAINED, False, reason, message, warning=True)
-        if reason in DAMAGED:
-            # Secured anew; an automatic stop that rested on it is taken back (`taking_back`).
-            damaged = draft.record.secured
-            draft.update(access=None, secured=None)
-            if damaged is not None:
-                requests.release(draft, damaged.path)
-            draft.conditions.set(c.SECURED, False, reason, answered.message, warning=True)
+        if reason == requests.TAKEN and claiming.note_taken(draft, answered.message):
+            draft.update(access=None)
+            draft.wake_in(0.0)
             return
+    elif waited.operation in (Operation.RETAIN, Operation.CHECK):
+        if reason in DAMAGED:
+            # An automatic stop that rested on it is taken back (`taking_back`).
+            _drop_pin(draft, waited, reason, answered.message)
+            return
+        draft.conditions.set(c.RETAINED, False, reason, message, warning=True)
     else:
         draft.conditions.set(c.RESUMED, False, reason, message, warning=True)
-    requests.again(draft, waited, tries, not_before)
-    draft.wake_in(requests.retry_delay(tries))
+    requests.again(draft, waited, tries, draft.now + delay)
+    draft.wake_in(delay)
 
 
 def _overtaken(draft: Draft, waited: InFlight) -> bool:
@@ -430,22 +455,54 @@ def _ended_at(draft: Draft) -> float | None:
     return decision.suspended_at if decision is not None else None
 
 
+def _drop_pin(draft: Draft, waited: InFlight, reason: str, message: str) -> None:
+    """The pin that was to be copied is not what it was. If it is gone it is made anew, from what the trainer
+    still has. If its content was changed, so was the trainer's, which is the same file: that eval is lost."""
+    draft.conditions.set(c.RETAINED, False, reason, remedies.of(reason, message), warning=True)
+    damaged = draft.record.secured
+    draft.update(access=None, secured=None)
+    if damaged is not None and reason == CHANGED:
+        requests.release(
+            draft, damaged.path
+        )  # one that is missing may be there again: it is not deleted then
+    if reason == CHANGED:
+        _lose(draft, waited, reason, message)
+        return
+    delay = requests.retry_delay(1)  # not at once: what it is made anew from may be going too
+    told = remedies.retry(reason, message, 1, delay)
+    draft.conditions.set(c.SECURED, False, reason, told, warning=True)
+    requests.begin(
+        draft,
+        Operation.SECURE,
+        waited.step,
+        attempt=waited.attempt,
+        score=waited.score,
+        not_before=draft.now + delay,
+    )
+    draft.wake_in(delay)
+
+
 def _lose(draft: Draft, waited: InFlight, reason: str, message: str) -> None:
     """The checkpoint of this eval is gone for good: the best eval that still has one takes its place."""
-    score = waited.score
+    record, score = draft.record, waited.score
     draft.update(access=None)
     if score is None:
         return  # its eval counts for nothing any more
     gone = Best(waited.step, score, waited.attempt)
-    draft.update(lost_bests=(*draft.record.lost_bests, gone)[-LOST_KEPT:], lost_tried=draft.now)
+    # Of those that can no longer be asked for nothing needs to be known.
+    known = {(p.attempt, p.step) for p in record.evals}
+    lost = (b for b in record.lost_bests if b == record.best or (b.attempt, b.step) in known)
+    draft.update(lost_bests=(*(b for b in lost if b != gone), gone), lost_tried=draft.now)
+    if reason == CHANGED:
+        changed = (b for b in record.changed_bests if b in draft.record.lost_bests and b != gone)
+        draft.update(changed_bests=(*changed, gone))
     now = keepable(draft.record, draft.desired.direction, draft.use)
     instead = (
         f"the best eval that may still have one is at step {now.step} ({now.score:g})"
         if now is not None
         else "no other eval has one"
     )
-    told = (
-        f"the checkpoint of the best eval, step {gone.step} ({gone.score:g}), is lost: {instead}; {message}"
-    )
+    how = "was changed after it had been pinned" if reason == CHANGED else "is lost"
+    told = f"the checkpoint of the best eval, step {gone.step} ({gone.score:g}), {how}: {instead}; {message}"
     draft.conditions.set(c.SECURED, False, "BestCheckpointLost", told, warning=True)
     draft.wake_in(0.0)

@@ -154,6 +154,38 @@ def test_the_answer_about_the_old_evaluators_best_stays_beside_the_new_ones() ->
     assert "/pins/1-aaaa/20" in world.paths
 
 
+@pytest.mark.parametrize("labelled", [True, False])
+def test_evals_that_name_their_evaluator_are_not_doubted_beside_the_news_of_it(labelled: bool) -> None:
+    world, job = running()
+    world.evaluator = "v1"
+    show(world, FIRST, {10: 0.4, 20: 0.6})
+    world.settle()
+    world.evaluator = "v2"
+    life = job.record.lives[-1].attempt
+    points = (EvalPoint(30, 0.2, life), EvalPoint(40, 0.3, life))
+    job.checkpoints |= {30, 40}
+    world.scrape(KEY, points=points, checkpoint_step=40, evals_labelled=labelled)
+    world.step(KEY)
+    assert [p.step for p in job.record.evals] == ([30, 40] if labelled else [])
+
+
+def test_another_evaluator_of_a_process_whose_past_is_not_known_begins_a_scale_of_its_own() -> None:
+    """Nothing of what was seen is on its way, but the pin is: it must not be compared with the new scores."""
+    world, job = running()
+    world.evaluator = "v1"
+    show(world, FIRST, {10: 0.4, 20: 0.6})
+    world.settle()
+    show(world, SECOND, {}, resumed_step=10)
+    world.settle()
+    world.evaluator = "v2"
+    third = Attempt(SECOND.number, "cccc")
+    show(world, third, {30: 0.1, 40: 0.2}, resumed_step=20)
+    world.settle()
+    assert (job.record.best.step, job.record.best.score) == (40, 0.2)
+    assert (job.record.secured.best_step, job.record.secured.score) == (40, 0.2)
+    assert job.record.scale.kept.best_step == 20
+
+
 @pytest.mark.parametrize(
     ("page", "reason"),
     [
