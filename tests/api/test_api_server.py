@@ -332,7 +332,7 @@ def test_kubectl_says_how_it_is_going(installed: Plane, namespace: str, kubectl:
     installed.client().post(jobs(namespace), job(namespace))
     empty = kubectl("get", "rj", "-n", namespace).splitlines()
     assert empty[0].split() == ["NAME", "STATE", "STEP", "EVAL", "BEST", "STREAK", "GPUS", "AGE"]
-    full = full_record(condition_count=10, retained=2, message="m")
+    full = full_record(condition_count=11, retained=2, message="m")
     put_status(installed, namespace, status(full, DESIRED, 0.0))
     row = kubectl("get", "rlhfjobs", "-n", namespace, "--no-headers").split()
     assert row[:7] == ["run", "Stopped", "123100", "-0.1235", "-0.1235", "3/3", "0/32"]
