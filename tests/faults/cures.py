@@ -262,17 +262,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "controller/policy/verdict_age.py",
         "    if newest.resumed is None and record.evals[-1].attempt != newest.attempt:\n",
         "    if False:\n",
-        "tests/policy",
     ),
     # 11: leftovers, another RLHFJob's folder, a step written anew
     Mutant(
         "what lay there before is the run's own",
         "11",
         "controller/checkpoints/inventory.py",
-        "    if not any(life.base == candidate.step for life in branch):\n        return Writer(\n",
-        "    if not any(life.base == candidate.step for life in branch):\n"
-        "        return Writer(NOBODY)\n"
-        "        return Writer(\n",
+        '    if not same:\n        return ""\n',
+        '    return ""\n',
         "tests/checkpoints/test_checkpoints_lives.py",
     ),
     Mutant(

@@ -34,7 +34,10 @@ ROWS: dict[str, tuple[str, Focus]] = {
     "9": ("the pool befalls something", Focus(("pool_edited",), {})),
     "10": (
         "an old verdict, or of a branch that was left",
-        Focus(("restart", "another", "day", "climb_again"), {"contended": (True,), "rule": ("declines2",)}),
+        Focus(
+            ("restart", "another", "day", "climb_again"),
+            {"contended": (True, False), "rule": ("declines2",), "tells": (True, False)},
+        ),
     ),
     "11": (
         "leftovers, or a step written anew",
