@@ -48,7 +48,7 @@ RUN_DIR = "/etc/evalstop/run"
 RUN_DIR_ENV = "EVALSTOP_RUN_DIR"
 
 # Metric names of the trainer contract (docs/trainer-contract.md).
-METRIC_EVAL_SCORE = "rlhf_eval_score"  # {metric, step, attempt}
+METRIC_EVAL_SCORE = "rlhf_eval_score"  # {metric, step, attempt, evaluator}
 METRIC_EVAL_STDERR = "rlhf_eval_score_stderr"  # {metric, step, attempt}
 METRIC_EVAL_SAMPLES = "rlhf_eval_samples"  # {metric, step, attempt}
 METRIC_EVAL_PROXY = "rlhf_eval_proxy_reward"  # {metric, step, attempt}: of that eval's policy

@@ -22,6 +22,7 @@ import os
 import re
 import secrets
 import socket
+import stat
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -184,6 +185,7 @@ class _Eval(NamedTuple):
     samples: int | None
     proxy: float | None
     differences: Differences | None
+    evaluator: str
 
 
 def _integer(value: object, field: str) -> int:
@@ -230,8 +232,8 @@ class EvalStopClient(Collector):
         run_dir: folder of ``run.json``; default ``$EVALSTOP_RUN_DIR``. None: a run without an operator.
         port: where `serve` listens; 0 takes a free port.
         host: address `serve` binds; default ``$POD_IP``, else 127.0.0.1.
-        evaluator: version of what computes the scores (prompt set, judge, code). It is published; scores of
-            two versions are not comparable.
+        evaluator: version of what computes the scores (prompt set, judge, code). It is published with each
+            score; scores of two versions are not comparable.
         speaks: whether this process reports for the job; default: ``$JOB_COMPLETION_INDEX`` is unset or 0.
         life: id of this trainer process, 1 to 16 of ``0-9a-z``; default: one made at random. Every process
             needs one of its own: launchers restart processes inside one container.
@@ -408,7 +410,9 @@ class EvalStopClient(Collector):
             last = kept[-1].step if kept else -1
             if step > last:
                 attempt = self.attempt
-                kept.append(_Eval(step, attempt, value, spread, samples, reward, differences))
+                kept.append(
+                    _Eval(step, attempt, value, spread, samples, reward, differences, self._evaluator)
+                )
                 self._totals[metric, attempt] = self._totals.get((metric, attempt), 0) + 1
                 self._spoken = True
                 return True
@@ -456,7 +460,8 @@ class EvalStopClient(Collector):
         """The checkpoint of this step is complete on the volume: ALL ranks have saved, every file is closed.
 
         With ``path`` a save record is written: names and sizes of all files, the proof by which the operator
-        tells this checkpoint from a torn one. A record that cannot be written is logged and costs no more.
+        tells this checkpoint from a torn one. A record that cannot be written is logged, and costs this
+        checkpoint: it does not count as whole where the process has recorded others.
 
         Args:
             step: the step of the policy that was saved.
@@ -628,7 +633,8 @@ class EvalStopClient(Collector):
 def _eval_families(evals: Sequence[tuple[str, Sequence[_Eval]]]) -> Iterator[Metric]:
     """What is known of each eval, all of it under its step and attempt."""
     labels = ("metric", "step", "attempt")
-    score = GaugeMetricFamily(EVAL_SCORE, "Score of one evaluation on held-out data.", labels=labels)
+    by = (*labels, "evaluator")
+    score = GaugeMetricFamily(EVAL_SCORE, "Score of one evaluation on held-out data.", labels=by)
     stderr = GaugeMetricFamily(EVAL_STDERR, "Standard error of that score.", labels=labels)
     samples = GaugeMetricFamily(EVAL_SAMPLES, "Samples that score is the mean of.", labels=labels)
     proxy = GaugeMetricFamily(EVAL_PROXY, "Reward-model score of the policy of that eval.", labels=labels)
@@ -639,7 +645,7 @@ def _eval_families(evals: Sequence[tuple[str, Sequence[_Eval]]]) -> Iterator[Met
     for metric, kept in evals:
         for point in kept:
             key = (metric, str(point.step), point.attempt)
-            score.add_metric(key, point.score)
+            score.add_metric((*key, point.evaluator), point.score)
             for family, value in ((stderr, point.stderr), (samples, point.samples), (proxy, point.proxy)):
                 if value is not None:
                     family.add_metric(key, value)
@@ -735,7 +741,7 @@ def _records(place: Path) -> list[Saved]:
 def _write_record(place: Path, record: Saved) -> None:
     """Publish a record: whole or not at all, and durable."""
     saves = place / SAVES_FOLDER
-    saves.mkdir(parents=True, exist_ok=True)
+    _make_shared(saves)
     final = saves / f"{record.attempt}-{record.step}.json"
     draft = saves / f".tmp-{record.attempt}"  # of one process, which writes one at a time
     with draft.open("w") as file:
@@ -748,6 +754,20 @@ def _write_record(place: Path, record: Saved) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _make_shared(saves: Path) -> None:
+    """Make the folder so that access Jobs can write beside it: they may run under another user."""
+    saves.parent.parent.mkdir(parents=True, exist_ok=True)
+    for folder, mode in ((saves.parent, 0o1777), (saves, 0o777)):
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        try:
+            folder.chmod(mode | (folder.stat().st_mode & stat.S_ISGID))
+        except OSError as fault:  # a file system without modes
+            log.info("%s keeps its mode: %s", folder, fault)
 
 
 def _clear_records(place: Path, newest: Saved, others: Sequence[Saved]) -> None:

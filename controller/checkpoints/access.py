@@ -18,6 +18,7 @@ from controller.checkpoints.ownership import check_owner, claim
 from controller.checkpoints.progress import served
 from controller.checkpoints.request import REQUEST_ENV, Request, Result, failure
 from controller.checkpoints.retaining import restore, retain
+from controller.checkpoints.saves import SHARED
 from controller.checkpoints.securing import check, release, secure
 from controller.checkpoints.staging import Writer
 from controller.checkpoints.store import Store, open_store
@@ -55,7 +56,9 @@ def _work(location: Store, retention: Store | None, layout: Layout, request: Req
         return claim(location, layout, request)
     if request.operation == "secure":
         check_owner(location, request)
-        return secure(location, layout, request)
+        result = secure(location, layout, request)
+        location.share(*SHARED)
+        return result
     if request.operation == "check":
         return check(location, request)
     if request.operation == "retain":

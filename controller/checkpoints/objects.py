@@ -306,6 +306,9 @@ class ObjectStore:
     def free(self) -> int | None:
         return None
 
+    def share(self, *folders: tuple[str, int]) -> None:
+        pass  # rights are those of the bucket
+
     def write(self, name: str, data: bytes) -> None:
         with self._call(name) as key:
             self._fs.pipe_file(key, data)

@@ -16,6 +16,7 @@ from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished
 from controller.checkpoints.inventory import take_inventory
 from controller.checkpoints.layouts import Layout
 from controller.checkpoints.request import Request, Result
+from controller.checkpoints.saves import SHARED
 from controller.checkpoints.store import Store, open_store
 
 OWNER_FILE = f"{names.PINS_FOLDER}/owner.json"
@@ -47,6 +48,7 @@ def claim(store: Store, layout: Layout, request: Request) -> Result:
     if own is not None and own.uid != request.owner:
         _refuse_unless_over(own, store.root, request)
         own = None
+    store.share(*SHARED)
     for other, folder in _owners_below(store):
         _refuse_unless_over(other, store.path(folder), request)
         store.delete(f"{folder}/{OWNER_FILE}")
@@ -86,7 +88,7 @@ def read_owner(store: Store) -> Owner | None:
 
 
 def _refuse_unless_over(other: Owner, path: str, request: Request) -> None:
-    if other.uid == request.owner or other.uid in request.former or request.takeover:
+    if other.uid == request.owner or other.uid in request.former:
         return
     raise _taken(other, path, request)
 

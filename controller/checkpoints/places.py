@@ -60,7 +60,7 @@ def resolve(
         return Place(str(store["uri"]).rstrip("/"), credentials=True)
     if not claim:
         raise PlaceProblem("PlaceMissing", f"{field}: empty, expected volumeClaim or objectStore")
-    name, path = str(claim["claimName"]), _normal(str(claim.get("path") or "/"))
+    name, path = str(claim["claimName"]), normal_path(str(claim.get("path") or "/"))
     one_node = _check_claim(f"{field}.volumeClaim.claimName", name, claims)
     volume_name = "retention" if mount else "location"
     volume = {"name": volume_name, "persistentVolumeClaim": {"claimName": name}}
@@ -72,7 +72,7 @@ def resolve(
     inside = path
     if trainers.get("subPath"):
         at["subPath"] = trainers["subPath"]
-        inside = path[len(_normal(trainers["subPath"])) :]
+        inside = path[len(normal_path(trainers["subPath"])) :]
     root = f"{str(trainers['mountPath']).rstrip('/')}{inside}".rstrip("/") or "/"
     return Place(root, (volume,), (at,), one_node)
 
@@ -113,7 +113,7 @@ def _trainer_mount(field: str, claim: str, path: str, pod_template: Object) -> O
             "the claim the trainer writes its checkpoints to",
         )
     for mount in mounts:
-        below = _normal(str(mount.get("subPath") or "/")).rstrip("/")
+        below = normal_path(str(mount.get("subPath") or "/")).rstrip("/")
         if not mount.get("subPathExpr") and (path == below or path.startswith(f"{below}/")):
             return dict(mount)
     seen = ", ".join(str(m.get("subPathExpr") or m.get("subPath")) for m in mounts)
@@ -124,6 +124,6 @@ def _trainer_mount(field: str, claim: str, path: str, pod_template: Object) -> O
     )
 
 
-def _normal(path: str) -> str:
+def normal_path(path: str) -> str:
     """``/a/b`` for ``a//b/``; ``/`` for the root of the volume."""
     return "/" + "/".join(part for part in path.split("/") if part not in ("", "."))

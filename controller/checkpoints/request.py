@@ -65,7 +65,6 @@ class Request:
     branch: tuple[BranchLife, ...] = ()  # whose checkpoints count, newest life first; empty: anybody's
     attempt: str = ""  # of the eval; claim: the number that is to start, and the life if one began within it
     former: tuple[str, ...] = ()  # claim: uids of deleted RLHFJobs that may be followed
-    takeover: bool = False  # claim: no RLHFJob with the uid on record exists any more
 
     @staticmethod
     def parse(text: str) -> Request:
@@ -97,7 +96,6 @@ class Request:
             branch=_branch(raw),
             attempt=_attempt(_unended(raw.get("attempt", "")), "attempt", needed=False),
             former=_texts(raw, "former"),
-            takeover=raw.get("takeover", False) is True,
         )
         request._check()
         return request
@@ -132,7 +130,7 @@ class Request:
             "attempt": self.attempt,
         }
         if self.operation == "claim":
-            document |= {"former": list(self.former), "takeover": self.takeover}
+            document["former"] = list(self.former)
         if self.source is not None:
             source = self.source
             document["source"] = {"path": source.path, "digest": source.digest, "step": source.step}

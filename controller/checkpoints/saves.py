@@ -23,6 +23,9 @@ from controller.checkpoints.pins import ATTEMPT_PATTERN, parse_pin
 from controller.checkpoints.store import Store
 
 SAVES_FOLDER = f"{names.PINS_FOLDER}/saves"
+# The trainer may run under another user than access Jobs, and either may come first. Nobody takes away what
+# lies in `.evalstop` but who wrote it; records are cleared by whichever process trains.
+SHARED = ((names.PINS_FOLDER, 0o1777), (SAVES_FOLDER, 0o777))
 RECORD_LIMIT = 64 << 20  # bytes; a checkpoint of 100,000 files has about 10 MB
 SUFFIX = ".json"
 

@@ -127,6 +127,10 @@ class Store(Protocol):
         """A small file whole, in the place of another of that name: readers see the one or the other."""
         ...
 
+    def share(self, *folders: tuple[str, int]) -> None:
+        """Make folders, each with its mode, in which other users write too. Object stores have none."""
+        ...
+
     def published(self, folder: str) -> list[str]:
         """Published folders for a name that `staging` was opened for, sorted."""
         ...

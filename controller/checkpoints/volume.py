@@ -155,6 +155,17 @@ class Volume:
         with suppress(Vanished), self._reading(name) as path:
             os.unlink(path)
 
+    def share(self, *folders: tuple[str, int]) -> None:
+        for folder, mode in folders:
+            path = self.path(folder)
+            with store_errors(path):
+                self._make(folder)
+                found = os.stat(path).st_mode
+                if found & mode != mode:
+                    # Somebody else's, or a file system without modes: then rights are as they are.
+                    with suppress(OSError):
+                        os.chmod(path, mode | (found & stat.S_ISGID))
+
     def published(self, folder: str) -> list[str]:
         parent, _, last = clean(folder).rpartition("/")
         try:

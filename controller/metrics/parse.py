@@ -9,13 +9,13 @@ ignores such scores and must know that the eval was not missed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import NamedTuple
 
 from controller import names
-from controller.metrics.points import points_of
+from controller.metrics.points import evaluators_of, points_of
 from controller.metrics.samples import (
     DEFAULT_LIMITS,
     Limits,
@@ -43,6 +43,7 @@ class Evals(NamedTuple):
     points: tuple[EvalPoint, ...]
     others: tuple[MetricPoints, ...]
     notes: tuple[str, ...]
+    evaluators: Mapping[str, Mapping[tuple[Attempt, int], str]]  # metric -> eval -> version that scored it
 
 
 def parse(
@@ -89,12 +90,14 @@ def _evals(digest: bytes, lines: list[str], metric: str, limits: Limits, others:
         tuple(points),
         tuple(MetricPoints(name, tuple(found)) for name, found in beside if found),
         tuple(notes),
+        {name: evaluators_of(samples, name) for name in (metric, *others)},
     )
 
 
 def _view(evals: Evals, samples: list[Sample], metric: str) -> ScrapeView:
     notes = list(evals.notes)
 
+    versions = _evaluators(samples)
     page = _page(samples)
     totals = (
         s for s in samples if s.name == names.METRIC_EVALS_TOTAL and s.labels.get("metric", metric) == metric
@@ -106,7 +109,7 @@ def _view(evals: Evals, samples: list[Sample], metric: str) -> ScrapeView:
     view = ScrapeView(
         outcome=ScrapeOutcome.OK,
         metrics_seen=evals.seen,
-        points=evals.points,
+        points=_comparable(evals, metric, evals.points, versions),
         evals_total=count(_single(totals, names.METRIC_EVALS_TOTAL, notes, page)),
         proxy=gauge(names.METRIC_PROXY_REWARD),
         kl=gauge(names.METRIC_KL),
@@ -116,8 +119,12 @@ def _view(evals: Evals, samples: list[Sample], metric: str) -> ScrapeView:
         checkpoint_step=count(gauge(names.METRIC_CHECKPOINT_STEP)),
         resumed_step=count(gauge(names.METRIC_RESUMED_STEP)),
         request_served=count(gauge(names.METRIC_REQUEST_SERVED)),
-        evaluator=_evaluator(samples),
-        others=evals.others,
+        evaluator=printable(",".join(versions), 128) or None,
+        others=tuple(
+            MetricPoints(o.metric, found)
+            for o in evals.others
+            if (found := _comparable(evals, o.metric, o.points, versions))
+        ),
         page=page,
     )
     return replace(view, message="; ".join(notes[:4]))
@@ -163,7 +170,17 @@ def _single(samples: Iterable[Sample], name: str, notes: list[str], page: Page |
     return first if math.isfinite(first) else None
 
 
-def _evaluator(samples: list[Sample]) -> str | None:
+def _evaluators(samples: list[Sample]) -> list[str]:
+    """Versions of the evaluator that the page names: one, mostly."""
     infos = (s for s in samples if s.name == names.METRIC_EVALUATOR_INFO and s.value == 1)
-    versions = {s.labels.get("version", "") for s in infos}
-    return printable(",".join(sorted(versions - {""})), 128) or None
+    return sorted({s.labels.get("version", "") for s in infos} - {""})
+
+
+def _comparable(
+    evals: Evals, metric: str, points: tuple[EvalPoint, ...], versions: list[str]
+) -> tuple[EvalPoint, ...]:
+    """Without evals that say of themselves that another evaluator than the page's present one scored them."""
+    said = evals.evaluators[metric]
+    if len(versions) != 1 or all(version == versions[0] for version in said.values()):
+        return points
+    return tuple(p for p in points if said.get((p.attempt, p.step), versions[0]) == versions[0])

@@ -95,6 +95,17 @@ def points_of(samples: list[Sample], metric: str, notes: list[str]) -> list[Eval
     return points
 
 
+def evaluators_of(samples: list[Sample], metric: str) -> dict[tuple[Attempt, int], str]:
+    """The version of the evaluator that scored each eval of ``metric``, of those that name it."""
+    return {
+        _identity(s): s.labels["evaluator"]
+        for s in samples
+        if s.name == names.METRIC_EVAL_SCORE
+        and s.labels.get("metric") == metric
+        and s.labels.get("evaluator")
+    }
+
+
 def _paired(samples: list[Sample], metric: str, notes: list[str]) -> dict[tuple[Attempt, int], Paired]:
     """Differences to a reference step, by the eval they belong to.
 

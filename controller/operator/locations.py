@@ -10,6 +10,8 @@ from bisect import bisect_left, insort
 from collections.abc import Mapping
 from typing import Any
 
+from controller.checkpoints.places import normal_path
+
 Object = Mapping[str, Any]
 _Place = tuple[str, str, str]  # namespace, store, path with '/' at its end
 _Age = tuple[str, str]  # creation time, name: the smaller one was there first
@@ -104,8 +106,7 @@ def _place(obj: Object) -> _Place | None:
 
 
 def _path(text: str) -> str:
-    parts = [part for part in text.split("/") if part not in ("", ".")]
-    return "/" + "".join(f"{part}/" for part in parts)
+    return normal_path(text).rstrip("/") + "/"
 
 
 def _age(obj: Object) -> _Age:

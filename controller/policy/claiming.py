@@ -19,8 +19,6 @@ from controller.policy.types import Attempt, Mode
 START_WAITS = 30.0  # s that a start waits for the folder to be claimed
 TAKEN = "LocationTaken"
 TAKEN_AGAIN = 60.0  # s after which a folder that another RLHFJob has is asked for again
-RETRY_FIRST = 5.0  # s
-RETRY_MOST = 600.0  # s: each try is a write
 
 
 def before_start(draft: Draft) -> bool:
@@ -77,7 +75,7 @@ def take_answer(draft: Draft, waited: InFlight, answered: AccessView) -> None:
         draft.conditions.set(c.ACCEPTED, False, TAKEN, answered.message, warning=True)
         delay = TAKEN_AGAIN
     else:
-        delay = min(RETRY_MOST, RETRY_FIRST * 2.0 ** min(waited.tries, 10))
+        delay = requests.retry_delay(waited.tries + 1, requests.RETRY_RARELY)
     requests.again(draft, waited, waited.tries + 1, draft.now + delay)
     draft.wake_in(delay)
 

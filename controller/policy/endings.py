@@ -23,10 +23,13 @@ STARTED_AGAIN = "StartedAgain"
 def is_lost(draft: Draft) -> bool:
     """Whether the workload is gone after it had been started, and nothing tells how it ended.
 
-    That a start was meant is in the record before it happens: the run file that is written for it.
+    That a start was meant is in the record before it happens: the run file that is written for it. A stop
+    that is not carried out yet tells nothing: the run may have ended by itself before it.
     """
     record = draft.record
     admission = record.admission
+    if record.decision is not None and record.decision.suspended_at is not None:
+        return False
     started = admission is not None and record.run.attempt == admission.number
     return draft.observed.workload is None and started and record.finished is None
 

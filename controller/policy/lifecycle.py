@@ -90,17 +90,19 @@ def plan(desired: Desired, observed: Observed, record: JobRecord, now: float) ->
     access_pod.tell(draft)
     if desired.deleting:
         return _delete(draft)
+    if not _stop_under_way(draft):
+        safekeeping.leave_off(draft)
     ended = observed.workload is not None and observed.workload.finished is not None
     if ended or draft.record.finished is not None:
+        return _finish(draft, use)
+    if endings.is_lost(draft):
+        _note_end(draft, *endings.how_it_ended(draft))
         return _finish(draft, use)
     if _stop_under_way(draft):
         return _stop_or_resume(draft, use)
     if observed.finalizer:
         draft.act(SetFinalizer(False))  # of a stop that was taken back or resumed
     answer_early(draft)
-    if endings.is_lost(draft):
-        _note_end(draft, *endings.how_it_ended(draft))
-        return _finish(draft, use)
     if draft.problem is not None and draft.record.admission is None:
         outside.keep_off(draft, "NotAccepted")
         return draft.plan(None)

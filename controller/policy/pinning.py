@@ -11,9 +11,6 @@ from controller.policy import lives, remedies, requests
 from controller.policy.draft import Draft
 from controller.policy.jobs import AccessView, InFlight, Kept, Operation, StartAccess
 
-RETRY_FIRST = 5.0  # s
-RETRY_MOST = 600.0  # s: what a user asks for may never come, so it is asked for ever more rarely
-
 
 def keep(draft: Draft) -> None:
     """See to it that the checkpoints which the spec pins are in safety; says how that stands."""
@@ -82,7 +79,7 @@ def take_answer(draft: Draft, waited: InFlight, answered: AccessView) -> None:
         draft.update(access=None, pinned=pinned, to_release=to_release)
         return
     tries = waited.tries + 1
-    delay = min(RETRY_MOST, RETRY_FIRST * 2.0 ** min(tries - 1, 10))
+    delay = requests.retry_delay(tries, requests.RETRY_RARELY)
     reason = answered.reason or "AccessFailed"
     message = remedies.retry(reason, f"step {step}: {answered.message}", tries, delay)
     draft.conditions.set(c.PINNED, False, reason, message, warning=True)

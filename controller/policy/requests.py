@@ -22,7 +22,15 @@ from controller.policy.jobs import (
 )
 from controller.policy.types import Attempt
 
+RETRY_FIRST = 5.0  # s
+RETRY_MOST = 60.0  # s
+RETRY_RARELY = 600.0  # s: for what may never come, or where each try is a write
 RELEASE_MOST = 8  # paths that are remembered as to be let go; what is beyond stays where it lies
+
+
+def retry_delay(tries: int, most: float = RETRY_MOST) -> float:
+    """Seconds before the next try after ``tries`` failed ones (at least 1): 5, 10, 20, … up to ``most``."""
+    return min(most, RETRY_FIRST * 2.0 ** min(tries - 1, 32))
 
 
 def begin(

@@ -15,8 +15,7 @@ from dataclasses import replace
 from controller.policy import conditions as c
 from controller.policy import safekeeping
 from controller.policy.draft import Draft
-from controller.policy.history import keepable
-from controller.policy.jobs import Best, Decision, Kept, Operation, Retain, SetFinalizer
+from controller.policy.jobs import Decision, Kept, Operation, Retain, SetFinalizer
 from controller.policy.taking_back import USER, unsettle
 
 USER_TRIES = 3  # failed tries after which a user's stop waits no longer
@@ -47,7 +46,7 @@ def follows(draft: Draft) -> bool:
     if draft.observed.workload is None and draft.desired.workload_ref:
         _nothing(draft, "the workload is gone; the best checkpoint stays pinned where the trainer wrote")
         return False
-    if _to_pin(draft) is not None:
+    if safekeeping.to_pin(draft) is not None:
         safekeeping.secure_best(draft)
         return True
     secured = draft.record.secured
@@ -113,7 +112,7 @@ def best_of(draft: Draft, candidates: tuple[Kept, ...]) -> Kept | None:
 
 def _settled_rule(draft: Draft) -> bool:
     secured = draft.record.secured
-    if _to_pin(draft) is not None or secured is None:
+    if safekeeping.to_pin(draft) is not None or secured is None:
         unsettle(draft)
         safekeeping.secure_best(draft)
         return False
@@ -133,7 +132,7 @@ def _settled_user(draft: Draft, decision: Decision) -> bool:
     """Once a copy is made or put off, a newer best is pinned and copied after the suspend."""
     if decision.deferred_at is not None:
         return True
-    secured, wanted = draft.record.secured, _to_pin(draft)
+    secured, wanted = draft.record.secured, safekeeping.to_pin(draft)
     if decision.retained_at is not None:
         if wanted is None:
             return True
@@ -159,7 +158,7 @@ def _settled_user(draft: Draft, decision: Decision) -> bool:
         return True
     if wanted is not None or secured is None:
         safekeeping.secure_best(draft)
-        if _to_pin(draft) is None and draft.record.secured is not None:
+        if safekeeping.to_pin(draft) is None and draft.record.secured is not None:
             draft.wake_in(0.0)
             return False
         if draft.record.access is None:
@@ -197,18 +196,6 @@ def _put_off(draft: Draft, reason: str, message: str) -> None:
 
 def _nothing(draft: Draft, why: str) -> None:
     draft.conditions.set(c.RETAINED, False, "NothingRetained", why, warning=True)
-
-
-def _to_pin(draft: Draft) -> Best | None:
-    """The eval whose checkpoint is not pinned and can still be looked for: the best, or one above it that is
-    still to be borne out."""
-    record = draft.record
-    best, awaiting = keepable(record, draft.desired.direction), record.awaiting
-    if best is not None and not (record.secured is not None and record.secured.stands_for(best)):
-        return best
-    if awaiting is None or awaiting in record.lost_bests:
-        return None
-    return None if record.beside is not None and record.beside.stands_for(awaiting) else awaiting
 
 
 def _anything(draft: Draft) -> bool:

@@ -22,12 +22,12 @@ from controller.policy.jobs import (
     Operation,
     StartAccess,
 )
-from controller.policy.types import Attempt
+from controller.policy.types import Attempt, Mode
 
-RETRY_FIRST = 5.0  # s
-RETRY_MOST = 60.0  # s
-# Failed tries after which a checkpoint is lost that is not there, or is not whole though its run has ended.
-FINISH_TRIES = 3
+FINISH_TRIES = 3  # failed tries after which a checkpoint is lost that is not there
+# The same once the run has ended: nothing can come any more, but for a save that is just through, or that the
+# store does not list yet.
+ENDED_TRIES = 2
 LOST_TRIES = 6  # failed tries after which a checkpoint that is not whole is given up, with
 LOST_EVALS = 2  # as many evals after its own
 LOST_KEPT = 8
@@ -38,11 +38,6 @@ DAMAGED = frozenset({"DigestMismatch", "CheckpointMissing", "CheckpointIncomplet
 GONE = frozenset({"CheckpointMissing", "CheckpointIncomplete"})
 # What the pin of a new best goes before: a user's pin, and what is done for a stop with the former best.
 _GIVES_WAY = (Operation.SECURE, Operation.PIN, Operation.RETAIN, Operation.CHECK)
-
-
-def retry_delay(tries: int) -> float:
-    """Seconds before try number ``tries`` (1 = the second)."""
-    return min(RETRY_MOST, RETRY_FIRST * 2.0 ** (tries - 1))
 
 
 def answer(draft: Draft) -> AccessView | None:
@@ -64,16 +59,36 @@ def secure_best(draft: Draft) -> None:
     """See to it that the checkpoints of the best eval, and of one above it that waits to be borne out, are
     out of rotation's reach."""
     _settle_beside(draft)
-    record, waited = draft.record, draft.record.access
+    waited = draft.record.access
     if waited is not None and waited.operation not in _GIVES_WAY:
         return
+    wanted = _late_best(draft) or to_pin(draft)
+    if wanted is not None:
+        _secure(draft, wanted)
+
+
+def to_pin(draft: Draft) -> Best | None:
+    """The eval whose checkpoint is not pinned and can still be looked for: the best, or one above it that is
+    still to be borne out."""
+    record = draft.record
     best, awaiting = keepable(record, draft.desired.direction), record.awaiting
-    if (again := _late_best(draft)) is not None:
-        _secure(draft, again)
-    elif best is not None and not _is_kept(record.secured, best):
-        _secure(draft, best)
-    elif awaiting is not None and not _is_kept(record.beside, awaiting) and awaiting not in record.lost_bests:
-        _secure(draft, awaiting)
+    if best is not None and not _is_kept(record.secured, best):
+        return best
+    if awaiting is None or awaiting in record.lost_bests or _is_kept(record.beside, awaiting):
+        return None
+    return awaiting
+
+
+def leave_off(draft: Draft) -> None:
+    """In a mode that secures nothing: what was asked for before it, and does not run, is asked for no more.
+
+    On record it would keep what the user pins waiting. One that runs is left to end: what it pins is good.
+    """
+    waited, desired = draft.record.access, draft.desired
+    if waited is None or desired.mode is Mode.ENFORCE or requests.running(draft, waited):
+        return
+    if waited.operation is Operation.SECURE or (waited.operation is Operation.CLAIM and not desired.pins):
+        requests.give_up(draft)
 
 
 def _late_best(draft: Draft) -> Best | None:
@@ -85,7 +100,10 @@ def _late_best(draft: Draft) -> Best | None:
         return best
     if waited is not None and (waited.tries < FINISH_TRIES or requests.running(draft, waited)):
         return None  # that of another eval is asked for now
-    left = (record.lost_tried or 0.0) + LOOK_AGAIN - draft.now
+    tried, ended = record.lost_tried or 0.0, _ended_at(draft)
+    if ended is not None:
+        return best if tried < ended else None  # once more, for what came last
+    left = tried + LOOK_AGAIN - draft.now
     if left > 0.0:
         draft.wake_in(left)
         return None
@@ -315,12 +333,13 @@ def _remembered(draft: Draft, kept: Kept) -> tuple[Kept, ...]:
 
 def _failed(draft: Draft, waited: InFlight, answered: AccessView) -> None:
     tries = waited.tries + 1
-    not_before = draft.now + retry_delay(tries)
+    not_before = draft.now + requests.retry_delay(tries)
     reason = answered.reason or "AccessFailed"
-    message = remedies.retry(reason, answered.message, tries, retry_delay(tries))
+    message = remedies.retry(reason, answered.message, tries, requests.retry_delay(tries))
     if waited.operation is Operation.SECURE:
-        ended = draft.record.finished is not None
-        enough = FINISH_TRIES if ended or reason == "CheckpointMissing" else LOST_TRIES
+        enough = FINISH_TRIES if reason == "CheckpointMissing" else LOST_TRIES
+        if _ended_at(draft) is not None:
+            enough = ENDED_TRIES
         if any(_is_for(waited, lost) for lost in draft.record.lost_bests):
             draft.update(access=None, lost_tried=draft.now)  # looked for again, and still not there
             draft.wake_in(0.0)
@@ -342,20 +361,29 @@ def _failed(draft: Draft, waited: InFlight, answered: AccessView) -> None:
     else:
         draft.conditions.set(c.RESUMED, False, reason, message, warning=True)
     requests.again(draft, waited, tries, not_before)
-    draft.wake_in(retry_delay(tries))
+    draft.wake_in(requests.retry_delay(tries))
 
 
 def _overtaken(draft: Draft, waited: InFlight) -> bool:
     """Whether the trainer has gone on so far that the checkpoint of this eval is not still being written."""
-    decision = draft.record.decision
-    suspended = decision is not None and decision.suspended_at is not None
-    ended = draft.record.finished is not None or suspended
     later = sum(1 for p in draft.record.evals if p.step > waited.step)
     scrape = draft.observed.scrape
     saved = scrape.checkpoint_step if scrape is not None else None
     if saved is not None and saved > waited.step:
         return True  # a later save is through
-    return ended or later >= LOST_EVALS or all(p.attempt != waited.attempt for p in draft.record.evals)
+    over = _ended_at(draft) is not None
+    return over or later >= LOST_EVALS or all(p.attempt != waited.attempt for p in draft.record.evals)
+
+
+def _ended_at(draft: Draft) -> float | None:
+    """Since when (s) the run has ended, by itself or by its stop, and no pod of it can save any more."""
+    decision = draft.record.decision
+    if draft.pods_left:
+        return None
+    if draft.record.finished is not None:
+        told = (draft.conditions.get(type_) for type_ in (c.COMPLETED, c.FAILED))
+        return max((one.since for one in told if one is not None and one.status), default=0.0)
+    return decision.suspended_at if decision is not None else None
 
 
 def _lose(draft: Draft, waited: InFlight, reason: str, message: str) -> None:

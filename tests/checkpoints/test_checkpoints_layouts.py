@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shutil
 from pathlib import Path
 
@@ -203,6 +204,45 @@ def test_verl_megatron_is_complete_by_its_metadata(tmp_path: Path) -> None:
     assert problems(tmp_path, "Verl") == {100: None}
     (folder / "actor" / "dist_ckpt" / "__1_0.distcp").unlink()
     assert "__1_0.distcp is missing" in str(problems(tmp_path, "Verl")[100])
+
+
+def megatron_v1(role: str = "actor") -> dict[str, bytes]:
+    """As verl 0.7 writes a role: one distributed checkpoint, then HF's files and the settings."""
+    at = f"{role}/dist_ckpt"
+    return {
+        f"{at}/common.pt": torch_file(),
+        **sharded(at),
+        f"{at}/metadata.json": b"{}",
+        f"{role}/huggingface/tokenizer.json": b"{}",
+        f"{role}/huggingface/config.json": b"{}",
+        f"{role}/transformer_config.json": b"{}",
+    }
+
+
+def test_verl_megatron_v1_is_whole_by_its_metadata_and_by_its_siblings(tmp_path: Path) -> None:
+    """It was refused for want of layout v2's list. Half deleted, of any number of files, it is torn."""
+    files = {**megatron_v1(), "data.pt": torch_file()}
+    chance = random.Random(5)
+    for beside in (False, True):
+        root = tmp_path / str(beside)
+        if beside:
+            save(root, "Verl", 50, files)
+        for _ in range(30):
+            folder = save(root, "Verl", 100, files)
+            assert problems(root, "Verl")[100] is None
+            for name in chance.sample(sorted(files), len(files)):
+                (folder / name).unlink()
+                assert problems(root, "Verl")[100], f"without {name}, beside {beside}"
+            shutil.rmtree(folder)
+
+
+def test_verl_megatron_v1_needs_both_ends_of_its_distributed_checkpoint(tmp_path: Path) -> None:
+    """Shards and .metadata alone are whole for torch; Megatron has a file before and one after them."""
+    files = {**megatron_v1(), "data.pt": torch_file()}
+    for gone in (("common.pt", "metadata.json"), (".metadata", "__0_0.distcp", "__1_0.distcp")):
+        left = {name: data for name, data in files.items() if name.rpartition("/")[2] not in gone}
+        save(tmp_path / gone[0], "Verl", 100, left)
+        assert "no actor/dist_ckpt/" in str(problems(tmp_path / gone[0], "Verl")[100])
 
 
 def megatron_v2(role: str = "actor") -> dict[str, bytes]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainers_files import age, hugging_face, plain, save, write
+from trainers_files import age, hugging_face, plain, save, sharded, torch_file, write
 
 from controller.checkpoints.access import answer, carry_out
 from controller.checkpoints.errors import AccessError, Reason
@@ -130,6 +130,28 @@ def test_a_save_over_a_recorded_one_voids_the_record(tmp_path: Path) -> None:
     assert "was written anew after the save record" in told.message
 
 
+def test_a_step_saved_again_by_the_same_process_is_torn_until_it_is_recorded_again(tmp_path: Path) -> None:
+    """It has taken the old record away. Half of the new save beside half of the old one has all names and
+    sizes, and no inventory is made between two saves of one process.
+    """
+    ask(tmp_path, "claim", attempt="1", layout="HuggingFace")
+    fsdp = {**sharded("pytorch_model_fsdp_0"), "rng_state_0.pth": torch_file()}
+    saves = {n: {**fsdp, "trainer_state.json": json.dumps({"global_step": n}).encode()} for n in (20, 40)}
+    for step, files in saves.items():
+        save(tmp_path, "HuggingFace", step, files)
+        record(tmp_path, FIRST.attempt, step, f"checkpoint-{step}", files)
+    own = tmp_path / ".evalstop" / "saves" / f"{FIRST.attempt}-40.json"
+    told = own.read_bytes()
+    own.unlink()
+    shard = tmp_path / "checkpoint-40" / "pytorch_model_fsdp_0" / "__0_0.distcp"
+    shard.write_bytes(bytes(reversed(shard.read_bytes())))
+    half = refusal(Reason.INCOMPLETE, tmp_path, "secure", 40, layout="HuggingFace", branch=(FIRST,))
+    assert f"process {FIRST.attempt} writes save records, and has written none of this one" in half.message
+    own.write_bytes(told)
+    done = ask(tmp_path, "secure", 40, layout="HuggingFace", branch=(FIRST,))
+    assert done.evidence == "SaveRecord"
+
+
 def test_without_an_inventory_only_a_save_record_tells_whose_it_is(tmp_path: Path) -> None:
     files = plain(40)
     save(tmp_path, "Plain", 40, files)
@@ -165,10 +187,9 @@ def test_a_folder_has_one_owner_and_both_are_named(tmp_path: Path) -> None:
     refusal(Reason.LOCATION_TAKEN, place, "secure", 40, owner=OTHER)
 
 
-@pytest.mark.parametrize("more", [{"former": (OWNER,)}, {"takeover": True}])
-def test_a_job_made_anew_takes_its_predecessors_folder_over(more: dict[str, Any], tmp_path: Path) -> None:
+def test_a_job_made_anew_takes_its_predecessors_folder_over(tmp_path: Path) -> None:
     ask(tmp_path, "claim", attempt="1")
-    ask(tmp_path, "claim", owner=OTHER, attempt="1", **more)
+    ask(tmp_path, "claim", owner=OTHER, attempt="1", former=(OWNER,))
     ask(tmp_path, "claim", owner=OTHER, attempt="2")
     assert refusal(Reason.LOCATION_TAKEN, tmp_path, "claim", attempt="2").holder == (OTHER, "ns/run")
 

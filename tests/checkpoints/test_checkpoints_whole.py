@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_checkpoints_layouts import megatron_v2, problems
+from test_checkpoints_layouts import megatron_v1, megatron_v2, problems
 from trainers_files import (
     FOLDERS,
     age,
@@ -70,6 +70,7 @@ def saves(step: int) -> dict[str, tuple[str, dict[str, bytes]]]:
         "hf-fsdp": ("HuggingFace", {**FSDP, "trainer_state.json": trainer_state(step)}),
         "hf-zero3": ("HuggingFace", dict(hugging_face(step, weights=zero3))),
         "verl": ("Verl", dict(verl(step))),
+        "verl-megatron-v1": ("Verl", {**megatron_v1(), "data.pt": torch_file()}),
         "verl-megatron": ("Verl", {**megatron_v2(), "data.pt": torch_file()}),
         "openrlhf": ("OpenRLHF", dict(openrlhf(step))),
         "nemo": ("NeMoRL", {**nemo(step), **sharded("policy/optimizer")}),

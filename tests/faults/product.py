@@ -75,13 +75,14 @@ def _point(e: Eval, score: float) -> EvalPoint:
 
 def page(life: Life, uid: str | None, now: float, pod: str, created: float, total: int | None) -> ScrapeView:
     """A trainer's page as the scrape loop hands it on. ``uid``: of the RLHFJob that it names; None: none."""
-    shown = life.page()
+    read = life.page()
+    shown = [e for e in read if e.evaluator == life.evaluator]  # as `metrics.parse` leaves others out
     points = tuple(_point(e, e.score) for e in shown)
     others = ()
     if any(e.guard is not None for e in shown):
         guards = tuple(_point(e, e.guard) for e in shown if e.guard is not None)
         others = (policy_jobs.MetricPoints(GUARD, guards),)
-    names = {METRIC} if shown else set()
+    names = {METRIC} if read else set()
     given: Json = {
         "at": now,
         "metrics_seen": tuple(sorted(names | {o.metric for o in others})),

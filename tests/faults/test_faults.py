@@ -23,21 +23,12 @@ def test_what_was_found_once_is_not_found_again(trace: Path) -> None:
     assert driver.play(config, steps).violation == ""
 
 
-# What is known and not mended yet (docs/reliability.md): how the history of a seed ends today.
-OPEN = {
-    1_000_045: "S2 b: stopped by drawdown",  # an evaluator that changed before its first version was read
-}
-
-
 def test_histories_of_seeds_hold() -> None:
     """As many as take about 35 CPU-seconds, always the same ones."""
     for seed in range(FIRST, FIRST + HISTORIES):
         config, steps = driver.drawn(seed)
         outcome = driver.play(config, steps)
-        if seed in OPEN:
-            assert outcome.violation.startswith(OPEN[seed]), f"seed {seed} holds by now: take it out of OPEN"
-        else:
-            assert not outcome.violation, f"seed {seed}: {outcome.violation}"
+        assert not outcome.violation, f"seed {seed}: {outcome.violation}"
 
 
 def test_the_stateful_machine_finds_nothing() -> None:

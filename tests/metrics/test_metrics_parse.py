@@ -362,3 +362,36 @@ def test_an_eval_that_cannot_be_read_is_refused_whatever_the_last_page_was() -> 
     # Only the other lines changed, and they are read anew.
     with pytest.raises(MetricsError, match="cannot be read"):
         read(page(score(1, 0.5), "rlhf_step bad\n"), "gold", known=known)
+
+
+def scored_by(version: str, step: int, value: float, metric: str = "gold") -> str:
+    return score(step, value, metric).replace("} ", f',evaluator="{version}"}} ')
+
+
+def by(version: str) -> str:
+    return f'rlhf_evaluator_info{{version="{version}"}} 1\n'
+
+
+def test_evals_of_another_evaluator_than_the_page_s_are_left_out() -> None:
+    """It changed while nobody read: on the first page that is read are evals of both."""
+    evals = (scored_by("1", 10, 5.0), scored_by("2", 20, 0.1), scored_by("2", 30, 0.2))
+    beside = (scored_by("1", 10, 9.0, "safety"), scored_by("2", 20, 1.0, "safety"))
+    view, known = read(page(*evals, *beside, by("2")), "gold", others=("safety",))
+    assert [p.step for p in view.points] == [20, 30]
+    assert [p.step for p in view.others[0].points] == [20]
+    assert view.evaluator == "2"
+    # Set before the first eval under it: the same lines, and none of them can be compared with what comes.
+    changed, _ = read(page(*evals, *beside, by("3")), "gold", others=("safety",), known=known)
+    assert (changed.points, changed.others, changed.evaluator) == ((), (), "3")
+    assert changed.metrics_seen == ("gold", "safety")
+
+
+def test_scores_that_name_no_evaluator_count_as_the_page_s() -> None:
+    assert [p.step for p in parse(page(score(10, 0.1), scored_by("2", 20, 0.2), by("2")), "gold").points] == [
+        10,
+        20,
+    ]
+    assert [p.step for p in parse(page(scored_by("1", 10, 0.1), scored_by("2", 20, 0.2)), "gold").points] == [
+        10,
+        20,
+    ]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from policy_world import World
 
 from controller.extender import views
-from controller.policy import accounts, endings, incomplete, lifecycle
+from controller.policy import accounts, endings, incomplete, lifecycle, requests
 from controller.policy import conditions as c
 from controller.policy.jobs import (
     AccessView,
@@ -20,6 +20,7 @@ from controller.policy.jobs import (
     CreateWorkload,
     JobRecord,
     Observed,
+    Operation,
     Plan,
     PodView,
     ResumeFrom,
@@ -91,6 +92,42 @@ def test_a_run_that_ended_while_the_operator_was_away_and_was_cleaned_up_is_not_
     world.settle()
     assert job.started == [1]
     assert told(world, c.FAILED).reason == endings.END_UNKNOWN
+
+
+@pytest.mark.parametrize("by", ["rule", "user"])
+@pytest.mark.parametrize("succeeded", [False, True])
+def test_a_run_that_went_unseen_before_its_stop_was_carried_out_is_not_told_as_stopped(
+    by: str, succeeded: bool
+) -> None:
+    """While its stop waits for the copy, the run trains to its end and its Job is cleaned up."""
+    # row 14
+    world = running()
+    job = world.jobs["ns/a"]
+    for score in (*RISE, 0.4, 0.3):
+        world.scores("ns/a", score)
+        world.settle()
+    world.slow = frozenset({Operation.RETAIN})
+    if by == "user":
+        job.desired = replace(job.desired, run_state=RunState.STOPPED)
+    else:
+        world.scores("ns/a", 0.2)
+    for _ in range(8):
+        world.step("ns/a")
+        world.pool_pass()
+    assert job.record.decision is not None
+    assert not job.observed.workload.suspended
+    gone = tuple(replace(p, terminal=True, succeeded=True, admission=1) for p in job.observed.pods)
+    lose(world, pods=gone if succeeded else ())
+    world.settle()
+    told_as = (c.COMPLETED, "Complete") if succeeded else (c.FAILED, endings.END_UNKNOWN)
+    assert told(world, told_as[0]).reason == told_as[1]
+    assert told(world, c.TERMINATION).reason == "FinishedFirst"
+    assert job.record.finished == ("Complete" if succeeded else "Failed")
+    assert job.record.decision is None
+    assert job.record.admission is None
+    assert job.observed.workload is None
+    assert 30 in job.pins, "its best checkpoint stays pinned"
+    assert job.started == [1]
 
 
 def test_its_user_has_it_go_on_by_a_resume() -> None:
@@ -341,6 +378,67 @@ def _sum(charged: list[tuple[str, int]]) -> Counter[str]:
     for node, gpus in charged:
         total[node] += gpus
     return total
+
+
+def test_a_store_that_is_away_for_days_is_still_asked() -> None:
+    """Tries are counted without an end; the delay must not grow out of what a number can be."""
+    assert [requests.retry_delay(tries) for tries in (1, 2, 3, 5, 2000)] == [5.0, 10.0, 20.0, 60.0, 60.0]
+
+
+# -- what is still asked for after the end ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["by itself", "by its user's stop"])
+@pytest.mark.parametrize("reason", ["CheckpointIncomplete", "CheckpointMissing"])
+def test_after_the_end_a_best_without_a_whole_checkpoint_gives_way_after_two_tries(
+    monkeypatch: pytest.MonkeyPatch, end: str, reason: str
+) -> None:
+    """Nothing can come any more, but for a save just through or a listing that lags: these have one try."""
+    world = running()
+    job, access, asked = world.jobs["ns/a"], World._access, []
+
+    def answers(world: World, job, ask: StartAccess) -> AccessView:
+        if ask.operation is not Operation.SECURE or ask.step != 30:
+            return access(world, job, ask)
+        asked.append(world.now)
+        return AccessView(ask.request_id, ask.operation, True, False, reason, "torn")
+
+    monkeypatch.setattr(World, "_access", answers)
+    world.scores("ns/a", *RISE)
+    world.step("ns/a", acts=0)
+    if end == "by itself":
+        world.finish("ns/a")
+    else:
+        job.desired = replace(job.desired, run_state=RunState.STOPPED)
+    ended = None
+    for _ in range(600):
+        world.step("ns/a")
+        world._cluster(job)
+        over = job.observed.workload.suspended or job.observed.workload.finished is not None
+        if ended is None and over and not any(not p.terminal for p in job.observed.pods):
+            ended = world.now
+    assert ended is not None
+    assert 1 <= len([at for at in asked if at > ended]) <= 2
+    assert job.record.secured.step == 20
+    assert job.record.secured.at - ended <= 90.0
+    assert [best.step for best in job.record.lost_bests] == [30]
+
+
+def test_a_best_that_was_lost_before_the_end_is_looked_for_once_more_after_it() -> None:
+    world = running()
+    job = world.jobs["ns/a"]
+    world.scores("ns/a", *RISE)
+    job.checkpoints.discard(30)
+    for score in (0.4, 0.4, 0.4):
+        for _ in range(4):
+            world.step("ns/a", seconds=10.0)
+        world.scores("ns/a", score)
+    assert [best.step for best in job.record.lost_bests] == [30]
+    job.checkpoints.add(30)  # the trainer's last save was slow
+    world.finish("ns/a")
+    for _ in range(3):
+        world.step("ns/a")
+    assert job.record.secured.step == 30
 
 
 # -- row 19: no room on the trainer's node for the access pod ---------------------------------------------

@@ -415,23 +415,6 @@ def test_a_changed_resume_request_gets_its_own_checkpoint() -> None:
     assert job.record.run.resume_path == "/restored/30"
 
 
-def test_a_workload_deleted_in_the_middle_of_a_stop_is_made_again_suspended_and_the_best_retained() -> None:
-    world = world_with("ns/a")
-    job = world.jobs["ns/a"]
-    for score in RISE_AND_FALL[:-1]:
-        world.scores("ns/a", score)
-        world.settle()
-    world.scores("ns/a", RISE_AND_FALL[-1])
-    world.step("ns/a")
-    world.pool_pass()
-    assert job.record.decision is not None
-    job.observed = replace(job.observed, workload=None, pods=())
-    world.settle()
-    assert job.kept == {30}
-    assert job.observed.workload.suspended
-    assert job.started == [1]
-
-
 def test_a_workload_deleted_after_its_stop_is_made_again_for_a_resume() -> None:
     world = world_with("ns/a")
     stop_it(world)

@@ -207,3 +207,22 @@ def test_whatever_is_wished_and_whenever_the_operator_dies(
     assert job.pins == set(pinned(made)) | {50, 60}
     assert job.record.to_release == ("/pins/50",)
     assert all(a.operation is not Operation.PIN for a in job.observed.access)
+
+
+@pytest.mark.parametrize("mode", [Mode.OFF, Mode.SHADOW])
+def test_a_best_that_is_no_longer_to_be_secured_keeps_no_pin_waiting(mode: Mode) -> None:
+    """Its access Job failed and is to be tried again when the mode changes: it is asked for no more."""
+    made = world()
+    job = made.jobs[KEY]
+    made.slow, made.failing = frozenset({Operation.SECURE}), "StoreUnreachable"
+    made.scores(KEY, 0.1, 0.3)
+    made.step(KEY)
+    made.step(KEY, acts=0)
+    assert job.record.access is not None
+    assert job.record.access.operation is Operation.SECURE
+    job.desired = replace(job.desired, mode=mode)
+    name_pins(made, 10)
+    for _ in range(4):
+        made.step(KEY)
+    assert job.record.access is None
+    assert pinned(made) == (10,)

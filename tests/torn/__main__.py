@@ -21,6 +21,7 @@ from tests.torn.savers import VARIANTS, Variant
 SHM = Path("/dev/shm")  # judging flushes every file it links: in memory that costs nothing
 RESULTS = Path(__file__).parent / "results.json"
 HALVES = "HuggingFace/halves"
+PROGRESS = 50  # kills between two lines that say how many have been made
 
 
 def folder() -> tempfile.TemporaryDirectory[str]:
@@ -58,8 +59,10 @@ def half_deleted(orders: int, seed: int, recorded: bool) -> Tally:
 
 def _cleared(found: Iterable[Crash]) -> Iterator[Crash]:
     """Each folder goes when it has been judged."""
-    for crash in found:
+    for number, crash in enumerate(found, 1):
         yield crash
+        if number % PROGRESS == 0:
+            print(f"    {number} kills judged", file=sys.stderr, flush=True)
         shutil.rmtree(crash.folder)
         shutil.rmtree(crash.folder.with_suffix(".run"), ignore_errors=True)
 

@@ -126,6 +126,7 @@ def _crash(
     reading, writing = os.pipe()
     seed = dice.randrange(1 << 30)
     pids: list[int] = []
+    one_first = False
     for rank in range(world):
         pid = os.fork()
         if pid == 0:
@@ -141,13 +142,14 @@ def _crash(
             raise RuntimeError(f"the saver never began its first save ({saver})")
         time.sleep(dice.uniform(0.0, horizon))
         if dice.random() < 0.5:  # one rank is lost first, as when its node is
+            one_first = True
             os.kill(dice.choice(pids), signal.SIGKILL)
             time.sleep(dice.uniform(0.0, 0.03))
     finally:
         os.close(reading)
         os.killpg(pids[0], signal.SIGKILL)
         ends = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
-    if any(end >= 0 for end in ends):
+    if any(end >= 0 for end in ends) and not one_first:  # the others may end when they miss it
         raise RuntimeError(f"a saver ended by itself, with {ends} ({saver}); its words are above")
 
 

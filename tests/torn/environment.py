@@ -53,9 +53,9 @@ def real(variant: str, root: Path, kills: int, seed: int, recorded: bool) -> Ite
             if not line.startswith('{"folder"'):
                 continue  # a library's own words
             said = json.loads(line)
-            yield Crash(Path(said["folder"]), {int(step): files for step, files in said["truth"].items()})
-            process.stdin.write("\n")
+            process.stdin.write("\n")  # the next one is made while this one is judged
             process.stdin.flush()
+            yield Crash(Path(said["folder"]), {int(step): files for step, files in said["truth"].items()})
     finally:
         process.stdin.close()
         if process.wait() != 0:

@@ -1,23 +1,30 @@
 """Savers of the real libraries, run in the environment of requirements.txt: ``python -m tests.torn.real``.
 
-The libraries are imported once; each saver is a fork of this process, and is killed. For every crash one line
-of JSON is printed (folder, truth), and a line is awaited before the next one: the folder has been judged.
+The libraries are imported once, with all that a first life of the saver was seen to import; each saver is a
+fork of this process, and is killed. For every crash one line of JSON is printed (folder, truth), and a line
+is awaited before the next one.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import importlib
+import itertools
 import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tests.torn.crash import Rank, Saver, crashes, recording
 
-HORIZON = 1.5  # s
+WARM_SAVES = 5  # of the life that shows what a saver imports: rotation is among them
+SAVES = 8  # that a saver has time for at the pace of that life, if it is killed as late as may be
 
 
 def _environment(rank: Rank) -> None:
@@ -64,6 +71,37 @@ def _tokenizer() -> Any:
     )
 
 
+ZERO = {
+    "train_micro_batch_size_per_gpu": 1,
+    "zero_force_ds_cpu_optimizer": False,
+    "zero_allow_untested_optimizer": True,
+}
+SHARDED: dict[str, dict[str, Any]] = {
+    "fsdp": {
+        "fsdp": True,
+        "fsdp_config": {
+            "version": 2,
+            "state_dict_type": "SHARDED_STATE_DICT",
+            "transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"],
+        },
+    },
+    **{f"zero{stage}": {"deepspeed": {**ZERO, "zero_optimization": {"stage": stage}}} for stage in (2, 3)},
+}
+
+
+def _as_on_gpus() -> None:
+    """Let accelerate take a process group on CPUs for one on GPUs: else the Trainer falls back to DDP.
+
+    accelerate 1.15.0, state.py `PartialState._prepare_backend` (755) and `AcceleratorState` (974-1016): FSDP
+    and DeepSpeed are kept for types of devices among which the CPU is not. What is saved is the same.
+    """
+    from accelerate.state import DistributedType, PartialState
+
+    os.environ.pop("ACCELERATE_USE_CPU", None)
+    os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"
+    PartialState._prepare_backend = lambda *_, **__: ("gloo", DistributedType.MULTI_GPU)
+
+
 def trainer(kind: str) -> Saver:
     """transformers' own Trainer, saving at every step, three checkpoints kept."""
 
@@ -75,6 +113,10 @@ def trainer(kind: str) -> Saver:
         torch.set_num_threads(1)
         if rank.world > 1:
             _environment(rank)
+        if kind in SHARDED:
+            _as_on_gpus()
+            if "deepspeed" in SHARDED[kind]:
+                _deepspeed()
         model = _model()
         if kind == "sharded":
             whole = model.save_pretrained
@@ -100,9 +142,10 @@ def trainer(kind: str) -> Saver:
             save_total_limit=3,
             logging_steps=1,
             per_device_train_batch_size=1,
-            use_cpu=True,
+            use_cpu=kind not in SHARDED,
             disable_tqdm=True,
             report_to=[],
+            **SHARDED.get(kind, {}),
         )
         data = [{"input_ids": [1, 2, 3, 4], "labels": [1, 2, 3, 4]}] * 64
         run = transformers.Trainer(
@@ -110,52 +153,6 @@ def trainer(kind: str) -> Saver:
         )
         run.log = lambda *_, **__: None  # type: ignore[method-assign]
         run.train()
-
-    return save
-
-
-def hand_made(shards: str) -> Saver:
-    """Sharded states by torch or deepspeed themselves, the rest in the Trainer's order: without a GPU the
-    Trainer refuses both and falls back to DDP.
-
-    transformers 5.23.0, trainer.py `_save_checkpoint` (3355-3422), `_save_optimizer_and_scheduler`
-    (3544-3561); accelerate 1.15.0, utils/fsdp_utils.py `save_fsdp_model`: folder pytorch_model_fsdp_0.
-    """
-
-    def save(rank: Rank) -> None:
-        import itertools
-
-        import torch
-        from transformers import TrainerState
-        from transformers.trainer_utils import rotate_checkpoints
-
-        torch.set_num_threads(1)
-        _environment(rank)
-        model, write = (
-            _sharded_model(rank, "pytorch_model_fsdp_0", "optimizer_0")
-            if shards == "fsdp"
-            else _engine(shards)
-        )
-        tokenizer = _tokenizer()
-        rank.begin()
-        for step in itertools.count(1):
-            folder = rank.folder / f"checkpoint-{step}"
-            folder.mkdir(exist_ok=True)
-            if rank.leads:
-                if shards == "zero2":
-                    _model().save_pretrained(folder)
-                else:
-                    model.config.save_pretrained(folder)
-                tokenizer.save_pretrained(folder)
-                torch.save({"output_dir": str(folder)}, folder / "training_args.bin")
-            write(folder, step)
-            if rank.leads:
-                torch.save({"last_epoch": 0}, folder / "scheduler.pt")
-            torch.save({"cpu": torch.random.get_rng_state()}, folder / f"rng_state_{rank.rank}.pth")
-            if rank.leads:
-                TrainerState(global_step=step).save_to_json(str(folder / "trainer_state.json"))
-                rotate_checkpoints(str(rank.folder), 3, use_mtime=True)
-            rank.saved(step, folder)
 
     return save
 
@@ -189,27 +186,13 @@ def _sharded_model(rank: Rank, *names: str) -> tuple[Any, Callable[[Path, int], 
     return model, write
 
 
-def _engine(shards: str) -> tuple[Any, Callable[[Path, int], None]]:
+def _deepspeed() -> Any:
+    """deepspeed with its process group, without its C++ operator for shared memory, which saves nothing."""
     import deepspeed
-    import torch
 
+    sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # type: ignore[attr-defined]
     deepspeed.init_distributed("gloo")
-    model = _model()
-    config = {**ZERO, "zero_optimization": {"stage": int(shards[-1])}}
-    optimizer = torch.optim.AdamW(model.parameters())
-    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
-
-    def write(folder: Path, step: int) -> None:
-        engine.save_checkpoint(str(folder), tag=f"global_step{step}")
-
-    return model, write
-
-
-ZERO = {
-    "train_micro_batch_size_per_gpu": 1,
-    "zero_force_ds_cpu_optimizer": False,
-    "zero_allow_untested_optimizer": True,
-}
+    return deepspeed
 
 
 def nemo_rl(rank: Rank) -> None:
@@ -218,7 +201,6 @@ def nemo_rl(rank: Rank) -> None:
     NeMo-RL (snapshot of 22 Aug 2026), utils/checkpoint.py: tmp_step_<N>, the policy's weights and optimizer,
     rename, `remove_old_checkpoints` (keep_top_k=2).
     """
-    import itertools
     import shutil
 
     import torch
@@ -249,15 +231,13 @@ def open_rlhf(rank: Rank) -> None:
 
     openrlhf 0.11.2, utils/deepspeed/deepspeed.py `DeepspeedStrategy.save_ckpt` (685-764).
     """
-    import itertools
     import shutil
 
-    import deepspeed
     import torch
 
     torch.set_num_threads(1)
     _environment(rank)
-    deepspeed.init_distributed("gloo")
+    deepspeed = _deepspeed()
     engines = {}
     for role in ("_actor", "_critic"):
         model = _model()
@@ -288,12 +268,48 @@ SAVERS: dict[str, tuple[Saver, int, tuple[str, ...]]] = {
     "HuggingFace/sharded": (trainer("sharded"), 1, ("transformers",)),
     "HuggingFace/peft": (trainer("peft"), 1, ("transformers", "peft")),
     "HuggingFace/ddp": (trainer("ddp"), 2, ("transformers",)),
-    "HuggingFace/fsdp": (hand_made("fsdp"), 2, ("transformers",)),
-    "HuggingFace/zero2": (hand_made("zero2"), 2, ("transformers", "deepspeed")),
-    "HuggingFace/zero3": (hand_made("zero3"), 2, ("transformers", "deepspeed")),
+    "HuggingFace/fsdp": (trainer("fsdp"), 2, ("transformers",)),
+    "HuggingFace/zero2": (trainer("zero2"), 2, ("transformers", "deepspeed")),
+    "HuggingFace/zero3": (trainer("zero3"), 2, ("transformers", "deepspeed")),
     "OpenRLHF/actor-critic": (open_rlhf, 2, ("transformers", "deepspeed")),
     "NeMoRL/dcp": (nemo_rl, 2, ("transformers",)),
 }
+
+
+def warm(saver: Saver, world: int, root: Path) -> float:
+    """Import here what a life of the saver imports, so that each fork of this process has it.
+
+    Returns the time (s) that `SAVES` saves take here and now.
+
+    What is in memory by then is kept from the garbage collector: a collection would touch, and so copy, all
+    of it in each fork.
+    """
+    seen = root / "seen"
+
+    def once(rank: Rank) -> None:
+        times: list[float] = []
+
+        def saved(*_: object) -> None:
+            rank.wait()
+            times.append(time.monotonic())
+            if len(times) == WARM_SAVES:
+                if rank.leads:
+                    pace = (times[-1] - times[0]) / (WARM_SAVES - 1)
+                    seen.write_text(json.dumps({"modules": list(sys.modules), "pace": pace}))
+                Rank.begin(rank)
+
+        rank.begin = lambda: None  # type: ignore[method-assign]
+        rank.saved = saved  # type: ignore[method-assign]
+        saver(rank)
+
+    for _ in crashes(once, root / "warm", 1, 0, world=world, horizon=0.0):
+        told = json.loads(seen.read_text())
+        for name in told["modules"]:
+            with suppress(ImportError):  # some put names there that are no modules
+                importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    return SAVES * float(told["pace"])
 
 
 def main() -> int:
@@ -315,9 +331,10 @@ def main() -> int:
         __import__(module)
     from transformers import LlamaForCausalLM, Trainer  # noqa: F401  (their lazy parts, before the forks)
 
+    horizon = warm(saver, world, given.root)
     client = recording if given.recorded else None
     for crash in crashes(
-        saver, given.root, given.kills, given.seed, world=world, horizon=HORIZON, client=client
+        saver, given.root, given.kills, given.seed, world=world, horizon=horizon, client=client
     ):
         print(json.dumps({"folder": str(crash.folder), "truth": crash.truth}), flush=True)
         if not sys.stdin.readline():

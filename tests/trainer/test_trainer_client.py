@@ -123,8 +123,9 @@ def test_a_scrape_shows_everything_that_was_said() -> None:
     c.served(4)
     eval_labels = (("attempt", "0-7"), ("metric", "gold"), ("step", "10"))
     safety = (("attempt", "0-7"), ("metric", "safety"), ("step", "10"))
+    by = ("evaluator", "judge-2")
     assert samples(c.exposition()) == {
-        "rlhf_eval_score": {eval_labels: 1.5, safety: -0.5},
+        "rlhf_eval_score": {tuple(sorted((*eval_labels, by))): 1.5, tuple(sorted((*safety, by))): -0.5},
         "rlhf_eval_score_stderr": {eval_labels: 0.25},
         "rlhf_eval_samples": {eval_labels: 512.0},
         "rlhf_evals_total": {
@@ -141,6 +142,19 @@ def test_a_scrape_shows_everything_that_was_said() -> None:
         "rlhf_request_served": {(): 4.0},
         "rlhf_evaluator_info": {(("version", "judge-2"),): 1.0},
     }
+
+
+def test_an_eval_keeps_the_evaluator_that_scored_it() -> None:
+    """Those of before a change are told from those after it, on whichever page they are first read."""
+    c = client(evaluator="judge-1")
+    c.report_eval("gold", 10, 5.0)
+    c.set_evaluator("judge-2")
+    c.report_eval("gold", 20, 0.5)
+    by = {dict(key)["step"]: dict(key)["evaluator"] for key in samples(c.exposition())["rlhf_eval_score"]}
+    assert by == {"10": "judge-1", "20": "judge-2"}
+    view = parse(c.exposition(), "gold")
+    assert [(p.step, p.score) for p in view.points] == [(20, 0.5)]
+    assert view.evaluator == "judge-2"
 
 
 def test_what_was_not_said_is_not_shown() -> None:
@@ -502,11 +516,12 @@ def test_no_scrape_ever_mixes_two_reports(served: tuple[EvalStopClient, int]) ->
             for key, score in shown.items():
                 labels = dict(key)
                 step, metric = int(labels["step"]), labels["metric"]
+                of = tuple(label for label in key if label[0] != "evaluator")
                 newest[metric] = max(newest[metric], step)
                 if (
                     score != truth(metric, step)
-                    or found["rlhf_eval_score_stderr"][key] != step / 1000
-                    or found["rlhf_eval_samples"][key] != step * 2
+                    or found["rlhf_eval_score_stderr"][of] != step / 1000
+                    or found["rlhf_eval_samples"][of] != step * 2
                 ):
                     broken.append(f"{key}: {score}")
             totals = {dict(k)["metric"]: v for k, v in found.get("rlhf_evals_total", {}).items()}

@@ -19,7 +19,7 @@ from controller.checkpoints.inventory import (
 from controller.checkpoints.layouts.base import Candidate, Folder, Layout, Times, Told
 from controller.checkpoints.pins import NOBODY
 from controller.checkpoints.request import BranchLife
-from controller.checkpoints.saves import SaveRecord, read_record, save_records
+from controller.checkpoints.saves import SUFFIX, SaveRecord, read_record, save_records
 from controller.checkpoints.store import Store
 
 SAVE_RECORD, MANIFEST, SIBLINGS = "SaveRecord", "Manifest", "Siblings"
@@ -153,6 +153,8 @@ class Survey:
         wrote = writer(candidate, signatures, self._inventories(), self.branch)
         if wrote.problem:
             return _Alone(Verdict(wrote.problem))
+        if not told.sure and (unrecorded := self._unrecorded(candidate)):
+            return _Alone(Verdict(unrecorded))
         unproven = told.unproven or candidate.alone
         return _Alone(Verdict(None, MANIFEST, wrote.attempt), seen, unproven, told.sure)
 
@@ -184,6 +186,22 @@ class Survey:
                 return Verdict(None, SAVE_RECORD, NOBODY)
         counts = f"that of process {life.attempt} counts" if life is not None else "it lay there before"
         return Verdict(f"process {others[-1]} wrote it, as its save record says, but {counts}")
+
+    def _unrecorded(self, candidate: Candidate) -> str | None:
+        """Why a candidate without a record does not count where its process writes records; None: it does.
+
+        A process that saves a step again in place takes the old record away first. Killed in between it
+        leaves files of two saves: no size tells them apart, and no inventory is made between two saves of
+        one process.
+        """
+        life = branch_life(self.branch, candidate.step)
+        named = (file.removesuffix(SUFFIX).rpartition("-")[0] for of in self._records.values() for file in of)
+        if life is None or life.attempt not in named:
+            return None
+        return (
+            f"process {life.attempt} writes save records, and has written none of this one: its save is not "
+            f"over, or was not told; {CURE}"
+        )
 
     def _difference(self, record: SaveRecord, content: Folder, times: Times | None) -> str | None:
         """Where a candidate is not what was recorded. Half a save over another may have the same sizes."""

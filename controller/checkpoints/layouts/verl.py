@@ -29,14 +29,18 @@ class Verl(Numbered):
     ``RayPPOTrainer._save_checkpoint`` writes the roles, then ``data.pt``, in modes other than ``sync`` then
     ``transfer_queue/`` (trainer/ppo/v1/trainer_base.py:1005), then, unless saves are asynchronous,
     ``latest_checkpointed_iteration.txt``. Megatron's layout v2 has ``ckpt_contents.json`` in each role,
-    written last of all, asynchronous saves included (utils/checkpoint/megatron_checkpoint_manager.py:615). A
-    rotated checkpoint keeps its folder and ``data.pt``, only the roles' folders go.
+    written last of all, asynchronous saves included (utils/checkpoint/megatron_checkpoint_manager.py:615).
+    Layout v1 (verl 0.7 and before, the same file) has one ``dist_ckpt`` in each role, which Megatron ends
+    with ``metadata.json``, and no list of the rest: HF's files and ``transformer_config.json``, written after
+    it and before ``data.pt``. A rotated checkpoint keeps its folder and ``data.pt``, only the roles' folders
+    go.
     """
 
     name, form = "Verl", "global_step_{}"
     pattern = re.compile(r"global_step_(?P<step>\d{1,12})")
     tracker = "latest_checkpointed_iteration.txt"
     contents = "ckpt_contents.json"
+    distributed = "dist_ckpt/"
     _rank = re.compile(r"(?P<what>model|optim|extra_state)_world_size_(?P<size>\d+)_rank_(?P<rank>\d+)\.pt")
     _megatron2 = ("model/", "optimizer/", "extra/")
 
@@ -93,8 +97,8 @@ class Verl(Numbered):
                 if missing := self._manifest(content, role):
                     return Told(missing)
                 continue
-            if any(n.startswith(self._megatron2) or n == "transformer_config.json" for n in of_role):
-                return Told(f"no {role}/{self.contents}: Megatron's layout v2 has it written last")
+            if unfinished := self._megatron(role, of_role):
+                return Told(unfinished)
             if not self._model(of_role):
                 return Told(
                     f"{role} has no model: neither model_world_size_*_rank_*.pt nor dist_ckpt/.metadata"
@@ -102,6 +106,18 @@ class Verl(Numbered):
         if (why := by_times(times)) is not None:
             unproven.append(why)
         return Told(unproven="; ".join(unproven) or None)
+
+    def _megatron(self, role: str, names: list[str]) -> str | None:
+        """Why a role without ``ckpt_contents.json`` is not one of Megatron's layout v1 that is through."""
+        first = [n for n in names if n.startswith(self.distributed)]
+        if any(n.startswith(self._megatron2) for n in names) or (
+            not first and "transformer_config.json" in names
+        ):
+            return f"no {role}/{self.contents}: Megatron's layout v2 has it written last"
+        for needed in (dcp.METADATA, "metadata.json", "common.pt") if first else ():
+            if self.distributed + needed not in first:
+                return f"no {role}/{self.distributed}{needed}: Megatron's layout v1 is not through without it"
+        return None
 
     def _model(self, names: Iterable[str]) -> bool:
         return any(

@@ -53,8 +53,6 @@ class Oracle(Settling, Stops, Gpus):
         # What came on one page with the news of another evaluator may be the old one's.
         known = next((e for e in reversed(life.evals) if e.shown is not None), None)
         doubtful = known is not None and known.evaluator != life.evaluator
-        if known is None and len({e.evaluator for e in life.page()}) > 1:
-            self.case(job).fooled = True  # a page does not say which evaluator an eval is of
         for e in life.page():
             if e.shown is None and (life.text, e.step, e.score) in shown:
                 e.shown, e.doubtful = self.world.now, doubtful
