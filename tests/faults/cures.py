@@ -157,7 +157,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a new best under a stop is not pinned",
         "5",
         RETENTION,
-        "    if _to_pin(draft) is not None or secured is None:\n",
+        "    if safekeeping.to_pin(draft) is not None or secured is None:\n",
         "    if secured is None:\n",
     ),
     Mutant(
