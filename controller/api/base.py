@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from controller.api import markers
+from controller.names import STEP_MAX
 
 DECIMAL_PATTERN = r"^[-+]?([0-9]{1,15}([.][0-9]{0,20})?|[.][0-9]{1,20})([eE][-+]?[0-9]{1,2})?$"
 DNS_LABEL_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
@@ -45,7 +46,7 @@ DecimalString = Annotated[str, Field(pattern=DECIMAL_PATTERN, max_length=40)]
 DnsLabel = Annotated[str, Field(pattern=DNS_LABEL_PATTERN, min_length=1, max_length=63)]
 DnsSubdomain = Annotated[str, Field(pattern=DNS_SUBDOMAIN_PATTERN, min_length=1, max_length=253)]
 Count = Annotated[int, Field(strict=True, ge=0, le=2**31 - 1, json_schema_extra=markers.INT32)]
-Step = Annotated[int, Field(strict=True, ge=0, le=10**15, json_schema_extra=markers.INT64)]
+Step = Annotated[int, Field(strict=True, ge=0, le=STEP_MAX, json_schema_extra=markers.INT64)]
 
 # Status: written by the operator only, so lengths are all there is to hold.
 NumberText = Annotated[str, Field(max_length=32)]

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from pydantic.alias_generators import to_camel
 
-from controller.api import values
+from controller.api import paths, values
 from controller.api.status import GUARD_STATE_MAX, MESSAGE_MAX, RULE_STATE_MAX
 from controller.policy.conditions import summary
 from controller.policy.jobs import Condition, Decision, Desired, Guard, JobRecord, RuleRecord
@@ -98,7 +98,7 @@ def status(record: JobRecord, desired: Desired, now: float) -> Json:
         out["guardrails"] = [_guard(guard) for guard in record.guards]
     if record.decision is not None:
         out["decision"] = _decision(record.decision)
-    out |= _flat(record)
+    out |= paths.gathered(_flat(record))
     return _shorten(out)
 
 
@@ -111,7 +111,7 @@ def record(status: Mapping[str, Any] | None) -> JobRecord:
     if not status:
         return JobRecord()
     try:
-        given = _unflat(JobRecord, status)
+        given = _unflat(JobRecord, paths.spread(status))
         given["evals"] = _read_evals(status.get("evals") or ())
         given["conditions"] = tuple(_read_condition(c) for c in status.get("conditions") or ())
         if status.get("rule"):
@@ -335,6 +335,8 @@ def _rule(rule: RuleRecord) -> Json:
             f"state of rule {rule.name} is {len(state)} characters of JSON, a status holds {RULE_STATE_MAX}"
         )
     out: Json = {"name": rule.name, "version": rule.version, "paramsHash": rule.params_hash, "state": state}
+    if rule.unjudged:
+        out["unjudged"] = rule.unjudged
     if rule.verdict is not None:
         out["verdict"] = _verdict(rule.verdict)
     return out
@@ -356,7 +358,13 @@ def _read_rule(stored: Mapping[str, Any]) -> RuleRecord:
     if found := stored.get("verdict"):
         verdict = _read_verdict(found)
     return RuleRecord(
-        stored["name"], stored["version"], stored["paramsHash"], states["base"], states["state"], verdict
+        stored["name"],
+        stored["version"],
+        stored["paramsHash"],
+        states["base"],
+        states["state"],
+        verdict,
+        stored.get("unjudged", 0),
     )
 
 

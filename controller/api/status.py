@@ -21,7 +21,7 @@ GUARD_STATE_MAX = 1200
 GUARDS_MAX = 3
 TO_RELEASE_MAX = 8  # what is beyond stays on the trainer's volume
 LIVES_MAX = 8
-LOST_MAX = 8
+LOST_MAX = 34  # the best, each eval that is kept, and one that waits
 MESSAGE_MAX = 512
 
 EPOCH = (
@@ -90,6 +90,9 @@ class Rule(Status):
         description="JSON: base (before the oldest eval kept here) and state (after the newest)."
     )
     verdict: Verdict | None = Field(default=None, description="What it said to the newest eval.")
+    unjudged: Count | None = Field(
+        default=None, description="Oldest evals kept that it is not shown: of before a stop was called off."
+    )
 
 
 class Guardrail(Status):
@@ -138,10 +141,19 @@ class Checkpoint(Status):
     score: NumberText | None = Field(
         default=None, description="Score of the best eval it stands for; absent: not known."
     )
-    path: Annotated[str, Field(max_length=1024)] = Field(description="Where it is.")
+    path: Annotated[str, Field(max_length=1024)] = Field(
+        description="Where it is: a relative one lies in the status's pinsFolder."
+    )
     digest: Annotated[str, Field(max_length=80)] = Field(description="Digest of names, sizes and contents.")
     bytes: int | None = Field(default=None, json_schema_extra=markers.INT64, description="Its size.")
     time: Timestamp = Field(description="When it was verified.")
+    scale: Count | None = Field(
+        default=None, description="Number of the scale that score is on; absent: the first."
+    )
+    evidence: Word | None = Field(
+        default=None,
+        description="By what it is known to be whole: SaveRecord, Manifest or Siblings.",
+    )
 
 
 class Scale(Status):
@@ -155,6 +167,7 @@ class Scale(Status):
     kept: Checkpoint | None = Field(
         default=None, description="Stood for the best before; still kept from rotation."
     )
+    number: Count | None = Field(default=None, description="Scales are counted; absent: it is the first.")
 
 
 PATHS = Annotated[
@@ -186,6 +199,10 @@ class Claim(Status):
     problem: Annotated[str, Field(max_length=MESSAGE_MAX)] | None = Field(
         default=None, description="Why it could not be done; absent: it was."
     )
+    message: Annotated[str, Field(max_length=MESSAGE_MAX)] | None = Field(
+        default=None, description="If another RLHFJob has the folder: which, and where."
+    )
+    tries: Count | None = Field(default=None, description="How often it has failed.")
 
 
 class Access(Status):
@@ -195,8 +212,8 @@ class Access(Status):
     step: Step = Field(description="Step it is about; of a claim: number of the attempt.")
     attempt: Word | None = Field(default=None, description="Attempt and life of the trainer it is about.")
     score: NumberText | None = Field(default=None, description="Score of the eval it is about.")
-    since: Timestamp | None = Field(
-        default=None, description="Since when scores can be compared with that one; absent: all can."
+    scale: Count | None = Field(
+        default=None, description="Number of the scale that score is on; absent: the first."
     )
     started: Timestamp | None = Field(default=None, description="When its Job was first asked for.")
     former: Word | None = Field(
@@ -329,6 +346,15 @@ class Progress(Status):
     )
 
 
+class EvalsDue(Status):
+    """The next usable eval is waited for."""
+
+    since: Timestamp = Field(description="Since the last one, or since a new process showed the metric.")
+    interval: NumberText | None = Field(
+        default=None, description="Seconds that one usually takes; absent: not known yet."
+    )
+
+
 class GangBackoff(Status):
     """The job was admitted, but not every pod found a node in time."""
 
@@ -395,6 +421,9 @@ class RLHFJobStatus(Status):
         default=(),
         description="When the newest of them were first read, newest last, in seconds since 1970.",
     )
+    evals_due: EvalsDue | None = Field(
+        default=None, description="Since when the next usable eval is waited for."
+    )
     evaluator: Annotated[str, Field(max_length=128)] | None = Field(
         default=None, description="Version of the evaluator that scored the newest eval."
     )
@@ -413,10 +442,12 @@ class RLHFJobStatus(Status):
     )
     best: Best | None = Field(default=None, description="The best eval.")
     beside: Checkpoint | None = Field(
-        default=None, description="Checkpoint of the eval that waits, pinned beside that of the best."
+        default=None, description="Checkpoint of the eval in awaiting, pinned beside that of the best."
     )
     awaiting: Best | None = Field(
-        default=None, description="An eval above the best that waits for the next ones to bear it out."
+        default=None,
+        description="Pinned beside the best: an eval above it that waits for the next ones to bear it out, "
+        "or, where the best itself may yet be found to be none, the best of the others.",
     )
     rule: Rule | None = Field(default=None, description="The stop rule's memory.")
     guardrails: Annotated[
@@ -430,6 +461,9 @@ class RLHFJobStatus(Status):
     )
     access: Access | None = Field(default=None, description="Request to the checkpoint store under way.")
     access_serial: Count | None = Field(default=None, description="Number of the newest access Job.")
+    pins_folder: Annotated[str, Field(max_length=1024)] | None = Field(
+        default=None, description="The folder that relative paths of pins are in."
+    )
     secured: Checkpoint | None = Field(
         default=None,
         description="Kept from rotation by a hard link (object store: a copy) while the run goes on.",
@@ -454,6 +488,9 @@ class RLHFJobStatus(Status):
     lost_tried: Timestamp | None = Field(
         default=None, description="When the best of them was last looked for again."
     )
+    changed_bests: Annotated[
+        tuple[Best, ...], Field(max_length=LOST_MAX, json_schema_extra=markers.ATOMIC)
+    ] = Field(default=(), description="Those of lostBests whose checkpoint was changed once it was pinned.")
     restored: Checkpoint | None = Field(default=None, description="What the next start resumes from.")
     decision: Decision | None = Field(default=None, description="The newest decision to stop.")
     admission: Admission | None = Field(default=None, description="GPUs as granted.")

@@ -21,7 +21,7 @@ from controller.checkpoints.retaining import restore, retain
 from controller.checkpoints.saves import SHARED
 from controller.checkpoints.securing import check, release, secure
 from controller.checkpoints.staging import Writer
-from controller.checkpoints.store import Store, open_store
+from controller.checkpoints.store import Store, away, open_store
 
 MESSAGE_PATH_ENV = "EVALSTOP_TERMINATION_MESSAGE"
 MESSAGE_PATH = "/dev/termination-log"
@@ -46,9 +46,17 @@ def carry_out(request: Request) -> Result:
         release(location, request, result.path)
         return result
     except Vanished as error:
-        raise AccessError(Reason.MISSING, str(error)) from error
+        failed = AccessError(Reason.MISSING, str(error))
     except Damaged as error:
-        raise AccessError(Reason.INCOMPLETE, str(error)) from error
+        failed = AccessError(Reason.INCOMPLETE, str(error))
+    except AccessError as error:
+        failed = error
+    if failed.reason in (Reason.MISSING, Reason.INCOMPLETE):
+        # Where a whole folder is away, what should lie in it is not missing.
+        for store in (location, retention if request.operation == "restore" else None):
+            if store is not None and not store.exists():
+                failed = away(store)
+    raise failed
 
 
 def _work(location: Store, retention: Store | None, layout: Layout, request: Request) -> Result:

@@ -15,6 +15,7 @@ class Reason(StrEnum):
     MISSING = "CheckpointMissing"
     INCOMPLETE = "CheckpointIncomplete"
     DIGEST_MISMATCH = "DigestMismatch"
+    COPY_DAMAGED = "CopyDamaged"  # what was written does not read back: the source is not to blame
     STORE_UNREACHABLE = "StoreUnreachable"
     OUT_OF_SPACE = "OutOfSpace"
     BAD_REQUEST = "BadRequest"
@@ -64,6 +65,16 @@ def check_interrupted() -> None:
     """Raises: AccessError (INTERRUPTED) once `interrupt` was called."""
     if _interrupted.is_set():
         raise AccessError(Reason.INTERRUPTED, "told to leave before the end; nothing half-done was published")
+
+
+@contextmanager
+def suppress_unreadable() -> Iterator[None]:
+    """Pass over what cannot be read (STORE_UNREACHABLE), where others can be looked at instead."""
+    try:
+        yield
+    except AccessError as error:
+        if error.reason is not Reason.STORE_UNREACHABLE:
+            raise
 
 
 @contextmanager

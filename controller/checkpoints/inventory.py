@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from controller.checkpoints.errors import Damaged, Vanished
+from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished
 from controller.checkpoints.layouts import Candidate, Layout
 from controller.checkpoints.pins import ATTEMPT_PATTERN, NOBODY, pins_folder
 from controller.checkpoints.request import BranchLife, Request
@@ -28,6 +28,7 @@ CURE = (
 )
 
 Signatures = Mapping[str, str]  # name inside the checkpoint -> signature of the file
+UNREADABLE: Signatures = {"": "unreadable"}  # something lay there; no file has this name
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +114,22 @@ def take_inventory(store: Store, layout: Layout, request: Request) -> str:
 
 def _lying_there(store: Store, layout: Layout) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
+    failed: list[AccessError] = []
     for candidate in layout.candidates(store) if store.exists() else ():
         try:
             found[candidate.name] = signatures_of(store, candidate)
         except Vanished:
             continue
         except Damaged:
-            found[candidate.name] = {}
+            found[candidate.name] = dict(UNREADABLE)
+        except AccessError as error:
+            if error.reason is not Reason.STORE_UNREACHABLE:
+                raise
+            failed.append(error)
+            found[candidate.name] = dict(UNREADABLE)
+    # Of the store, not of one checkpoint: a claim that is made again will read more.
+    if failed and len(failed) == len(found) and not isinstance(failed[0].__cause__, PermissionError):
+        raise failed[0]
     return found
 
 
@@ -211,6 +221,8 @@ def _around(
 
 def _left_by_earlier(now: Signatures, then: Signatures) -> str:
     """In which words a checkpoint holds files that lay there already; "": none."""
+    if then == UNREADABLE:
+        return "it lay there already and could not be read"
     same = [name for name, signature in now.items() if then.get(name) == signature]
     if not same:
         return ""

@@ -71,6 +71,12 @@ class ObjectCopy:
         finally:
             self._save()
 
+    def final(self, suffix: str = "") -> str:
+        return self.stage.final(suffix)
+
+    def beside(self) -> list[str]:
+        return self.stage.beside()
+
     def publish(self, suffix: str = "") -> str:
         return self.stage.publish(suffix)
 
@@ -136,7 +142,7 @@ class ObjectCopy:
             if hashlib.sha256(data).hexdigest() != piece.sha256:
                 if piece.name not in self._there:
                     raise AccessError(
-                        Reason.DIGEST_MISMATCH,
+                        Reason.COPY_DAMAGED,
                         f"{self._store.path(name)} reads back otherwise than it was written: the store did "
                         "not keep it",
                     )

@@ -126,6 +126,12 @@ class ObjectStore:
                 raise Vanished(f"{self.path(folder)} holds no objects")
             return sizes
 
+    def names(self, folder: str) -> list[str]:
+        return sorted({name.partition("/")[0] for name in self.files(folder)})
+
+    def written(self, name: str) -> int | None:
+        return None
+
     def signatures(self, folder: str) -> dict[str, str]:
         with self._call(folder) as key:
             found = {_below(key, name): info for name, info in self._fs.find(key, detail=True).items()}
@@ -386,6 +392,12 @@ class ObjectStage:
         self.folder = folder
         self.published = False
         self._store = store
+
+    def final(self, suffix: str = "") -> str:
+        return self.folder
+
+    def beside(self) -> list[str]:
+        return self._store.published(self.folder.rpartition("/")[0])
 
     def publish(self, suffix: str = "") -> str:
         # The token makes every name its own; the suffix only tells a person why there are two.

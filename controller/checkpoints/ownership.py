@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from controller import names
-from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished
+from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished, suppress_unreadable
 from controller.checkpoints.inventory import take_inventory
 from controller.checkpoints.layouts import Layout
 from controller.checkpoints.request import Request, Result
@@ -130,7 +131,10 @@ def _owners_below(store: Store) -> Iterator[tuple[Owner, str]]:
     for _ in range(DEPTH):
         below: list[str] = []
         for folder in level:
-            for name in _folders(store, folder):
+            names: list[str] = []
+            with suppress_unreadable() if folder else nullcontext():  # below, not ours to read
+                names = _folders(store, folder)
+            for name in names:
                 if name.startswith("."):
                     continue
                 looked_at += 1
@@ -138,7 +142,9 @@ def _owners_below(store: Store) -> Iterator[tuple[Owner, str]]:
                     return
                 path = f"{folder}/{name}" if folder else name
                 below.append(path)
-                found = read_owner(_Below(store, path))
+                found = None
+                with suppress_unreadable():
+                    found = read_owner(_Below(store, path))
                 if found is not None:
                     yield found, path
         level = below

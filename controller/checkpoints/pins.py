@@ -16,7 +16,7 @@ from controller.checkpoints.store import clean, relative
 NOBODY = "0"  # the attempt of what lay there before the RLHFJob's first start, or whose writer is not known
 
 ATTEMPT_PATTERN = re.compile(r"(?P<number>\d{1,9})(?:-(?P<life>[0-9a-z]{1,16}))?\Z")
-_PIN = re.compile(r"(?P<attempt>\d{1,9}(?:-[0-9a-z]{1,16})?)-(?P<step>\d{1,12})(?:\.[0-9a-f]{8})?\Z")
+_PIN = re.compile(r"(?P<attempt>\d{1,9}(?:-[0-9a-z]{1,16})?)-(?P<step>\d{1,15})(?:\.[0-9a-f]{8})?\Z")
 _TOKEN = re.compile(r"[0-9a-f]{8,32}\Z")  # object stores: each copy has a folder of its own in the pin's
 
 

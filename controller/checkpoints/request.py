@@ -11,11 +11,11 @@ from typing import Any
 from controller.checkpoints.digest import DIGEST_PATTERN
 from controller.checkpoints.errors import AccessError, Reason
 from controller.checkpoints.pins import ATTEMPT_PATTERN, pin_folder
+from controller.names import STEP_MAX
 
 REQUEST_ENV = "EVALSTOP_REQUEST"
 OPERATIONS = ("claim", "secure", "retain", "restore", "check")
 MESSAGE_LIMIT = 4096  # bytes of a termination message
-STEP_LIMIT = 10**12
 AVAILABLE_LIMIT = 50  # steps an answer lists
 BRANCH_LIMIT = 1000  # lives a request names
 
@@ -212,8 +212,8 @@ def _text(raw: Mapping[str, Any], name: str, default: str | None = None) -> str:
 
 def _step(raw: Mapping[str, Any], name: str, default: int | None = None) -> int:
     value = raw.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= STEP_LIMIT:
-        raise _bad(name, value, f"a whole number from 0 to {STEP_LIMIT}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= STEP_MAX:
+        raise _bad(name, value, f"a whole number from 0 to {STEP_MAX}")
     return value
 
 

@@ -17,7 +17,7 @@ from controller.checkpoints import digest as digests
 from controller.checkpoints import pieces
 from controller.checkpoints.completeness.judge import Survey
 from controller.checkpoints.digest import Manifest, hash_files, tree_digest
-from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished
+from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished, suppress_unreadable
 from controller.checkpoints.layouts import Folder, Layout
 from controller.checkpoints.pins import pins_folder
 from controller.checkpoints.plan import Piece, Plan
@@ -80,8 +80,8 @@ def retain(location: Store, retention: Store, layout: Layout, request: Request) 
     retained is never overwritten or removed.
 
     Raises:
-        AccessError: MISSING (the pin is gone), DIGEST_MISMATCH (it is not what was secured, or the copy
-            did not come out right), INCOMPLETE, OUT_OF_SPACE, STORE_UNREACHABLE, INTERRUPTED.
+        AccessError: MISSING (the pin is gone), DIGEST_MISMATCH (it is not what was secured), COPY_DAMAGED
+            (the copy does not read back), INCOMPLETE, OUT_OF_SPACE, STORE_UNREACHABLE, INTERRUPTED.
     """
     source = request.source
     assert source is not None  # Request.parse saw to it
@@ -232,7 +232,10 @@ def _retain_latest(location: Store, retention: Store, layout: Layout, request: R
     for candidate in survey.candidates:
         if request.source is not None and candidate.step <= request.source.step:
             break
-        if survey.verdict(candidate).problem is not None:
+        problem: str | None = "it cannot be read"
+        with suppress_unreadable():
+            problem = survey.verdict(candidate).problem
+        if problem is not None:
             continue
         try:
             content = candidate.content(location)

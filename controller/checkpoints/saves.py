@@ -53,11 +53,11 @@ class SaveRecord:
 def save_records(store: Store) -> dict[int, list[str]]:
     """Names of the save records of a location by step. They are read when they are asked for."""
     try:
-        files = store.files(SAVES_FOLDER)
+        files = store.names(SAVES_FOLDER)  # no more: one entry that is odd, or gone, hides no other
     except (Vanished, Damaged):
         return {}
     found: dict[int, list[str]] = {}
-    for file in sorted(files):
+    for file in files:
         pin = parse_pin(file.removesuffix(SUFFIX)) if file.endswith(SUFFIX) else None
         if pin is not None:
             found.setdefault(pin.step, []).append(file)
@@ -84,7 +84,6 @@ def read_record(store: Store, file: str) -> SaveRecord | None:
 
 def _written(store: Store, file: str) -> int | None:
     try:
-        time = store.signatures(SAVES_FOLDER).get(file, "::").split(":")[1]
+        return store.written(f"{SAVES_FOLDER}/{file}")
     except (Vanished, Damaged):
         return None
-    return int(time) if time.isdigit() and store.folder_times(SAVES_FOLDER) is not None else None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.checkpoints import pieces
-from controller.checkpoints.completeness.judge import MANIFEST, SAVE_RECORD, Survey, Verdict
+from controller.checkpoints.completeness.judge import SAVE_RECORD, Survey, Verdict
 from controller.checkpoints.digest import Manifest, hash_files, tree_digest
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished
 from controller.checkpoints.inventory import branch_life, signatures_of
@@ -22,7 +22,7 @@ from controller.checkpoints.layouts import Candidate, Folder, Layout
 from controller.checkpoints.pins import NOBODY, parse_pin, pin_folder, pin_name, pins_folder
 from controller.checkpoints.progress import METER
 from controller.checkpoints.request import Request, Result, Source
-from controller.checkpoints.store import Store, publish
+from controller.checkpoints.store import Store, away, publish
 
 AVAILABLE_LOOKED_AT = 20  # checkpoints judged to tell a person which steps there are
 FILES_SUFFIX = ".files.json"  # beside a pin: signatures of its files when its digest was taken
@@ -60,12 +60,12 @@ def secure(store: Store, layout: Layout, request: Request) -> Result:
 
     Raises:
         AccessError: MISSING (nothing in the window), INCOMPLETE (something, but nothing complete),
-            STORE_UNREACHABLE, OUT_OF_SPACE, INTERRUPTED.
+            STORE_UNREACHABLE (also where the location itself is not there), OUT_OF_SPACE, INTERRUPTED.
     """
     lowest = max(0, request.step - request.max_step_lag)
     told: list[str] = []
     if not store.exists():
-        raise AccessError(Reason.MISSING, f"checkpoint folder {store.root} does not exist")
+        raise away(store)
     survey = Survey(store, layout, request.owner, request.branch)
     pins = pins_by_step(store, request)
     window = {
@@ -227,9 +227,8 @@ def _pin(survey: Survey, request: Request, candidate: Candidate, verdict: Verdic
             staged.digest,
             same=lambda: _same(store, layout, target, step, staged.digest),
             kept=lambda folder: Kept(folder, staged.manifest, staged.digest),
+            note=lambda folder: _note_files(store, staged, folder, linked, verdict),
         )
-        if new:
-            _note_files(store, kept, linked, verdict.attempt, verdict.evidence)
         return Pinned(kept, verdict.attempt, verdict.evidence, "+".join(sorted(methods)) if new else "")
 
 
@@ -251,14 +250,13 @@ def intact(store: Store, layout: Layout, folder: str, step: int) -> Pinned:
         Damaged: it is not what was pinned.
         Vanished: it is gone.
     """
-    now = store.signatures(folder)
     noted = _noted(store, folder)
     kept = inspect(store, layout, folder, step, noted is not None)  # judged when it was pinned
     pin = parse_pin(folder.removeprefix(f"{folder.split('/')[0]}/{folder.split('/')[1]}/").split("/")[0])
     attempt = pin.attempt if pin is not None else NOBODY
-    if noted is None:  # its maker was killed before it could write that down
-        _note_files(store, kept, now, attempt, MANIFEST)
-        return Pinned(kept, attempt, MANIFEST)
+    if noted is None:
+        # Pins are published with one. Without it nothing tells whether another process wrote into it since.
+        raise Damaged(f"what was pinned cannot be told: {store.path(folder)}{FILES_SUFFIX} cannot be read")
     if noted.get("digest") != kept.digest:
         raise Damaged(f"it was changed since it was pinned: {noted.get('digest')} then, {kept.digest} now")
     return Pinned(kept, attempt, str(noted.get("evidence") or ""))
@@ -273,17 +271,27 @@ def _same(store: Store, layout: Layout, target: str, step: int, digest: str) -> 
     return None
 
 
-def _note_files(store: Store, kept: Kept, signatures: Mapping[str, str], attempt: str, evidence: str) -> None:
-    """Write down what the pin's files were before their digest was taken, unless they changed since.
+def _note_files(
+    store: Store, staged: Kept, folder: str, signatures: Mapping[str, str], verdict: Verdict
+) -> None:
+    """Write down, before a pin is published as ``folder``, what its files were before its digest was taken.
+
+    A pin that were there without it, its maker killed in between, could be written into by another process,
+    and nothing would tell. The other way round, a note without a pin, is overwritten by the next try.
 
     Raises:
-        Damaged: they were written to meanwhile. The pin stays, without that note.
+        Damaged: they were written to meanwhile.
     """
-    now = store.signatures(kept.folder)
+    now = store.signatures(staged.folder)
     if now != dict(signatures):
         raise Damaged("it was written to while it was being secured")
-    document = {"digest": kept.digest, "attempt": attempt, "evidence": evidence, "files": now}
-    store.write(f"{kept.folder}{FILES_SUFFIX}", json.dumps(document, sort_keys=True).encode() + b"\n")
+    document = {
+        "digest": staged.digest,
+        "attempt": verdict.attempt,
+        "evidence": verdict.evidence,
+        "files": now,
+    }
+    store.write(f"{folder}{FILES_SUFFIX}", json.dumps(document, sort_keys=True).encode() + b"\n")
 
 
 def _noted(store: Store, folder: str) -> dict[str, Any] | None:

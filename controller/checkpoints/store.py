@@ -24,6 +24,14 @@ class Stage(Protocol):
 
     folder: str  # relative to the store's root
 
+    def final(self, suffix: str = "") -> str:
+        """The relative folder that `publish` would make it visible under."""
+        ...
+
+    def beside(self) -> list[str]:
+        """Relative folders that are published under the name that it was opened for."""
+        ...
+
     def publish(self, suffix: str = "") -> str:
         """Make it visible under the folder it was opened for; returns the final relative folder.
 
@@ -52,7 +60,7 @@ class Copy(Stage, Protocol):
 
         Raises:
             AccessError: INTERRUPTED, also where another worker has taken it over; OUT_OF_SPACE;
-                STORE_UNREACHABLE; DIGEST_MISMATCH: what was written does not read back. What ``read`` raises.
+                STORE_UNREACHABLE; COPY_DAMAGED: what was written does not read back. What ``read`` raises.
         """
         ...
 
@@ -75,6 +83,14 @@ class Store(Protocol):
 
     def files(self, folder: str) -> dict[str, int]:
         """Sizes in bytes of all files below a folder, by their name relative to it."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """Names directly in a folder, sorted, of whatever kind; nothing is looked at but the names."""
+        ...
+
+    def written(self, name: str) -> int | None:
+        """When a file was last written (ns); None where the store does not know."""
         ...
 
     def signatures(self, folder: str) -> dict[str, str]:
@@ -178,7 +194,11 @@ KeptT = TypeVar("KeptT")
 
 
 def publish(
-    stage: Stage, digest: str, same: Callable[[], KeptT | None], kept: Callable[[str], KeptT]
+    stage: Stage,
+    digest: str,
+    same: Callable[[], KeptT | None],
+    kept: Callable[[str], KeptT],
+    note: Callable[[str], None] = lambda _: None,
 ) -> tuple[KeptT, bool]:
     """Publish a staged folder, unless the same content is published already.
 
@@ -187,6 +207,8 @@ def publish(
         digest: of the content; distinguishes the name where the plain one is taken.
         same: looks for published content of that digest.
         kept: makes the answer from the final folder.
+        note: writes beside the final folder what must be there as soon as it is seen; never asked for a
+            folder that is published already.
 
     Returns:
         What is published, and whether it was done now. Workers that do this at the same time agree.
@@ -198,6 +220,10 @@ def publish(
         found = same()
         if found is not None:
             return found, False
+        final = stage.final(suffix)
+        if final in stage.beside():
+            continue
+        note(final)
         with suppress(Taken):
             return kept(stage.publish(suffix)), True
     found = same()
@@ -207,6 +233,11 @@ def publish(
             f"{stage.folder}: its place is taken by other content; remove it by hand",
         )
     return found, False
+
+
+def away(store: Store) -> AccessError:
+    """Says that the root itself is not there, which tells nothing about what should be in it."""
+    return AccessError(Reason.STORE_UNREACHABLE, f"folder {store.root} is not there; is its volume mounted?")
 
 
 def withdraw(store: Store, folder: str) -> None:

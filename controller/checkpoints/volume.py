@@ -69,6 +69,14 @@ class Volume:
         with self._reading(folder) as path:
             return {name: found.st_size for name, found in self._walk(path, "")}
 
+    def names(self, folder: str) -> list[str]:
+        with self._reading(folder) as path:
+            return sorted(os.listdir(path))
+
+    def written(self, name: str) -> int | None:
+        with self._reading(name) as path:
+            return os.stat(path).st_mtime_ns
+
     def signatures(self, folder: str) -> dict[str, str]:
         with self._reading(folder) as path:
             return {
@@ -98,9 +106,7 @@ class Volume:
         with self._reading(name) as path:
             # O_NONBLOCK: opening a pipe that a trainer left there must not hang.
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            with os.fdopen(descriptor, "rb") as file:
-                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    raise Damaged(f"{name} is not a regular file")
+            with _file(descriptor, name) as file:
                 yield file
 
     def hash(self, name: str, fresh: bool = False) -> FileDigest:
@@ -254,8 +260,9 @@ class Volume:
             except (FileNotFoundError, NotADirectoryError) as error:
                 raise Vanished(f"{path} is not there") from error
             except OSError as error:
-                if error.errno == errno.ESTALE:  # the same on a network file system
-                    raise Vanished(f"{path} is not there any more") from error
+                # ESTALE is no absence: of a network file system whose server was away, all files say it.
+                if error.errno == errno.ELOOP:
+                    raise Damaged(f"{path} leads in a circle of symbolic links") from error
                 raise
 
     @contextmanager
@@ -281,15 +288,32 @@ class Volume:
                 name = prefix + entry.name
                 if entry.is_symlink():
                     self._inside(entry.path)
-                    if not stat.S_ISREG(os.stat(entry.path).st_mode):
+                    found = self._target(entry.path, name)
+                    if not stat.S_ISREG(found.st_mode):
                         raise Damaged(f"{name} is a symbolic link to something other than a file")
-                    yield name, os.stat(entry.path)
+                    yield name, found
                 elif entry.is_dir(follow_symlinks=False):
                     yield from self._walk(entry.path, f"{name}/")
                 elif entry.is_file(follow_symlinks=False):
                     yield name, entry.stat(follow_symlinks=False)
                 else:
                     raise Damaged(f"{name} is neither a file nor a folder")
+
+    def _target(self, path: str, name: str) -> os.stat_result:
+        try:
+            return os.stat(path)
+        except FileNotFoundError as error:
+            if os.path.islink(path):
+                raise Damaged(f"{name} is a symbolic link to nothing") from error
+            raise
+
+
+def _file(descriptor: int, name: str) -> BinaryIO:
+    """An open descriptor as a file. Raises: Damaged, it is of something else; then it is closed."""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise Damaged(f"{name} is not a regular file")
+    return os.fdopen(descriptor, "rb")
 
 
 class VolumeStage:
@@ -308,8 +332,14 @@ class VolumeStage:
         if not os.path.exists(self._mark):
             raise Lost(self._path)
 
+    def final(self, suffix: str = "") -> str:
+        return f"{self._target}{suffix}"
+
+    def beside(self) -> list[str]:
+        return self._volume.published(self._target)
+
     def publish(self, suffix: str = "") -> str:
-        source, target = self._volume.path(self.folder), f"{self._target}{suffix}"
+        source, target = self._volume.path(self.folder), self.final(suffix)
         with store_errors(source):
             self.check()
             try:

@@ -57,7 +57,7 @@ class VolumeCopy:
         """Copy what is missing.
 
         Raises:
-            AccessError: INTERRUPTED (`Lost` among it), OUT_OF_SPACE, STORE_UNREACHABLE, DIGEST_MISMATCH: what
+            AccessError: INTERRUPTED (`Lost` among it), OUT_OF_SPACE, STORE_UNREACHABLE, COPY_DAMAGED: what
                 was written does not read back. What ``read`` raises.
         """
         METER.begin("Copying", self._plan.size, self._plan.size - self.missing)
@@ -69,6 +69,12 @@ class VolumeCopy:
             # A full disk may be the trainer's; and what is damaged is nothing to go on from.
             self.over = not (isinstance(error, AccessError) and error.reason in GONE_ON_WITH)
             raise
+
+    def final(self, suffix: str = "") -> str:
+        return self.stage.final(suffix)
+
+    def beside(self) -> list[str]:
+        return self.stage.beside()
 
     def publish(self, suffix: str = "") -> str:
         target = self.stage.publish(suffix)
@@ -85,7 +91,7 @@ class VolumeCopy:
             found = self._write(piece, data)
             if found != piece.sha256:
                 raise AccessError(
-                    Reason.DIGEST_MISMATCH,
+                    Reason.COPY_DAMAGED,
                     f"{piece.name} from byte {piece.start} on reads back otherwise than it was written: "
                     f"{self._path} did not keep it",
                 )

@@ -26,6 +26,7 @@ CURES = {
     "CheckpointMissing": "raise spec.checkpoints.maxStepLag, or save a checkpoint with each eval",
     "CheckpointIncomplete": "evalstop doctor{job}; spec.checkpoints.layout must be the trainer's own",
     "DigestMismatch": "the trainer wrote into a finished checkpoint: see docs/checkpoints.md",
+    "CopyDamaged": "see whether the volume or object store of spec.checkpoints.retention is sound",
     "OutOfSpace": "make room on the volume that the message names, or enlarge its claim",
     "StoreUnreachable": "evalstop doctor{job}; kubectl get pvc{ns}",
     "ClaimForOnePod": "use a claim with access mode ReadWriteMany or ReadWriteOnce",
@@ -51,7 +52,39 @@ CURES = {
     "WaitingForController": "see whether kube-controller-manager runs: the workload's status stands still",
     "AccessPodUnschedulable": "make room on the node that the message names: kubectl get pods{ns} -o wide",
     "UnsupportedKind": "use a workload kind that docs/api.md names",
+    "PageTooLarge": "have the trainer export fewer series (docs/trainer-contract.md)",
+    "ForeignPage": "evalstop doctor{job}: another trainer answers there (hostNetwork?), or run.json is old",
+    "OtherAttempt": "have the trainer's client read run.json at each start (docs/trainer-contract.md)",
+    "EarlierLife": "kubectl get pods{ns} -l evalstop.dev/job={name}: an older process answers; end it",
+    "NoNewEvals": "evalstop doctor{job} reads the page; see whether the trainer's evals and its scorer work",
+    "PageWithoutIdentity": "have the trainer export rlhf_run_info by its client (docs/trainer-contract.md)",
+    "BestCheckpointLost": "save a checkpoint with each eval, and have rotation keep it for minutes",
+    "LocationShared": "give each RLHFJob a location of its own: kubectl edit rlhfjob{job}",
+    "LocationTaken": "give each RLHFJob a location of its own: kubectl edit rlhfjob{job}",
+    "LocationNotMounted": "mount the claim in the trainer's template, or correct spec.checkpoints",
+    "RetentionGivenUp": "the pin that the message names stays: copy it by hand before its volume goes",
+    "AccessFailed": "kubectl describe pods{ns} -l evalstop.dev/component=access says why its pod ended",
+    "AccessRefused": "mend what the API server names: kubectl describe quota{ns}, or an admission webhook",
+    "AccessNameTaken": "delete the Job that the message names: it belongs to another RLHFJob",
+    "BadRequest": "correct the store, path or layout: kubectl edit rlhfjob{job}",
+    "PodsStuck": "kubectl get pods{ns} -l evalstop.dev/job={name} -o wide; is the node of each there?",
+    "NoUsableNodes": "evalstop pools {pool} says which nodes are there, and why none can be used",
+    "Deactivated": "kubectl get workloads.kueue.x-k8s.io{ns}: set spec.active to true; docs/kueue.md",
 }
+
+REFUSED = "mend what the message names: kubectl edit rlhfjob{job}"  # of any other reason not to be accepted
+CURES |= dict.fromkeys(
+    (
+        "NoContainers",
+        "NoMetricsPort",
+        "ReservedName",
+        "RetentionReachable",
+        "RunVolumeMissing",
+        "WorkloadMissing",
+        "WorkloadNotLabelled",
+    ),
+    REFUSED,
+)
 
 # What Kueue lacks or refuses: the messages name the field, the page tells how it is all set up.
 _KUEUE = "kubectl get localqueues{ns}; kubectl get clusterqueues,admissionchecks; docs/kueue.md"
@@ -69,10 +102,59 @@ CURES |= dict.fromkeys(
         "QuotaMissing",
         "QuotaTooSmall",
         "FlavorMismatch",
+        "NodeSelectorMismatch",
+        "ParametersNotSupported",
     ),
     _KUEUE,
 )
-REFUSED = "mend what the message names: kubectl edit rlhfjob{job}"  # of any other reason not to be accepted
+
+# Reasons of conditions that are False and need nobody: what they wait for comes by itself, or somebody wanted
+# it so. A test holds that every reason the operator may write is in one of the two.
+NEEDS_NOBODY = frozenset(
+    {
+        "AwaitingFreshEval",
+        "AwaitingNextEval",
+        "BackingOff",
+        "BeganAnew",
+        "BehindHead",
+        "CalledOff",
+        "ClaimingLocation",
+        "Failing",
+        "Finished",
+        "FinishedFirst",
+        "InProgress",
+        "Interrupted",
+        "NewBest",
+        "NewLife",
+        "NoLongerDeclining",
+        "NobodyWaits",
+        "NotAccepted",
+        "NotAdmitted",
+        "NotDemoted",
+        "NotJudged",
+        "NotQueued",
+        "NothingToResume",
+        "Pinning",
+        "PodsTerminating",
+        "Preempted",
+        "Preempting",
+        "QueueChanged",
+        "Queued",
+        "Recovered",
+        "Restarting",
+        "Restoring",
+        "Resumed",
+        "ResumedFirst",
+        "Shadow",
+        "Starting",
+        "Stopped",
+        "UserRequest",
+        "WaitingForCheckpoint",
+        "WaitingForGPUs",
+        "WaitingForQueue",
+        "Withdrawn",
+    }
+)
 
 
 def asks(condition: Condition) -> bool:

@@ -12,8 +12,9 @@ from controller.cli.cures import asks, cure
 from controller.cli.reading import Reading, rule
 from controller.policy import conditions as c
 from controller.policy import incomplete
-from controller.policy.jobs import Decision
+from controller.policy.jobs import Best, Decision
 from controller.policy.types import Mode, Verdict
+from controller.policy.wording import whole_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,8 @@ def _facts(job: Reading) -> Iterator[tuple[str, str]]:
     yield from _scores(job)
     for kept, label in ((record.secured, "secured"), *((k, "retained") for k in record.retained)):
         if kept is not None:
-            yield label, f"step {kept.step} at {kept.path} ({say.size(kept.bytes)}, {kept.digest[:19]}...)"
+            known = ", ".join(filter(None, (f"{kept.digest[:19]}...", whole_by(kept.evidence))))
+            yield label, f"step {kept.step} at {kept.path} ({say.size(kept.bytes)}, {known})"
     for guard in record.guards:
         if guard.verdict is not None:
             v = guard.verdict
@@ -128,6 +130,8 @@ def _scores(job: Reading) -> Iterator[tuple[str, str]]:
     record = job.record
     if record.best is not None:
         yield "best", f"{say.number(record.best.score)} at step {record.best.step}"
+        if record.awaiting is not None:
+            yield "awaiting", _awaiting(job, record.best, record.awaiting)
     if record.evals:
         newest = record.evals[-1]
         text = f"{say.number(newest.score)} at step {newest.step}"
@@ -142,6 +146,18 @@ def _scores(job: Reading) -> Iterator[tuple[str, str]]:
     if record.evals_seen or record.evals_missed:
         missed = f", {record.evals_missed} gone before they were read" if record.evals_missed else ""
         yield "evals", f"{record.evals_seen} seen by the rule{missed}"
+
+
+def _awaiting(job: Reading, best: Best, awaiting: Best) -> str:
+    """The eval whose checkpoint is kept beside the best's, and what for."""
+    beside = job.record.beside
+    pinned = beside is not None and beside.stands_for(awaiting)
+    if awaiting.score != best.score and (awaiting.score > best.score) is job.maximize:
+        why = "is the best if later evals bear it out"
+    else:
+        why = "is the best if later evals show that the one above is none"
+    where = f"pinned beside, at {beside.path}" if pinned and beside is not None else "not pinned yet"
+    return f"{say.number(awaiting.score)} at step {awaiting.step}: {why}; its checkpoint is {where}"
 
 
 def troubles(job: Reading) -> Iterator[tuple[str, str]]:

@@ -145,4 +145,5 @@ def kept(found: Kept) -> dict[str, Any]:
         "path": found.path,
         "digest": found.digest,
         "bytes": found.bytes,
+        "evidence": found.evidence or None,
     }

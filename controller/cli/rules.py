@@ -184,6 +184,10 @@ def flat(
     rule: Rules = None,
     runs: Annotated[int, typer.Option(help="Flat runs.", min=10, max=1_000_000)] = 4000,
     seed: Annotated[int, typer.Option(help="Seed.", min=0)] = 0,
+    reported_times: Annotated[
+        float,
+        typer.Option(help="Standard errors are reported as so many times what they are.", min=0.01, max=100),
+    ] = 1.0,
     json: Json = False,
 ) -> None:
     """What each rule stops of flat runs, by their length: the most it stops of runs that do not fall."""
@@ -192,7 +196,11 @@ def flat(
 
     try:
         named = {text: specs.rule(text) for text in rule or DEFAULTS}
-        found = [row for text, spec in named.items() for row in flats.rates(text, spec, runs=runs, seed=seed)]
+        found = [
+            row
+            for text, spec in named.items()
+            for row in flats.rates(text, spec, runs=runs, seed=seed, reported_times=reported_times)
+        ]
     except ValueError as error:
         raise _unusable(error) from None
     if json:

@@ -120,6 +120,8 @@ def _view(evals: Evals, samples: list[Sample], metric: str) -> ScrapeView:
         resumed_step=count(gauge(names.METRIC_RESUMED_STEP)),
         request_served=count(gauge(names.METRIC_REQUEST_SERVED)),
         evaluator=printable(",".join(versions), 128) or None,
+        evals_labelled=len(versions) == 1
+        and all((p.attempt, p.step) in evals.evaluators[metric] for p in evals.points),
         others=tuple(
             MetricPoints(o.metric, found)
             for o in evals.others

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from controller.policy import guarding
-from controller.policy.history import RuleInUse, newest_mark, stand
+from controller.policy.history import RuleInUse, agreed, discredited, newest_mark, stand, undecided
 from controller.policy.jobs import Desired, Direction, JobRecord, Scale, ScrapeView
 from controller.policy.stopping import noise
 from controller.policy.types import Attempt, EvalPoint, FleetNoise, Reading, SharedFall
@@ -65,13 +65,16 @@ def _other_evaluator(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> J
     if version is None or version == record.evaluator:
         return record
     mark = newest_mark(record)
-    if not record.evaluator or mark is None:
+    if not record.evaluator:
         return replace(record, evaluator=version)  # the first that is known: nothing speaks against the evals
-    # Evals that came with the news are doubtful: the old evaluator may have made them before it was replaced.
-    # Those of a new process are not: it was started with the new one.
+    if mark is None:
+        # No eval is known of the process that speaks. What is pinned was scored by the former evaluator.
+        return replace(_cut(record, use, (), None, 0, scrape.at), evaluator=version)
+    # Evals that came with the news are doubtful unless each says who scored it: the old evaluator may have
+    # made them before it was replaced. Those of a new process are not: it was started with the new one.
     life, step = mark
-    shown = (p.step for p in scrape.points if p.attempt == life)
-    record = _cut(record, use, (), life, max((step, *shown)), scrape.at)
+    doubtful = () if scrape.evals_labelled else (p.step for p in scrape.points if p.attempt == life)
+    record = _cut(record, use, (), life, max((step, *doubtful)), scrape.at)
     return replace(record, evaluator=version)
 
 
@@ -82,18 +85,31 @@ def _other_side(record: JobRecord, use: RuleInUse, fall: SharedFall) -> JobRecor
     since = sum(1 for at in record.eval_times if fall.counts(at))
     if since == len(record.evals):
         # Noted all the same: later the times of the oldest are no longer known.
-        return replace(record, scale=replace(scale or Scale(0.0), since=fall.before))
+        noted = replace(scale or Scale(0.0), since=fall.before, number=record.scale_number + 1)
+        return _renumbered(replace(record, scale=noted), record.evals)
     kept = record.evals[len(record.evals) - since :]
     last = record.evals[-since - 1] if since else record.evals[-1]
     return _cut(record, use, kept, last.attempt, last.step, fall.before)
 
 
 def _cut(
-    record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...], life: Attempt, step: int, since: float
+    record: JobRecord,
+    use: RuleInUse,
+    kept: tuple[EvalPoint, ...],
+    life: Attempt | None,
+    step: int,
+    since: float,
 ) -> JobRecord:
-    """Only ``kept`` counts from now on; what is not after (``life``, ``step``) was scored otherwise."""
-    rule = use.remember(use.rule.initial(), kept)
-    best, awaiting = stand(use, rule.state, kept, use.best_of(use.counting(use.rule.initial(), kept)))
+    """Only ``kept`` counts from now on; what is not after (``life``, ``step``) was scored otherwise.
+
+    ``life`` None: all that comes counts.
+    """
+    record = agreed(record, use, kept)
+    record = discredited(record, undecided(record, use, -1) - {(p.attempt, p.step) for p in kept})
+    initial, unjudged = use.rule.initial(), record.rule.unjudged if record.rule is not None else 0
+    unjudged = max(0, unjudged - (len(record.evals) - len(kept)))
+    rule = use.remember(initial, kept, unjudged)
+    best, awaiting = stand(use, rule, kept, use.best_of(use.counting(initial, kept, unjudged)))
     secured, before = record.secured, record.scale.kept if record.scale is not None else None
     to_release = record.to_release
     if secured is not None and all((p.attempt, p.step) != (secured.attempt, secured.best_step) for p in kept):
@@ -101,7 +117,7 @@ def _cut(
         if before is not None and before.path != secured.path:
             to_release = (*to_release, before.path)
         secured, before = None, secured
-    return replace(
+    after = replace(
         record,
         evals=kept,
         eval_times=record.eval_times[len(record.eval_times) - len(kept) :],
@@ -112,5 +128,22 @@ def _cut(
         awaiting=awaiting,
         secured=secured,
         to_release=to_release,
-        scale=Scale(since, str(life), step, before),
+        scale=Scale(since, str(life) if life is not None else "", step, before, record.scale_number + 1),
     )
+    return _renumbered(after, kept)
+
+
+def _renumbered(record: JobRecord, evals: tuple[EvalPoint, ...]) -> JobRecord:
+    """What stands for one of these evals, or is asked for on its account, is on the newest scale."""
+    number, known = record.scale_number, {(p.attempt, p.step) for p in evals}
+    secured, beside, access = record.secured, record.beside, record.access
+    if secured is not None and (secured.attempt, secured.best_step) in known:
+        secured = replace(secured, scale=number)
+    if beside is not None and (beside.attempt, beside.best_step) in known:
+        beside = replace(beside, scale=number)
+    if access is not None and (access.attempt, access.step) in known:
+        access = replace(access, scale=number)
+    retained = tuple(
+        replace(k, scale=number) if (k.attempt, k.best_step) in known else k for k in record.retained
+    )
+    return replace(record, secured=secured, beside=beside, access=access, retained=retained)

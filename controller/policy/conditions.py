@@ -12,6 +12,7 @@ SECURED = "BestCheckpointSecured"  # the best checkpoint is out of rotation's re
 DECLINING = "QualityDeclining"  # the stop rule says the run is past its best
 TERMINATION = "TerminationTarget"  # a stop is decided and is being carried out
 RETAINED = "BestCheckpointRetained"  # the best checkpoint is out of the trainer's reach, digest verified
+CLAIMED = "LocationClaimed"  # the checkpoint folder is this job's; told once that has failed
 PINNED = "CheckpointsPinned"  # those that the spec names are out of rotation's reach
 RELEASED = "GPUsReleased"  # the pods of a stopped or finished run are gone
 RESUMED = "Resumed"  # the last resume request was carried out

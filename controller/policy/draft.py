@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from controller.policy.conditions import Conditions
+from controller.policy.history import RuleInUse
 from controller.policy.jobs import Action, Desired, Event, JobRecord, Observed, Plan
 from controller.policy.types import JobState, Proposal
 
@@ -24,6 +25,7 @@ class Draft:
         self.wake: float | None = None
         # Why the spec cannot be carried out: then nobody is admitted, nor stopped by a rule.
         self.problem: tuple[str, str] | None = None
+        self.use: RuleInUse | None = None  # by which its evals are taken in; None: the spec names no metric
 
     def update(self, **changes: Any) -> None:
         """Change fields of the record."""

@@ -137,14 +137,30 @@ def withdraw(draft: Draft) -> Plan:
     pause = backoff_seconds(failures)
     if record.admission.withdrawn is None:
         _begin(draft, record.admission, pause)
+    going = draft.record.preempting
+    timed_out = going is None or going.reason == REASON
     if not workload.suspended:
-        draft.act(SuspendWorkload(REASON))
+        draft.act(SuspendWorkload(REASON if going is None else going.reason))
     elif workload.settled and draft.pods_left == 0:
         backoff = GangBackoff(failures, draft.now + pause, record.admission.avoid)
-        _back_in_line(draft, record.admission, incomplete.back_off(draft) or backoff)
-        return draft.plan(JobState.QUEUED)
+        tried = backoff if timed_out else record.gang_backoff
+        _back_in_line(draft, record.admission, incomplete.back_off(draft) or tried)
+        return draft.plan(JobState.QUEUED if draft.problem is None else None)
     elif draft.pods_left:
         stuck.report(draft)
+    return draft.plan(JobState.PREEMPTING)
+
+
+def give_back(draft: Draft, reason: str, message: str) -> Plan:
+    """Take an admission back whose gang is not started, and may not be: others have use for its GPUs."""
+    admission = draft.record.admission
+    assert admission is not None
+    draft.conditions.set(c.ADMITTED, False, reason, message, warning=True)
+    draft.conditions.set(c.RUNNING, False, reason, message)
+    withdrawn = replace(admission, withdrawn=draft.now)
+    draft.update(admission=withdrawn, preempting=Preempting(reason, draft.now))
+    settle_account(draft)
+    draft.wake_in(0.0)
     return draft.plan(JobState.PREEMPTING)
 
 
@@ -170,7 +186,7 @@ def _avoided(draft: Draft, admission: AdmissionRecord) -> tuple[str, ...]:
     return tuple(nodes)[:AVOIDED_MAX]
 
 
-def _back_in_line(draft: Draft, admission: AdmissionRecord, backoff: GangBackoff) -> None:
+def _back_in_line(draft: Draft, admission: AdmissionRecord, backoff: GangBackoff | None) -> None:
     record = draft.record
     lost = record.preempting.lost if record.preempting is not None else None
     draft.update(

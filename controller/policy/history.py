@@ -134,11 +134,27 @@ class RuleInUse:
         return next(iter(self.waiting(state)), None)
 
     def dropped(self, state: tuple[Any, ...]) -> tuple[int, ...]:
-        """Steps of the evals that the newest one made drop: they count for nothing."""
-        return gate.dropped(state) if self.gated and state else ()
+        """Steps of the evals that the newest one made drop, or showed to be no best."""
+        return (*gate.dropped(state), *gate.refuted(state)) if self.gated and state else ()
 
-    def counting(self, base: tuple[Any, ...], points: Iterable[EvalPoint]) -> list[EvalPoint]:
-        """Those of the evals after ``base`` that count, as far as is known after the last of them."""
+    def doubtful(self, state: tuple[Any, ...]) -> int | None:
+        """Step of the highest eval that counts, but was judged by no scale so far; None: none is."""
+        return gate.doubtful(state) if self.gated and state else None
+
+    def agreeing(self, state: tuple[Any, ...]) -> tuple[int, ...]:
+        """Steps of two or more evals that wait, and so far bear one another out."""
+        return gate.agreeing(state) if self.gated and state else ()
+
+    def counting(
+        self, base: tuple[Any, ...], points: tuple[EvalPoint, ...], unjudged: int = 0
+    ) -> list[EvalPoint]:
+        """Those of the evals that count, as far as is known after the last of them.
+
+        ``base`` is the state before them; before the first that is judged, if the first ``unjudged`` are not.
+        """
+        if unjudged:
+            before = self.counting(self.rule.initial(), points[:unjudged])
+            return [*before, *self.counting(base, points[unjudged:])]
         known: dict[int, EvalPoint] = {}
         state = base
         for point in points:
@@ -155,7 +171,8 @@ class RuleInUse:
         if not self.gated or after.rule is None or after.evals is before.evals:
             return ()
         known = newest_mark(before)
-        waited = self.waiting(before.rule.state) if before.rule is not None else ()
+        state = before.rule.state if before.rule is not None else ()
+        waited = (*self.waiting(state), self.doubtful(state))
         new = [
             p.step
             for p in after.evals
@@ -165,7 +182,7 @@ class RuleInUse:
         ]
         if len(new) <= 1:
             return self.dropped(after.rule.state)
-        still = {p.step for p in self.counting(after.rule.base, after.evals)}
+        still = {p.step for p in self.counting(after.rule.base, after.evals, after.rule.unjudged)}
         return tuple(s for s in new if s not in still and s not in self.waiting(after.rule.state))
 
     def best_of(self, points: Iterable[EvalPoint], than: Best | None = None) -> Best | None:
@@ -176,9 +193,10 @@ class RuleInUse:
                 best = Best(point.step, point.score, point.attempt)
         return best
 
-    def remember(self, base: tuple[Any, ...], evals: tuple[EvalPoint, ...]) -> RuleRecord:
-        state, verdict = self.fold(base, evals)
-        return RuleRecord(self.name, self.rule.version, self.params_hash, base, state, verdict)
+    def remember(self, base: tuple[Any, ...], evals: tuple[EvalPoint, ...], unjudged: int = 0) -> RuleRecord:
+        """The rule's memory of these evals, but for the first ``unjudged`` of them."""
+        state, verdict = self.fold(base, evals[unjudged:])
+        return RuleRecord(self.name, self.rule.version, self.params_hash, base, state, verdict, unjudged)
 
 
 class _Spelt:
@@ -324,11 +342,14 @@ def rewind(record: JobRecord, use: RuleInUse, step: int) -> JobRecord:
     whole = record.evals_seen <= len(
         record.evals
     )  # the window holds everything: its base is the initial state
+    record = agreed(record, use, kept)
+    record = discredited(record, undecided(record, use, step))
     base = record.rule.base if record.rule and (kept or whole) else use.rule.initial()
     dropped = len(record.evals) - len(kept)
-    rule = use.remember(base, kept)
-    counts = use.counting(base, kept)
-    best, awaiting = stand(use, rule.state, kept, _best_after(record, use.direction, counts, step))
+    unjudged = min(record.rule.unjudged, len(kept)) if record.rule is not None else 0
+    rule = use.remember(base, kept, unjudged)
+    best = _best_after(record, use.direction, use.counting(base, kept, unjudged), step)
+    best, awaiting = stand(use, rule, kept, best, record)
     return replace(
         record,
         evals=kept,
@@ -345,14 +366,17 @@ def _with_best(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...], s
     """No eval is dropped; but the best may be one of a branch that was left, and not in safety."""
     if record.best is None or record.best.step <= step or record.rule is None:
         return record
-    counts = use.counting(record.rule.base, kept)
-    best, awaiting = stand(use, record.rule.state, kept, _best_after(record, use.direction, counts, step))
+    counts = use.counting(record.rule.base, kept, record.rule.unjudged)
+    best = _best_after(record, use.direction, counts, step)
+    best, awaiting = stand(use, record.rule, kept, best, record)
     return replace(record, best=best, awaiting=awaiting)
 
 
 def restart(record: JobRecord, use: RuleInUse) -> JobRecord:
     """Forget every eval: the rule begins anew. The best stays if it is pinned or retained."""
     kept: tuple[EvalPoint, ...] = ()
+    record = agreed(record, use, kept)
+    record = discredited(record, undecided(record, use, -1))
     best = _best_after(record, use.direction, (), -1)
     rule = use.remember(use.rule.initial(), kept)
     return replace(
@@ -368,8 +392,9 @@ def restart(record: JobRecord, use: RuleInUse) -> JobRecord:
 
 
 def judged_from_now_on(record: JobRecord, use: RuleInUse) -> JobRecord:
-    """The rule begins anew within a process: the evals so far stay on record, and are not folded again."""
-    return replace(record, rule=use.remember(use.rule.initial(), ()))
+    """The rule begins anew within a process: the evals so far stay on record, and are never folded again."""
+    rule = use.remember(use.rule.initial(), record.evals, len(record.evals))
+    return replace(agreed(record, use, ()), rule=rule)
 
 
 def _same_rule(record: JobRecord, use: RuleInUse) -> JobRecord:
@@ -381,63 +406,138 @@ def _same_rule(record: JobRecord, use: RuleInUse) -> JobRecord:
     if before.endswith(_INVERTED) != use.params_hash.endswith(_INVERTED):
         # The other direction: what was the best is none.
         known = _best_after(replace(record, best=None), use.direction, (), -1)
-    rule = use.remember(initial, record.evals)
-    best = use.best_of(use.counting(initial, record.evals), known)
-    best, awaiting = stand(use, rule.state, record.evals, best)
+    unjudged = record.rule.unjudged if record.rule is not None else 0
+    rule = use.remember(initial, record.evals, unjudged)
+    best = use.best_of(use.counting(initial, record.evals, unjudged), known)
+    best, awaiting = stand(use, rule, record.evals, best, record)
     return replace(record, rule=rule, best=best, awaiting=awaiting)
 
 
 def _append(
     record: JobRecord, use: RuleInUse, point: EvalPoint, at: float, loss: float | None = None
 ) -> JobRecord:
-    assert record.rule is not None  # _same_rule saw to it
-    state, verdict = use.observe(record.rule.state, point, new=True, loss=loss)
-    base, evals, earlier = record.rule.base, (*record.evals, point), record.earlier_sum
+    rule = record.rule
+    assert rule is not None  # _same_rule saw to it
+    state, verdict = use.observe(rule.state, point, new=True, loss=loss)
+    base, evals, earlier = rule.base, (*record.evals, point), record.earlier_sum
+    unjudged = rule.unjudged
     if len(evals) > EVALS_KEPT:
-        base, _ = use.observe(base, evals[0])
+        if unjudged:
+            unjudged -= 1
+        else:
+            base, _ = use.observe(base, evals[0])
         earlier = _sum_with(record, evals[0].score)
         evals = evals[1:]
     gone, waits = use.dropped(state), use.waiting(state)
+    out = {(p.attempt, p.step) for p in (*record.evals, point) if p.step in gone}
+    record = discredited(record, out)
     best = record.best
-    if best is not None and (best.attempt, best.step) in {
-        (p.attempt, p.step) for p in (*record.evals, point) if p.step in gone
-    }:
+    if best is not None and (best.attempt, best.step) in out:
         # It stood for the best for want of another. What is in safety for it is no better.
-        counts = use.counting(record.rule.base, (*record.evals, point))
-        best = _best_after(record, use.direction, counts, -1, gone)
-    was = {*use.waiting(record.rule.state), point.step}.difference(gone, waits)
+        counts = use.counting(rule.base, (*record.evals, point), rule.unjudged)
+        best = _best_after(record, use.direction, counts, -1)
+        spare = record.awaiting  # of before the evals that are kept: it was in safety for this
+        if spare is not None and not any((p.attempt, p.step) == (spare.attempt, spare.step) for p in evals):
+            best = spare if best is None or use.better(spare.score, best.score) else best
+    was = {*use.waiting(rule.state), point.step}.difference(gone, waits)
     best = use.best_of((p for p in (*record.evals, point) if p.step in was), best)
-    best, awaiting = stand(use, state, (*record.evals, point), best)
+    now = replace(rule, state=state)  # with the base of before the oldest left
+    best, awaiting = stand(use, now, (*record.evals, point), best, record)
     return replace(
         record,
         evals=evals,
         eval_times=(*record.eval_times, int(at))[-READINGS_KEPT:],
         evals_seen=record.evals_seen + 1,
         earlier_sum=earlier,
-        rule=replace(record.rule, base=base, state=state, verdict=verdict),
+        rule=replace(rule, base=base, state=state, verdict=verdict, unjudged=unjudged),
         best=best,
         awaiting=awaiting,
     )
 
 
 def stand(
-    use: RuleInUse, state: tuple[Any, ...], evals: tuple[EvalPoint, ...], best: Best | None
+    use: RuleInUse,
+    rule: RuleRecord,
+    evals: tuple[EvalPoint, ...],
+    best: Best | None,
+    record: JobRecord | None = None,
 ) -> tuple[Best | None, Best | None]:
     """A record's ``best`` and ``awaiting``, from the best of the evals that count.
 
     An eval that waits is no best unless there is no other. The best of those that wait is to be pinned beside
     it if it is higher, or if the best itself waits: which of the two is dropped shows at the next eval.
+    Beside a best that may yet be refuted goes the best of all others, pins of before (``record``) too.
     """
-    steps = use.waiting(state)
+    steps = use.waiting(rule.state)
     held = [p for p in evals if p.step in steps]
     if best is None:
         best = use.best_of(held[:1])
-    of_best = None if best is None else (best.attempt, best.step)  # another life has another step 40
+    if best is None:
+        return None, None
+    of_best = best.attempt, best.step  # another life has another step 40
+    unsure = {use.doubtful(rule.state), *use.agreeing(rule.state)}
+    if any((p.attempt, p.step) == of_best for p in evals if p.step in unsure):
+        return best, _other_than(best, use, rule, evals, record)
     awaiting = use.best_of(p for p in held if (p.attempt, p.step) != of_best)
     lone = any((p.attempt, p.step) == of_best for p in held)
-    if best is None or awaiting is None or not (lone or use.better(awaiting.score, best.score)):
+    if awaiting is None or not (lone or use.better(awaiting.score, best.score)):
         awaiting = None
     return best, awaiting
+
+
+def _other_than(
+    best: Best, use: RuleInUse, rule: RuleRecord, evals: tuple[EvalPoint, ...], record: JobRecord | None
+) -> Best | None:
+    """The best of the evals but for ``best`` and what agrees with it, and of pins of before them."""
+    steps = {*use.waiting(rule.state)}.difference(use.agreeing(rule.state))
+    counts = [*use.counting(rule.base, evals, rule.unjudged), *(p for p in evals if p.step in steps)]
+    found = use.best_of(p for p in counts if (p.attempt, p.step) != (best.attempt, best.step))
+    known = {(p.attempt, p.step) for p in evals}
+    for pin in (record.secured, record.beside) if record is not None else ():
+        if pin is not None and (pin.attempt, pin.best_step) not in known and not pin.stands_for(best):
+            assert record is not None
+            only = replace(record, best=None, retained=(), secured=pin)
+            one = _best_after(only, use.direction, (), -1)
+            found = (
+                one if one is not None and (found is None or use.better(one.score, found.score)) else found
+            )
+    return found
+
+
+def settle_agreeing(record: JobRecord, use: RuleInUse) -> JobRecord:
+    """The run ends here, or is to stop: evals that wait count if two or more of them agree.
+
+    The best until then stays in safety beside: should the run go on, they may still be dropped.
+    """
+    found = _best_agreeing(record, use, record.evals)
+    return record if found is None else replace(record, best=found, awaiting=record.best)
+
+
+def agreed(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...]) -> JobRecord:
+    """The record before all evals but ``kept`` are forgotten: two or more that wait and agree count, if the
+    best of them is in safety."""
+    found = _best_agreeing(record, use, tuple(p for p in record.evals if p not in kept))
+    if found is None or record.beside is None or not record.beside.stands_for(found):
+        return record
+    former = (record.secured.path,) if record.secured is not None else ()
+    gone = tuple(path for path in former if path != record.beside.path)
+    return replace(
+        record,
+        best=found,
+        awaiting=None,
+        secured=record.beside,
+        beside=None,
+        to_release=(*record.to_release, *gone),
+    )
+
+
+def _best_agreeing(record: JobRecord, use: RuleInUse, evals: tuple[EvalPoint, ...]) -> Best | None:
+    """The best of the evals that wait, if two or more agree and it is above the best; None: it is not so."""
+    steps = use.agreeing(record.rule.state) if record.rule is not None else ()
+    found = use.best_of(p for p in evals if p.step in steps)
+    if found is None or (record.best is not None and not use.better(found.score, record.best.score)):
+        return None
+    return found
 
 
 def _sum_with(record: JobRecord, leaving: float) -> float | None:
@@ -448,14 +548,42 @@ def _sum_with(record: JobRecord, leaving: float) -> float | None:
     return total if total is not None and math.isfinite(total) else None
 
 
+def discredited(record: JobRecord, evals: set[tuple[Attempt, int]]) -> JobRecord:
+    """The record once these evals (attempt and life, step) count for nothing.
+
+    What is pinned, retained or asked for on their account keeps no score: it is never taken for the best.
+    """
+    if not evals:
+        return record
+    secured, beside, access = record.secured, record.beside, record.access
+    if secured is not None and (secured.attempt, secured.best_step) in evals:
+        secured = replace(secured, score=None)
+    if beside is not None and (beside.attempt, beside.best_step) in evals:
+        beside = replace(beside, score=None)
+    if access is not None and (access.attempt, access.step) in evals:
+        access = replace(access, score=None)
+    retained = tuple(
+        replace(k, score=None) if (k.attempt, k.best_step) in evals else k for k in record.retained
+    )
+    return replace(record, secured=secured, beside=beside, access=access, retained=retained)
+
+
+def undecided(record: JobRecord, use: RuleInUse, after: int) -> set[tuple[Attempt, int]]:
+    """Evals after that step that wait, and of which nobody will know any more whether they count."""
+    if record.rule is None:
+        return set()
+    waits, best = use.waiting(record.rule.state), record.best
+    found = {(p.attempt, p.step) for p in record.evals if p.step in waits and p.step > after}
+    return found if best is None else found - {(best.attempt, best.step)}
+
+
 def _best_after(
     record: JobRecord,
     direction: Direction,
     counting: Iterable[EvalPoint],
     step: int,
-    without: tuple[int, ...] = (),
 ) -> Best | None:
-    """The best among what is left when the run goes on from ``step``, but for the steps of ``without``.
+    """The best among what is left when the run goes on from ``step``.
 
     That is: evals up to there, the best itself if it is one of those (it may be older than the evals kept),
     and checkpoints that are pinned or retained, of whatever branch. Not those from before the scores could
@@ -465,8 +593,7 @@ def _best_after(
     if record.best is not None and record.best.step <= step:
         candidates.append(record.best)
     for safe in (*record.retained, *((record.secured,) if record.secured is not None else ())):
-        comparable = record.scale is None or safe.at >= record.scale.since
-        if safe.score is not None and comparable and safe.best_step not in without:
+        if safe.score is not None and safe.scale == record.scale_number:
             candidates.append(Best(safe.best_step, safe.score, safe.attempt))
     best: Best | None = None
     for candidate in candidates:
@@ -475,15 +602,23 @@ def _best_after(
     return best
 
 
-def keepable(record: JobRecord, direction: Direction) -> Best | None:
-    """The best eval whose checkpoint may still be had: the best, unless its checkpoint is lost."""
+def keepable(record: JobRecord, direction: Direction, use: RuleInUse | None = None) -> Best | None:
+    """The best eval whose checkpoint may still be had: the best, unless its checkpoint is lost.
+
+    Then it is the best of the others that count by ``use``.
+    """
     if record.best is None or record.best not in record.lost_bests:
         return record.best
-    # An eval above the best does not count: it was dropped, or waits to be borne out.
-    top = record.best.score
-    kept = (p for p in record.evals if not better(direction, p.score, top))
+    rule, top = record.rule, record.best.score
+    counts: Iterable[EvalPoint] = record.evals
+    if use is not None and rule is not None and rule.params_hash == use.params_hash:
+        counts = use.counting(rule.base, record.evals, rule.unjudged)
+    # Without the rule: an eval above the best was dropped, or waits to be borne out.
+    kept = (p for p in counts if not better(direction, p.score, top))
     left = [p for p in kept if Best(p.step, p.score, p.attempt) not in record.lost_bests]
-    return _best_after(replace(record, best=None), direction, left, -1)
+    # A copy of one that is lost was made for an earlier stop: there is nothing to pin it from any more.
+    copies = tuple(k for k in record.retained if not any(map(k.stands_for, record.lost_bests)))
+    return _best_after(replace(record, best=None, retained=copies), direction, left, -1)
 
 
 def _count_missed(record: JobRecord, scrape: ScrapeView, attempt: Attempt) -> JobRecord:

@@ -77,7 +77,7 @@ class ScrapeOutcome(StrEnum):
     NO_PODS = "NoPods"  # nothing to scrape yet
     UNREACHABLE = "Unreachable"
     TIMEOUT = "Timeout"
-    TOO_LARGE = "TooLarge"
+    TOO_LARGE = "PageTooLarge"  # not the gang: that is TooLarge
     NOT_PROMETHEUS = "NotPrometheus"
     REFUSED_ADDRESS = "RefusedAddress"  # the pod's IP is of a class the settings do not allow to be scraped
 
@@ -217,6 +217,7 @@ class ScrapeView:
     resumed_step: int | None = None  # step the present process resumed from; 0: started afresh
     request_served: int | None = None
     evaluator: str | None = None
+    evals_labelled: bool = False  # each eval names the evaluator that scored it, and it is this one
     loss: float | None = None  # training loss
     others: tuple[MetricPoints, ...] = ()  # of the spec's further metrics, those the page has
     page: Page | None = None  # None: it does not say whose it is
@@ -334,6 +335,8 @@ class Kept:
     bytes: int = 0
     score: float | None = None  # of the eval it stands for, the trainer's own orientation; None: not known
     attempt: Attempt = UNKNOWN  # of that eval
+    scale: int = 0  # on which its score is (`Scale.number`)
+    evidence: str = ""  # by what it is known to be whole (`AccessView.evidence`)
 
     def stands_for(self, best: Best) -> bool:
         """Whether it was kept for that very eval."""
@@ -344,8 +347,8 @@ class Kept:
 class InFlight:
     """An access Job under way, or to be tried again at ``not_before``.
 
-    It says all that its answer needs to be recorded: the eval it is for, and that eval's score. ``since``: s,
-    on which scale the score is (`Scale.since`; 0: all evals of the run can be compared).
+    It says all that its answer needs to be recorded: the eval it is for, and that eval's score. ``scale``:
+    on which scale the score is (`Scale.number`; 0: all evals of the run can be compared).
     """
 
     operation: Operation
@@ -356,7 +359,7 @@ class InFlight:
     release: tuple[str, ...] = ()  # paths of pins that are no longer wanted, let go by this Job
     attempt: Attempt = UNKNOWN
     score: float | None = None
-    since: float = 0.0
+    scale: int = 0
     started: float | None = None  # s, when its Job was first asked for
     former: str = ""  # claim: uid of a deleted RLHFJob that may be followed
 
@@ -370,20 +373,24 @@ class Claim:
     """The checkpoint folder was claimed for an attempt before it started, and what lay there was noted.
 
     ``life``: the process it was made for, where one was seen to begin within an attempt. ``problem``: why it
-    could not be made; "": it was.
+    could not be made, and what was said of it; "": it was. ``tries``: how often it has failed, the last time
+    at ``at``.
     """
 
     attempt: int
     at: float  # s
     life: str = ""
     problem: str = ""
+    message: str = ""
+    tries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class RuleRecord:
     """The stop rule's memory: ``base`` is its state before the oldest eval kept, ``state`` after the newest.
 
-    States are nested tuples of JSON scalars.
+    States are nested tuples of JSON scalars. ``unjudged``: so many of the oldest evals kept came before a
+    stop that a user called off, and are not part of it: ``base`` is the state before the first after these.
     """
 
     name: str
@@ -392,6 +399,7 @@ class RuleRecord:
     base: tuple[object, ...]
     state: tuple[object, ...]
     verdict: Verdict | None = None
+    unjudged: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,13 +407,15 @@ class Scale:
     """Since when the evals kept can be compared with each other (`controller.policy.comparable`).
 
     Evals up to (``life``, ``step``) were scored otherwise and count for nothing. ``kept``: the checkpoint
-    that stood for the best of them, still pinned; None: there was none.
+    that stood for the best of them, still pinned; None: there was none. ``number``: counts the scales of a
+    run, 0 is the first: scores are told apart by it, and never by the clocks of two leaders.
     """
 
     since: float  # s
     life: str = ""  # as `Attempt` is written
     step: int = -1
     kept: Kept | None = None
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -545,6 +555,15 @@ class RunProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class EvalsDue:
+    """Since when (s) the next usable eval is waited for: the last one, or the first page of a process that
+    showed the metric. ``interval``: s that one usually takes; None: nobody knows yet."""
+
+    since: float
+    interval: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunFile:
     """Content of ConfigMap ``<name>-run``."""
 
@@ -587,6 +606,8 @@ class JobRecord:
     claim: Claim | None = None
     lost_bests: tuple[Best, ...] = ()  # evals whose checkpoint is gone, newest last
     lost_tried: float | None = None  # s, when the best of them was last looked for again
+    # Those of them whose checkpoint was changed after it had been pinned: what lies there is not looked for.
+    changed_bests: tuple[Best, ...] = ()
     decision: Decision | None = None
     admission: AdmissionRecord | None = None
     preempting: Preempting | None = None  # while on the way back into the queue
@@ -605,9 +626,15 @@ class JobRecord:
     attained: float = 0.0  # GPU-seconds of finished service
     conditions: tuple[Condition, ...] = ()
     finished: str | None = None  # None | "Complete" | "Failed"
-    awaiting: Best | None = None  # an eval above the best that waits for the next: to be pinned beside it
+    awaiting: Best | None = None  # to be pinned beside the best: which of the two counts shows later
     beside: Kept | None = None  # its checkpoint
     taken_back: TakenBack | None = None  # the newest stop that was
+    evals_due: EvalsDue | None = None  # None: no page has shown the metric yet
+
+    @property
+    def scale_number(self) -> int:
+        """Of the scale on which the evals kept are."""
+        return self.scale.number if self.scale is not None else 0
 
     def condition(self, type_: str) -> Condition | None:
         return next((c for c in self.conditions if c.type == type_), None)

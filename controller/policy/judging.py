@@ -76,7 +76,7 @@ def unsafe(draft: Draft) -> tuple[str, str] | None:
             "to be stopped, but the page does not say whose it is (rlhf_run_info with uid and attempt), so "
             "it may be another trainer's; the run goes on. Use a client that reads run.json",
         )
-    best = keepable(record, draft.desired.direction) or record.best
+    best = keepable(record, draft.desired.direction, draft.use) or record.best
     if best is None or record.secured is None or not record.secured.stands_for(best):
         step = best.step if best is not None else 0
         return (
@@ -110,7 +110,7 @@ def stands(draft: Draft, use: RuleInUse) -> Proposal | None:
         if record.decision is None and verdict.verb is Verb.CONTINUE and not _says_taken_back(draft):
             draft.conditions.drop(c.TERMINATION)
         return None
-    best = keepable(record, draft.desired.direction) or record.best
+    best = keepable(record, draft.desired.direction, use) or record.best
     return Proposal.of(verdict, _newest_step(record, metric), best.step, metric)
 
 

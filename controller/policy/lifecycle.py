@@ -40,7 +40,7 @@ from controller.policy.adoption import adopt
 from controller.policy.comparable import begin_anew, seen_by_fleet
 from controller.policy.conditions import Conditions
 from controller.policy.draft import Draft
-from controller.policy.history import RuleInUse, absorb, begin_life, ignored_steps
+from controller.policy.history import RuleInUse, absorb, begin_life, ignored_steps, settle_agreeing
 from controller.policy.jobs import (
     AdmissionRecord,
     Answer,
@@ -83,10 +83,11 @@ from controller.policy.types import (
 def plan(desired: Desired, observed: Observed, record: JobRecord, now: float) -> Plan:
     """What is to be done for one job now. Total: it never raises, whatever the cluster looks like."""
     draft = Draft(desired, observed, record, now)
-    use = _accept(draft)
+    draft.use = ruleless.rule_of(draft)[0] if desired.metric else None
     answered = safekeeping.answer(draft)
     if answered is not None:
         safekeeping.take_answer(draft, answered)
+    draft.use = use = _accept(draft)
     access_pod.tell(draft)
     if desired.deleting:
         return _delete(draft)
@@ -103,7 +104,7 @@ def plan(desired: Desired, observed: Observed, record: JobRecord, now: float) ->
     if observed.finalizer:
         draft.act(SetFinalizer(False))  # of a stop that was taken back or resumed
     answer_early(draft)
-    if draft.problem is not None and draft.record.admission is None:
+    if draft.problem is not None and draft.record.admission is None and not claiming.refused(draft):
         outside.keep_off(draft, "NotAccepted")
         return draft.plan(None)
     if observed.workload is None:
@@ -131,7 +132,10 @@ def granted(record: JobRecord, desired: Desired, grant: Grant, now: float) -> Jo
         f"{of}: {proposal.reason}, {proposal.statistic:g} against {proposal.threshold:g} "
         f"at step {proposal.step}; best eval at step {proposal.best_step}"
     )
-    return replace(record, decision=Decision(by, Mode.ENFORCE, proposal, message, now), preempting=None)
+    # What was copied for an earlier stop says nothing of this one.
+    left = tuple(known for known in record.conditions if known.type != c.RETAINED)
+    decision = Decision(by, Mode.ENFORCE, proposal, message, now)
+    return replace(record, decision=decision, preempting=None, conditions=left)
 
 
 def admitted(record: JobRecord, admission: Admission, now: float) -> JobRecord:
@@ -325,6 +329,7 @@ def _accept(draft: Draft) -> RuleInUse | None:
     draft.problem = draft.desired.problem
     if draft.problem is None and wrong is not None:
         draft.problem = ("InvalidStopRule", f"spec.stopRule: {wrong}")
+    claiming.refuse(draft)
     if draft.problem is not None:
         draft.conditions.set(c.ACCEPTED, False, *draft.problem, warning=True)
     else:
@@ -345,15 +350,22 @@ def _stop_or_resume(draft: Draft, use: RuleInUse | None) -> Plan:
         reads = draft.record.admission is not None and draft.desired.mode is not Mode.OFF
         if use is not None and reads and decision.suspended_at is None:
             _take_scrape(draft, use)
+            claiming.within_attempt(draft)
         return carry_out_stop(draft, use)
     if use is not None and draft.problem is None and resume(draft, use):
-        return draft.plan(JobState.QUEUED)
+        return _line_up(draft)
     if not after_suspend(draft):
         pinning.keep(draft)
     if (amiss := endings.stays_off(draft, decision.proposal.reason)) is not None:
         return amiss
     outside.keep_off(draft, decision.proposal.reason)
     return draft.plan(None)
+
+
+def _line_up(draft: Draft) -> Plan:
+    """A resume is carried out: it waits for GPUs, unless its folder is another's by now."""
+    claiming.refuse(draft)
+    return draft.plan(JobState.QUEUED if draft.problem is None else None)
 
 
 def _create(draft: Draft) -> Plan:
@@ -381,7 +393,8 @@ def _wait(draft: Draft) -> Plan:
         draft.act(SuspendWorkload("NotAdmitted"))
         return draft.plan(JobState.QUEUED)
     claiming.before_start(draft)
-    if claiming.taken(draft):
+    if claiming.refused(draft):
+        outside.keep_off(draft, requests.TAKEN)
         return draft.plan(None)
     return outside.wait(draft) or draft.plan(JobState.QUEUED)
 
@@ -402,6 +415,8 @@ def _run(draft: Draft, use: RuleInUse | None) -> Plan:
     if gangs.watch_binding(draft):
         return gangs.withdraw(draft)
     if workload.suspended:
+        if claiming.refused(draft) and draft.problem is not None:
+            return gangs.give_back(draft, *draft.problem)
         _start(draft)
         return draft.plan(JobState.ADMITTED)
     if taking_back.asked_to_stop(draft):
@@ -413,6 +428,7 @@ def _run(draft: Draft, use: RuleInUse | None) -> Plan:
     else:
         _unwatched(draft)
     pinning.keep(draft)
+    claiming.within_attempt(draft, retry=True)
     if proposal is not None and draft.problem is not None:
         told = f"to be stopped, but the spec cannot be carried out as it is: {draft.problem[1]}"
         draft.conditions.set(c.TERMINATION, False, "NotAccepted", told)
@@ -437,6 +453,7 @@ def _start(draft: Draft) -> None:
     draft.update(run=wanted)
     if claiming.before_start(draft):
         message = f"attempt {wanted.attempt} is to start once the checkpoint folder is claimed"
+        message += access_pod.how_far(draft)
         draft.conditions.set(c.RUNNING, False, "ClaimingLocation", message)
         return
     draft.conditions.set(c.RUNNING, False, "Starting", f"attempt {wanted.attempt} is being started")
@@ -525,12 +542,14 @@ def _take_evals(draft: Draft, use: RuleInUse) -> None:
             c.METRICS, False, reason, f"spec.metrics: no eval of {metric!r} is exported; names seen: {names}"
         )
         return
+    before = draft.record
     _begin_anew(draft, use, scrape)
     draft.record = guarding.watch(absorb(draft.record, use, scrape), use.guards, scrape)
     notes = [scrape.message] if scrape.message else []
     if ignored := ignored_steps(draft.record, scrape):
         steps = ", ".join(map(str, ignored[:5]))
         notes.append(f"ignored, because steps must increase within an attempt: step {steps}")
+    progress.watch_evals(draft, before)
     if quiet := progress.without_evals(draft):
         draft.conditions.set(c.METRICS, False, "NoNewEvals", "; ".join([quiet, *notes]))
         return
@@ -568,6 +587,7 @@ def _preempt(draft: Draft, use: RuleInUse | None) -> Plan:
     trains = going is not None and going.lost is None and draft.record.admission is not None
     if use is not None and trains and draft.desired.mode is not Mode.OFF:
         _take_scrape(draft, use)
+        claiming.within_attempt(draft)
         if draft.desired.mode is Mode.ENFORCE:
             safekeeping.secure_best(draft)
     return preempting.carry_out(draft)
@@ -581,6 +601,7 @@ def _finish(draft: Draft, use: RuleInUse | None) -> Plan:
     workload = draft.observed.workload
     if use is not None and draft.record.admission is not None and draft.desired.mode is not Mode.OFF:
         _take_scrape(draft, use)
+        draft.record = settle_agreeing(draft.record, use)
     if draft.record.finished is None and workload is not None:
         end = workload.finished or ""
         _note_end(draft, end, end, workload.message or "the workload ended")
@@ -594,7 +615,7 @@ def _finish(draft: Draft, use: RuleInUse | None) -> Plan:
     if not endings.is_unknown(draft.record):
         answer_early(draft)
     elif use is not None and draft.problem is None and not draft.pods_left and resume(draft, use):
-        return draft.plan(JobState.QUEUED)
+        return _line_up(draft)
     copying = _stop_under_way(draft) and after_suspend(draft)
     if draft.observed.finalizer and not copying:
         draft.act(SetFinalizer(False))
@@ -612,17 +633,10 @@ def _finish(draft: Draft, use: RuleInUse | None) -> Plan:
 
 
 def _secure_what_is_left(draft: Draft) -> None:
-    """The run has ended: its best checkpoint is pinned if it was not yet; tried a few times."""
-    waited = draft.record.access
-    if draft.desired.mode is not Mode.ENFORCE or draft.observed.workload is None:
-        return
-    if (
-        waited is not None
-        and waited.operation is Operation.SECURE
-        and waited.tries >= safekeeping.FINISH_TRIES
-    ):
-        return  # it stays on record, so that it is not begun again
-    safekeeping.secure_best(draft)
+    """The run has ended: its best checkpoint is pinned if it was not yet. One that is gone gives way to the
+    next best (`safekeeping`); a store that cannot be reached is asked for as long as it takes."""
+    if draft.desired.mode is Mode.ENFORCE and draft.observed.workload is not None:
+        safekeeping.secure_best(draft)
 
 
 def _note_end(draft: Draft, end: str, reason: str, message: str) -> None:

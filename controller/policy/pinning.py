@@ -6,8 +6,8 @@ the spec no longer names is let go by the next Job that secures something, never
 
 from __future__ import annotations
 
+from controller.policy import claiming, lives, remedies, requests
 from controller.policy import conditions as c
-from controller.policy import lives, remedies, requests
 from controller.policy.draft import Draft
 from controller.policy.jobs import AccessView, InFlight, Kept, Operation, StartAccess
 
@@ -26,8 +26,10 @@ def keep(draft: Draft) -> None:
         steps = ", ".join(map(str, sorted(wanted)))
         draft.conditions.set(c.PINNED, True, "Pinned", f"checkpoints of steps {steps} are kept from rotation")
         return
-    if draft.observed.workload is None or (waited is not None and waited.operation is not Operation.PIN):
-        return  # access Jobs run by the workload's template; and the best one goes first
+    if draft.observed.workload is None or claiming.goes_first(draft, retries=True):
+        return  # access Jobs run by the workload's template
+    if waited is not None and waited.operation not in (Operation.PIN, Operation.CLAIM):
+        return  # the best one goes first
     due = [step for step in missing if not _to_come(draft, step)]
     if not due:
         text = ", ".join(map(str, missing))
@@ -35,9 +37,10 @@ def keep(draft: Draft) -> None:
             c.PINNED, False, "WaitingForCheckpoint", f"the trainer has not saved step {text} yet"
         )
         return
-    if waited is None or waited.step not in missing:
-        if waited is not None and requests.running(draft, waited):
+    if waited is None or waited.operation is Operation.CLAIM or waited.step not in missing:
+        if waited is not None and waited.operation is Operation.PIN and requests.running(draft, waited):
             return
+        requests.give_way(draft)
         known = draft.record.condition(c.PINNED)
         if known is None or known.status or known.reason == "WaitingForCheckpoint":
             draft.conditions.set(c.PINNED, False, "Pinning", f"step {due[0]} is being pinned")
@@ -67,6 +70,8 @@ def take_answer(draft: Draft, waited: InFlight, answered: AccessView) -> None:
             answered.bytes,
             waited.score,
             waited.attempt,
+            waited.scale,
+            answered.evidence,
         )
         requests.let_go(draft, waited)
         if step not in draft.desired.pins:  # taken back while it was being made

@@ -18,6 +18,7 @@ REMEDIES: Mapping[str, str] = {
     "CheckpointIncomplete": "have the trainer write save records (docs/trainer-contract.md), or correct "
     "spec.checkpoints.layout",
     "DigestMismatch": "have the trainer never write into a finished checkpoint",
+    "CopyDamaged": "see whether the volume or object store that the message names is sound",
     "LocationTaken": "give each RLHFJob a location of its own",
     "Interrupted": "nothing: it goes on where it was",
     "BadRequest": "correct the store, path or layout in spec.checkpoints; if they are right, "
@@ -31,6 +32,10 @@ def retry(reason: str, message: str, tries: int, delay: float) -> str:
     Args:
         tries: how often it has failed. delay: s until the next try.
     """
-    text = f"{message} (try {tries} failed; the next in {delay:.0f} s)"
+    return of(reason, f"{message} (try {tries} failed; the next in {delay:.0f} s)")
+
+
+def of(reason: str, message: str) -> str:
+    """The message with what would help, where that is known."""
     help_ = REMEDIES.get(reason)
-    return text if help_ is None else f"{text}. What helps: {help_}"
+    return message if help_ is None else f"{message}. What helps: {help_}"

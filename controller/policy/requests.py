@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from controller.policy import conditions as c
 from controller.policy import transfer
 from controller.policy.draft import Draft
 from controller.policy.jobs import (
     UNKNOWN,
     AccessView,
+    Claim,
     ForgetAccess,
     InFlight,
     JobRecord,
@@ -25,6 +27,7 @@ from controller.policy.types import Attempt
 RETRY_FIRST = 5.0  # s
 RETRY_MOST = 60.0  # s
 RETRY_RARELY = 600.0  # s: for what may never come, or where each try is a write
+TAKEN = "LocationTaken"
 RELEASE_MOST = 8  # paths that are remembered as to be let go; what is beyond stays where it lies
 
 
@@ -56,7 +59,7 @@ def begin(
         release=unwanted(record) if operation in (Operation.SECURE, Operation.PIN) else (),
         attempt=attempt,
         score=score,
-        since=record.scale.since if record.scale is not None else 0.0,
+        scale=record.scale_number,
         former=former,
     )
     draft.update(access=waited, access_serial=serial)
@@ -119,6 +122,30 @@ def give_up(draft: Draft) -> None:
         if running(draft, waited):
             draft.act(ForgetAccess(waited.request_id))
         draft.update(access=None)
+
+
+def give_way(draft: Draft) -> None:
+    """Wait no longer for the request under way, for a more urgent one. Of a claim that is told."""
+    waited = draft.record.access
+    give_up(draft)
+    if waited is not None and waited.operation is Operation.CLAIM:
+        claim = note_unclaimed(draft, waited, "GaveWay")
+        text = f"try {claim.tries} to claim the checkpoint folder gave way to what is more urgent"
+        draft.conditions.set(c.CLAIMED, False, "GaveWay", text)
+
+
+def note_unclaimed(draft: Draft, waited: InFlight, problem: str, message: str = "") -> Claim:
+    """Note that a claim has failed, or gave way to what is more urgent: it is made again some time later.
+
+    That another RLHFJob has the folder stays known until the folder is claimed.
+    """
+    known, life = draft.record.claim, waited.attempt
+    if problem != TAKEN and known is not None and known.problem == TAKEN:
+        problem, message = TAKEN, known.message
+    told = message[: c.MAX_MESSAGE] if problem == TAKEN else ""
+    claim = Claim(life.number, draft.now, life.life, problem, told, waited.tries + 1)
+    draft.update(claim=claim)
+    return claim
 
 
 def let_go(draft: Draft, waited: InFlight) -> None:

@@ -34,7 +34,6 @@ def resume(draft: Draft, use: RuleInUse) -> bool:
         else:
             draft.act(CreateWorkload())
         return False
-    draft.conditions.set(c.RESUMED, False, "Restoring", f"resume {request.id!r}: from {request.source}")
     if request.source is ResumeFrom.LATEST:
         draft.update(resume_id=request.id)
         _back_to_queue(draft, use, None)
@@ -49,6 +48,8 @@ def resume(draft: Draft, use: RuleInUse) -> bool:
             warning=True,
         )
         return False
+    if _is_new(draft, step):
+        draft.conditions.set(c.RESUMED, False, "Restoring", f"resume {request.id!r}: from {request.source}")
     restored = draft.record.restored
     if restored is None or restored.best_step != step:
         draft.update(restored=None)  # what an earlier, changed request put back
@@ -57,6 +58,13 @@ def resume(draft: Draft, use: RuleInUse) -> bool:
     draft.update(resume_id=request.id)
     _back_to_queue(draft, use, restored)
     return True
+
+
+def _is_new(draft: Draft, step: int) -> bool:
+    """Whether nothing has been asked for yet to put this step back: once it is, its progress, its failures
+    and what helps stand in the condition."""
+    waited = draft.record.access
+    return waited is None or (waited.operation, waited.step) != (Operation.RESTORE, step)
 
 
 def answer_early(draft: Draft) -> None:

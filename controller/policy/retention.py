@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from controller.policy import claiming, safekeeping
 from controller.policy import conditions as c
-from controller.policy import safekeeping
 from controller.policy.draft import Draft
 from controller.policy.jobs import Decision, Kept, Operation, Retain, SetFinalizer
 from controller.policy.taking_back import USER, unsettle
@@ -99,11 +99,11 @@ def copy_of(secured: Kept, decision: Decision, retained: tuple[Kept, ...]) -> Ke
 
 def best_of(draft: Draft, candidates: tuple[Kept, ...]) -> Kept | None:
     """The best by score, of equals the newest; those whose score is unknown, or on another scale, last."""
-    scale = draft.record.scale
+    scale = draft.record.scale_number
     sign = 1.0 if draft.desired.direction == "Maximize" else -1.0
     best: tuple[tuple[bool, float, float], Kept] | None = None
     for kept in candidates:
-        counts = kept.score is not None and (scale is None or kept.at >= scale.since)
+        counts = kept.score is not None and kept.scale == scale
         rank = (counts, sign * kept.score if counts and kept.score is not None else 0.0, kept.at)
         if best is None or rank >= best[0]:
             best = rank, kept
@@ -134,9 +134,10 @@ def _settled_user(draft: Draft, decision: Decision) -> bool:
         return True
     secured, wanted = draft.record.secured, safekeeping.to_pin(draft)
     if decision.retained_at is not None:
-        if wanted is None:
+        if wanted is None and (secured is None or copy_of(secured, decision, draft.record.retained)):
             return True
-        _put_off(draft, "NewBest", f"a newer best at step {wanted.step} is copied once it is suspended")
+        step = wanted.step if wanted is not None else draft.record.best.step if draft.record.best else 0
+        _put_off(draft, "NewBest", f"a newer best at step {step} is copied once it is suspended")
         return True
     if draft.observed.workload is None and draft.desired.workload_ref:
         _nothing(draft, "the workload is gone; the best checkpoint stays pinned where the trainer wrote")
@@ -161,7 +162,9 @@ def _settled_user(draft: Draft, decision: Decision) -> bool:
         if safekeeping.to_pin(draft) is None and draft.record.secured is not None:
             draft.wake_in(0.0)
             return False
-        if draft.record.access is None:
+        if claiming.goes_first(draft):
+            return False
+        if not _for_best(draft):
             what = f"the best eval's step {wanted.step if wanted else 0} has no checkpoint yet"
             _put_off(draft, "WaitingForCheckpoint", f"{what}: it is looked for once the run is suspended")
             return True
@@ -200,6 +203,12 @@ def _nothing(draft: Draft, why: str) -> None:
 
 def _anything(draft: Draft) -> bool:
     return draft.record.secured is not None or draft.record.best is not None
+
+
+def _for_best(draft: Draft) -> bool:
+    """Whether something is under way for the best checkpoint."""
+    waited = draft.record.access
+    return waited is not None and waited.operation not in (Operation.PIN, Operation.CLAIM)
 
 
 def _access_copies(draft: Draft) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.policy import claiming, lives, pinning, remedies, requests
+from controller.policy import access_pod, claiming, lives, pinning, remedies, requests
 from controller.policy import conditions as c
 from controller.policy.draft import Draft
 from controller.policy.history import better, keepable
@@ -18,11 +18,13 @@ from controller.policy.jobs import (
     Best,
     ForgetAccess,
     InFlight,
+    JobRecord,
     Kept,
     Operation,
     StartAccess,
 )
 from controller.policy.types import Attempt, Mode
+from controller.policy.wording import whole_by
 
 FINISH_TRIES = 3  # failed tries after which a checkpoint is lost that is not there
 # The same once the run has ended: nothing can come any more, but for a save that is just through, or that the
@@ -30,14 +32,15 @@ FINISH_TRIES = 3  # failed tries after which a checkpoint is lost that is not th
 ENDED_TRIES = 2
 LOST_TRIES = 6  # failed tries after which a checkpoint that is not whole is given up, with
 LOST_EVALS = 2  # as many evals after its own
-LOST_KEPT = 8
 LOOK_AGAIN = 300.0  # s after which the checkpoint of the best eval is looked for again though it was lost
 
+CHANGED = "DigestMismatch"  # what was pinned is there no more, and its score is of nothing that lies there
 # What will not come right by trying again: the checkpoint itself is not what it was.
-DAMAGED = frozenset({"DigestMismatch", "CheckpointMissing", "CheckpointIncomplete"})
+DAMAGED = frozenset({CHANGED, "CheckpointMissing", "CheckpointIncomplete"})
 GONE = frozenset({"CheckpointMissing", "CheckpointIncomplete"})
-# What the pin of a new best goes before: a user's pin, and what is done for a stop with the former best.
-_GIVES_WAY = (Operation.SECURE, Operation.PIN, Operation.RETAIN, Operation.CHECK)
+# What the pin of a new best goes before: a user's pin, what is done for a stop with the former best, and a
+# claim that takes long (`claiming.goes_first`).
+_GIVES_WAY = (Operation.SECURE, Operation.PIN, Operation.RETAIN, Operation.CHECK, Operation.CLAIM)
 
 
 def answer(draft: Draft) -> AccessView | None:
@@ -60,21 +63,27 @@ def secure_best(draft: Draft) -> None:
     out of rotation's reach."""
     _settle_beside(draft)
     waited = draft.record.access
-    if waited is not None and waited.operation not in _GIVES_WAY:
+    if (waited is not None and waited.operation not in _GIVES_WAY) or claiming.goes_first(draft):
+        return
+    if claiming.comes_first(draft):
         return
     wanted = _late_best(draft) or to_pin(draft)
     if wanted is not None:
         _secure(draft, wanted)
+    told, kept = draft.conditions.get(c.SECURED), draft.record.secured
+    moving, best = told is not None and told.reason == access_pod.MOVING, draft.record.best
+    if moving and best is not None and kept is not None and kept.stands_for(best):
+        _say_secured(draft, kept)  # the run went back to it, and the other one's Job was given up
 
 
 def to_pin(draft: Draft) -> Best | None:
     """The eval whose checkpoint is not pinned and can still be looked for: the best, or one above it that is
     still to be borne out."""
     record = draft.record
-    best, awaiting = keepable(record, draft.desired.direction), record.awaiting
+    best, awaiting = keepable(record, draft.desired.direction, draft.use), record.awaiting
     if best is not None and not _is_kept(record.secured, best):
         return best
-    if awaiting is None or awaiting in record.lost_bests or _is_kept(record.beside, awaiting):
+    if awaiting is None or awaiting in record.lost_bests or _is_safe(record, awaiting):
         return None
     return awaiting
 
@@ -96,6 +105,8 @@ def _late_best(draft: Draft) -> Best | None:
     record, waited, best = draft.record, draft.record.access, draft.record.best
     if best is None or best not in record.lost_bests or _is_kept(record.secured, best):
         return None
+    if best in record.changed_bests:
+        return None  # what lies there is not what was evaluated
     if waited is not None and _is_for(waited, best):
         return best
     if waited is not None and (waited.tries < FINISH_TRIES or requests.running(draft, waited)):
@@ -110,6 +121,11 @@ def _late_best(draft: Draft) -> Best | None:
     return best
 
 
+def _is_safe(record: JobRecord, one: Best) -> bool:
+    """Whether a pin of the two, the best's and that beside it, stands for this eval."""
+    return _is_kept(record.secured, one) or _is_kept(record.beside, one)
+
+
 def _is_kept(kept: Kept | None, best: Best) -> bool:
     return kept is not None and kept.stands_for(best)
 
@@ -117,15 +133,25 @@ def _is_kept(kept: Kept | None, best: Best) -> bool:
 def _settle_beside(draft: Draft) -> None:
     """Once the eval that waited is borne out, its checkpoint is the best's; once it is dropped, it may go."""
     record = draft.record
-    beside, best = record.beside, keepable(record, draft.desired.direction)
+    beside, best = record.beside, keepable(record, draft.desired.direction, draft.use)
     if beside is None:
         return
     if best is not None and beside.stands_for(best):
-        draft.update(secured=beside, beside=None)
-        _replaced(draft, record.secured, beside)
+        _take_the_place(draft, beside)
     elif record.awaiting is None or not beside.stands_for(record.awaiting):
         draft.update(beside=None)
         requests.release(draft, beside.path)
+
+
+def _take_the_place(draft: Draft, kept: Kept) -> None:
+    """This pin is the best's; the former goes, or stays beside where it is wanted there."""
+    former, awaiting, beside = draft.record.secured, draft.record.awaiting, draft.record.beside
+    stays = former is not None and awaiting is not None and former.stands_for(awaiting)
+    after = former if stays else None if beside == kept else beside
+    draft.update(secured=kept, beside=after)
+    for gone in (former, beside):
+        if gone is not None and gone not in (kept, after):
+            _replaced(draft, gone, kept)
 
 
 def _secure(draft: Draft, best: Best) -> None:
@@ -143,7 +169,7 @@ def _secure(draft: Draft, best: Best) -> None:
         # under the eval and the score that it was asked for; all else is asked for again later.
         if waited is not None and waited.operation is Operation.SECURE and requests.running(draft, waited):
             return
-        requests.give_up(draft)
+        requests.give_way(draft)
         waited = requests.begin(draft, Operation.SECURE, best.step, attempt=best.attempt, score=best.score)
     requests.start(draft, waited, _secure_request(draft, waited))
 
@@ -172,9 +198,9 @@ def retain_secured(draft: Draft, secured: Kept) -> None:
     waited = draft.record.access
     wanted = (Operation.RETAIN, secured.best_step, secured.attempt)
     if waited is None or (waited.operation, waited.step, waited.attempt) != wanted:
-        if waited is not None and not _yields(waited) and requests.running(draft, waited):
+        if not _yields(draft):
             return
-        requests.give_up(draft)
+        requests.give_way(draft)
         waited = requests.begin(
             draft, Operation.RETAIN, secured.best_step, attempt=secured.attempt, score=secured.score
         )
@@ -189,9 +215,9 @@ def check_secured(draft: Draft, secured: Kept) -> None:
     waited = draft.record.access
     wanted = (Operation.CHECK, secured.best_step, secured.attempt)
     if waited is None or (waited.operation, waited.step, waited.attempt) != wanted:
-        if waited is not None and not _yields(waited) and requests.running(draft, waited):
+        if not _yields(draft):
             return
-        requests.give_up(draft)
+        requests.give_way(draft)
         waited = requests.begin(
             draft, Operation.CHECK, secured.best_step, attempt=secured.attempt, score=secured.score
         )
@@ -201,9 +227,13 @@ def check_secured(draft: Draft, secured: Kept) -> None:
     requests.start(draft, waited, request)
 
 
-def _yields(waited: InFlight) -> bool:
-    """Whether a Job is given up for what a stop or a resume asks for; a secure Job is left to end."""
-    return waited.operation is not Operation.SECURE
+def _yields(draft: Draft) -> bool:
+    """Whether what is under way is given up for what a stop or a resume asks for. A secure Job that runs is
+    left to end, a first claim for a while."""
+    waited = draft.record.access
+    if waited is not None and waited.operation is Operation.SECURE and requests.running(draft, waited):
+        return False
+    return not claiming.goes_first(draft)
 
 
 def restore(draft: Draft, step: int, source: Kept | None, writer: Attempt | None = None) -> None:
@@ -213,9 +243,9 @@ def restore(draft: Draft, step: int, source: Kept | None, writer: Attempt | None
     """
     waited, record = draft.record.access, draft.record
     if waited is None or (waited.operation, waited.step) != (Operation.RESTORE, step):
-        if waited is not None and not _yields(waited) and requests.running(draft, waited):
+        if not _yields(draft):
             return
-        requests.give_up(draft)
+        requests.give_way(draft)
         attempt = source.attempt if source is not None else writer or lives.newest(record)
         score = source.score if source is not None else None
         waited = requests.begin(draft, Operation.RESTORE, step, attempt=attempt, score=score)
@@ -261,8 +291,18 @@ def _succeeded(draft: Draft, waited: InFlight, answered: AccessView) -> None:
     if waited.operation is Operation.RETAIN and draft.record.decision is not None:
         # A copy made for a stop is told from an older one by its time, which must not depend on two clocks.
         at = max(at, draft.record.decision.at)
+    copied = draft.record.secured if waited.operation is Operation.RETAIN else None
     kept = Kept(
-        waited.step, step, answered.path, answered.digest, at, answered.bytes, waited.score, waited.attempt
+        waited.step,
+        step,
+        answered.path,
+        answered.digest,
+        at,
+        answered.bytes,
+        waited.score,
+        waited.attempt,
+        waited.scale,
+        answered.evidence or (copied.evidence if copied is not None else ""),
     )
     draft.update(access=None)
     if waited.operation is Operation.SECURE:
@@ -285,10 +325,10 @@ def _take_pin(draft: Draft, waited: InFlight, kept: Kept) -> None:
     record = draft.record
     draft.update(to_release=tuple(p for p in record.to_release if p != kept.path))
     secured, scale = record.secured, record.scale
-    if scale is not None and waited.since != scale.since:
+    if scale is not None and kept.scale != scale.number:
         # Meanwhile the scores became another scale's: it is a candidate for the best of the former one.
         former = scale.kept
-        if former is None or _beats(draft, kept, former):
+        if former is None or kept.scale > former.scale or _beats(draft, kept, former):
             draft.update(scale=replace(scale, kept=kept))
             _replaced(draft, former, kept)
         else:
@@ -298,15 +338,43 @@ def _take_pin(draft: Draft, waited: InFlight, kept: Kept) -> None:
         draft.update(beside=kept)
         _replaced(draft, record.beside, kept)
         return
-    best = keepable(record, draft.desired.direction)
-    wanted = best is not None and kept.stands_for(best)
-    if secured is not None and not wanted and not _beats(draft, kept, secured):
-        _replaced(draft, kept, secured)
-        return
-    draft.update(secured=kept)
-    _replaced(draft, secured, kept)
+    best = keepable(record, draft.desired.direction, draft.use)
+    if best is None or not kept.stands_for(best):
+        if not _counts(draft, kept) or (secured is not None and not _beats(draft, kept, secured)):
+            requests.release(draft, kept.path)
+            return
+        _lead(draft, kept)
+    _take_the_place(draft, kept)
+    _say_secured(draft, kept)
+
+
+def _say_secured(draft: Draft, kept: Kept) -> None:
     text = f"checkpoint of step {kept.step} pinned for the best eval at step {kept.best_step}"
+    if kept.evidence:
+        text += f", {whole_by(kept.evidence)}"
     draft.conditions.set(c.SECURED, True, "Secured", text)
+
+
+def _counts(draft: Draft, kept: Kept) -> bool:
+    """Whether the eval of a pin that came late counts: it was not dropped, and does not wait any more."""
+    record, score = draft.record, kept.score
+    if score is None:
+        return False
+    known = any((p.attempt, p.step) == (kept.attempt, kept.best_step) for p in record.evals)
+    if not known or record.best is None or kept.stands_for(record.best):
+        return True
+    return not better(draft.desired.direction, score, record.best.score)  # above the best is what waits
+
+
+def _lead(draft: Draft, kept: Kept) -> None:
+    """What is in safety and better than the best is the best, of whatever branch (as `history` has it when
+    the answer came before the branch was left)."""
+    best, awaiting, direction = draft.record.best, draft.record.awaiting, draft.desired.direction
+    if kept.score is None or (best is not None and not better(direction, kept.score, best.score)):
+        return
+    if awaiting is not None and not better(direction, awaiting.score, kept.score):
+        awaiting = None
+    draft.update(best=Best(kept.best_step, kept.score, kept.attempt), awaiting=awaiting)
 
 
 def _replaced(draft: Draft, former: Kept | None, by: Kept) -> None:
@@ -315,8 +383,8 @@ def _replaced(draft: Draft, former: Kept | None, by: Kept) -> None:
 
 
 def _beats(draft: Draft, one: Kept, other: Kept) -> bool:
-    """Whether one stands for a better eval; a score that is not known compares with nothing."""
-    if one.score is None or other.score is None:
+    """Whether one stands for a better eval; a score that is not known, or on another scale, is no better."""
+    if one.score is None or other.score is None or one.scale != other.scale:
         return False
     return better(draft.desired.direction, one.score, other.score)
 
@@ -333,9 +401,10 @@ def _remembered(draft: Draft, kept: Kept) -> tuple[Kept, ...]:
 
 def _failed(draft: Draft, waited: InFlight, answered: AccessView) -> None:
     tries = waited.tries + 1
-    not_before = draft.now + requests.retry_delay(tries)
+    over = draft.record.finished is not None
+    delay = requests.retry_delay(tries, requests.RETRY_RARELY if over else requests.RETRY_MOST)
     reason = answered.reason or "AccessFailed"
-    message = remedies.retry(reason, answered.message, tries, requests.retry_delay(tries))
+    message = remedies.retry(reason, answered.message, tries, delay)
     if waited.operation is Operation.SECURE:
         enough = FINISH_TRIES if reason == "CheckpointMissing" else LOST_TRIES
         if _ended_at(draft) is not None:
@@ -348,20 +417,20 @@ def _failed(draft: Draft, waited: InFlight, answered: AccessView) -> None:
             _lose(draft, waited, reason, answered.message)
             return
         draft.conditions.set(c.SECURED, False, reason, message, warning=True)
-    elif waited.operation in (Operation.RETAIN, Operation.CHECK):
-        draft.conditions.set(c.RETAINED, False, reason, message, warning=True)
-        if reason in DAMAGED:
-            # Secured anew; an automatic stop that rested on it is taken back (`taking_back`).
-            damaged = draft.record.secured
-            draft.update(access=None, secured=None)
-            if damaged is not None:
-                requests.release(draft, damaged.path)
-            draft.conditions.set(c.SECURED, False, reason, answered.message, warning=True)
+        if reason == requests.TAKEN and claiming.note_taken(draft, answered.message):
+            draft.update(access=None)
+            draft.wake_in(0.0)
             return
+    elif waited.operation in (Operation.RETAIN, Operation.CHECK):
+        if reason in DAMAGED:
+            # An automatic stop that rested on it is taken back (`taking_back`).
+            _drop_pin(draft, waited, reason, answered.message)
+            return
+        draft.conditions.set(c.RETAINED, False, reason, message, warning=True)
     else:
         draft.conditions.set(c.RESUMED, False, reason, message, warning=True)
-    requests.again(draft, waited, tries, not_before)
-    draft.wake_in(requests.retry_delay(tries))
+    requests.again(draft, waited, tries, draft.now + delay)
+    draft.wake_in(delay)
 
 
 def _overtaken(draft: Draft, waited: InFlight) -> bool:
@@ -386,22 +455,54 @@ def _ended_at(draft: Draft) -> float | None:
     return decision.suspended_at if decision is not None else None
 
 
+def _drop_pin(draft: Draft, waited: InFlight, reason: str, message: str) -> None:
+    """The pin that was to be copied is not what it was. If it is gone it is made anew, from what the trainer
+    still has. If its content was changed, so was the trainer's, which is the same file: that eval is lost."""
+    draft.conditions.set(c.RETAINED, False, reason, remedies.of(reason, message), warning=True)
+    damaged = draft.record.secured
+    draft.update(access=None, secured=None)
+    if damaged is not None and reason == CHANGED:
+        requests.release(
+            draft, damaged.path
+        )  # one that is missing may be there again: it is not deleted then
+    if reason == CHANGED:
+        _lose(draft, waited, reason, message)
+        return
+    delay = requests.retry_delay(1)  # not at once: what it is made anew from may be going too
+    told = remedies.retry(reason, message, 1, delay)
+    draft.conditions.set(c.SECURED, False, reason, told, warning=True)
+    requests.begin(
+        draft,
+        Operation.SECURE,
+        waited.step,
+        attempt=waited.attempt,
+        score=waited.score,
+        not_before=draft.now + delay,
+    )
+    draft.wake_in(delay)
+
+
 def _lose(draft: Draft, waited: InFlight, reason: str, message: str) -> None:
     """The checkpoint of this eval is gone for good: the best eval that still has one takes its place."""
-    score = waited.score
-    gone = Best(waited.step, score, waited.attempt) if score is not None else draft.record.best
+    record, score = draft.record, waited.score
     draft.update(access=None)
-    if gone is None:
-        return
-    draft.update(lost_bests=(*draft.record.lost_bests, gone)[-LOST_KEPT:], lost_tried=draft.now)
-    now = keepable(draft.record, draft.desired.direction)
+    if score is None:
+        return  # its eval counts for nothing any more
+    gone = Best(waited.step, score, waited.attempt)
+    # Of those that can no longer be asked for nothing needs to be known.
+    known = {(p.attempt, p.step) for p in record.evals}
+    lost = (b for b in record.lost_bests if b == record.best or (b.attempt, b.step) in known)
+    draft.update(lost_bests=(*(b for b in lost if b != gone), gone), lost_tried=draft.now)
+    if reason == CHANGED:
+        changed = (b for b in record.changed_bests if b in draft.record.lost_bests and b != gone)
+        draft.update(changed_bests=(*changed, gone))
+    now = keepable(draft.record, draft.desired.direction, draft.use)
     instead = (
         f"the best eval that may still have one is at step {now.step} ({now.score:g})"
         if now is not None
         else "no other eval has one"
     )
-    told = (
-        f"the checkpoint of the best eval, step {gone.step} ({gone.score:g}), is lost: {instead}; {message}"
-    )
+    how = "was changed after it had been pinned" if reason == CHANGED else "is lost"
+    told = f"the checkpoint of the best eval, step {gone.step} ({gone.score:g}), {how}: {instead}; {message}"
     draft.conditions.set(c.SECURED, False, "BestCheckpointLost", told, warning=True)
     draft.wake_in(0.0)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from controller.policy import conditions as c
 from controller.policy import endings, outside, retention, taking_back
 from controller.policy.draft import Draft
-from controller.policy.history import RuleInUse
+from controller.policy.history import RuleInUse, settle_agreeing
 from controller.policy.jobs import (
     CreateWorkload,
     Decision,
@@ -48,6 +48,7 @@ def user_stop(draft: Draft) -> None:
     if record.admission is None and idle:
         decision = replace(decision, suspended_at=draft.now, pods_gone_at=draft.now)
         draft.conditions.set(c.ADMITTED, False, "UserRequest", "spec.runState is Stopped")
+    draft.conditions.drop(c.RETAINED)  # of an earlier stop
     draft.update(decision=decision, preempting=None)
 
 
@@ -62,6 +63,8 @@ def carry_out_stop(draft: Draft, use: RuleInUse | None) -> Plan:
         if (found := taking_back.why(draft, use)) is not None:
             return taking_back.take_back(draft, use, found)
         draft.conditions.set(c.TERMINATION, True, decision.proposal.reason, decision.message)
+        if use is not None:
+            draft.record = settle_agreeing(draft.record, use)
         plan = _before_suspend(draft, use)
         if plan is not None:
             return plan

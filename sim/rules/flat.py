@@ -43,9 +43,17 @@ class FlatRow:
 
 
 def rates(
-    name: str, spec: RuleSpec, *, runs: int, seed: int, lengths: Sequence[int] = LENGTHS
+    name: str,
+    spec: RuleSpec,
+    *,
+    runs: int,
+    seed: int,
+    lengths: Sequence[int] = LENGTHS,
+    reported_times: float = 1.0,
 ) -> Iterator[FlatRow]:
     """Gaussian noise, known to the rule and not, the same runs for every length and rule.
+
+    ``reported_times``: standard errors are reported as so many times what they are.
 
     Raises:
         ValueError: the rule has no vectorised form.
@@ -63,7 +71,7 @@ def rates(
             scores = random.standard_normal((min(BATCH, runs - start), max(lengths)))
             stderrs = np.full(scores.shape, np.nan)
             if errors is not None:
-                scores, stderrs = scores * errors, np.broadcast_to(errors, scores.shape)
+                scores, stderrs = scores * errors, np.broadcast_to(errors * reported_times, scores.shape)
             stops.append(vector.first_stops(spec, vector.Evals(scores, stderrs)))
         first = np.concatenate(stops)
         for evals in lengths:

@@ -88,13 +88,10 @@ class _Walk:
         now = np.full(len(self.rows), t)
         fresh = there & (self.last < 0)
         one, other = self.held[:, 0], self.held[:, 1]
-        start = fresh & (one < 0)
+        waits = fresh & (one < 0)  # the first eval has nothing before it
         alone = fresh & (one >= 0) & (other < 0)
         both = fresh & (other >= 0)
         first = np.maximum(one, 0)
-        error = self.errors[:, t] > 0.0
-        waits = start & error  # an empty run shows no noise of its own
-        counts = start & ~error
         falls = alone & (self.score(first) - self.score(now) > self.scale(first, now))
         bears = both & self._bears_out(np.maximum(other, 0), first, now)
         self.count((alone & ~falls) | bears, first)
@@ -110,11 +107,11 @@ class _Walk:
         self.held[there & ~falls & ~more] = -1
         self.held[falls, 1] = t
         self.held[more, number[more]] = t
-        judged = there & ~start & ~falls & ~more
+        judged = there & ~waits & ~falls & ~more
         last = np.maximum(self.last, 0)
         near = np.abs(self.score(now) - self.score(last)) <= self.scale(last, now)
         passes = near | (self.drops >= self.p.most)
-        self.count(counts | (judged & passes), now)
+        self.count(judged & passes, now)
         self.held[waits | (judged & ~passes), 0] = t
 
     def _bears_out(self, start: Whole, jumped: Whole, now: Whole) -> Flags:

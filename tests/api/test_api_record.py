@@ -24,6 +24,7 @@ from controller.policy.jobs import (
     Claim,
     Condition,
     Confirming,
+    EvalsDue,
     GangBackoff,
     Guard,
     JobRecord,
@@ -176,12 +177,14 @@ def test_every_field_of_the_record_makes_a_difference() -> None:
     full = dataclasses.replace(full, pinned=full.retained, to_release=("/data/.evalstop/u/1-a-20",))
     life = LifeRecord(Attempt(1, "a"), "pod-uid", 1e9, 1e9, 20)
     full = dataclasses.replace(full, lives=(life,), claim=Claim(1, 1e9), lost_bests=(Best(20, 0.5),))
+    full = dataclasses.replace(full, changed_bests=(Best(20, 0.5),))
     full = dataclasses.replace(full, beside=full.secured, lost_tried=1e9)
     full = dataclasses.replace(full, taken_back=TakenBack(1e9, 1e9, "R"))
     full = dataclasses.replace(full, eval_times=(5,), evaluator="v2", scale=Scale(1e9))
     guard = Guard("safety", 60, Attempt(1, "7"), 0.5, "h", (1.0,), Verdict(Verb.STOP, "R", 2.0, 1.0))
     full = dataclasses.replace(full, guards=(guard,), confirming=Confirming(60, 1e9, 4))
     full = dataclasses.replace(full, past_grades=PastGrades(60.0, 30.0, 0.0, 500.0))
+    full = dataclasses.replace(full, evals_due=EvalsDue(1e9, 600.0))
     before = status(full, DESIRED, 0.0)
     for f in dataclasses.fields(JobRecord):
         default = getattr(JobRecord(), f.name)

@@ -226,7 +226,7 @@ def test_what_does_not_read_back_is_never_published(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(volume_copy, "_hash_back", lambda *_: "0" * 64)
     with pytest.raises(AccessError) as caught:
         copy(tmp_path, source, 1)
-    assert caught.value.reason is Reason.DIGEST_MISMATCH
+    assert caught.value.reason is Reason.COPY_DAMAGED
     assert os.listdir(tmp_path / "kept") == []
 
 

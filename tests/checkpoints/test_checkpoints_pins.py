@@ -6,13 +6,15 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 from test_checkpoints_jobs import build, pod_of, request_of
-from trainers_files import save
+from trainers_files import plain, save
 
 from controller.checkpoints.access import carry_out
+from controller.checkpoints.errors import AccessError
 from controller.checkpoints.jobs import parse_result
 from controller.checkpoints.pins import parse_pin
-from controller.checkpoints.request import Request
+from controller.checkpoints.request import Request, Source
 from controller.policy.jobs import Operation, StartAccess
 
 OWNER = "0f2a1bb7-uid"
@@ -60,3 +62,18 @@ def test_what_is_named_no_longer_goes_with_the_next_one(tmp_path: Path) -> None:
     ask(tmp_path, "secure", 200)
     ask(tmp_path, "secure", 300, release=(gone, gone.replace("-100", "-999")))
     assert pins(tmp_path) == {"0-200", "0-300"}
+
+
+def test_a_step_written_anew_in_place_spoils_its_pin_and_one_removed_before_does_not(tmp_path: Path) -> None:
+    """The limit that docs/checkpoints.md states, and its cure."""
+    for step in (100, 200):
+        save(tmp_path, "Plain", step)
+    pinned = {step: ask(tmp_path, "secure", step) for step in (100, 200)}
+    for name, data in plain(100, b"anew").items():
+        (tmp_path / "step-100" / name).write_bytes(data)
+    shutil.rmtree(tmp_path / "step-200")
+    save(tmp_path, "Plain", 200, plain(200, b"anew"))
+    sources = {step: Source(pin.path, pin.digest, step) for step, pin in pinned.items()}
+    with pytest.raises(AccessError, match="was written, added or removed"):
+        ask(tmp_path, "check", 100, source=sources[100])
+    assert ask(tmp_path, "check", 200, source=sources[200]).digest == pinned[200].digest

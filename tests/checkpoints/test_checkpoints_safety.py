@@ -305,7 +305,7 @@ def test_a_missing_folder_and_an_empty_one(disk: World) -> None:
     error = refusal(Reason.MISSING, disk.secure, 100)
     assert "complete ones there: none" in error.message
     os.rmdir(disk.location)
-    assert "does not exist" in refusal(Reason.MISSING, disk.secure, 100).message
+    assert "is not there" in refusal(Reason.STORE_UNREACHABLE, disk.secure, 100).message
 
 
 def test_rotation_during_the_link_loop_falls_back_to_an_earlier_one(

@@ -85,7 +85,7 @@ def evals(scores: tuple[float, ...], proxy: bool = False) -> tuple[EvalPoint, ..
 
 
 def kept(step: int, path: str) -> Kept:
-    return Kept(step, step, path, DIGEST, START + 181, 12_300_000, 0.75)
+    return Kept(step, step, path, DIGEST, START + 181, 12_300_000, 0.75, evidence="SaveRecord")
 
 
 def condition(type_: str, status: bool, reason: str, message: str) -> Condition:

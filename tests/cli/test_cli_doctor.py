@@ -16,12 +16,13 @@ from typing import Any
 
 import cli_world as w
 import pytest
+import reasons_written
 import yaml
 from fresh_namespace import fresh_namespace
 from typer.testing import CliRunner
 
 from controller.api.crd import RESOURCES, root_schema
-from controller.cli import explaining, reading
+from controller.cli import cures, explaining, reading
 from controller.cli.doctor import command, installation
 from controller.cli.doctor import job as checks
 from controller.cli.doctor.findings import Finding, Level, gather, note, ok, unknown, wrong
@@ -36,6 +37,7 @@ from deploy.local.plane import Plane
 PART_OF = "app.kubernetes.io/part-of"
 POD = {"restartPolicy": "Never", "containers": [{"name": "t", "image": "x"}]}
 GOOD = b"""\
+rlhf_run_info{uid="uid-run",attempt="1-9f2c41d0"} 1
 rlhf_eval_score{metric="gold_reward",step="20",attempt="1-9f2c41d0"} 0.41
 rlhf_eval_score_stderr{metric="gold_reward",step="20",attempt="1-9f2c41d0"} 0.01
 rlhf_checkpoint_step 20
@@ -82,6 +84,29 @@ def test_pages_that_break_the_contract(body: bytes, said: str) -> None:
     assert all(f.cure for f in found if f.level is Level.WRONG)
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (GOOD.replace(b"uid-run", b"stranger"), "ForeignPage: the page is of RLHFJob uid 'stranger'"),
+        (GOOD.replace(b"1-9f2c41d0", b"7-9f2c41d0"), "OtherAttempt: the page is of attempt 7, expected 1"),
+    ],
+)
+def test_a_strangers_page_is_not_called_well(body: bytes, said: str) -> None:
+    (found,) = page_of(body)
+    assert found.level is Level.WRONG
+    assert said in found.text
+    assert found.cure
+
+
+def test_a_page_without_a_usable_eval_or_an_identity_is_not_called_well() -> None:
+    empty = GOOD + b'rlhf_eval_samples{metric="gold_reward",step="20",attempt="1-9f2c41d0"} 0\n'
+    found = page_of(empty)
+    assert texts(found, Level.OK) == []
+    assert any("no eval of 'gold_reward' on the page counts" in text for text in texts(found, Level.WRONG))
+    nameless = page_of(GOOD.partition(b"\n")[2], mode="Enforce")
+    assert any("Enforce stops nobody" in text for text in texts(nameless, Level.WRONG))
+
+
 def test_what_a_page_lacks_is_told_with_what_it_costs() -> None:
     bare = b'rlhf_eval_score{metric="gold_reward",step="20",attempt="1-9f2c41d0"} 0.41\n'
     told = texts(page_of(bare), Level.NOTE)
@@ -115,6 +140,40 @@ def test_conditions_that_ask_for_something() -> None:
     assert "kubectl edit rlhfjob odd" in found[0].cure, "a refusal is never passed over"
     fine = list(checks.conditions(reading.read(w.whole("healthy", w.running()))))
     assert [f.level for f in fine] == [Level.OK]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (c.METRICS, "ForeignPage"),
+        (c.METRICS, "OtherAttempt"),
+        (c.METRICS, "NoNewEvals"),
+        (c.METRICS, "PageTooLarge"),
+        (c.TERMINATION, "PageWithoutIdentity"),
+        (c.SECURED, "BestCheckpointLost"),
+        (c.RETAINED, "RetentionGivenUp"),
+    ],
+)
+def test_troubles_of_the_page_and_the_checkpoints_ask_for_something(kind: str, reason: str) -> None:
+    others = tuple(known for known in w.running().conditions if known.type != kind)
+    told = w.condition(kind, False, reason, "it is so")
+    job = reading.read(w.whole("run", replace(w.running(), conditions=(*others, told))))
+    (found,) = checks.conditions(job)
+    assert found.level is Level.WRONG
+    assert found.cure
+    assert "gang" not in found.cure, "that is what TooLarge of a gang says"
+    assert list(explaining.troubles(job)) == [(reason, "it is so")]
+
+
+def test_each_reason_that_the_operator_writes_has_a_cure_or_needs_nobody() -> None:
+    """The list is made from the source (`reasons_written`): a new reason without a cure is named here."""
+    reasons = reasons_written.written()
+    assert {"ForeignPage", "AccessNameTaken", "BestCheckpointLost", "PageTooLarge"} <= set(reasons)
+    assert len(reasons) > 100
+    known = set(cures.CURES) | cures.NEEDS_NOBODY
+    assert {code: where for code, where in reasons.items() if code not in known} == {}
+    assert not set(cures.CURES) & cures.NEEDS_NOBODY
+    assert not cures.NEEDS_NOBODY - set(reasons), "nobody writes these any more"
 
 
 def test_an_end_that_nobody_saw_and_a_gang_in_parts_ask_for_something() -> None:

@@ -95,6 +95,24 @@ def test_a_stop_that_its_user_asked_for() -> None:
     assert "decision" not in dict(told.facts), "a user's wish has no statistic"
 
 
+def test_the_eval_that_may_yet_be_the_best_is_named_with_its_pin() -> None:
+    record = w.running()
+    assert record.best is not None
+    higher = replace(record.best, step=130, score=0.9)
+    job = reading.read(w.whole("healthy", replace(record, awaiting=higher)))
+    found = dict(explaining.explain(job, NOW).facts)["awaiting"]
+    assert found == (
+        "0.9 at step 130: is the best if later evals bear it out; its checkpoint is not pinned yet"
+    )
+    pin = w.kept(20, "/checkpoints/pin-20")
+    lower = replace(record.best, step=20, score=0.1, attempt=pin.attempt)
+    job = reading.read(w.whole("healthy", replace(record, awaiting=lower, beside=pin)))
+    found = dict(explaining.explain(job, NOW).facts)["awaiting"]
+    assert "if later evals show that the one above is none" in found
+    assert found.endswith("its checkpoint is pinned beside, at /checkpoints/pin-20")
+    assert "awaiting" not in dict(explaining.explain(of("healthy"), NOW).facts)
+
+
 @pytest.mark.parametrize("name", sorted(w.records()))
 def test_every_state_says_what_can_be_done_next(name: str) -> None:
     steps = explaining.explain(of(name), NOW).next_steps

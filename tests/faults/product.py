@@ -94,6 +94,7 @@ def page(life: Life, uid: str | None, now: float, pod: str, created: float, tota
         "resumed_step": life.resumed if life.tells else None,
         "request_served": life.served,
         "evaluator": life.evaluator,
+        "evals_labelled": True,
         "others": others,
         "pod": pod,
         "pod_created": created,

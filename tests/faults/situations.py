@@ -7,6 +7,8 @@ SITUATIONS = (
     "S1: a checkpoint is owed",
     "S2: a rule's stop is carried out",
     "a best without a checkpoint",
+    "a claim fails",
+    "a claim hangs",
     "a child is deleted by hand",
     "a new leader",
     "a new pod in one attempt",

@@ -14,7 +14,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from controller.policy.jobs import AccessView, Event, JobRecord, ScrapeOutcome, ScrapeView, StartAccess
+from controller.policy.jobs import (
+    AccessView,
+    Event,
+    JobRecord,
+    Operation,
+    ScrapeOutcome,
+    ScrapeView,
+    StartAccess,
+)
 from controller.policy.types import Admission
 from tests.faults import product
 from tests.faults.cluster import Access, Cluster, Job, Json
@@ -60,6 +68,8 @@ class World:
         self.disk.free = lambda path: 0 if self.now < self.no_space_until else 1 << 40
         self.out_until = 0.0  # s, until when the store does not answer
         self.no_space_until = 0.0
+        self.claims_out: Json = {}  # what befalls claims,
+        self.claims_out_until = 0.0  # s, until then
         self.next_access: list[Json] = []  # what befalls the next access Jobs
         self.down_until = 0.0  # s, until when no operator runs
         self.pages: dict[str, list[Callable[[], ScrapeView]]] = {}  # what the next scrapes meet instead
@@ -324,6 +334,8 @@ class World:
 
     def access_job(self, job: Job, action: StartAccess, manifest: Json) -> Access:
         fate: Json = self.next_access.pop(0) if self.next_access else {}
+        if action.operation is Operation.CLAIM and self.now < self.claims_out_until:
+            fate = self.claims_out
         starts, takes = fate.get("starts", 5.0), fate.get("takes", 10.0)
         made = Access(
             action.request_id,

@@ -106,13 +106,15 @@ BAD = [
     pytest.param(
         raw(forever=b"HTTP/1.1 100 Continue\r\n\r\n", pause=0.01), "Timeout", "0.4 s", id="endless continue"
     ),
-    pytest.param(raw(CHUNKED, forever=ENDLESS), "TooLarge", "reading stopped after", id="infinite chunked"),
     pytest.param(
-        raw(b"HTTP/1.0 200 OK\r\n\r\n", forever=PAGE * 500), "TooLarge", "at most 1048576", id="infinite"
+        raw(CHUNKED, forever=ENDLESS), "PageTooLarge", "reading stopped after", id="infinite chunked"
     ),
-    pytest.param(answer(MILLION_SAMPLES), "TooLarge", "56000000 bytes announced", id="a million samples"),
-    pytest.param(answer(b"rlhf_kl 1\n" * 90_000), "TooLarge", "more than 4096 lines", id="many samples"),
-    pytest.param(answer(b"x" * (5 << 20)), "TooLarge", "5242880 bytes announced", id="one 5 MB line"),
+    pytest.param(
+        raw(b"HTTP/1.0 200 OK\r\n\r\n", forever=PAGE * 500), "PageTooLarge", "at most 1048576", id="infinite"
+    ),
+    pytest.param(answer(MILLION_SAMPLES), "PageTooLarge", "56000000 bytes announced", id="a million samples"),
+    pytest.param(answer(b"rlhf_kl 1\n" * 90_000), "PageTooLarge", "more than 4096 lines", id="many samples"),
+    pytest.param(answer(b"x" * (5 << 20)), "PageTooLarge", "5242880 bytes announced", id="one 5 MB line"),
     pytest.param(
         answer(BOMB, headers="Content-Encoding: gzip\r\n"),
         "NotPrometheus",
@@ -200,7 +202,7 @@ BAD = [
     ),
     pytest.param(raw((HEAD + PAGE) * 2), "NotPrometheus", "not whole, valid HTTP", id="two answers"),
     *(
-        pytest.param(raw(CHUNKED + begun, forever=rest), "TooLarge", "reading stopped after", id=name)
+        pytest.param(raw(CHUNKED + begun, forever=rest), "PageTooLarge", "reading stopped after", id=name)
         for name, begun, rest in (
             ("endless small chunks", b"", b"1\r\n#\r\n" * 9999),
             ("endless extension", b"1;", b"a" * 99_999),
@@ -238,7 +240,7 @@ BAD = [
     ),
     pytest.param(
         raw(b"HTTP/1.0 200 OK\r\n\r\n", forever=bytes(1 << 20)),
-        "TooLarge",
+        "PageTooLarge",
         "at most 1048576",
         id="fast flood",
     ),

@@ -145,7 +145,7 @@ def test_trainers_that_cannot_be_read_go_on_unjudged(rig: Rig, kubelet: FakeKube
                 assert found is not None
                 assert "'gold'" in found[2]
                 assert "bleu, kl" in found[2]
-                for outcome in ("Unreachable", "Timeout", "TooLarge", "NotPrometheus", "RefusedAddress"):
+                for outcome in ("Unreachable", "Timeout", "PageTooLarge", "NotPrometheus", "RefusedAddress"):
                     rig.outcome["run"] = ScrapeView(ScrapeOutcome(outcome), f"told by the scraper: {outcome}")
                     await eventually(lambda o=outcome: rig.has_reason("run", "MetricsAvailable", o))
                 rig.outcome["run"] = ScrapeView(ScrapeOutcome.OK, metrics_seen=("gold",), points=points)

@@ -441,6 +441,38 @@ def test_a_best_that_was_lost_before_the_end_is_looked_for_once_more_after_it() 
     assert job.record.secured.step == 30
 
 
+@pytest.mark.parametrize("reason", ["StoreUnreachable", "OutOfSpace", "AccessFailed"])
+def test_a_store_that_comes_back_hours_after_the_end_gets_the_best_one(reason: str) -> None:
+    world = running()
+    job = world.jobs["ns/a"]
+    world.slow, world.failing = frozenset({Operation.SECURE}), reason
+    world.scores("ns/a", *RISE)
+    world.finish("ns/a")
+    for _ in range(200):
+        world.step("ns/a", seconds=60.0)
+    assert job.record.secured is None
+    assert len(world.asked) < 40, "rarely, since each try is a Job"
+    world.slow = frozenset()
+    for _ in range(20):
+        world.step("ns/a", seconds=60.0)
+    assert job.record.secured.step == 30
+
+
+def test_of_many_evals_without_a_checkpoint_the_best_that_has_one_is_found() -> None:
+    """More evals are above it than there are tries that anybody would count."""
+    world = running()
+    job = world.jobs["ns/a"]
+    world.scores("ns/a", *(0.9 - 0.01 * i for i in range(20)))
+    world.scores("ns/a", 0.1)
+    job.checkpoints = {170, 210}
+    world.finish("ns/a")
+    for _ in range(600):
+        world.step("ns/a", seconds=5.0)
+    assert job.record.secured is not None
+    assert job.record.secured.step == 170
+    assert [best.step for best in job.record.lost_bests] == [10 * i for i in range(1, 17)]
+
+
 # -- row 19: no room on the trainer's node for the access pod ---------------------------------------------
 
 

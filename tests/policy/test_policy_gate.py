@@ -325,7 +325,7 @@ def test_the_same_step_of_an_earlier_life_is_another_one() -> None:
     record = read([*LEVEL, 2.0], rule)
     assert record.rule is not None
     for score, beside in ((0.9, 90), (2.5, None)):
-        best, awaiting = stand(rule, record.rule.state, record.evals, Best(90, score, Attempt(7, "left")))
+        best, awaiting = stand(rule, record.rule, record.evals, Best(90, score, Attempt(7, "left")))
         assert best is not None
         assert best.attempt == Attempt(7, "left")
         assert (None if awaiting is None else awaiting.step) == beside

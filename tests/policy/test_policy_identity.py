@@ -154,6 +154,38 @@ def test_the_answer_about_the_old_evaluators_best_stays_beside_the_new_ones() ->
     assert "/pins/1-aaaa/20" in world.paths
 
 
+@pytest.mark.parametrize("labelled", [True, False])
+def test_evals_that_name_their_evaluator_are_not_doubted_beside_the_news_of_it(labelled: bool) -> None:
+    world, job = running()
+    world.evaluator = "v1"
+    show(world, FIRST, {10: 0.4, 20: 0.6})
+    world.settle()
+    world.evaluator = "v2"
+    life = job.record.lives[-1].attempt
+    points = (EvalPoint(30, 0.2, life), EvalPoint(40, 0.3, life))
+    job.checkpoints |= {30, 40}
+    world.scrape(KEY, points=points, checkpoint_step=40, evals_labelled=labelled)
+    world.step(KEY)
+    assert [p.step for p in job.record.evals] == ([30, 40] if labelled else [])
+
+
+def test_another_evaluator_of_a_process_whose_past_is_not_known_begins_a_scale_of_its_own() -> None:
+    """Nothing of what was seen is on its way, but the pin is: it must not be compared with the new scores."""
+    world, job = running()
+    world.evaluator = "v1"
+    show(world, FIRST, {10: 0.4, 20: 0.6})
+    world.settle()
+    show(world, SECOND, {}, resumed_step=10)
+    world.settle()
+    world.evaluator = "v2"
+    third = Attempt(SECOND.number, "cccc")
+    show(world, third, {30: 0.1, 40: 0.2}, resumed_step=20)
+    world.settle()
+    assert (job.record.best.step, job.record.best.score) == (40, 0.2)
+    assert (job.record.secured.best_step, job.record.secured.score) == (40, 0.2)
+    assert job.record.scale.kept.best_step == 20
+
+
 @pytest.mark.parametrize(
     ("page", "reason"),
     [
@@ -272,3 +304,126 @@ def test_a_user_pin_that_runs_gives_way_to_the_best() -> None:  # row 16
     show(world, FIRST, {10: 0.4, 20: 0.3, 30: 0.6})
     world.step(KEY)
     assert (job.record.access.operation, job.record.access.step) == (Operation.SECURE, 30)
+
+
+GATED = {"rule": PolicySpec("kDeclines", {"k": 9}), "modifiers": (PolicySpec("gate"),)}
+
+
+def show_measured(world: World, life: Attempt, evals: dict[int, float], **fields: object) -> None:
+    """As `show`, with the standard error by which the gate tells a jump."""
+    show(world, life, evals, **fields)
+    seen = world.jobs[KEY].observed.scrape
+    points = tuple(p._replace(stderr=0.02, samples=100) for p in seen.points)
+    world.jobs[KEY].observed = replace(world.jobs[KEY].observed, scrape=replace(seen, points=points))
+
+
+def test_the_late_pin_of_an_eval_that_was_dropped_meanwhile_is_not_the_bests() -> None:
+    """An outlier waits, its secure Job is slow, the next eval drops it; then the trainer restarts."""
+    world, job = running(**GATED)
+    rising = {10: 0.50, 20: 0.53, 30: 0.56}
+    show_measured(world, FIRST, rising)
+    world.settle()
+    world.hangs = True
+    show_measured(world, FIRST, {**rising, 40: 0.99})
+    world.step(KEY)
+    assert (job.record.access.operation, job.record.access.step) == (Operation.SECURE, 40)
+    show_measured(world, FIRST, {**rising, 40: 0.99, 50: 0.55})
+    world.step(KEY)
+    world.hangs = False
+    world.end_access(job)
+    world.step(KEY)
+    assert (job.record.secured.best_step, job.record.secured.score) == (30, 0.56)
+    show_measured(world, SECOND, {40: 0.60}, resumed_step=30)
+    world.settle()
+    assert (job.record.best.step, job.record.best.score) == (40, 0.60)
+    assert job.record.best.attempt == SECOND
+
+
+def test_an_eval_that_still_waited_when_its_branch_was_left_is_never_the_best() -> None:
+    world, job = running(**GATED)
+    rising = {10: 0.50, 20: 0.53, 30: 0.56}
+    show_measured(world, FIRST, rising)
+    world.settle()
+    world.hangs = True
+    show_measured(world, FIRST, {**rising, 40: 0.99})
+    world.step(KEY)
+    show_measured(world, SECOND, {}, resumed_step=30)
+    world.step(KEY)
+    world.hangs = False
+    world.end_access(job)
+    world.settle()
+    assert (job.record.best.step, job.record.secured.best_step) == (30, 30)
+
+
+def test_the_pin_of_a_first_eval_that_was_dropped_is_no_best_after_a_restart() -> None:
+    """The first eval is far too high: the best for want of another, and pinned as that."""
+    world, job = running(**GATED)
+    show_measured(world, FIRST, {10: 0.99})
+    world.settle()
+    assert job.record.secured.score == 0.99
+    world.hangs = True  # what replaces it is not pinned yet when the trainer restarts
+    show_measured(world, FIRST, {10: 0.99, 20: 0.50, 30: 0.52, 40: 0.54})
+    world.step(KEY)
+    show_measured(world, SECOND, {}, resumed_step=30)
+    world.step(KEY)
+    job.checkpoints.clear()
+    world.hangs = False
+    world.end_access(job)
+    show_measured(world, SECOND, {40: 0.51}, resumed_step=30)
+    world.settle()
+    assert job.record.best.score < 0.6
+    assert job.record.secured.score < 0.6
+
+
+def test_a_better_best_of_a_branch_that_was_left_while_it_was_being_pinned_stays() -> None:
+    """Its pin was under way when the trainer restarted from before it: as good as one that was through."""
+    world, job = running()
+    show(world, FIRST, {10: 0.4, 20: 0.5})
+    world.settle()
+    world.hangs = True
+    show(world, FIRST, {10: 0.4, 20: 0.5, 30: 0.55, 40: 0.6})
+    world.step(KEY)
+    show(world, SECOND, {}, resumed_step=20)
+    world.step(KEY)
+    assert job.record.best.step == 20
+    world.hangs = False
+    world.end_access(job)
+    world.step(KEY)
+    assert (job.record.best.step, job.record.best.score, job.record.best.attempt) == (40, 0.6, FIRST)
+    show(world, SECOND, {30: 0.45, 40: 0.48}, resumed_step=20)
+    world.settle()
+    assert (job.record.secured.path, job.record.secured.score) == ("/pins/1-aaaa/40", 0.6)
+    assert "/pins/1-aaaa/40" in world.paths
+
+
+def test_an_eval_that_was_dropped_does_not_take_the_place_of_a_lost_best() -> None:
+    """The best's checkpoint is gone. A lone outlier below its score is not the next best one."""
+    world, job = running(**GATED)
+    evals = {10: 0.50, 20: 0.53, 30: 0.70, 40: 0.72, 50: 0.71, 60: 0.52, 70: 0.50, 80: 0.51}
+    evals |= {90: 0.715, 100: 0.50, 110: 0.51}
+    show_measured(world, FIRST, evals)
+    job.checkpoints -= {40}
+    world.settle()
+    assert (job.record.best.step, [b.step for b in job.record.lost_bests]) == (40, [40])
+    assert (job.record.secured.best_step, job.record.secured.score) == (50, 0.71)
+
+
+@pytest.mark.parametrize("back", [0.0, 120.0])
+def test_a_pin_is_known_to_be_of_the_new_evaluator_whatever_the_next_leaders_clock_says(back: float) -> None:
+    world, job = running()
+    world.evaluator = "v1"
+    show(world, FIRST, {10: 0.3, 20: 0.35})
+    world.settle()
+    world.evaluator = "v2"
+    show(world, FIRST, {10: 0.3, 20: 0.35})
+    world.settle()
+    world.now -= back + 60.0
+    show(world, FIRST, {10: 0.3, 20: 0.35, 30: 0.5, 40: 0.55, 50: 0.7, 60: 0.6})
+    world.settle()
+    assert (job.record.scale.number, job.record.secured.scale, job.record.secured.best_step) == (1, 1, 50)
+    show(world, SECOND, {}, resumed_step=40)
+    world.settle()
+    show(world, SECOND, {50: 0.56}, resumed_step=40)
+    world.settle()
+    assert (job.record.best.step, job.record.best.score) == (50, 0.7)
+    assert (job.record.secured.score, job.record.secured.attempt) == (0.7, FIRST)

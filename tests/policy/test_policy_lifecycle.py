@@ -207,7 +207,7 @@ def test_resume_from_best_restores_writes_the_run_file_then_starts() -> None:
     [
         (ScrapeView(ScrapeOutcome.UNREACHABLE, "connect refused"), "Unreachable"),
         (ScrapeView(ScrapeOutcome.TIMEOUT, "10 s"), "Timeout"),
-        (ScrapeView(ScrapeOutcome.TOO_LARGE, "1 MiB"), "TooLarge"),
+        (ScrapeView(ScrapeOutcome.TOO_LARGE, "1 MiB"), "PageTooLarge"),
         (ScrapeView(ScrapeOutcome.NOT_PROMETHEUS, "html"), "NotPrometheus"),
         (ScrapeView(ScrapeOutcome.OK, metrics_seen=("acc", "len")), "MetricMissing"),
     ],

@@ -10,6 +10,7 @@ from policy_world import World
 from controller.policy import conditions as c
 from controller.policy.jobs import (
     Operation,
+    Page,
     ResumeFrom,
     ResumeRequest,
     Retain,
@@ -19,7 +20,7 @@ from controller.policy.jobs import (
     StartAccess,
     SuspendWorkload,
 )
-from controller.policy.types import JobState, Mode, PolicySpec, StopLimits
+from controller.policy.types import Attempt, EvalPoint, JobState, Mode, PolicySpec, StopLimits
 
 RISE = (0.1, 0.3, 0.5)
 FALL = (0.45, 0.4, 0.35)
@@ -143,6 +144,36 @@ def test_its_user_calls_a_rule_s_stop_off_by_resuming_it_where_it_is() -> None:
     world.scores("ns/a", 0.34, 0.3, 0.2, 0.1)
     passes(world, 3)
     assert job.plan.proposal is not None or job.record.decision is not None, "what comes after it may"
+
+
+@pytest.mark.parametrize("again", ["restart", "parameter", "further"])
+def test_a_stop_that_was_called_off_does_not_come_back_by_the_same_evals(again: str) -> None:
+    """A restart of the pod, or another parameter, has the evals folded once more: not those of before."""
+    world = copying()
+    job = world.jobs["ns/a"]
+    job.desired = replace(job.desired, resume=ResumeRequest("on", ResumeFrom.LATEST))
+    passes(world, 5)
+    end_copy(world)
+    newest = job.record.evals[-1].step
+    if again == "parameter":
+        job.desired = replace(job.desired, rule=PolicySpec("kDeclines", {"k": 2}))
+    else:
+        world.scores("ns/a", 0.42)
+        passes(world, 3)
+        back = newest if again == "restart" else newest - 10
+        life = Attempt(job.record.attempt, "2")
+        page = Page(job.desired.uid, life)
+        world.scrape("ns/a", points=(), checkpoint_step=back, resumed_step=back, page=page)
+    passes(world, 4)
+    assert job.record.decision is None
+    assert job.record.best.score == 0.5, "they still tell which checkpoint is the best"
+    life, known = job.record.lives[-1].attempt, [p.step for p in job.record.evals]
+    points = tuple(EvalPoint(known[-1] + 10 * n, 0.42 - n / 100, life) for n in range(1, 5))
+    for n in range(1, 5):
+        job.checkpoints |= {p.step for p in points[:n]}
+        world.scrape("ns/a", points=points[:n], checkpoint_step=points[n - 1].step)
+        passes(world, 3)
+    assert job.record.decision is not None, "a decline since then stops it"
 
 
 def test_a_resume_from_the_best_is_carried_out_once_the_run_is_suspended() -> None:

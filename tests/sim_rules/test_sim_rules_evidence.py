@@ -337,6 +337,18 @@ def test_the_default_keeps_to_one_flat_run_in_ten_at_its_horizon() -> None:
     assert rows[0].stopped > 0.05  # and not for saying nothing
 
 
+def test_errors_reported_too_small_void_the_default_s_promise() -> None:
+    """As docs/stop-rules.md says: at .4 of what they are, most flat runs of 50 evals are stopped."""
+    default = "scan+patience+gate"
+    true, less = (
+        list(flat.rates(default, specs.rule(default), runs=500, seed=5, lengths=(50,), reported_times=times))
+        for times in (1.0, 0.4)
+    )
+    assert next(row.stopped for row in true if row.noise == "reported") < 0.05
+    assert next(row.stopped for row in less if row.noise == "reported") > 0.8
+    assert true[-1] == less[-1], "noise that is estimated does not go by what is reported"
+
+
 # --- commands ------------------------------------------------------------------------------------------
 
 

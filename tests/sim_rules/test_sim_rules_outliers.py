@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 from controller.cli.main import app
 from controller.policy.stopping import DEFAULT_MODIFIERS, DEFAULT_RULE
 from sim import specs
-from sim.rules import families, outliers, tables
+from sim.rules import evaluate, families, outliers, tables
 
 DEFAULT = "+".join((DEFAULT_RULE, *DEFAULT_MODIFIERS))
 
@@ -31,6 +32,21 @@ def test_one_bad_eval_in_a_hundred_costs_the_default_rule_next_to_nothing() -> N
     for row in rows[3:]:
         assert row.rising <= 0.08
         assert row.flat <= 0.08
+
+
+@pytest.mark.parametrize("error", [0.0, None])
+def test_a_first_eval_far_above_without_a_standard_error_stops_no_more_runs(error: float | None) -> None:
+    """A scorer that gives every answer the same score says that its standard error is 0."""
+    drawn = families.draw("linear", evals=50, noise=0.05, runs=200, seed=4, reported=True).series
+    bad = [replace(x, scores=(2.0, *x.scores[1:]), stderrs=(error, *x.stderrs[1:])) for x in drawn]
+    found = {}
+    for name, series in (("good", drawn), ("bad", bad)):
+        judged = evaluate.judge(series)
+        spec = specs.rule(DEFAULT)
+        (found[name],) = evaluate.rows(DEFAULT, judged, evaluate.first_stops(spec, judged))
+    assert found["bad"].false_stops <= found["good"].false_stops + 0.01
+    assert found["bad"].plateau_stops <= 0.05
+    assert found["bad"].saved >= 0.97 * found["good"].saved
 
 
 def test_bad_evals_change_nothing_but_themselves() -> None:

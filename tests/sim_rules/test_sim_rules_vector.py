@@ -99,6 +99,7 @@ def test_a_gate_lets_the_same_evals_through(
     stderrs = draw.uniform(0.0, 0.08, (runs, evals))
     if reported != "all":
         stderrs[draw.random((runs, evals)) < (1.0 if reported == "none" else 0.5)] = np.nan
+    stderrs[draw.random((runs, evals)) < bad] = 0.0
     lengths = draw.integers(3, evals + 1, runs)
     for row, length in enumerate(lengths):
         scores[row, length:] = np.nan

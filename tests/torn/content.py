@@ -24,6 +24,16 @@ def archive(size: int = 3000, seed: int = 0) -> bytes:
     return buffer.getvalue()
 
 
+def states(size: int, **numbers: int) -> bytes:
+    """What torch.save writes of a dictionary with numbers in it, as DeepSpeed's model states have them."""
+    buffer = io.BytesIO()
+    said = pickle.dumps({"module": {}, **numbers}, protocol=2)  # torch.save's protocol
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as out:
+        out.writestr(zipfile.ZipInfo("a/data.pkl"), said)
+        out.writestr(zipfile.ZipInfo("a/data/0"), bytes(size))
+    return buffer.getvalue()
+
+
 def safetensors(size: int = 4000, seed: int = 0) -> bytes:
     """One tensor, with the header that says where it ends."""
     header = {"w": {"dtype": "F32", "shape": [size // 4], "data_offsets": [0, size // 4 * 4]}}

@@ -170,10 +170,12 @@ def _deepspeed(folder: Path, rank: Rank, tag: str, stage: int) -> None:
     inside = folder / tag
     inside.mkdir(exist_ok=True)
     rank.wait()
+    # engine.py `_save_checkpoint`: both numbers are in the model's states
+    model = content.states(3000, dp_world_size=rank.world, mp_world_size=1)
     if stage == 3:
-        write(inside / f"zero_pp_rank_{rank.rank}_mp_rank_00_model_states.pt", content.archive(3000))
+        write(inside / f"zero_pp_rank_{rank.rank}_mp_rank_00_model_states.pt", model)
     elif rank.leads:
-        write(inside / "mp_rank_00_model_states.pt", content.archive(5000))
+        write(inside / "mp_rank_00_model_states.pt", model)
     optimizer = inside / f"bf16_zero_pp_rank_{rank.rank}_mp_rank_00_optim_states.pt"
     write(optimizer, content.archive(4000))
     if rank.leads:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from controller.checkpoints.errors import Damaged, Vanished
+from controller.checkpoints.errors import Damaged, Vanished, suppress_unreadable
 from controller.checkpoints.inventory import (
     CURE,
     Inventory,
@@ -82,21 +82,29 @@ class Survey:
         return [candidate for candidate in self.candidates if candidate.step == step]
 
     def verdict(self, candidate: Candidate) -> Verdict:
-        """Whether a candidate is whole and counts."""
+        """Whether a candidate is whole and counts.
+
+        Raises:
+            AccessError: STORE_UNREACHABLE, this very one cannot be read.
+        """
         if candidate.name not in self._verdicts:
             self._verdicts[candidate.name] = self._judge(candidate)
         return self._verdicts[candidate.name]
 
     def complete_steps(self, newest: int) -> list[int]:
-        """Steps of whole checkpoints among the newest so many, ascending, whoever wrote them."""
-        found = {c.step for c in self.candidates[:newest] if self.verdict(c).problem is None}
+        """Steps of whole checkpoints among the newest so many that can be read, ascending."""
+        found = set()
+        for candidate in self.candidates[:newest]:
+            with suppress_unreadable():
+                if self.verdict(candidate).problem is None:
+                    found.add(candidate.step)
         return sorted(found)
 
     def _judge(self, candidate: Candidate) -> Verdict:
         alone = self._alone(candidate)
         if alone.verdict.problem or alone.sure or alone.seen is None:
             return alone.verdict
-        beside = [self._alone(other) for other in self._nearest(candidate)]
+        beside = self._beside(candidate)
         whole = [other for other in beside if not other.verdict.problem and not other.unproven and other.seen]
         same = [other for other in whole if other.verdict.attempt == alone.verdict.attempt]
         have = _kinds(alone.seen)
@@ -119,9 +127,16 @@ class Survey:
         others = [_kinds(other.seen) for other in beside if not other.verdict.problem and other.seen]
         return any(other == have for other in others) and all(other <= have for other in others)
 
-    def _nearest(self, candidate: Candidate) -> list[Candidate]:
+    def _beside(self, candidate: Candidate) -> list[_Alone]:
+        """The nearest others, without those that cannot be read: they tell nothing, good or bad."""
+        found: list[_Alone] = []
         others = [c for c in self.candidates if c.name != candidate.name]
-        return sorted(others, key=lambda c: abs(c.step - candidate.step))[:SIBLINGS_LOOKED_AT]
+        for other in sorted(others, key=lambda c: abs(c.step - candidate.step)):
+            if len(found) == SIBLINGS_LOOKED_AT:
+                break
+            with suppress_unreadable():
+                found.append(self._alone(other))
+        return found
 
     def _alone(self, candidate: Candidate) -> _Alone:
         if candidate.name not in self._alone_by_name:

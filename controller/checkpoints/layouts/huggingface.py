@@ -24,7 +24,7 @@ class HuggingFace(Numbered):
     """
 
     name, form = "HuggingFace", "checkpoint-{}"
-    pattern = re.compile(r"checkpoint-(?P<step>\d{1,12})")
+    pattern = re.compile(r"checkpoint-(?P<step>\d{1,15})")
     state = "trainer_state.json"
     arguments = "training_args.bin"
     # transformers' trainer_jit_checkpoint.py: there from the begin of such a save to its end

@@ -28,8 +28,8 @@ class NeMoRL(Numbered):
     """
 
     name, form = "NeMoRL", "step_{}"
-    pattern = re.compile(r"step_(?P<step>\d{1,12})")
-    _writing = re.compile(r"tmp_step_(?P<step>\d{1,12})")
+    pattern = re.compile(r"step_(?P<step>\d{1,15})")
+    _writing = re.compile(r"tmp_step_(?P<step>\d{1,15})")
 
     def candidates(self, store: Store) -> list[Candidate]:
         found = super().candidates(store)

@@ -35,8 +35,8 @@ class OpenRLHF:
 
     name = "OpenRLHF"
     roles = ("_actor", "_critic")
-    _tag = re.compile(r"(?P<tag>(?:best_)?global_step(?P<step>\d{1,12}))")
-    _hf = re.compile(r"(?P<tag>(?:best_)?global_step(?P<step>\d{1,12}))_hf")
+    _tag = re.compile(r"(?P<tag>(?:best_)?global_step(?P<step>\d{1,15}))")
+    _hf = re.compile(r"(?P<tag>(?:best_)?global_step(?P<step>\d{1,15}))_hf")
 
     def candidates(self, store: Store) -> list[Candidate]:
         top = store.folders()

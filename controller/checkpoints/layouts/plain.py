@@ -14,7 +14,7 @@ class Plain(Numbered):
     """``step-<N>/`` with a ``manifest.json`` of sizes and sha256 (docs/trainer-contract.md)."""
 
     name, form = "Plain", "step-{}"
-    pattern = re.compile(r"step-(?P<step>\d{1,12})")
+    pattern = re.compile(r"step-(?P<step>\d{1,15})")
     manifest = "manifest.json"
 
     def problem(self, content: Content, step: int) -> str | None:

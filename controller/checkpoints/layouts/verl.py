@@ -37,7 +37,7 @@ class Verl(Numbered):
     """
 
     name, form = "Verl", "global_step_{}"
-    pattern = re.compile(r"global_step_(?P<step>\d{1,12})")
+    pattern = re.compile(r"global_step_(?P<step>\d{1,15})")
     tracker = "latest_checkpointed_iteration.txt"
     contents = "ckpt_contents.json"
     distributed = "dist_ckpt/"

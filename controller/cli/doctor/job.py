@@ -16,7 +16,9 @@ from controller.kube.errors import ApiError, NotFound
 from controller.kube.resources import CLAIMS, EVENTS, JOBS, PODS
 from controller.metrics import MetricsError, metrics_port, parse, pick_pod
 from controller.metrics.samples import DEFAULT_LIMITS
+from controller.policy import lives
 from controller.policy.conditions import ACCEPTED
+from controller.policy.history import is_eval
 from controller.policy.jobs import ScrapeView
 from controller.policy.stopping import MODIFIERS, RULES
 
@@ -172,6 +174,10 @@ def examined(job: Reading, body: bytes) -> Iterator[Finding]:
             "metrics", f"{error.outcome}: {error.message}", f"the page is not taken as a whole; {CONTRACT}"
         )
         return
+    refused = _not_read(job, view)
+    if refused is not None:
+        yield refused
+        return
     if view.message:
         yield wrong("metrics", f"parts of the page count for nothing: {view.message}", CONTRACT)
     there = ", ".join(view.metrics_seen) or "none"
@@ -183,10 +189,22 @@ def examined(job: Reading, body: bytes) -> Iterator[Finding]:
             f"no {names.METRIC_EVAL_SCORE} with metric={name!r} ({role}); names there: {there}",
             f"correct spec.metrics, or have the trainer export it; {CONTRACT}",
         )
-    if primary not in missing:
+    if primary not in missing and not any(is_eval(p) for p in view.points):
+        text = f"no eval of {primary!r} on the page counts: of no samples, or no number"
+        yield wrong("metrics", text, cure(job, "NoNewEvals"))
+    elif primary not in missing:
         newest = f", the newest at step {view.points[-1].step}" if view.points else ""
         yield ok("metrics", f"{len(view.points)} evals of {primary!r} on the page{newest}")
     yield from _gaps(job, view)
+
+
+def _not_read(job: Reading, view: ScrapeView) -> Finding | None:
+    """That the operator takes nothing from this page: it is another trainer's, attempt's or process's."""
+    refused = lives.refusal(job.record, str(job.obj["metadata"].get("uid")), view)
+    if refused is None:
+        return None
+    reason, why = refused
+    return wrong("metrics", f"nothing on the page counts: {reason}: {why}", cure(job, reason))
 
 
 def _gaps(job: Reading, view: ScrapeView) -> Iterator[Finding]:
@@ -202,6 +220,10 @@ def _gaps(job: Reading, view: ScrapeView) -> Iterator[Finding]:
     ):
         if value is None:
             yield note("metrics", f"{name} is not exported: {costs}", CONTRACT)
+    if view.page is None:
+        text = "rlhf_run_info is not exported: the page does not say whose it is, so Enforce stops nobody"
+        finding = wrong if job.mode == "Enforce" else note
+        yield finding("metrics", text, cure(job, "PageWithoutIdentity"))
     if view.points and all(p.stderr is None for p in view.points):
         text = f"{names.METRIC_EVAL_STDERR} is not exported: the noise has to be estimated from the curve"
         yield note("metrics", text, CONTRACT)

@@ -14,8 +14,12 @@ standard deviation is sqrt(2) times that of one: 5 are 3.5 of these.
 
 The first eval has nothing before it and waits for the second. Where that one is far below, the third decides
 which of the two counts: it bears the first out, or the first is dropped. A low first eval does no harm.
+A standard error of exactly 0 is none: no eval of a few prompts is without noise.
+
 Before there is a scale (no standard error, fewer than `noise.ROBUST_LEAST` evals that count, no usual noise
-of the fleet) every eval counts.
+of the fleet) every eval counts for the rule. The highest of these is judged again once there is one: that of
+the others, for an outlier among so few would hide in its own. Until then it is `doubtful`, and no best to
+rely on alone; then it passes, or is `refuted`: it can be no best any more, though the rule has seen it.
 
 While an eval waits the rule's last verdict stands, but a STOP is not said over one that lies higher than the
 last that counted. At most ``most`` evals in a row are dropped: what comes more often is this run's noise.
@@ -27,6 +31,7 @@ evals that count, in their order, and nothing else.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -85,7 +90,9 @@ class Memory(NamedTuple):
     ``first``, ``recent``: the first score that `noise.robust` looks at, and the newest less that one, packed
     (`windows.pack`). ``held``: evals that wait, oldest first (`_pack`). ``drops``: evals dropped in a row.
     ``dropped``: steps of those that the newest eval made drop. ``lost``: score and standard error of those
-    dropped since the rule was last shown one, for its noise.
+    dropped since the rule was last shown one, for its noise. ``young``: step and score of what counted since
+    there was no scale, oldest first, until the highest of it is judged again; step -1: with a scale.
+    ``refuted``: steps of those of them that the newest eval showed to be no best.
     """
 
     last: tuple[Any, ...] = ()
@@ -95,6 +102,8 @@ class Memory(NamedTuple):
     drops: int = 0
     dropped: tuple[int, ...] = ()
     lost: tuple[tuple[float, float | None], ...] = ()
+    young: tuple[tuple[int, float], ...] = ()
+    refuted: tuple[int, ...] = ()
 
 
 class Gate:
@@ -135,13 +144,23 @@ class Gate:
 
     def decide(self, memory: Memory, point: EvalPoint) -> tuple[Memory, list[EvalPoint]]:
         """The memory after an eval, and the evals that count from now on, oldest first."""
-        memory = memory._replace(dropped=())
+        before = memory
+        memory, counts = self._decide(memory._replace(dropped=(), refuted=()), point)
+        error = _larger(before.last[1] if before.last else None, point.stderr)
+        if counts and not before.last and before.held:
+            error = _larger(error, counts[0].stderr)
+        blind = self._scale(before, error, point) is None
+        if counts and (blind or memory.young):
+            young = memory.young or (((-1, before.last[0]),) if before.last else ())
+            young = (*young, *((one.step if blind else -1, one.score) for one in counts))
+            memory = self._judge_again(memory._replace(young=young), point)
+        return memory, counts
+
+    def _decide(self, memory: Memory, point: EvalPoint) -> tuple[Memory, list[EvalPoint]]:
         held = [_unpack(one, point) for one in memory.held]
         counts: list[EvalPoint] = []
         if not memory.last:
             if not held:
-                if self._scale(memory, point.stderr, point) is None:
-                    return self._count(memory, [point])
                 return memory._replace(held=(_pack(point),)), []
             first = held[0]
             if len(held) == 1:
@@ -176,10 +195,30 @@ class Gate:
         """The distance beyond which an eval waits; None: nobody knows."""
         if stderr is not None and stderr > 0.0:
             return self.params.sigmas_reported * stderr
-        known = noise.robust(windows.unpack(memory.recent))
+        return self._estimated(windows.unpack(memory.recent), point)
+
+    def _estimated(self, scores: Sequence[float], point: EvalPoint) -> float | None:
+        known = noise.robust(scores)
         if known is None and point.fleet_noise is not None:
             known = point.fleet_noise.sigma
         return None if known is None else self.params.sigmas_estimated * known
+
+    def _judge_again(self, memory: Memory, point: EvalPoint) -> Memory:
+        """The highest of the evals that counted without a scale is refuted, or passes; where there is none
+        yet, or the evals after it are still to come, it goes on waiting for that."""
+        error = memory.last[1]
+        while (at := _highest(memory.young)) is not None:
+            score, others = memory.young[at][1], [s for i, (_, s) in enumerate(memory.young) if i != at]
+            after = others[max(1, at) :][: self.params.evals]
+            limit = self.params.sigmas_reported * error if error else self._estimated(others, point)
+            if limit is None or len(after) < self.params.evals:
+                return memory
+            start = others[max(0, at - 1)]
+            if score - start <= limit or all(self._bears_out(start, score, one) for one in after):
+                break
+            left = tuple(one for i, one in enumerate(memory.young) if i != at)
+            memory = memory._replace(young=left, refuted=(*memory.refuted, memory.young[at][0]))
+        return memory._replace(young=())
 
     def _drop(self, memory: Memory, point: EvalPoint) -> Memory:
         lost = memory.lost
@@ -212,6 +251,31 @@ def waiting(state: State) -> tuple[int, ...]:
 def dropped(state: State) -> tuple[int, ...]:
     """Steps of the evals that the newest one made drop, oldest first. ``state``: of a `Gate`."""
     return Memory(*state[0]).dropped
+
+
+def refuted(state: State) -> tuple[int, ...]:
+    """Steps of evals that counted without a scale and by the newest one's are no best. ``state``: of a
+    `Gate`."""
+    return Memory(*state[0]).refuted
+
+
+def doubtful(state: State) -> int | None:
+    """Step of the highest eval that counted without a scale and is still to be judged by one; None: none."""
+    young = Memory(*state[0]).young
+    at = _highest(young)
+    return None if at is None else young[at][0]
+
+
+def agreeing(state: State) -> tuple[int, ...]:
+    """Steps of the evals that wait, where two or more do and each so far bears the first out."""
+    memory = Memory(*state[0])
+    return tuple(one[0] for one in memory.held) if memory.last and len(memory.held) > 1 else ()
+
+
+def _highest(young: Sequence[tuple[int, float]]) -> int | None:
+    """Where the first of the highest is that counted without a scale; None: there is none."""
+    at = [i for i, (step, _) in enumerate(young) if step >= 0]
+    return max(at, key=lambda i: young[i][1], default=None)
 
 
 def _larger(one: float | None, other: float | None) -> float | None:

@@ -254,7 +254,7 @@ def warned_step(job: Job) -> int | None:
     if use.params_hash != record.rule.params_hash:
         return None  # its state was made under other parameters
     found, state = None, record.rule.base
-    for point in record.evals:
+    for point in record.evals[record.rule.unjudged :]:
         state, verdict = use.observe(state, point)
         graded = verdict.grade is not None or verdict.verb is not Verb.CONTINUE
         found = (point.step if found is None else found) if graded else None

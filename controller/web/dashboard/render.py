@@ -15,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from controller import names
+from controller.policy.wording import whole_by
 from controller.web.dashboard import states
 from controller.web.dashboard.access import Viewer
 
@@ -123,6 +124,7 @@ def _environment() -> Environment:
         "size": size,
         "moment": moment,
         "badge": badge,
+        "whole_by": whole_by,
     }
     made.globals |= {
         "address": address,

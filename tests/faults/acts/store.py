@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from tests.faults.acts.base import act, rest
+from tests.faults.acts.base import act, rest, training
+from tests.faults.acts.trainers import end_process
 from tests.faults.world import World
 
 
@@ -34,6 +35,24 @@ def busy_store(world: World, r: Random) -> None:
     """Rotation, or a save that goes on, in the middle of the next access Job."""
     world.next_access.append({"beside": r.randint(2, 40)})
     rest(world, r, 4)
+
+
+@act(2)
+def claims_out(world: World, r: Random) -> None:
+    """Claims of checkpoint folders hang, or fail, for a while; all else of the store works. Save records tell
+    whose a checkpoint is, so nothing that is promised may depend on the claims."""
+    if not world.config["records"]:
+        return
+    world.claims_out = {"hangs": True} if r.random() < 0.5 else {"kill": 1}
+    world.claims_out_until = world.now + r.choice((60.0, 600.0, 7200.0))
+    world.saw(f"a claim {'hangs' if 'hangs' in world.claims_out else 'fails'}")
+    if r.random() < 0.5 and (job := training(world, r)) is not None:
+        if r.random() < 0.5:
+            end_process(world, job, r)
+            rest(world, r, 6)
+        elif job.spec("runState", "Run") == "Run":
+            world.edit(job, runState="Stopped")
+    rest(world, r)
 
 
 @act(2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from controller.policy.jobs import Kept, ScrapeOutcome
@@ -34,12 +35,20 @@ class Safety(Knowledge):
             and view is not None
             and view.outcome is ScrapeOutcome.OK
             and not world.pages.get(job.key)
-            and not any(self._slow(a) for a in job.access.values())
+            and not self._unclaimed(job)
+            and not any(self._slow(job, a) for a in job.access.values())
         )
 
-    def _slow(self, access: Any) -> bool:
-        if access.operation == "pin":
+    def _unclaimed(self, job: Job) -> bool:
+        """Whether the folder is still its predecessor's, because claims fail or did until a while ago."""
+        owner = job.files.folder / ".evalstop" / "owner.json"
+        if self.world.now > self.world.claims_out_until + 700.0 or not owner.exists():
             return False
+        return bool(json.loads(owner.read_text())["uid"] != job.uid)
+
+    def _slow(self, job: Job, access: Any) -> bool:
+        if access.operation == "pin" or (access.operation == "claim" and job.files.records):
+            return False  # nothing that is owed may wait for it; without save records it tells what is whose
         return access.hangs or access.ends - access.created > 30.0
 
     def _owe(self, job: Job, case: Case, seconds: float) -> None:

@@ -1,0 +1,300 @@
+"""Bests that are not settled: evals that counted before there was a scale, and evals that wait and agree."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from policy_world import Job, World
+
+from controller.policy.history import RuleInUse, absorb, rewind
+from controller.policy.jobs import (
+    Desired,
+    Direction,
+    JobRecord,
+    Kept,
+    Page,
+    RunState,
+    ScrapeOutcome,
+    ScrapeView,
+)
+from controller.policy.stopping import gate
+from controller.policy.types import Attempt, EvalInContext, EvalPoint, FleetNoise, PolicySpec
+
+MODIFIERS = (PolicySpec("patience"), PolicySpec("gate"))
+NOISY = [0.5, 0.55, 0.52, 0.56, 0.49, 0.54, 0.51, 0.53, 0.5, 0.52]
+
+
+def use(direction: Direction = Direction.MAXIMIZE, **params: float) -> RuleInUse:
+    modifiers = (PolicySpec("patience"), PolicySpec("gate", params))
+    return RuleInUse.of(
+        Desired("ns/a", "u", 1, "gold", 1, 1, PolicySpec("scan"), modifiers, direction=direction)
+    )
+
+
+def read(scores: list[float], rule: RuleInUse, errors: list[float | None] | None = None) -> list[JobRecord]:
+    """The record after each eval."""
+    errors = errors or [None] * len(scores)
+    points = [EvalPoint(10 * i, s, stderr=e) for i, (s, e) in enumerate(zip(scores, errors, strict=True), 1)]
+    records = [JobRecord()]
+    for number in range(len(points)):
+        seen = ScrapeView(
+            ScrapeOutcome.OK, metrics_seen=("gold",), points=tuple(points[: number + 1]), at=1.0 + number
+        )
+        records.append(absorb(records[-1], rule, seen))
+    return records[1:]
+
+
+def steps(record: JobRecord) -> tuple[int | None, int | None]:
+    found = [None if one is None else one.step for one in (record.best, record.awaiting)]
+    return found[0], found[1]
+
+
+# --- a standard error of exactly 0 ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [0.0, None])
+def test_a_first_eval_without_a_standard_error_waits_for_that_of_the_second(first: float | None) -> None:
+    records = read([2.0, 0.5, 0.52, 0.51], use(), [first, 0.05, 0.05, 0.05])
+    assert [steps(r) for r in records] == [(10, None), (10, 20), (30, None), (30, None)]
+    assert records[0].rule is not None
+    assert records[0].rule.verdict is not None
+    assert records[0].rule.verdict.reason == gate.WAITS
+
+
+def test_where_no_eval_has_one_the_first_counts_with_the_second() -> None:
+    rule = use()
+    records = read([0.5, 0.1, 0.2], rule)
+    assert [rule.waiting(r.rule.state) for r in records if r.rule is not None] == [(10,), (), ()]
+
+
+# --- evals that counted without a scale -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("at", range(5))
+def test_a_high_eval_among_the_first_five_is_no_best_for_good(at: int, sign: float) -> None:
+    """It is judged again by the scale that the others make; until then the best of those is wanted too."""
+    rule = use(Direction.MAXIMIZE if sign > 0 else Direction.MINIMIZE)
+    scores = [sign * (2.0 if i == at else s) for i, s in enumerate(NOISY)]
+    records = read(scores, rule)
+    for number, record in enumerate(records[:5]):
+        others = [(s, -i) for i, s in enumerate(NOISY[: number + 1]) if i != at]
+        want = 10 * (1 - max(others)[1]) if others else None
+        if number >= max(at, 1):
+            assert steps(record) == (10 * (at + 1), want)
+    last = records[-1]
+    assert last.best is not None
+    assert steps(last) == (20 if at == 3 else 40, None)
+    told = [s for before, r in pairwise(records) for s in rule.dropped_since(before, r)]
+    assert 10 * (at + 1) in told
+    # Read at once, folded again and rewound, it comes to the same.
+    points = tuple(EvalPoint(10 * i, s) for i, s in enumerate(scores, 1))
+    seen = ScrapeView(ScrapeOutcome.OK, metrics_seen=("gold",), points=points, at=9.0)
+    at_once = absorb(JobRecord(), rule, seen)
+    assert (at_once.best, at_once.awaiting, at_once.rule) == (last.best, last.awaiting, last.rule)
+    assert steps(rewind(last, rule, 30)) == steps(records[2])
+
+
+def test_a_young_run_that_rises_keeps_its_best_once_it_is_judged() -> None:
+    scores = [0.3, 0.35, 0.42, 0.44, 0.52, 0.5, 0.53, 0.51, 0.5]
+    records = read(scores, use())
+    assert [steps(r) for r in records] == [
+        (10, None),
+        (20, 10),
+        (30, 20),
+        (40, 30),
+        (50, 40),
+        (50, 60),
+        (70, None),
+        (70, None),
+        (70, None),
+    ]
+    assert all(r.rule is not None for r in records)
+
+
+def test_a_jump_that_the_next_evals_bear_out_passes() -> None:
+    records = read([0.3, 0.32, 0.9, 0.88, 0.89, 0.87, 0.88, 0.86], use())
+    assert steps(records[3]) == (30, 40)
+    assert steps(records[-1]) == (30, None)
+
+
+@pytest.mark.parametrize("known", ["fleet", "reported"])
+def test_a_scale_that_comes_later_judges_at_once(known: str) -> None:
+    whole = gate.Gate(gate.GateParams(), use().rule._rule)  # type: ignore[attr-defined]
+    state = whole.initial()
+    for step, score in enumerate([0.5, 2.0, 0.52, 0.49, 0.5]):
+        point = EvalPoint(step, score, stderr=0.05 if known == "reported" and step > 2 else None)
+        if known == "fleet" and step > 2:
+            point = EvalInContext.of(point, fleet_noise=FleetNoise(0.05, 64.0))
+        state, _ = whole.observe(state, point)
+        assert gate.doubtful(state) == (None, 1, 1, 2, None)[step]  # then the next highest is
+        assert gate.refuted(state) == ((1,) if step == 3 else ())
+
+
+def test_what_was_pinned_before_the_evals_stays_wanted_beside_a_doubtful_best() -> None:
+    """The memory began anew: the old best is in no eval that is kept, but in safety."""
+    rule, life = use(), Attempt(1, "a")
+    pin = Kept(400, 400, "/pins/400", "d", 1.0, score=0.6, attempt=life)
+    record = JobRecord(secured=pin)
+    points = tuple(EvalPoint(500 + 10 * i, s) for i, s in enumerate([0.5, 2.0]))
+    seen = ScrapeView(ScrapeOutcome.OK, metrics_seen=("gold",), points=points, at=9.0)
+    record = absorb(record, rule, seen)
+    assert steps(record) == (510, 400)
+    more = tuple(EvalPoint(520 + 10 * i, s) for i, s in enumerate(NOISY))
+    # Its pin has moved beside that of the best.
+    doubtful = Kept(510, 510, "/pins/510", "d", 9.0, score=2.0, attempt=Attempt(0))
+    record = replace(record, secured=doubtful, beside=pin)
+    after = absorb(record, rule, replace(seen, points=(*points, *more)))
+    assert after.best is not None
+    assert (after.best.step, after.best.score, after.awaiting) == (400, 0.6, None)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 4))
+@settings(max_examples=60, deadline=None)
+def test_a_lone_eval_far_above_is_never_best_after_ten(seed: int, at: int) -> None:
+    draw = random.Random(seed)
+    scores = [5.0 if i == at else draw.gauss(0.5, 0.05) for i in range(14)]
+    last = read(scores, use())[-1]
+    assert last.best is not None
+    assert last.best.score < 1.0
+
+
+# --- pins -----------------------------------------------------------------------------------------------
+
+
+class Run:
+    """One job of a `World`, whose trainer reports ``errors`` and keeps its two newest checkpoints."""
+
+    def __init__(self, stderr: float | None, rotates: bool = True) -> None:
+        self.world = World({"n": 1})
+        self.job: Job = self.world.submit("a/b", rule=PolicySpec("scan"), modifiers=MODIFIERS)
+        self.world.settle()
+        self.stderr, self.rotates = stderr, rotates
+        self.points: list[EvalPoint] = []
+        self.begin("a", 0)
+
+    def begin(self, life: str, resumed: int) -> None:
+        self.life, self.resumed, self.points = Attempt(self.job.record.attempt, life), resumed, []
+
+    def show(self, step: int, *scores: float, evaluator: str = "1") -> Run:
+        for number, score in enumerate(scores):
+            self.points.append(EvalPoint(step + 10 * number, score, self.life, self.stderr, 100))
+            self.job.checkpoints.add(self.points[-1].step)
+            if self.rotates:
+                self.job.checkpoints = set(sorted(self.job.checkpoints)[-2:])
+            self.world.evaluator = evaluator
+            self.world.scrape(
+                "a/b",
+                points=tuple(self.points),
+                checkpoint_step=self.points[-1].step,
+                resumed_step=self.resumed,
+                page=Page(self.job.desired.uid, self.life),
+            )
+            self.go(5)
+        return self
+
+    def go(self, passes: int) -> Run:
+        for _ in range(passes):
+            self.world.step("a/b", seconds=5.0)
+            self.world._cluster(self.job)
+        return self
+
+    def stop(self) -> Run:
+        self.job.desired = replace(self.job.desired, run_state=RunState.STOPPED)
+        return self.go(40)
+
+    def kept(self) -> tuple[int | None, int | None]:
+        """Steps of the evals that the best's pin stands for, and the one beside it."""
+        pins = (self.job.record.secured, self.job.record.beside)
+        for pin in pins:
+            assert pin is None or pin.step in self.job.pins, "on record, and let go"
+        found = [None if pin is None else pin.best_step for pin in pins]
+        return found[0], found[1]
+
+
+def test_a_young_outlier_and_the_best_of_the_others_are_both_pinned_until_it_is_judged() -> None:
+    run = Run(None).show(10, 0.5, 0.55)
+    assert run.kept() == (20, 10)
+    run.show(30, 2.0)
+    assert run.kept() == (30, 20)
+    run.show(40, *NOISY[4:6])
+    assert run.kept() == (30, 20)
+    run.show(60, *NOISY[6:])
+    assert run.kept() == (20, None)
+    assert not run.job.record.lost_bests
+
+
+HELD = (0.5, 0.53, 0.56, 0.8, 0.82)
+
+
+def test_evals_that_agree_count_at_the_end_of_the_run() -> None:
+    run = Run(0.02).show(10, *HELD)
+    assert (steps(run.job.record), run.kept()) == ((30, 50), (30, 50))
+    run.world.finish("a/b")
+    run.go(40)
+    assert run.job.record.finished == "Complete"
+    assert (steps(run.job.record), run.kept()) == ((50, 30), (50, 30))
+
+
+def test_a_lone_eval_that_waits_is_no_best_at_the_end_but_stays_pinned() -> None:
+    run = Run(0.02).show(10, *HELD[:4])
+    run.world.finish("a/b")
+    run.go(40)
+    assert (steps(run.job.record), run.kept()) == ((30, 40), (30, 40))
+
+
+def test_evals_that_agree_count_at_a_users_stop_and_are_copied() -> None:
+    run = Run(0.02).show(10, *HELD).stop()
+    assert run.job.record.decision is not None
+    assert run.job.record.decision.suspended_at is not None
+    assert [k.best_step for k in run.job.record.retained] == [50]
+    assert run.kept() == (50, 30)
+
+
+@pytest.mark.parametrize(("after", "best"), [((0.55, 0.54), (30, None)), ((0.81, 0.8), (50, None))])
+def test_after_a_users_stop_that_was_taken_back_the_next_eval_decides(
+    after: tuple[float, ...], best: tuple[int, None]
+) -> None:
+    """Both checkpoints are there still, whichever it is."""
+    run = Run(0.02).show(10, *HELD).stop()
+    run.job.desired = replace(run.job.desired, run_state=RunState.RUN)
+    run.go(3)
+    run.world.settle()
+    run.begin("b", 50)
+    run.show(60, *after)
+    assert (steps(run.job.record), run.kept()) == (best, best)
+
+
+def test_evals_that_agree_are_not_lost_with_the_process_that_made_them() -> None:
+    run = Run(0.02, rotates=False).show(10, *HELD)
+    run.begin("b", 30)
+    run.show(40, 0.57)
+    best = run.job.record.best
+    assert best is not None
+    assert (best.step, best.score, best.attempt.life) == (50, 0.82, "a")
+    assert run.kept() == (50, None)
+
+
+def test_a_lone_eval_that_waits_is_forgotten_with_its_process() -> None:
+    run = Run(0.02, rotates=False).show(10, *HELD[:4])
+    run.begin("b", 30)
+    run.show(40, 0.57)
+    assert run.kept() == (40, None)
+    best = run.job.record.best
+    assert best is not None
+    assert (best.score, best.attempt.life) == (0.57, "b")
+
+
+def test_evals_that_agree_stand_for_the_former_evaluators_scale() -> None:
+    run = Run(0.02).show(10, *HELD)
+    run.show(60, 0.3, evaluator="2")
+    scale = run.job.record.scale
+    assert scale is not None
+    assert scale.kept is not None
+    assert (scale.kept.best_step, scale.kept.score) == (50, 0.82)
+    assert scale.kept.step in run.job.pins
