@@ -61,22 +61,22 @@ MUTANTS: tuple[Mutant, ...] = (
         "an answer is recorded without its score",
         "2",
         SAFEKEEPING,
-        "answered.digest, at, answered.bytes, waited.score, waited.attempt",
-        "answered.digest, at, answered.bytes, 0.0, waited.attempt",
+        "        waited.score,\n        waited.attempt,\n        waited.scale,\n",
+        "        0.0,\n        waited.attempt,\n        waited.scale,\n",
     ),
     Mutant(
         "an answer is recorded with the score of the best by now",
         "2",
         SAFEKEEPING,
-        "answered.digest, at, answered.bytes, waited.score, waited.attempt",
-        "answered.digest, at, answered.bytes, draft.record.best and draft.record.best.score, waited.attempt",
+        "        waited.score,\n        waited.attempt,\n        waited.scale,\n",
+        "        (draft.record.best or waited).score,\n        waited.attempt,\n        waited.scale,\n",
     ),
     # 3: torn saves
     Mutant(
         "whoever has begun a save has saved",
         "3",
         JUDGE,
-        "            return Verdict(differences[life.attempt], SAVE_RECORD, life.attempt)\n",
+        "            return Verdict(differences[life.attempt] or over, SAVE_RECORD, life.attempt)\n",
         "            return Verdict(None, SAVE_RECORD, life.attempt)\n",
     ),
     Mutant(
@@ -219,8 +219,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "what was asked on the old scale is taken for the new one's",
         "8",
         SAFEKEEPING,
-        "    if scale is not None and waited.since != scale.since:\n",
-        "    if scale is not None and waited.since != waited.since:\n",
+        "    if scale is not None and kept.scale != scale.number:\n",
+        "    if scale is not None and kept.scale != kept.scale:\n",
     ),
     Mutant(
         "an answer that comes after the end is dropped, what it replaces is let go",

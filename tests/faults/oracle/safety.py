@@ -83,6 +83,8 @@ class Safety(Knowledge):
                 continue
             if e.fault or e.jumps:
                 continue  # it may count for nothing; the operator may keep it beside the best
+            if any(s.spoilt for s in job.files.saved if s.step == saved.step and self.on_the_way(e, s)):
+                return  # what lies there now is not what was scored: once that is seen, the next best is owed
             if all(o.eval is not e for o in case.owed):
                 saved.good += seconds
                 if saved.good > WINDOW:
@@ -129,7 +131,10 @@ class Safety(Knowledge):
         if job.gone or case.ended or case.fooled:
             return
         there = self.contents(job)
-        case.owed = [o for o in case.owed if not (o.saved.spoilt and not self._retained(there, o.saved))]
+        # What a trainer wrote over was in safety in place of all that was worth less.
+        spoilt = [s for s in job.files.saved if s.spoilt and not self._retained(there, s)]
+        worth = [v for s in spoilt for e in ("1", "2", "3") if (v := self.value(job, s, e)) is not None]
+        case.owed = [o for o in case.owed if not any(self.worth(job, o.eval) <= v for v in worth)]
         recent = list(dict.fromkeys(e.evaluator for life in job.lives for e in life.evals))[-2:]
         case.owed = [o for o in case.owed if o.eval.evaluator in recent]  # one former scale's best is kept
         safe = [s for _, s in there if s is not None]
