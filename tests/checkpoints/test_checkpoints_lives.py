@@ -265,3 +265,18 @@ def test_files_that_change_while_they_are_linked_are_not_pinned(
     monkeypatch.setattr(os, "link", racing)
     told = refusal(Reason.INCOMPLETE, tmp_path, "secure", 40)
     assert "while it was being linked" in told.message
+
+
+def test_a_step_that_another_process_saved_anew_is_not_the_former_ones(tmp_path: Path) -> None:
+    """Rotation left the former record behind, and both saves have the same sizes."""
+    files = hugging_face(40)
+    save(tmp_path, "HuggingFace", 40, files)
+    record(tmp_path, "1-aa01b2c3", 40, "checkpoint-40", files)
+    first = tmp_path / ".evalstop" / "saves" / "1-aa01b2c3-40.json"
+    record(tmp_path, "1-9f2c41d0", 40, "checkpoint-40", files)
+    at = first.stat().st_mtime_ns
+    os.utime(tmp_path / ".evalstop" / "saves" / "1-9f2c41d0-40.json", ns=(at + 1, at + 1))
+    told = refusal(Reason.INCOMPLETE, tmp_path, "secure", 40, layout="HuggingFace", branch=(FIRST,))
+    assert "process 1-9f2c41d0 saved it anew after 1-aa01b2c3" in told.message
+    done = ask(tmp_path, "secure", 40, layout="HuggingFace", branch=(SECOND,))
+    assert done.attempt == "1-9f2c41d0"

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from tests.faults import driver, mutants
 from tests.faults.rows import ROWS
+from tests.faults.situations import SITUATIONS
 
 CHUNK = 50  # histories that a worker plays at a time
 LEAST = 0.005  # share of histories in which each act and situation has to come up
@@ -65,9 +66,9 @@ def run(given: argparse.Namespace) -> int:
             total = _take(one.result(), total, seen, kinds)
     seconds = time.time() - began
     print(f"{total} histories from seed {given.seed}, {seconds:.0f} s, {total / seconds:.1f} a second")
-    for what, number in sorted(seen.items()):
-        print(f"  {number / total:7.2%}  {what}")
-    rare = [w for w, n in seen.items() if n < LEAST * total] + [a for a in _acts() if a not in seen]
+    for what in sorted({*seen, *expected()}):
+        print(f"  {seen[what] / total:7.2%}  {what}")
+    rare = [what for what in expected() if seen[what] < LEAST * total]
     if total >= 1000 and not given.row and rare:
         print(f"came up in less than {LEAST:.1%}: {', '.join(sorted(rare))}")
     for kind, (number, seed, text) in sorted(kinds.items(), key=lambda item: -item[1][0]):
@@ -89,8 +90,9 @@ def _take(result, total, seen, kinds):  # type: ignore[no-untyped-def]
     return total + number
 
 
-def _acts() -> list[str]:
-    return [f"act {name}" for name in driver.ACTS]
+def expected() -> list[str]:
+    """All that has to come up, whether it ever did or not."""
+    return [*(f"act {name}" for name in driver.ACTS), *SITUATIONS]
 
 
 def replay(paths: list[Path]) -> int:

@@ -50,6 +50,7 @@ class Outcome:
 def drawn_config(r: Random) -> dict[str, Any]:
     return {
         "seed": r.getrandbits(32),
+        "tells": True,
         "jobs": r.choice((1, 2, 2)),
         "layout": r.choice(LAYOUTS),
         "direction": r.choice(("Maximize", "Maximize", "Minimize")),

@@ -1,7 +1,8 @@
-"""The cure of each row taken away again: what the machine must find, each within ten minutes.
+"""Each cure taken away again (`cures`), one after the other: whether that is found.
 
-A mutant is one small edit of the product's source, made in a copy of it. Where neither policy nor store holds
-a cure, the test that does is named, and is run against the edited copy in place of the machine.
+A mutant is made in a copy of the repository. Histories are played with it until one fails that holds without
+it, for ten minutes at most; so what fails today anyway finds nothing. Where a test is named, it has to pass
+without the mutant and to fail with it.
 """
 
 from __future__ import annotations
@@ -12,86 +13,108 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+
+from tests.faults import driver
+from tests.faults.cures import MUTANTS, Mutant
+from tests.faults.rows import focus_of
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 600.0  # s
+COPIED = ("controller", "tests", "examples", "deploy", "sim")
+LEFT_OUT = (".git", ".venv", "build")
+FOUND, LOST, OLD = "found", "NOT found", "no longer applies"
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """``old`` in ``file`` becomes ``new``. ``test``: what finds it, where the machine cannot."""
-
-    name: str
-    row: str
-    file: str
-    old: str
-    new: str
-    test: str = ""
-
-
-MUTANTS: tuple[Mutant, ...] = ()
-
-
-def main(names: list[str], jobs: int) -> int:
-    rows = []
-    for mutant in MUTANTS:
-        if names and mutant.name not in names:
+def main(names: Sequence[str], jobs: int, limit: float = LIMIT, mutants: Sequence[Mutant] = MUTANTS) -> int:
+    """Try all mutants, or those of these names or rows; 1 if one is not found."""
+    lost = tried = 0
+    for mutant in mutants:
+        if names and not {mutant.name, mutant.row} & set(names):
             continue
-        rows.append(tried(mutant, jobs))
-        print("{:4} {:36} {}".format(*rows[-1]), flush=True)
-    lost = [name for _, name, how in rows if how.startswith(("NOT", "no longer"))]
-    print(f"{len(rows) - len(lost)} of {len(rows)} found")
+        how = try_out(mutant, jobs, limit)
+        tried, lost = tried + 1, lost + (not how.startswith(FOUND))
+        print(f"{mutant.row:>2}  {mutant.name}: {how}", flush=True)
+    print(f"{tried - lost} of {tried} found")
     return 1 if lost else 0
 
 
-def tried(mutant: Mutant, jobs: int) -> tuple[str, str, str]:
-    """(row, name, how it was found)."""
-    with tempfile.TemporaryDirectory(prefix="evalstop-mutant-") as folder:
-        for part in ("controller", "tests", "examples", "deploy", "sim"):
-            shutil.copytree(
-                ROOT / part, Path(folder, part), ignore=shutil.ignore_patterns("__pycache__", "traces")
-            )
-        shutil.copy(ROOT / "pyproject.toml", folder)
-        path = Path(folder, mutant.file)
-        source = path.read_text()
+def try_out(mutant: Mutant, jobs: int, limit: float = LIMIT) -> str:
+    """How it was found, or that it was not."""
+    with copy_of_all() as folder:
+        path = folder / mutant.file
+        source = path.read_text() if path.exists() else ""
         if source.count(mutant.old) != 1:
-            return mutant.row, mutant.name, f"no longer applies: {mutant.file}"
+            return f"{OLD}: {mutant.file} has {source.count(mutant.old)} of {mutant.old!r}"
         path.write_text(source.replace(mutant.old, mutant.new))
-        began = time.time()
-        env = {**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"}
-        if mutant.test:
-            command = [
-                sys.executable,
-                "-m",
-                "pytest",
-                "-q",
-                "-x",
-                "-p",
-                "no:cacheprovider",
-                *mutant.test.split(),
-            ]
-            done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
-            return (
-                mutant.row,
-                mutant.name,
-                f"{'found' if done.returncode == 1 else 'NOT found'} by {mutant.test}",
-            )
-        command = [sys.executable, "-m", "tests.faults.hunt", mutant.row, str(LIMIT)]
-        hunters = [
-            subprocess.Popen([*command, str(n)], cwd=folder, env=env, stdout=subprocess.PIPE, text=True)
-            for n in range(jobs)
-        ]
-        found = ""
-        while hunters and not found:
-            for hunter in hunters:
-                if hunter.poll() is not None:
-                    found = found or (hunter.stdout.read().strip() if hunter.stdout else "")
-            hunters = [h for h in hunters if h.poll() is None]
+        return _by_test(mutant.test, folder) if mutant.test else _by_machine(mutant.row, folder, jobs, limit)
+
+
+def _by_test(test: str, folder: Path) -> str:
+    if not _passes(test):
+        return f"{LOST}: {test} fails without it too"
+    code = _pytest(test, folder)
+    if code == 0:
+        return f"{LOST} by {test}"
+    return f"{FOUND} by {test}" if code == 1 else f"{LOST}: {test} cannot be run with it (pytest: {code})"
+
+
+@cache
+def _passes(test: str) -> bool:
+    with copy_of_all() as folder:
+        return _pytest(test, folder) == 0
+
+
+def _pytest(test: str, folder: Path) -> int:
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *test.split()]
+    return subprocess.run(command, cwd=folder, env=_environment(folder), capture_output=True).returncode
+
+
+def _by_machine(row: str, folder: Path, jobs: int, limit: float) -> str:
+    began = time.time()
+    command = [sys.executable, "-m", "tests.faults.hunt", row, str(limit)]
+    reports = [folder / f"hunter-{number}" for number in range(jobs)]
+    hunters = []
+    for number, report in enumerate(reports):
+        with report.open("w") as file:
+            more = [*command, str(number)]
+            hunters.append(subprocess.Popen(more, cwd=folder, env=_environment(folder), stdout=file))
+    looked_at: set[str] = set()
+    try:
+        while True:
+            over = all(hunter.poll() is not None for hunter in hunters)
+            for line in [line for report in reports for line in report.read_text().splitlines(keepends=True)]:
+                if line.endswith("\n") and line not in looked_at:
+                    looked_at.add(line)
+                    seed, violation = line.rstrip().split(" ", 1)
+                    if not driver.play(*driver.drawn(int(seed), focus_of(row, int(seed)))).violation:
+                        return f"{FOUND} in {time.time() - began:.0f} s, seed {seed}: {violation}"
+            if over:
+                failed = [hunter.returncode for hunter in hunters if hunter.returncode]
+                told = f" (a hunter ended with {failed[0]})" if failed else ""
+                return f"{LOST} in {time.time() - began:.0f} s{told}"
             time.sleep(0.2)
+    finally:
         for hunter in hunters:
-            hunter.terminate()
+            hunter.kill()
             hunter.wait()
-        how = f"found in {time.time() - began:.0f} s: {found}" if found else f"NOT found in {LIMIT:.0f} s"
-        return mutant.row, mutant.name, how
+
+
+@contextmanager
+def copy_of_all() -> Iterator[Path]:
+    """A copy of the repository to be edited; what nobody edits is linked."""
+    with tempfile.TemporaryDirectory(prefix="evalstop-mutant-") as name:
+        folder = Path(name)
+        for entry in ROOT.iterdir():
+            if entry.name in COPIED:
+                shutil.copytree(entry, folder / entry.name, ignore=shutil.ignore_patterns("__pycache__"))
+            elif entry.name not in LEFT_OUT:
+                (folder / entry.name).symlink_to(entry)
+        yield folder
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}

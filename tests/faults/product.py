@@ -91,7 +91,7 @@ def page(life: Life, uid: str | None, now: float, pod: str, created: float, tota
         "step": life.step,
         "total_steps": total,
         "checkpoint_step": life.checkpoint_step,
-        "resumed_step": life.resumed,
+        "resumed_step": life.resumed if life.tells else None,
         "request_served": life.served,
         "evaluator": life.evaluator,
         "evals_labelled": True,

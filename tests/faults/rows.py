@@ -34,7 +34,10 @@ ROWS: dict[str, tuple[str, Focus]] = {
     "9": ("the pool befalls something", Focus(("pool_edited",), {})),
     "10": (
         "an old verdict, or of a branch that was left",
-        Focus(("restart", "another", "day", "climb_again"), {"contended": (True,), "rule": ("declines2",)}),
+        Focus(
+            ("restart", "another", "day", "climb_again"),
+            {"contended": (True, False), "rule": ("declines2",), "tells": (True, False)},
+        ),
     ),
     "11": (
         "leftovers, or a step written anew",
@@ -54,3 +57,8 @@ ROWS: dict[str, tuple[str, Focus]] = {
         Focus(("many", "restart"), {"mode": ("Shadow", "Enforce")}),
     ),
 }
+
+
+def focus_of(row: str, seed: int) -> Focus | None:
+    """What the history of a seed is about when a row is looked for: every other one is about that row."""
+    return ROWS[row][1] if row in ROWS and seed % 2 else None

@@ -65,6 +65,7 @@ class Life:
     born: float
     source: Saved | None = None  # what it resumed from
     resumed: int = 0
+    tells: bool = True  # its page says from which step it resumed
     before: tuple[Eval, ...] = ()  # evals on the way to what it resumed from
     evals: list[Eval] = field(default_factory=list)
     step: int = 0

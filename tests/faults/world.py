@@ -29,6 +29,7 @@ from tests.faults.cluster import Access, Cluster, Job, Json
 from tests.faults.disk import Disk, Killed
 from tests.faults.oracle import Oracle
 from tests.faults.shell import Crash, Operator, Thought
+from tests.faults.situations import SITUATIONS
 from tests.faults.trainer import Eval, Files, Life, Saved, fingerprint, read
 
 TICK = 5.0  # s
@@ -88,6 +89,7 @@ class World:
         shutil.rmtree(self.root, ignore_errors=True)
 
     def saw(self, what: str) -> None:
+        assert what in SITUATIONS, what
         self.counts[what] += 1
 
     def say(self, text: str) -> None:
@@ -250,6 +252,7 @@ class World:
         run = job.run
         number = run.attempt if run is not None else 0
         life = Life(self.new_life(number), number, pod.uid, pod.created, self.now)
+        life.tells = self.config.get("tells", True)
         source = self._resumes_from(job, life)
         if source is not None:
             life.source = source
@@ -301,9 +304,21 @@ class World:
             before = [b for b in life.branch if not b.fault]
             if before and abs(before[-1].score - score) > 4.5 * stderr:
                 e.jumps = before[-1].jumps = True
+        self._saw_best(job, e)
         life.evals.append(e)
         self.say(f"{job.name}: {life.text} eval {score:.3f} at step {e.step} {fault}")
         return e
+
+    def _saw_best(self, job: Job, e: Eval) -> None:
+        """A new best may come while something is made sure of the former one."""
+        sign, before = self.oracle.sign(job), [b.score for b in e.life.branch if not b.fault]
+        if e.fault or (before and sign * e.score <= max(sign * score for score in before)):
+            return
+        if any(a.operation == "secure" and self.now < a.ends for a in job.access.values()):
+            self.saw("row 2: a newer best while a secure Job runs")
+        decision = self.operator.record(job.obj).decision
+        if decision is not None and decision.suspended_at is None:
+            self.saw("row 5: a newer best under a stop")
 
     def leave_over(self) -> None:
         """What an earlier run left in the first job's folder: a life of no pod wrote it."""

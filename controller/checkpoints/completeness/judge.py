@@ -191,7 +191,8 @@ class Survey:
                 return Verdict(None, SAVE_RECORD, whole[-1])
             return Verdict(next(iter(differences.values()))) if differences else None
         if life is not None and life.attempt in differences:
-            return Verdict(differences[life.attempt], SAVE_RECORD, life.attempt)
+            over = _saved_over(life.attempt, [r for r in records if differences[r.attempt] is None])
+            return Verdict(differences[life.attempt] or over, SAVE_RECORD, life.attempt)
         others = [attempt for attempt, difference in differences.items() if difference is None]
         if not others:
             return None
@@ -257,6 +258,22 @@ def _inside(record: SaveRecord, candidate: Candidate, layout: Layout) -> SaveRec
     renamed = re.compile(rf"(^|/){re.escape(candidate.name)}(?=/|_hf/)")
     files = {renamed.sub(rf"\g<1>{own}", name): size for name, size in record.files.items()}
     return replace(record, files=files)
+
+
+def _saved_over(attempt: str, fitting: Sequence[SaveRecord]) -> str | None:
+    """Which other process saved the same folder after this one; None: none did, as far as records tell.
+
+    Rotation, or a restart from before the step, leaves the record of the former save behind, and a model has
+    the same sizes at each save.
+    """
+    written = {record.attempt: record.written for record in fitting if record.written is not None}
+    own = written.get(attempt)
+    after = [other for other, at in written.items() if own is not None and other != attempt and at > own]
+    return (
+        f"process {max(after, key=lambda other: written[other])} saved it anew after {attempt}"
+        if after
+        else None
+    )
 
 
 def _kinds(seen: _Seen) -> Counter[str]:

@@ -1,0 +1,484 @@
+"""For each cure of docs/reliability.md an edit of the product that undoes it, by the row of the issue.
+
+Those without a test are found by the machine (`mutants`). The others are cures outside policy and store, or
+against what the world does not have: their test is named.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LIVES = "controller/policy/lives.py"
+HISTORY = "controller/policy/history.py"
+SAFEKEEPING = "controller/policy/safekeeping.py"
+STOPPING = "controller/policy/stopping_run.py"
+RETENTION = "controller/policy/retention.py"
+TAKING_BACK = "controller/policy/taking_back.py"
+ENDINGS = "controller/policy/endings.py"
+JUDGE = "controller/checkpoints/completeness/judge.py"
+SECURING = "controller/checkpoints/securing.py"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """``old`` in ``file`` becomes ``new``. ``test``: what finds it, where the machine cannot."""
+
+    name: str
+    row: str
+    file: str
+    old: str
+    new: str
+    test: str = ""
+
+
+MUTANTS: tuple[Mutant, ...] = (
+    # 1: the same step on another branch
+    Mutant(
+        "a pin stands for a step, whoever made it",
+        "1",
+        "controller/policy/jobs.py",
+        "return (self.attempt, self.best_step) == (best.attempt, best.step)",
+        "return self.best_step == best.step",
+    ),
+    Mutant(
+        "evals of a branch that was left stay",
+        "1",
+        HISTORY,
+        "    return rewind(after, use, after.lives[-1].resumed)\n",
+        "    return after\n",
+    ),
+    Mutant(
+        "anybody's checkpoint of the step serves",
+        "1",
+        JUDGE,
+        "        if life is not None and life.attempt in differences:\n",
+        "        if life is not None and (whole := [a for a, d in differences.items() if d is None]):\n"
+        "            return Verdict(None, SAVE_RECORD, whole[0])\n"
+        "        if life is not None and life.attempt in differences:\n",
+    ),
+    # 2: a newer best while a secure Job runs
+    Mutant(
+        "an answer is recorded without its score",
+        "2",
+        SAFEKEEPING,
+        "        waited.score,\n        waited.attempt,\n        waited.scale,\n",
+        "        0.0,\n        waited.attempt,\n        waited.scale,\n",
+    ),
+    Mutant(
+        "an answer is recorded with the score of the best by now",
+        "2",
+        SAFEKEEPING,
+        "        waited.score,\n        waited.attempt,\n        waited.scale,\n",
+        "        (draft.record.best or waited).score,\n        waited.attempt,\n        waited.scale,\n",
+    ),
+    # 3: torn saves
+    Mutant(
+        "whoever has begun a save has saved",
+        "3",
+        JUDGE,
+        "            return Verdict(differences[life.attempt] or over, SAVE_RECORD, life.attempt)\n",
+        "            return Verdict(None, SAVE_RECORD, life.attempt)\n",
+    ),
+    Mutant(
+        "files are not looked at again once they are linked",
+        "3",
+        SECURING,
+        "        if _written(store, candidate) != before:\n"
+        '            raise Damaged("files came, went or were written while it was being linked")\n',
+        "",
+        "tests/checkpoints/test_checkpoints_lives.py::test_files_that_change_while_they_are_linked_are_not_pinned",
+    ),
+    Mutant(
+        "what was linked is not compared with what was there",
+        "3",
+        SECURING,
+        "        if {name: file.size for name, file in staged.manifest.items()} != content.files():\n"
+        '            raise Damaged("what was linked is not what was there before")\n',
+        "",
+    ),
+    Mutant(
+        "a save that is not through counts by its marker file",
+        "3",
+        JUDGE,
+        "        if told.unfinished:\n            return _Alone(Verdict(told.unfinished))\n",
+        "",
+        "tests/checkpoints/test_checkpoints_whole.py",
+    ),
+    Mutant(
+        "what whole ones beside it have may be missing",
+        "3",
+        JUDGE,
+        "        if lacking:\n",
+        "        if lacking and not lacking:\n",
+        "tests/checkpoints/test_checkpoints_whole.py",
+    ),
+    # 4: another trainer's page
+    Mutant(
+        "a page of another RLHFJob counts", "4", LIVES, "        if page.uid != uid:\n", "        if False:\n"
+    ),
+    Mutant(
+        "a page of another attempt counts",
+        "4",
+        LIVES,
+        "        if page.attempt.number != number:\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "an earlier process speaks again",
+        "4",
+        LIVES,
+        "    if earlier or older_pod:\n",
+        "    if False:\n",
+    ),
+    Mutant(
+        "a page that does not say whose it is stops the run",
+        "4",
+        "controller/policy/judging.py",
+        "    if read and not lives.identified(record, scrape):\n",
+        "    if False:\n",
+        "tests/policy/test_policy_identity.py::test_nobody_is_stopped_on_a_page_that_does_not_say_whose_it_is",
+    ),
+    # 5: eyes closed once a stop is decided
+    Mutant(
+        "a stop stands though its rule says so no more",
+        "5",
+        TAKING_BACK,
+        "    if judging.stands(draft, use) is None:\n",
+        "    if False:\n",
+    ),
+    Mutant(
+        "a stop stands though the mode forbids it",
+        "5",
+        TAKING_BACK,
+        "    if desired.mode is not Mode.ENFORCE:\n",
+        "    if False:\n",
+    ),
+    Mutant(
+        "a new best under a stop is not pinned",
+        "5",
+        RETENTION,
+        "    if safekeeping.to_pin(draft) is not None or secured is None:\n",
+        "    if secured is None:\n",
+    ),
+    Mutant(
+        "a stop asks for no fresh page",
+        "5",
+        TAKING_BACK,
+        "    if scrape is not None and scrape.at > settled and scrape.outcome is ScrapeOutcome.OK:\n",
+        "    if True:\n",
+    ),
+    Mutant(
+        "a copy has an hour",
+        "5",
+        "controller/checkpoints/jobs.py",
+        '            "backoffLimit": 0,\n',
+        '            "backoffLimit": 0,\n            "activeDeadlineSeconds": 3600,\n',
+        "tests/checkpoints/test_checkpoints_jobs.py",
+    ),
+    Mutant(
+        "a copy begins from zero",
+        "5",
+        "controller/checkpoints/staging.py",
+        "            elif _taken(there, path):\n                return path\n",
+        "            else:\n                clear(there)\n",
+        "tests/checkpoints/test_checkpoints_goes_on.py",
+    ),
+    # 6: a user's stop whose copy cannot be made
+    Mutant(
+        "a user's stop waits for its copy for ever",
+        "6",
+        RETENTION,
+        "    if hopeless(draft, USER_TRIES, USER_STILL):\n",
+        "    if False:\n",
+    ),
+    Mutant(
+        "a user's stop cannot be called off",
+        "6",
+        TAKING_BACK,
+        'return ("CalledOff", "spec.runState is Run again") if desired.run_state is RunState.RUN else None',
+        "return None",
+    ),
+    # 7: one eval that says nothing
+    Mutant(
+        "every eval counts, however far it jumps",
+        "7",
+        "controller/policy/stopping/gate.py",
+        "        if limit is None or abs(point.score - memory.last[0]) <= limit"
+        " or memory.drops >= self.params.most:\n",
+        "        if True:\n",
+    ),
+    Mutant(
+        "an eval of no samples counts",
+        "7",
+        HISTORY,
+        "    return math.isfinite(point.score) and point.samples != 0\n",
+        "    return math.isfinite(point.score)\n",
+    ),
+    # 8: the evaluator changes, or the run ends, while a secure Job runs
+    Mutant(
+        "what was asked on the old scale is taken for the new one's",
+        "8",
+        SAFEKEEPING,
+        "    if scale is not None and kept.scale != scale.number:\n",
+        "    if scale is not None and kept.scale != kept.scale:\n",
+    ),
+    Mutant(
+        "an answer that comes after the end is dropped, what it replaces is let go",
+        "8",
+        "controller/policy/lifecycle.py",
+        "    if answered is not None:\n        safekeeping.take_answer(draft, answered)\n",
+        "    if answered is not None and draft.record.finished is not None:\n"
+        "        draft.update(access=None)\n"
+        "    elif answered is not None:\n        safekeeping.take_answer(draft, answered)\n",
+    ),
+    # 9: the pool befalls something
+    Mutant(
+        "a run is not read while its pool is not usable",
+        "9",
+        "controller/policy/lifecycle.py",
+        "    if use is not None:\n        proposal = _watch(draft, use)\n",
+        "    if use is not None and draft.problem is None:\n        proposal = _watch(draft, use)\n",
+    ),
+    Mutant(
+        "a run is not read while its rule cannot be made",
+        "9",
+        "controller/policy/lifecycle.py",
+        "    return use if draft.desired.metric else None\n",
+        "    return use if draft.desired.metric and wrong is None else None\n",
+        "tests/policy/test_policy_watched.py",
+    ),
+    # 10: a verdict of a branch that was left, or of yesterday
+    Mutant(
+        "a verdict of yesterday stops a run",
+        "10",
+        "controller/policy/verdict_age.py",
+        "    if read is None or not read.status:\n",
+        "    if False:\n",
+        "tests/policy/test_policy_taking_back.py",
+    ),
+    Mutant(
+        "a verdict of the process before stops a run",
+        "10",
+        "controller/policy/verdict_age.py",
+        "    if newest.resumed is None and record.evals[-1].attempt != newest.attempt:\n",
+        "    if False:\n",
+    ),
+    # 11: leftovers, another RLHFJob's folder, a step written anew
+    Mutant(
+        "what lay there before is the run's own",
+        "11",
+        "controller/checkpoints/inventory.py",
+        '    if not same:\n        return ""\n',
+        '    return ""\n',
+        "tests/checkpoints/test_checkpoints_lives.py",
+    ),
+    Mutant(
+        "a pin is taken again though its files were written anew",
+        "11",
+        SECURING,
+        '    if noted.get("digest") != kept.digest:\n        raise Damaged(f"it was changed',
+        '    if False:\n        raise Damaged(f"it was changed',
+    ),
+    Mutant(
+        "a folder has two owners",
+        "11",
+        "controller/checkpoints/ownership.py",
+        "        _refuse_unless_over(own, store.root, request)\n        own = None\n",
+        "        own = None\n",
+        "tests/checkpoints/test_checkpoints_lives.py::test_a_folder_has_one_owner_and_both_are_named",
+    ),
+    Mutant(
+        "two RLHFJobs share a location",
+        "11",
+        "controller/operator/locations.py",
+        "        if older is None:\n",
+        "        if True:\n",
+        "tests/operator/test_operator_locations.py",
+    ),
+    Mutant(
+        "a job made anew does not follow its predecessor",
+        "11",
+        "controller/policy/claiming.py",
+        "    if answered.reason == TAKEN and _follows(draft, waited, answered):\n",
+        "    if False:\n",
+    ),
+    # 12: a guardrail's direction is corrected
+    Mutant(
+        "a guardrail's memory outlives its direction",
+        "12",
+        HISTORY,
+        '    fingerprint += _INVERTED if direction is Direction.MINIMIZE else ""\n',
+        "",
+    ),
+    # 13: the clock
+    Mutant(
+        "the newest answer is believed",
+        "13",
+        "controller/operator/clock.py",
+        "SAMPLES = 9 ",
+        "SAMPLES = 1 ",
+        "tests/lease/test_lease_clock.py",
+    ),
+    Mutant(
+        "time jumps",
+        "13",
+        "controller/operator/clock.py",
+        "FASTEST, SLOWEST = 2.0, 0.5 ",
+        "FASTEST, SLOWEST = 1e9, 0.0 ",
+        "tests/lease/test_lease_clock.py",
+    ),
+    # 14: a finished child is removed
+    Mutant(
+        "a child that is gone is trained again",
+        "14",
+        ENDINGS,
+        "    return draft.observed.workload is None and started and record.finished is None\n",
+        "    return False\n",
+    ),
+    # 15: GPUs
+    Mutant(
+        "a stopped child that somebody starts runs on",
+        "15",
+        ENDINGS,
+        "    if ours and outside.to_be_stopped(draft.observed):\n",
+        "    if False:\n",
+    ),
+    Mutant(
+        "GPUs are released while a pod may come in the place of another",
+        "15",
+        ENDINGS,
+        "    return workload.settled or (workload.finished is not None and not workload.active)\n",
+        "    return True\n",
+        "tests/policy/test_policy_endings.py",
+    ),
+    Mutant(
+        "a gang with a member that ended is admitted time after time",
+        "15",
+        "controller/policy/incomplete.py",
+        "    if workload is None or not workload.completed:\n        return None\n",
+        "    return None\n",
+        "tests/policy/test_policy_endings.py",
+    ),
+    Mutant(
+        "a member that ended early keeps its node for the extender",
+        "15",
+        "controller/policy/gangs.py",
+        "    if admission is not None and workload is not None and workload.completed != admission.ended:\n",
+        "    if False:\n",
+        "tests/policy/test_policy_endings.py",
+    ),
+    # 16: a user's pin Job hangs
+    Mutant(
+        "the best waits for a user's pin",
+        "16",
+        SAFEKEEPING,
+        "_GIVES_WAY = (Operation.SECURE, Operation.PIN, ",
+        "_GIVES_WAY = (Operation.SECURE, ",
+    ),
+    Mutant(
+        "a Job that does not move is waited for",
+        "16",
+        "controller/policy/requests.py",
+        "    if transfer.stalled(view, draft.now):\n",
+        "    if False:\n",
+        "tests/policy/test_policy_taking_back.py",
+    ),
+    # 17: deletion, failover, resumes
+    Mutant(
+        "the last copy is resumed from, not the best",
+        "17",
+        "controller/policy/resuming.py",
+        "        kept = retention.best_of(draft, (*record.retained, *pinned))\n",
+        "        kept = next(reversed((*record.retained, *pinned)), None)\n",
+    ),
+    Mutant(
+        "a resume that was taken back keeps pins waiting",
+        "17",
+        "controller/policy/resuming.py",
+        "    if waited is None or waited.operation is not Operation.RESTORE:\n        return\n",
+        "    return\n",
+        "tests/policy/test_policy_taking_back.py",
+    ),
+    Mutant(
+        "a deletion drops the copy",
+        "17",
+        RETENTION,
+        "    if hopeless(draft, DELETED_TRIES, DELETED_STILL):\n",
+        "    if True:\n",
+        "tests/policy/test_policy_taking_back.py",
+    ),
+    Mutant(
+        "a new leader skips the trainer's save",
+        "17",
+        STOPPING,
+        "            return _waits_to_ask(draft, settled)\n",
+        "            return False\n",
+        "tests/policy/test_policy_taking_back.py",
+    ),
+    Mutant(
+        "a process that starts again goes back to where its attempt began",
+        "17",
+        "examples/evalstop_client.py",
+        '        own = [r for r in found if r.uid == uid and r.attempt.partition("-")[0] == str(number)]\n',
+        "        own = []\n",
+        "tests/trainer/test_trainer_docs.py",
+    ),
+    # 18: an object over 5 GiB
+    Mutant(
+        "large objects are copied in one go",
+        "18",
+        "controller/checkpoints/s3.py",
+        "        if size <= self.copy_limit:\n",
+        "        if True:\n",
+        "tests/checkpoints/test_checkpoints_s3.py::test_an_object_above_what_one_copy_takes_is_secured",
+    ),
+    # 19
+    Mutant(
+        "a stop is granted on a plan that was made anew since",
+        "19",
+        "controller/operator/pool_pass.py",
+        "        if thought is None or thought.plan.proposal != grant.proposal:\n",
+        "        if thought is None:\n",
+        "tests/operator/test_operator_watched.py::test_a_stop_is_granted_only_while_the_newest_plan_asks_for_it",
+    ),
+    Mutant(
+        "a living worker's staging folder is taken over",
+        "19",
+        "controller/checkpoints/staging.py",
+        "found.serial >= writer.serial and not _dead(there, seen, dead_seconds, monotonic())",
+        "False",
+        "tests/checkpoints/test_checkpoints_goes_on.py tests/checkpoints/test_checkpoints_safety.py",
+    ),
+    Mutant(
+        "a trainer's state is read whole",
+        "19",
+        "controller/checkpoints/completeness/streams.py",
+        "PIECE = 1 << 20 ",
+        "PIECE = 1 << 30 ",
+        "tests/checkpoints/test_checkpoints_whole.py::test_a_trainer_state_of_60_mb_needs_little_memory",
+    ),
+    Mutant(
+        "an access pod asks for CPU on a node that has none",
+        "19",
+        "controller/checkpoints/jobs.py",
+        '{"cpu": settings.least_cpu, "memory": settings.least_memory}',
+        '{"cpu": settings.cpu, "memory": settings.memory}',
+        "tests/checkpoints/test_checkpoints_jobs.py::test_on_the_trainers_node_it_asks_for_what_is_always_there",
+    ),
+    Mutant(
+        "a best that is older than the evals kept is forgotten",
+        "19",
+        HISTORY,
+        "    if record.best is not None and record.best.step <= step:\n        candidates",
+        "    if False:\n        candidates",
+        "tests/policy/test_policy_identity.py",
+    ),
+    Mutant(
+        "GPUs held through claims are not counted",
+        "19",
+        "controller/operator/devices.py",
+        "        return self._of_pod.get(uid, 0)\n",
+        "        return 0\n",
+        "tests/operator/test_operator_devices.py",
+    ),
+)

@@ -1,0 +1,230 @@
+"""S1: the best checkpoint is in safety, and what the record says of it is so."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from controller.policy.jobs import Kept, ScrapeOutcome
+from tests.faults.cluster import Job
+from tests.faults.oracle.base import Case, Knowledge, Owed
+from tests.faults.trainer import Eval, Saved, fingerprint, read
+
+WINDOW = 240.0  # s: a scrape interval, two access Jobs one after the other, a retry, and as much again
+LOST_EVALS = 2  # evals after which a checkpoint that is not there is not still being written
+LOST_AFTER = 300.0  # s until a best whose checkpoint is gone has to be given up for the next best
+
+
+class Safety(Knowledge):
+    def watched(self, job: Job) -> bool:
+        """Whether all that is needed to bring a best checkpoint to safety works now."""
+        world = self.world
+        record = world.operator.record(job.obj)
+        view = world.operator.scrapes.get(job.key)
+        return (
+            job.spec("mode", "Enforce") == "Enforce"
+            and job.spec("runState", "Run") == "Run"
+            and "deletionTimestamp" not in job.obj["metadata"]
+            and job.life is not None
+            and not job.trained
+            and job.child is not None
+            and not job.child.suspended
+            and record.finished is None
+            and world.now >= world.out_until
+            and world.now >= world.no_space_until
+            and view is not None
+            and view.outcome is ScrapeOutcome.OK
+            and not world.pages.get(job.key)
+            and not self._unclaimed(job)
+            and not any(self._slow(job, a) for a in job.access.values())
+        )
+
+    def _unclaimed(self, job: Job) -> bool:
+        """Whether the folder is still its predecessor's, because claims fail or did until a while ago."""
+        owner = job.files.folder / ".evalstop" / "owner.json"
+        if self.world.now > self.world.claims_out_until + 700.0 or not owner.exists():
+            return False
+        return bool(json.loads(owner.read_text())["uid"] != job.uid)
+
+    def _slow(self, job: Job, access: Any) -> bool:
+        if access.operation == "pin" or (access.operation == "claim" and job.files.records):
+            return False  # nothing that is owed may wait for it; without save records it tells what is whose
+        return access.hangs or access.ends - access.created > 30.0
+
+    def _owe(self, job: Job, case: Case, seconds: float) -> None:
+        if not self.watched(job):
+            return
+        life = job.life
+        assert life is not None
+        evals = [
+            e
+            for e in life.branch
+            if e.shown is not None
+            and e.fault in ("", "outlier")
+            and not e.doubtful
+            and not e.left
+            and e.evaluator == life.evaluator
+            and e.life in job.lives
+        ]
+        patience = 0.0
+        for e in sorted(evals, key=lambda e: -self.worth(job, e)):
+            saved = self._checkpoint(job, e)
+            lags = saved is not None and saved.step < e.step and (life.checkpoint_step or 0) < e.step
+            if lags and not any(later.step > e.step for later in evals):
+                return  # its own checkpoint may still come
+            if saved is None or not saved.lies:
+                # The operator looks for this one first: while it may still be written, and then for a while.
+                if sum(1 for later in evals if later.step > e.step) < LOST_EVALS and e.life is life:
+                    return
+                patience += LOST_AFTER
+                since = case.wrong.setdefault(f"lost {e.life.text} {e.step}", self.world.now)
+                if self.world.now - since < patience:
+                    return
+                continue
+            if e.fault or e.jumps:
+                continue  # it may count for nothing; the operator may keep it beside the best
+            if any(s.spoilt for s in job.files.saved if s.step == saved.step and self.on_the_way(e, s)):
+                return  # what lies there now is not what was scored: once that is seen, the next best is owed
+            if all(o.eval is not e for o in case.owed):
+                saved.good += seconds
+                if saved.good > WINDOW:
+                    case.owed.append(Owed(e, saved, self.world.now))
+                    self.world.saw("S1: a checkpoint is owed")
+                    self.dirty = True
+            return
+
+    def _checkpoint(self, job: Job, e: Eval) -> Saved | None:
+        """The checkpoint that stands for an eval: of its step, or at most the lag earlier on its branch."""
+        lag = job.spec("checkpoints.maxStepLag", 0) or 0
+        found = [
+            s
+            for s in job.files.saved
+            if s.life.pod and e.step - lag <= s.step <= e.step and self.on_the_way(e, s)
+        ]
+        return max(found, key=lambda s: (s.lies, s.step, len(job.files.saved)), default=None)
+
+    def contents(self, job: Job) -> list[tuple[str, Saved | None]]:
+        """(path, whose content it is) of all that is pinned or retained; None: of no save that returned."""
+        known = self.kept.get(job.uid)
+        if known is not None and job.files.changes == self.read.get(job.uid):
+            return known
+        by_print = {s.print: s for s in job.files.saved}
+        found: list[tuple[str, Saved | None]] = []
+        pins = job.files.folder / ".evalstop" / job.uid
+        kept = self.world.root / "retained" / "team" / f"{job.name}-{job.uid[:5]}"
+        for place in (pins, kept):
+            if place.is_dir():
+                for path in sorted(place.iterdir()):
+                    if path.is_dir() and not path.name.startswith((".", "resume")):
+                        found.append((str(path), by_print.get(fingerprint(read(path)))))
+        self.kept[job.uid], self.read[job.uid] = found, job.files.changes
+        return found
+
+    def changed(self, job: Job) -> None:
+        """An access Job may change what is in safety."""
+        self.dirty = True
+        self.kept.pop(job.uid, None)
+
+    def look(self, job: Job) -> None:
+        """Compare what is in safety with what has to be."""
+        case = self.case(job)
+        if job.gone or case.ended or case.fooled:
+            return
+        there = self.contents(job)
+        # What a trainer wrote over was in safety in place of all that was worth less.
+        spoilt = [s for s in job.files.saved if s.spoilt and not self._retained(there, s)]
+        worth = [v for s in spoilt for e in ("1", "2", "3") if (v := self.value(job, s, e)) is not None]
+        case.owed = [o for o in case.owed if not any(self.worth(job, o.eval) <= v for v in worth)]
+        recent = list(dict.fromkeys(e.evaluator for life in job.lives for e in life.evals))[-2:]
+        case.owed = [o for o in case.owed if o.eval.evaluator in recent]  # one former scale's best is kept
+        safe = [s for _, s in there if s is not None]
+        for evaluator in {o.eval.evaluator for o in case.owed}:
+            owed = max(
+                (o for o in case.owed if o.eval.evaluator == evaluator), key=lambda o: self.worth(job, o.eval)
+            )
+            values = [v for s in safe if (v := self.value(job, s, evaluator)) is not None]
+            if not values or max(values) < self.worth(job, owed.eval) - 1e-9:
+                has = (
+                    f"the best in safety is worth {max(values):.3f}"
+                    if values
+                    else "nothing of it is in safety"
+                )
+                self.fail(
+                    "S1",
+                    job,
+                    f"best eval {owed.eval.score:.3f} at step {owed.eval.step} of {owed.eval.life.text}: "
+                    + has,
+                )
+        self._word(job, there)
+
+    def _retained(self, there: list[tuple[str, Saved | None]], saved: Saved) -> bool:
+        return any(s is saved and "/retained/" in path for path, s in there)
+
+    def value(self, job: Job, saved: Saved, evaluator: str) -> float | None:
+        """The best true eval that a checkpoint stands for."""
+        lag = job.spec("checkpoints.maxStepLag", 0) or 0
+        found = [
+            self.worth(job, e)
+            for life in job.lives
+            for e in life.evals
+            if not e.fault
+            and e.evaluator == evaluator
+            and saved.step <= e.step <= saved.step + lag
+            and self.on_the_way(e, saved)
+        ]
+        return max(found, default=None)
+
+    def _word(self, job: Job, there: list[tuple[str, Saved | None]]) -> None:
+        """What the record says is in safety: it is there, whole, and of the eval that it names."""
+        record = self.world.operator.record(job.obj)
+        contents = dict(there)
+        root = str(self.world.root / "retained")
+        for what, kept in [("pinned", record.secured), *(("retained", k) for k in record.retained)]:
+            if kept is None:
+                continue
+            path = (
+                kept.path.replace("/retained", root, 1) if kept.path.startswith("/retained/") else kept.path
+            )
+            saved = contents.get(path)
+            if saved is None:
+                if any(s.spoilt for s in job.files.saved if s.step == kept.step) or not kept.path:
+                    continue
+                if path in contents:
+                    self.fail(
+                        "S1",
+                        job,
+                        f"{what} as whole for step {kept.best_step}: no save ever had these files, {path}",
+                    )
+                if not self.settled:
+                    continue  # the pin may have been let go by the Job whose answer comes next
+                self.fail("S1", job, f"{what} for step {kept.best_step} by the record, but not there: {path}")
+            elif not saved.spoilt:
+                self._names_right(job, what, kept, saved)
+
+    def _names_right(self, job: Job, what: str, kept: Kept, saved: Saved) -> None:
+        if saved.life not in job.lives and not any(life.resumed == saved.step for life in job.lives):
+            self.fail(
+                "S1",
+                job,
+                f"{what} for step {kept.best_step} is step {saved.step} that lay there before the job",
+            )
+        evals = [
+            e
+            for life in job.lives
+            for e in life.evals
+            if e.step == kept.best_step and (kept.score is None or abs(e.score - kept.score) < 1e-9)
+        ]
+        right = [e for e in evals if self.on_the_way(e, saved)]
+        if what == "pinned" and any(s.spoilt for s in job.files.saved if s.step == saved.step):
+            return  # a pin shares its bytes with files that the trainer wrote into again
+        if evals and not right:
+            self.fail(
+                "S1",
+                job,
+                f"{what} for the eval {kept.score} at step {kept.best_step}, but the files are of step "
+                f"{saved.step} of {saved.life.text}, another branch",
+            )
+        if not evals and kept.score is not None:
+            self.fail(
+                "S1", job, f"{what} with score {kept.score} at step {kept.best_step}: no eval ever had it"
+            )
