@@ -81,10 +81,31 @@ def note(record: JobRecord, scrape: ScrapeView) -> JobRecord:
     newest = record.lives[-1] if record.lives else None
     if newest is None or newest.attempt != life:
         new = LifeRecord(life, scrape.pod, scrape.pod_created, scrape.at, scrape.resumed_step)
-        return replace(record, lives=(*record.lives, new)[-LIVES_KEPT:], evals_in_attempt=0)
+        return replace(record, lives=_kept((*record.lives, new)), evals_in_attempt=0)
     if newest.resumed is None and scrape.resumed_step is not None:
         return resumed(record, scrape.resumed_step)
     return record
+
+
+def _kept(lives: tuple[LifeRecord, ...]) -> tuple[LifeRecord, ...]:
+    """Of one more life than is kept, all but the one that is missed least.
+
+    That is the oldest that left no checkpoint on the newest one's way. The first life stays: what it started
+    from is the only checkpoint of before the job that counts. Where all are on the way the second goes: its
+    checkpoints are refused as somebody else's.
+    """
+    if len(lives) <= LIVES_KEPT:
+        return lives
+    least: int | None = None
+    on_the_way = set()
+    for index in range(len(lives) - 1, -1, -1):
+        step = lives[index].resumed
+        after = step if step is not None and step > 0 else -1
+        if step is not None and (least is None or after < least):
+            on_the_way.add(index)
+            least = after
+    gone = next((i for i in range(1, len(lives) - 1) if i not in on_the_way), 1)
+    return lives[:gone] + lives[gone + 1 :]
 
 
 def resumed(record: JobRecord, step: int) -> JobRecord:

@@ -427,3 +427,28 @@ def test_a_pin_is_known_to_be_of_the_new_evaluator_whatever_the_next_leaders_clo
     world.settle()
     assert (job.record.best.step, job.record.best.score) == (50, 0.7)
     assert (job.record.secured.score, job.record.secured.attempt) == (0.7, FIRST)
+
+
+def test_the_life_that_all_restarts_went_on_from_is_kept_however_many_there_are() -> None:
+    """A pod that fails in a loop restarts from the same checkpoint, which is the first process's."""
+    record = JobRecord(attempt=1)
+    for n in range(20):
+        at = Attempt(1, f"aaaaaa{n:02}")
+        page = Page("uid", at)
+        view = ScrapeView(ScrapeOutcome.OK, at=float(n), page=page, resumed_step=400 if n else 0)
+        record = lives.note(record, view)
+    assert len(record.lives) == lives.LIVES_KEPT
+    assert lives.branch(record, record.lives[-1].attempt) == (
+        BranchLife(Attempt(1, "aaaaaa19"), 400),
+        BranchLife(Attempt(1, "aaaaaa00"), -1),
+    )
+
+
+def test_of_more_lives_on_the_way_than_are_kept_the_first_and_the_newest_stay() -> None:
+    record = JobRecord(attempt=1)
+    for n in range(20):
+        page = Page("uid", Attempt(1, f"aaaaaa{n:02}"))
+        record = lives.note(record, ScrapeView(ScrapeOutcome.OK, page=page, resumed_step=100 * n))
+    found = lives.branch(record, record.lives[-1].attempt)
+    assert [one.attempt.life[-2:] for one in found] == ["19", "18", "17", "16", "15", "14", "13", "00"]
+    assert found[-1] == BranchLife(Attempt(1, "aaaaaa00"), -1)
