@@ -122,6 +122,7 @@ NEEDS_NOBODY = frozenset(
         "Failing",
         "Finished",
         "FinishedFirst",
+        "GaveWay",
         "InProgress",
         "Interrupted",
         "NewBest",

@@ -539,6 +539,7 @@ def test_a_trainers_metrics_are_read_through_the_api_server(clinic: Clinic) -> N
     admin, ns = clinic.plane.client(), clinic.namespace
     address = own_address()
     uid = admin.get(f"{w.GROUP}/namespaces/{ns}/rlhfjobs/healthy")["metadata"]["uid"]
+    Trainer.page = GOOD.replace(b"uid-run", uid.encode())
     server = http.server.ThreadingHTTPServer((address, 0), Trainer)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     port = server.server_address[1]
