@@ -16,6 +16,10 @@ POOL_TAINT = f"{GROUP}/pool"
 RACK_LABEL = "topology.kubernetes.io/rack"
 # `schedulerName` of RLHF pods: a kube-scheduler process of their own, the one that asks the extender.
 SCHEDULER_NAME = "evalstop-scheduler"
+# Of the installation, where nobody tells.
+NAMESPACE = "evalstop-system"
+# The CSIStorageCapacity that the extender touches, so that kube-scheduler tries parked pods again.
+WAKE_OBJECT = "evalstop-wake"
 # PriorityClass of the pods of RLHF runs (deploy/manifests/priorityclass.yaml): they evict nobody.
 PRIORITY_CLASS = "evalstop-rlhf"
 # Kueue's label that names the queue of a workload.

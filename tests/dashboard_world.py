@@ -35,6 +35,7 @@ from controller.web.dashboard.access import KeyGate, Viewer
 from controller.web.dashboard.app import Dashboard
 from controller.web.dashboard.feed import Feed
 from controller.web.dashboard.queues import Queues, Way
+from controller.web.hosts import Hosts
 from controller.web.server import WebServer
 
 Object = dict[str, Any]
@@ -327,7 +328,8 @@ class Running:
             made = Dashboard(feed, queues, self._gate)
             server = WebServer(made.app, "127.0.0.1", 0)
             await server.start()
-            made.only(f"{name}:{server.port}" for name in ("127.0.0.1", "localhost"))
+            known = (f"{name}:{server.port}" for name in ("127.0.0.1", "localhost"))
+            made.hosts = Hosts(known, addresses=False)
             self.port = server.port
             self._begun.set()
             await self._over.wait()

@@ -17,9 +17,9 @@ DECIMAL_PATTERN = r"^[-+]?([0-9]{1,15}([.][0-9]{0,20})?|[.][0-9]{1,20})([eE][-+]
 DNS_LABEL_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 DNS_SUBDOMAIN_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 CLAIM_PATH_PATTERN = r"^/[^\x00-\x1f\\]*$"
-# No empty step (two names for one prefix), no user before the bucket (credentials), no query.
-_STEPS = r"(/[^\s?#@/]+)+$"
-URI_PATTERN = rf"^[a-z][a-z0-9+.-]{{1,15}}:/{_STEPS}|^file://{_STEPS}"
+# No empty step, no capitals in the bucket, no escapes (two names for one prefix); no user before the bucket
+# (credentials), no query, no port.
+URI_PATTERN = r"^[a-z][a-z0-9+.-]{1,15}://[a-z0-9][a-z0-9._-]{0,62}(/[^\s?#@/%\\]+)*$"
 
 
 class Spec(BaseModel):

@@ -26,7 +26,7 @@ from controller.policy.params import ParamError
 from controller.policy.queueing import MAX_WAIT, Srtf, make_policy
 from controller.policy.stopping import MODIFIERS, RULES, make_rule
 from controller.policy.stopping.guardrails import shared
-from controller.policy.types import Hold, Mode, PolicySpec, cap_mode
+from controller.policy.types import Hold, Mode, PolicySpec, Quota, cap_mode
 
 __all__ = [
     "StatusError",
@@ -38,6 +38,7 @@ __all__ = [
     "parse_pool",
     "policy",
     "queue_of",
+    "quotas",
     "record",
     "size",
     "status",
@@ -77,6 +78,11 @@ def policy(pool: GPUPool) -> PolicySpec:
     """The pool's queue policy in the brain's words, with the bound on waits that every policy takes."""
     chosen = pool.spec.queue_policy.chosen()
     return PolicySpec(chosen.name, {**chosen.params, MAX_WAIT: float(pool.spec.max_wait_seconds)})
+
+
+def quotas(pool: GPUPool) -> tuple[Quota, ...]:
+    """What of the pool namespaces are guaranteed, and may have at most."""
+    return tuple(Quota(one.namespaces, one.guaranteed, one.limit) for one in pool.spec.quotas)
 
 
 def mode_cap(obj: Mapping[str, Any]) -> Mode | None:
@@ -153,7 +159,9 @@ def desired(obj: Mapping[str, Any], found: GPUPool | Problem | None, cap: Mode |
         gang_timeout=float(GANG_TIMEOUT_SECONDS if pool is None else pool.spec.gang_timeout_seconds),
         queue=queue_of(obj, pool),
         retain=spec.checkpoints.retain,
-        scrape_interval=float(spec.scrape.interval_seconds),
+        scrape_interval=float(
+            max(spec.scrape.interval_seconds, 0 if pool is None else pool.spec.min_scrape_interval_seconds)
+        ),
     )
     if problem is None and pool is not None and wanted.mode is not Mode.OFF:
         wanted = replace(wanted, problem=precision_problem(wanted, pool))
@@ -164,9 +172,10 @@ def queue_of(obj: Mapping[str, Any], pool: GPUPool | None) -> str:
     """The queue outside in which an RLHFJob's workload is to wait; "": it waits in its pool's own."""
     if pool is None or pool.spec.kueue is None:
         return ""
-    template = ((obj.get("spec") or {}).get("workload") or {}).get("template") or {}
-    labels = (template.get("metadata") or {}).get("labels") or {}
-    return str(labels.get(names.QUEUE_LABEL) or pool.spec.kueue.local_queue)
+    found: Any = obj.get("spec")
+    for name in ("workload", "template", "metadata", "labels", names.QUEUE_LABEL):
+        found = found.get(name) if isinstance(found, Mapping) else None  # no schema has looked at a template
+    return found if isinstance(found, str) and found else pool.spec.kueue.local_queue
 
 
 def _share_budget(spec: RLHFJobSpec, rule: PolicySpec) -> tuple[PolicySpec, tuple[Guardrail, ...]]:

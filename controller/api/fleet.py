@@ -11,14 +11,17 @@ from typing import Any
 from controller.api import values
 from controller.api.gpupool import GPUPool
 from controller.api.record import StatusError
-from controller.policy.fleet import STOPS_KEPT
+from controller.policy.fleet import kept_stops
+from controller.policy.fleet_noise import usual
 from controller.policy.fleet_precision import rules_with_e_values, without_e_value
 from controller.policy.jobs import Desired
 from controller.policy.types import (
     FleetNoise,
+    FleetScope,
     FleetView,
     MetricNoise,
     PastStop,
+    ScoredBy,
     SharedFall,
     StopCount,
     StopLimits,
@@ -37,6 +40,7 @@ def stop_limits(pool: GPUPool) -> StopLimits:
         float(limits.shared_fall_wait_seconds),
         None if limits.precision is None else float(limits.precision),
         limits.precision_jobs,
+        pool.spec.fleet.scope,
     )
 
 
@@ -65,8 +69,15 @@ def noise(status: Mapping[str, Any] | None) -> tuple[MetricNoise, ...]:
     """
     try:
         return tuple(
-            MetricNoise(n["metric"], FleetNoise(float(n["sigma"]), float(n["freedom"])), int(n["jobs"]))
+            MetricNoise(
+                n["namespace"],
+                n["metric"],
+                n.get("evaluator", ""),
+                FleetNoise(float(n["sigma"]), float(n["freedom"])),
+                int(n["jobs"]),
+            )
             for n in (status or {}).get("noise") or ()
+            if "namespace" in n  # else an earlier version wrote it, of the whole pool
         )
     except (KeyError, TypeError, ValueError) as error:
         raise StatusError(f"status.noise: {error}") from error
@@ -77,13 +88,16 @@ def shared_falls(status: Mapping[str, Any] | None) -> tuple[SharedFall, ...]:
     try:
         return tuple(
             SharedFall(
+                f["namespace"],
                 f.get("metric", ""),
+                f.get("evaluator", ""),
                 values.seconds(f["after"]),
                 values.seconds(f["before"]),
                 int(f["fell"]),
                 int(f["of"]),
             )
             for f in (status or {}).get("sharedFalls") or ()
+            if "namespace" in f
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StatusError(f"status.sharedFalls: {error}") from error
@@ -113,15 +127,26 @@ def granted(status: Mapping[str, Any] | None) -> tuple[PastStop, ...]:
         raise StatusError(f"status.stops.granted: {error}") from error
 
 
-def told(status: Mapping[str, Any] | None, metric: str) -> FleetView:
-    """What the pool tells a job of this metric. An unreadable status tells nothing."""
+def told(
+    status: Mapping[str, Any] | None, scored_by: ScoredBy, scope: FleetScope = FleetScope.NAMESPACE
+) -> FleetView:
+    """What the pool tells a job whose evals are so scored. An unreadable status tells nothing."""
     try:
         known, falls = noise(status), shared_falls(status)
     except StatusError:
         return FleetView()
-    usual = next((n.noise for n in known if n.metric == metric), None)
-    newest = max((f for f in falls if f.concerns(metric)), key=lambda f: f.before, default=None)
-    return FleetView(usual, newest)
+    newest = max((f for f in falls if f.concerns(scored_by)), key=lambda f: f.before, default=None)
+    return FleetView(usual(known, scored_by, scope), newest)
+
+
+def taught(status: Mapping[str, Any] | None) -> dict[str, list[Any]]:
+    """By namespace what the status tells its jobs, as it is stored."""
+    found: dict[str, list[Any]] = {}
+    for field in ("noise", "sharedFalls"):
+        for entry in (status or {}).get(field) or ():
+            if isinstance(entry, Mapping):  # what does not read back tells nobody anything
+                found.setdefault(str(entry.get("namespace", "")), []).append(entry)
+    return found
 
 
 def stored(
@@ -137,7 +162,7 @@ def stored(
     if stops.breaker_since is not None:
         counts["breakerSince"] = values.timestamp(stops.breaker_since)
     if past:
-        counts["granted"] = [_granted(stop) for stop in past[-STOPS_KEPT:]]
+        counts["granted"] = [_granted(stop) for stop in kept_stops(past)]
     out: Json = {"stops": counts} if counts else {}
     if known:
         out["noise"] = [_noise(n) for n in known]
@@ -153,8 +178,9 @@ def _granted(stop: PastStop) -> Json:
 
 
 def _noise(entry: MetricNoise) -> Json:
-    return {
-        "metric": entry.metric,
+    out: Json = {"namespace": entry.namespace, "metric": entry.metric}
+    out |= {"evaluator": entry.evaluator} if entry.evaluator else {}
+    return out | {
         "sigma": values.number(entry.noise.sigma),
         "freedom": values.number(entry.noise.freedom),
         "jobs": entry.jobs,
@@ -162,7 +188,9 @@ def _noise(entry: MetricNoise) -> Json:
 
 
 def _fall(fall: SharedFall) -> Json:
-    out: Json = {"metric": fall.metric} if fall.metric else {}
+    out: Json = {"namespace": fall.namespace}
+    out |= {"metric": fall.metric} if fall.metric else {}
+    out |= {"evaluator": fall.evaluator} if fall.evaluator else {}
     return out | {
         "after": values.timestamp(fall.after),
         "before": values.timestamp(fall.before),

@@ -1,4 +1,4 @@
-"""Writes what follows from the models: crds/, the admission policy (both in the chart, too), docs/api.md.
+"""Writes what follows from the models: crds/, the admission policies (both in the chart, too), docs/api.md.
 
     python -m controller.api.generate [--check]
 
@@ -39,11 +39,11 @@ def _yaml(*documents: Any) -> str:
 def files() -> dict[Path, str]:
     """Each generated file and its content."""
     found = {ROOT / "crds" / f"{GROUP}_{r.plural}.yaml": _yaml(crd(r)) for r in RESOURCES}
-    found[ROOT / "deploy" / "manifests" / "admission.yaml"] = _yaml(*admission.manifests())
+    found[ROOT / "deploy" / "manifests" / "admission.yaml"] = _yaml(*admission.manifests(admission.PLAIN))
     found |= {
         CHART / path.relative_to(ROOT): text for path, text in found.items() if path.parent.name == "crds"
     }
-    found[CHART / "admission.yaml"] = found[ROOT / "deploy" / "manifests" / "admission.yaml"]
+    found[CHART / "admission.yaml"] = _yaml(*admission.manifests(admission.CHART))
     found[ROOT / "docs" / "api.md"] = reference.render()
     return found
 

@@ -21,21 +21,28 @@ from controller.api.base import (
 )
 from controller.api.status import CONDITIONS, EPOCH
 from controller.policy.fleet import STOPS_KEPT
+from controller.policy.fleet_falls import ALL_KEPT as FALLS_KEPT
+from controller.policy.fleet_noise import NOISE_KEPT
 from controller.policy.handbacks import KEPT as HAND_BACKS_KEPT
 from controller.policy.holds import HOLDS_MAX
 from controller.policy.queueing import POLICIES
-from controller.policy.types import Delegate, Mode
+from controller.policy.types import Delegate, FleetScope, Mode
 
 EVERY_NAMESPACE = "*"
 HOLD_SECONDS = 300
 NODE_SIZES_MAX = 32
+QUOTAS_MAX = 32
+QUOTA_NAMESPACES_MAX = 8
 SHARED_FALL_PERCENT = 50
 SHARED_FALL_WAIT_SECONDS = 1800
 PRECISION_JOBS = 100
 GANG_TIMEOUT_SECONDS = 300
 MAX_WAIT_SECONDS = 7 * 86400
 PREEMPT_GRACE_SECONDS = 300
+_NAMESPACE = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+_TWICE = "!self.exists_one(other, n in other.namespaces)"
 _LABEL_KEY = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+_CLASS = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 _LABEL_VALUE = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 
 if TYPE_CHECKING:
@@ -73,22 +80,29 @@ class StopLimits(Spec):
     """What the stop rules of the pool's jobs may do together. Stops that users ask for are not counted."""
 
     per_hour: Annotated[int, Field(strict=True, ge=0, le=100_000, json_schema_extra=markers.INT32)] | None = (
-        Field(default=None, alias="perHour", description="Stops in any hour. Default: no limit.")
+        Field(
+            default=None,
+            alias="perHour",
+            description="Stops in any hour, of all namespaces; the one that had the fewest goes next. "
+            "Default: no limit.",
+        )
     )
     breaker_percent: (
         Annotated[int, Field(strict=True, ge=1, le=100, json_schema_extra=markers.INT32)] | None
     ) = Field(
         default=None,
         alias="breakerPercent",
-        description="Nobody is stopped while this share of the running jobs, and at least three, were "
-        "stopped in the last hour or are to be: a cause that they share is likelier. Default: no breaker.",
+        description="Nobody of a namespace is stopped while this share of its running jobs, and at least "
+        "three, were stopped in the last hour or are to be: a cause that they share is likelier. Default: no "
+        "breaker.",
     )
     shared_fall_percent: Annotated[int, Field(strict=True, ge=0, le=100, json_schema_extra=markers.INT32)] = (
         Field(
             default=SHARED_FALL_PERCENT,
             alias="sharedFallPercent",
-            description="Nobody is stopped for a sudden fall that this share of the jobs with evals, and at "
-            "least three, took at the same moment: their rules begin anew behind it. 0: nobody looks for it.",
+            description="Nobody is stopped for a sudden fall that this share of the namespace's jobs with "
+            "evals, and at least three, took at the same moment: their rules begin anew behind it. 0: nobody "
+            "looks for it.",
         )
     )
     shared_fall_wait_seconds: Annotated[
@@ -101,16 +115,28 @@ class StopLimits(Spec):
     )
     precision: Annotated[str, Field(pattern=r"^0[.][5-9][0-9]{0,5}$", max_length=8)] | None = Field(
         default=None,
-        description='Share of the stops of a day that are right, in expectation, as in "0.95"; 0.5 or more, '
-        "below 1. RLHFJobs whose rule yields no e-value are refused then. Default: no share is promised.",
+        description='Share of a namespace\'s stops of a day that are right, in expectation, as in "0.95"; '
+        "0.5 or more, below 1. RLHFJobs whose rule yields no e-value are refused then. Default: no share is "
+        "promised.",
     )
     precision_jobs: Annotated[
         int, Field(strict=True, ge=1, le=1_000_000, json_schema_extra=markers.INT32)
     ] = Field(
         default=PRECISION_JOBS,
         alias="precisionJobs",
-        description="At most so many jobs run in the pool on one day (UTC): what precision rests on. The "
-        "more, the more evidence a stop takes.",
+        description="At most so many jobs of one namespace run in the pool on one day (UTC): what precision "
+        "rests on. The more, the more evidence a stop takes.",
+    )
+
+
+class Fleet(Spec):
+    """What a pool's runs may say about each other."""
+
+    scope: FleetScope = Field(
+        default=FleetScope.NAMESPACE,
+        description="Whose runs a run is compared with: noise, peers and shared falls come from its own "
+        "namespace. Pool: what the runs of three other namespaces or more show, one vote each, may also "
+        "raise its noise, to twice as much at most, or delay its stop once, for sharedFallWaitSeconds.",
     )
 
 
@@ -124,6 +150,36 @@ class Preemption(Spec):
             description="Seconds for which a preempted run may go on until its next checkpoint. The work "
             "since its last one is lost then, and charged to the RLHFJob as lostGPUSeconds.",
         )
+    )
+
+
+class Quota(Spec):
+    """GPUs of some namespaces together. A gang counts whole, until it is off its GPUs."""
+
+    model_config = extra(
+        markers.cel(
+            markers.rule(
+                "!has(self.limit) || self.limit >= self.guaranteed",
+                "limit is %d, less than the %d guaranteed: at least as many, or leave it out",
+                "self.limit",
+                "self.guaranteed",
+            )
+        )
+    )
+
+    namespaces: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=63, pattern=_NAMESPACE)], ...],
+        Field(min_length=1, max_length=QUOTA_NAMESPACES_MAX, json_schema_extra=markers.SET),
+    ] = Field(description="Names of the namespaces; each is in one entry at most.")
+    guaranteed: Annotated[int, Field(strict=True, ge=0, le=1_000_000, json_schema_extra=markers.INT32)] = (
+        Field(
+            default=0,
+            description="GPUs that they have whenever they have use for them: what of it is idle is lent, "
+            "and borrowed runs give way.",
+        )
+    )
+    limit: Annotated[int, Field(strict=True, ge=0, le=1_000_000, json_schema_extra=markers.INT32)] | None = (
+        Field(default=None, description="GPUs that they have at most. Default: no limit.")
     )
 
 
@@ -150,7 +206,13 @@ class GPUPoolSpec(Spec):
                 "spec.delegate is %s: spec.kueue.localQueue, the LocalQueue that jobs wait in, is needed "
                 "with delegate Kueue and allowed with no other",
                 "self.delegate",
-            )
+            ),
+            markers.rule(
+                "self.delegate == 'Builtin' || !has(self.quotas) || self.quotas.size() == 0",
+                "spec.quotas: is not allowed with delegate %s, only with Builtin: leave it out; with Kueue "
+                "its ClusterQueues have quotas",
+                "self.delegate",
+            ),
         )
     )
 
@@ -166,12 +228,35 @@ class GPUPoolSpec(Spec):
         tuple[AllowedNamespace, ...],
         Field(min_length=1, max_length=256, json_schema_extra=markers.list_map("name")),
     ] = Field(description="Namespaces whose RLHFJobs may use the pool.")
+    quotas: Annotated[
+        tuple[Quota, ...],
+        Field(
+            max_length=QUOTAS_MAX,
+            json_schema_extra=markers.ATOMIC
+            | markers.cel(
+                markers.rule(
+                    "self.all(q, q.namespaces.all(n, self.exists_one(other, n in other.namespaces)))",
+                    "spec.quotas: a namespace is in two of the entries %s, name each in one",
+                    f"self.filter(q, q.namespaces.exists(n, {_TWICE})).map(q, q.namespaces)",
+                )
+            ),
+        ),
+    ] = Field(
+        default=(),
+        description="GPUs that namespaces are guaranteed, and may have at most (docs/queueing.md). Those in "
+        "no entry are guaranteed none and not limited. Only with delegate Builtin.",
+    )
     mode_cap: Mode = Field(
         default=Mode.ENFORCE, description="How far the operator may go with any job of the pool."
     )
     stop_limits: StopLimits = Field(
         default_factory=StopLimits,
         description="What stop rules may do together.",
+        json_schema_extra={"default": {}},
+    )
+    fleet: Fleet = Field(
+        default_factory=Fleet,
+        description="What its runs may say about each other.",
         json_schema_extra={"default": {}},
     )
     max_wait_seconds: Annotated[
@@ -210,6 +295,23 @@ class GPUPoolSpec(Spec):
         description="PriorityClass of the jobs' pods whose template names none; the default is shipped and "
         'evicts nobody. "": none.',
     )
+    min_scrape_interval_seconds: Annotated[
+        int, Field(strict=True, ge=5, le=3600, json_schema_extra=markers.INT32)
+    ] = Field(
+        default=5,
+        alias="minScrapeIntervalSeconds",
+        description="Seconds that are at least between two reads of a trainer's metrics: an RLHFJob whose "
+        "spec.scrape.intervalSeconds is smaller is read as often as this says.",
+    )
+    allowed_priority_classes: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=253, pattern=_CLASS)], ...],
+        Field(max_length=16, json_schema_extra=markers.SET),
+    ] = Field(
+        default=(),
+        alias="allowedPriorityClasses",
+        description="PriorityClasses that templates and workloads may name besides priorityClassName: by a "
+        "higher one their pods evict others'. Default: none.",
+    )
     gang_timeout_seconds: Annotated[
         int, Field(strict=True, ge=1, le=86400, json_schema_extra=markers.INT32)
     ] = Field(
@@ -233,6 +335,28 @@ class GPUPoolSpec(Spec):
                 f"kueue: {found} with delegate {self.delegate}; kueue.localQueue is needed with delegate "
                 "Kueue and allowed with no other"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _quotas_fit(self) -> GPUPoolSpec:
+        if self.quotas and self.delegate is not Delegate.BUILTIN:
+            raise ValueError(
+                f"quotas: is not allowed with delegate {self.delegate}, only with Builtin: leave it out"
+            )
+        seen: dict[str, int] = {}
+        for number, quota in enumerate(self.quotas):
+            if quota.limit is not None and quota.limit < quota.guaranteed:
+                raise ValueError(
+                    f"quotas[{number}].limit: {quota.limit} is less than the {quota.guaranteed} guaranteed, "
+                    "expected at least as many, or none"
+                )
+            for name in quota.namespaces:
+                if name in seen:
+                    where = f"in quotas[{seen[name]}] already" if seen[name] != number else "there twice"
+                    raise ValueError(
+                        f"quotas[{number}].namespaces: {name!r} is {where}, expected each namespace once"
+                    )
+                seen[name] = number
         return self
 
 
@@ -290,7 +414,8 @@ class StopsStatus(Status):
     last_hour: Count | None = Field(default=None, description="Stops granted in the last hour.")
     today: Count | None = Field(default=None, description="Stops granted on this day (UTC).")
     breaker_since: Timestamp | None = Field(
-        default=None, description="Since when the breaker has been open; absent: it is closed."
+        default=None,
+        description="Since when some namespace's breaker has been open; absent: none is.",
     )
     granted: Annotated[
         tuple[GrantedStopStatus, ...], Field(max_length=STOPS_KEPT, json_schema_extra=markers.ATOMIC)
@@ -298,24 +423,53 @@ class StopsStatus(Status):
 
 
 class NoiseStatus(Status):
-    """The usual noise of a metric, learned from the pool's runs and told to them."""
+    """The usual noise of a metric in a namespace, learned from its runs in the pool and told to them."""
 
+    namespace: Annotated[str, Field(max_length=63)] | None = Field(
+        default=None, description="Whose runs they are; absent: an earlier version wrote it, it is forgotten."
+    )
     metric: Annotated[str, Field(max_length=256)] = Field(description="Name of the metric.")
+    evaluator: Annotated[str, Field(max_length=128)] | None = Field(
+        default=None, description="Version of the evaluator that scored them; absent: they name none."
+    )
     sigma: NumberText = Field(description="Standard deviation of one eval, in the metric's unit.")
-    freedom: NumberText = Field(description="How much that counts beside what a run shows: as many evals.")
+    freedom: NumberText = Field(
+        description="How much that counts beside what a run shows: as many evals. 0: of too few runs; it "
+        "is a vote for others only."
+    )
     jobs: Count = Field(description="Runs it was learned from.")
 
 
 class SharedFallStatus(Status):
-    """A sudden fall that many jobs share; scores before and after it are not compared."""
+    """A sudden fall that many jobs of a namespace share; scores before and after it are not compared."""
 
+    namespace: Annotated[str, Field(max_length=63)] | None = Field(
+        default=None, description="Whose jobs they are; absent: an earlier version wrote it, it is forgotten."
+    )
     metric: Annotated[str, Field(max_length=256)] | None = Field(
-        default=None, description="Metric of the jobs it concerns; absent: all of the pool."
+        default=None, description="Metric of the jobs it concerns; absent: all of the namespace."
+    )
+    evaluator: Annotated[str, Field(max_length=128)] | None = Field(
+        default=None, description="Version of the evaluator that scored them; absent: they name none."
     )
     after: Timestamp = Field(description="When the last evals before it were read.")
     before: Timestamp = Field(description="When the first evals after it were read.")
     fell: Count = Field(description="Jobs that fell.")
     of: Count = Field(description="Jobs that had an eval after it.")
+
+
+class QuotaStatus(Status):
+    """How an entry of spec.quotas stands, in GPUs."""
+
+    namespaces: Annotated[
+        tuple[Annotated[str, Field(max_length=63)], ...],
+        Field(max_length=QUOTA_NAMESPACES_MAX, json_schema_extra=markers.ATOMIC),
+    ] = Field(description="Its namespaces.")
+    guaranteed: Count = Field(description="What they are guaranteed.")
+    limit: Count | None = Field(default=None, description="What they may have at most; absent: no limit.")
+    used: Count = Field(description="What their gangs have, from admission until they are off their GPUs.")
+    borrowed: Count = Field(description="What of that is more than guaranteed.")
+    waiting: Count = Field(description="What their waiting gangs ask for.")
 
 
 class GPUPoolStatus(Status):
@@ -342,16 +496,19 @@ class GPUPoolStatus(Status):
     holds: Annotated[
         tuple[HoldStatus, ...], Field(max_length=HOLDS_MAX, json_schema_extra=markers.ATOMIC)
     ] = Field(default=(), description="GPUs on their way from one job to another.")
+    quotas: Annotated[
+        tuple[QuotaStatus, ...], Field(max_length=QUOTAS_MAX, json_schema_extra=markers.ATOMIC)
+    ] = Field(default=(), description="How each entry of spec.quotas stands.")
     last_hand_backs: Annotated[
         tuple[HandBackStatus, ...], Field(max_length=HAND_BACKS_KEPT, json_schema_extra=markers.ATOMIC)
     ] = Field(default=(), description="The newest stops and who got their GPUs, newest last.")
     stops: StopsStatus | None = Field(default=None, description="Stops against their limits.")
-    noise: Annotated[tuple[NoiseStatus, ...], Field(max_length=16, json_schema_extra=markers.ATOMIC)] = Field(
-        default=(), description="The usual noise of each metric."
-    )
+    noise: Annotated[
+        tuple[NoiseStatus, ...], Field(max_length=NOISE_KEPT, json_schema_extra=markers.ATOMIC)
+    ] = Field(default=(), description="The usual noise of each namespace's metrics.")
     shared_falls: Annotated[
-        tuple[SharedFallStatus, ...], Field(max_length=8, json_schema_extra=markers.ATOMIC)
-    ] = Field(default=(), description="Sudden falls that many jobs share, the newest of each metric.")
+        tuple[SharedFallStatus, ...], Field(max_length=FALLS_KEPT, json_schema_extra=markers.ATOMIC)
+    ] = Field(default=(), description="Sudden falls that jobs share, the newest of each namespace's metrics.")
 
 
 class PoolMetadata(BaseModel):

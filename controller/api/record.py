@@ -39,11 +39,14 @@ _NAMES = {
     "handed_at": "handedTime",
     "deferred_at": "deferredTime",
     "asked_at": "askedTime",
+    "delayed_at": "delayedTime",
     "decided": "decidedTime",
     "attained": "attainedGPUSeconds",
     "queued_at": "queuedTime",
     "lost": "lostGPUSeconds",
+    "job_uid": "jobUID",
     "worked": "workedGPUSeconds",
+    "first_worked": "firstWorkedGPUSeconds",
 }
 _TIMES = frozenset(
     {
@@ -54,6 +57,7 @@ _TIMES = frozenset(
         "handed_at",
         "deferred_at",
         "asked_at",
+        "delayed_at",
         "decided",
         "not_before",
         "running_since",

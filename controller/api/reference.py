@@ -19,7 +19,7 @@ Decimals are strings (`minDelta: "0.01"`), unions have exactly one member
 under strict validation, which is `kubectl`'s default, and pruned otherwise; below `workload.template` every
 field is kept.
 
-The operator is no way around RBAC: whoever creates an RLHFJob, or changes its `workload`, needs `create` on
+The operator is no way around RBAC: whoever creates an RLHFJob, or changes its spec, needs `create` on
 the template's kind or `patch` on the object that `ref` names (deploy/manifests/admission.yaml).
 """
 

@@ -166,7 +166,8 @@ class Scrape(Spec):
         Field(
             default=DEFAULT_INTERVAL_SECONDS,
             alias="intervalSeconds",
-            description="Seconds between two reads.",
+            description="Seconds between two reads; more where the pool's minScrapeIntervalSeconds is more, "
+            "and where a page takes long to answer.",
         )
     )
 

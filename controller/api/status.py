@@ -220,6 +220,11 @@ class Access(Status):
         default=None, description="Of a claim: uid of the deleted RLHFJob that is followed."
     )
     serial: Count | None = Field(default=None, description="Number of the access Job.")
+    job_uid: Word | None = Field(
+        default=None,
+        alias="jobUID",
+        description="Uid of the access Job that was made for it: no other's answer counts.",
+    )
     tries: Count | None = Field(default=None, description="How often it was tried and failed.")
     not_before: Timestamp | None = Field(default=None, description="When it is tried next.")
     release: PATHS = Field(
@@ -253,7 +258,10 @@ class Decision(Status):
     )
     suspended_time: Timestamp | None = Field(default=None, description="When the workload was suspended.")
     pods_gone_time: Timestamp | None = Field(default=None, description="When its pods were gone or terminal.")
-    handed_to: JobKeyText | None = Field(default=None, description="Who got the GPUs (namespace/name).")
+    handed_to: JobKeyText | None = Field(
+        default=None,
+        description="Who got the GPUs: namespace/name, or uid: and the uid of a job elsewhere.",
+    )
     handed_time: Timestamp | None = Field(default=None, description="When that job was admitted to them.")
     deferred_time: Timestamp | None = Field(
         default=None,
@@ -288,7 +296,10 @@ class Admission(Status):
         Field(max_length=1024, json_schema_extra=markers.ATOMIC),
     ] = Field(description="Planned node of each pod.")
     time: Timestamp = Field(description="When.")
-    source: JobKeyText | None = Field(default=None, description="Whose GPUs they were (namespace/name).")
+    source: JobKeyText | None = Field(
+        default=None,
+        description="Whose GPUs they were: namespace/name, or uid: and the uid of a job elsewhere.",
+    )
     running_since: Timestamp | None = Field(
         default=None, description="Since when all pods have been running."
     )
@@ -343,6 +354,25 @@ class Progress(Status):
     total_steps: Step = Field(description="Of how many.")
     worked_gpu_seconds: NumberText = Field(
         alias="workedGPUSeconds", description="GPU-seconds of service until then, without those lost."
+    )
+    first_step: Step | None = Field(
+        default=None,
+        description="The step it was at when it was first noted: its pace is measured from there.",
+    )
+    first_worked_gpu_seconds: NumberText | None = Field(
+        default=None, alias="firstWorkedGPUSeconds", description="GPU-seconds of service until then."
+    )
+
+
+class Expected(Status):
+    """The least running time that the run was ever to take: what its place in a queue rested on. One that
+    takes half as long again has lost its place."""
+
+    stated: NumberText | None = Field(
+        default=None, description="Seconds, by spec.expectedDurationSeconds since it first ran."
+    )
+    paced: NumberText | None = Field(
+        default=None, description="Seconds, by the pace of its steps as it was measured."
     )
 
 
@@ -423,6 +453,10 @@ class RLHFJobStatus(Status):
     )
     evals_due: EvalsDue | None = Field(
         default=None, description="Since when the next usable eval is waited for."
+    )
+    delayed_time: Timestamp | None = Field(
+        default=None,
+        description="When its stop first waited for what other namespaces' runs show, which it does once.",
     )
     evaluator: Annotated[str, Field(max_length=128)] | None = Field(
         default=None, description="Version of the evaluator that scored the newest eval."
@@ -510,6 +544,7 @@ class RLHFJobStatus(Status):
         Field(max_length=8, json_schema_extra=markers.ATOMIC),
     ] = Field(default=(), description="What the pool's queue policy asked to remember of it.")
     progress: Progress | None = Field(default=None, description="How far the run had come.")
+    expected: Expected | None = Field(default=None, description="How long the run was to take as a whole.")
     loss_trend: (
         Annotated[tuple[NumberText, ...], Field(max_length=5, json_schema_extra=markers.ATOMIC)] | None
     ) = Field(

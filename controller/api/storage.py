@@ -11,6 +11,7 @@ from controller.api import markers
 from controller.api.base import CLAIM_PATH_PATTERN, URI_PATTERN, DnsSubdomain, Spec, Step, extra
 from controller.policy.jobs import Retain
 
+ONE_NAME = "expected a scheme of s3, gs or az, so that a bucket has one name (s3a is s3, gcs gs, abfs az)"
 PINS_MAX = 4  # each is a checkpoint on the trainer's volume, and a line in the status
 
 
@@ -50,6 +51,15 @@ class VolumeClaim(Spec):
     ] = Field(default="/", description="The folder, from the root of the volume (not of a container).")
 
 
+STORES = ("s3", "gs", "az")
+
+
+def _of_a_store(text: str) -> str:
+    if text.partition("://")[0] not in STORES:
+        raise ValueError(f"{text}: {ONE_NAME}")
+    return text
+
+
 class ObjectStore(Spec):
     """A prefix in an object store, reached with the workload's own credentials."""
 
@@ -58,10 +68,16 @@ class ObjectStore(Spec):
         Field(
             max_length=512,
             pattern=URI_PATTERN,
-            json_schema_extra=markers.cel(markers.no_dot_steps("uri")),
+            json_schema_extra=markers.cel(
+                markers.no_dot_steps("uri"),
+                markers.rule("self.matches('^(s3|gs|az)://')", f"uri %s: {ONE_NAME}", "self"),
+            ),
         ),
         AfterValidator(_no_dot_steps),
-    ] = Field(description="Scheme, bucket and prefix, as in s3://bucket/prefix; no credentials in it.")
+        AfterValidator(_of_a_store),
+    ] = Field(
+        description="Scheme (s3, gs, az), bucket and prefix, as in s3://bucket/prefix; no credentials in it."
+    )
 
 
 class Place(Spec):

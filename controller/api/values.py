@@ -10,6 +10,8 @@ import time
 from functools import lru_cache
 from typing import Any
 
+from controller import bounded
+
 _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(\.\d+)?Z")
 
 
@@ -59,7 +61,7 @@ def state_text(**states: tuple[object, ...]) -> str:
 
 def state_values(text: str) -> dict[str, tuple[Any, ...]]:
     """The inverse of `state_text`."""
-    return {k: _decode(v) for k, v in json.loads(text).items()}
+    return {k: _decode(v) for k, v in bounded.load(text, "a rule's state").items()}
 
 
 def _encode(value: Any) -> Any:

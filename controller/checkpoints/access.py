@@ -38,8 +38,10 @@ def carry_out(request: Request) -> Result:
         known = ", ".join(LAYOUTS)
         raise AccessError(Reason.BAD_REQUEST, f"layout: {request.layout!r}, expected one of {known}")
     writer = Writer.of(request.id)
-    location = open_store(request.location, writer)
-    retention = open_store(request.destination, writer) if request.destination else None
+    location = open_store(request.location, writer, request.location_within)
+    retention = None
+    if request.destination:
+        retention = open_store(request.destination, writer, request.destination_within)
     try:
         result = _work(location, retention, layout, request)
         # Only now: what is let go is let go for something that has just been verified.

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller import names
+from controller.checkpoints import endpoints
 from controller.checkpoints.places import RETENTION_MOUNT, Place, PlaceProblem, resolve
 from controller.checkpoints.progress import ADDRESS_ENV
 from controller.checkpoints.request import REQUEST_ENV, BranchLife, Request, Source
@@ -40,6 +41,7 @@ POD_SECURITY = (
     "supplementalGroupsPolicy",
     "seLinuxOptions",
 )
+_OF_JOBS = ("controller-uid", "job-name")  # labels that the API server gives a Job's pods
 CONTAINER_SECURITY = ("runAsUser", "runAsGroup", "runAsNonRoot", "seLinuxOptions")
 
 
@@ -52,6 +54,7 @@ class AccessSettings:
     keep_seconds: int = 3600  # s, until a finished Job that nobody deleted goes by itself
     cpu: str = "250m"
     memory: str = "256Mi"
+    endpoints: str = endpoints.DEFAULT  # where object stores may be
     # What a pod asks for that must go to the trainer's node, which trainers like to fill to the last core.
     least_cpu: str = "10m"
     least_memory: str = "32Mi"
@@ -187,6 +190,32 @@ def is_released(job: Object) -> bool:
     return not (job.get("spec") or {}).get("suspend")
 
 
+def same_work(found: Object, asked: Object) -> bool:
+    """Whether a Job that nobody has set going is, in all that it would do, the one that was asked for.
+
+    Then it does not matter who made it: what its pod runs cannot be changed any more. ``asked``: as the API
+    server would store it, with its defaults.
+    """
+    spec, wanted = found.get("spec") or {}, asked.get("spec") or {}
+    never = spec.get("suspend") is True and not (found.get("status") or {}).get("startTime")
+    kept = (names.ANNOTATION_JOB_UID, ANNOTATION_REQUEST_ID, names.ANNOTATION_REQUEST)
+    notes = ((job["metadata"].get("annotations") or {}) for job in (found, asked))
+    mine, theirs = ([note.get(key) for key in kept] for note in notes)
+    return never and mine == theirs and _work_of(spec) == _work_of(wanted)
+
+
+def _work_of(spec: Object) -> dict[str, Any]:
+    """A Job's spec without what is its own by its uid."""
+    own = {"selector", "manualSelector"}
+    template = spec.get("template") or {}
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    kept = {k: v for k, v in labels.items() if k.removeprefix("batch.kubernetes.io/") not in _OF_JOBS}
+    return {
+        **{key: value for key, value in spec.items() if key not in own},
+        "template": {"labels": kept, "spec": template.get("spec")},
+    }
+
+
 def access_job_name(name: str, request_id: str, uid: str) -> str:
     """``<name>-<request id>-<5 hex of the uid>``; the name is cut where the whole would be too long."""
     tail = f"-{request_id}-{uid[:5]}".lower()
@@ -222,8 +251,17 @@ def _places(rlhfjob: Object, pod_template: Object, claims: Mapping[str, Object])
 
 
 def _mounted(action: StartAccess, location: Place, retention: Place) -> list[Place]:
-    """The places a Job mounts: the retention volume only where it is needed."""
-    return [location] if _stays(action) else [location, retention]
+    """The places a Job mounts: the retention volume only where it is needed, and what is only read as such.
+
+    No ``subPath`` of ours narrows them further: where the folder is not there, the kubelet makes it, as root.
+    """
+    if action.operation is Operation.CHECK:
+        return [location.read_only()]
+    if _stays(action):
+        return [location]
+    if action.operation is Operation.RETAIN:
+        return [location.read_only(), retention]
+    return [location, retention.read_only()]
 
 
 def _stays(action: StartAccess) -> bool:
@@ -251,6 +289,8 @@ def _request(rlhfjob: Object, action: StartAccess, location: Place, retention: P
         branch=tuple(BranchLife(str(one.attempt), one.after, one.base) for one in action.branch),
         attempt=str(action.attempt),
         former=(action.former,) if action.former else (),
+        location_within=location.within,
+        destination_within="" if _stays(action) else retention.within,
     )
 
 
@@ -263,6 +303,7 @@ def _pod(
     environment: list[Object] = [
         {"name": REQUEST_ENV, "value": request},
         {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
+        {"name": endpoints.ALLOWED_ENV, "value": settings.endpoints},
         {"name": ADDRESS_ENV, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
     ]
     container: dict[str, Any] = {
@@ -300,6 +341,8 @@ def _pod(
     }
     if trainer.get("imagePullSecrets"):
         pod["imagePullSecrets"] = list(trainer["imagePullSecrets"])
+    if trainer.get("runtimeClassName"):  # what is fenced in more than a container stays so
+        pod["runtimeClassName"] = trainer["runtimeClassName"]
     if node is not None and places[0].one_node:  # the location: the trainer's node holds it
         pod["affinity"] = _on_node(node)
         container["resources"]["requests"] = {"cpu": settings.least_cpu, "memory": settings.least_memory}

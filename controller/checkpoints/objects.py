@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import fsspec  # type: ignore[import-untyped]
 
+from controller.checkpoints import endpoints
 from controller.checkpoints.digest import FileDigest, hash_stream
 from controller.checkpoints.errors import (
     AccessError,
@@ -38,10 +40,9 @@ if TYPE_CHECKING:
 
 MARKER = ".complete.json"
 
-# Schemes that may be opened. file is for shared mounts that several programs name by URI; memory for tests.
-BY_OBSTORE = ("s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl")
-LOCAL = ("file", "memory")
-S3 = ("s3", "s3a")
+# Schemes that may be opened: one for each kind of store, for with s3a beside s3 one bucket had two names.
+BY_OBSTORE = ("s3", "gs", "az")
+LOCAL: tuple[str, ...] = ()  # in tests: file, memory. A file:// of a pod is whatever that pod has mounted
 
 
 class ObjectStore:
@@ -71,6 +72,8 @@ class ObjectStore:
         if scheme not in BY_OBSTORE + LOCAL:
             known = ", ".join(BY_OBSTORE + LOCAL)
             raise AccessError(Reason.BAD_REQUEST, f"scheme {scheme!r} of {uri!r}: expected one of {known}")
+        if scheme in BY_OBSTORE:
+            endpoints.check(os.environ)
         with store_errors(uri, foreign=True):
             if scheme in BY_OBSTORE:
                 from obstore.fsspec import register
@@ -83,7 +86,7 @@ class ObjectStore:
     @property
     def s3(self) -> Bucket | None:
         """The same bucket for what needs S3's own calls; None: the store is of another kind."""
-        if self._scheme not in S3:
+        if self._scheme != "s3":
             return None
         if self._bucket is None:
             from controller.checkpoints.s3 import Bucket  # imports minio: only where it is needed

@@ -43,7 +43,7 @@ def claim(store: Store, layout: Layout, request: Request) -> Result:
     Raises:
         AccessError: LOCATION_TAKEN naming both, STORE_UNREACHABLE, OUT_OF_SPACE.
     """
-    for other, path in _owners_around(store):
+    for other, path in _owners_around(store, request.location_within):
         _refuse_unless_over(other, path, request)
     own = read_owner(store)
     if own is not None and own.uid != request.owner:
@@ -71,13 +71,13 @@ def check_owner(store: Store, request: Request) -> None:
         raise _taken(own, store.root, request)
 
 
-def read_owner(store: Store) -> Owner | None:
-    """The owner on record; None: there is none. What makes no sense is somebody's: an owner without uid.
+def read_owner(store: Store, folder: str = "") -> Owner | None:
+    """The owner on record of a folder of the store; None: there is none.
 
-    Raises: Damaged, the file may not be followed.
+    What makes no sense is somebody's: an owner without uid. Raises: Damaged, the file may not be followed.
     """
     try:
-        raw = json.loads(store.read(OWNER_FILE, 1 << 16))
+        raw = json.loads(store.read(f"{folder}/{OWNER_FILE}".lstrip("/"), 1 << 16))
         uid, job = raw["uid"], raw.get("job")
         if isinstance(uid, str) and uid:
             return Owner(uid[:64], job[:320] if isinstance(job, str) else "")
@@ -105,17 +105,17 @@ def _taken(other: Owner, path: str, request: Request) -> AccessError:
     )
 
 
-def _owners_around(store: Store) -> Iterator[tuple[Owner, str]]:
-    """Owners of the folders that this one lies in, as far up as they can be read."""
+def _owners_around(store: Store, within: str) -> Iterator[tuple[Owner, str]]:
+    """Owners of the folders that this one lies in, as far up as they can be read, or to the mount point."""
     path = store.root
     for _ in range(ABOVE):
         scheme, slashes, rest = path.rpartition("://")
         parent = rest.rstrip("/").rpartition("/")[0]
-        if not parent and (slashes or rest.strip("/") == ""):
+        if (not parent and (slashes or rest.strip("/") == "")) or path.rstrip("/") == within.rstrip("/"):
             return
         path = f"{scheme}{slashes}{parent}" or "/"
         try:
-            found = read_owner(open_store(path))
+            found = read_owner(open_store(path, within=within))
         except AccessError as error:
             if error.reason is Reason.INTERRUPTED:
                 raise
@@ -144,7 +144,7 @@ def _owners_below(store: Store) -> Iterator[tuple[Owner, str]]:
                 below.append(path)
                 found = None
                 with suppress_unreadable():
-                    found = read_owner(_Below(store, path))
+                    found = read_owner(store, path)
                 if found is not None:
                     yield found, path
         level = below
@@ -155,7 +155,3 @@ def _folders(store: Store, folder: str) -> list[str]:
         return store.folders(folder)
     except (Vanished, Damaged):
         return []
-
-
-def _Below(store: Store, folder: str) -> Store:
-    return open_store(store.path(folder))

@@ -7,7 +7,7 @@ handed to the trainer to resume from.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 Object = Mapping[str, Any]
@@ -28,13 +28,21 @@ class PlaceProblem(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A resolved place. ``root`` is an absolute path in the container, or a URI."""
+    """A resolved place. ``root`` is an absolute path in the container, or a URI.
+
+    ``within``: the mount point of its volume, which no tenant can exchange as the folders below it; "": none.
+    """
 
     root: str
     volumes: tuple[Object, ...] = ()
     mounts: tuple[Object, ...] = ()
     one_node: bool = False  # only pods on one node may mount it at a time
     credentials: bool = False  # reached with the trainer's credentials
+    within: str = ""
+
+    def read_only(self) -> Place:
+        """The same place, mounted so that nothing can be written there."""
+        return replace(self, mounts=tuple({**mount, "readOnly": True} for mount in self.mounts))
 
 
 def resolve(
@@ -59,22 +67,25 @@ def resolve(
     if store:
         return Place(str(store["uri"]).rstrip("/"), credentials=True)
     if not claim:
-        raise PlaceProblem("PlaceMissing", f"{field}: empty, expected volumeClaim or objectStore")
+        kinds = ", ".join(sorted(k for k, v in place.items() if v)) or "empty"
+        raise PlaceProblem("PlaceMissing", f"{field}: {kinds}, expected volumeClaim or objectStore")
     name, path = str(claim["claimName"]), normal_path(str(claim.get("path") or "/"))
     one_node = _check_claim(f"{field}.volumeClaim.claimName", name, claims)
     volume_name = "retention" if mount else "location"
     volume = {"name": volume_name, "persistentVolumeClaim": {"claimName": name}}
     if mount is not None:
         root = f"{mount}{path}".rstrip("/")
-        return Place(root, (volume,), ({"name": volume_name, "mountPath": mount},), one_node)
+        mounted = {"name": volume_name, "mountPath": mount}
+        return Place(root, (volume,), (mounted,), one_node, within=mount)
     trainers = _trainer_mount(field, name, path, pod_template)
     at = {"name": volume_name, "mountPath": trainers["mountPath"]}
     inside = path
     if trainers.get("subPath"):
         at["subPath"] = trainers["subPath"]
         inside = path[len(normal_path(trainers["subPath"])) :]
-    root = f"{str(trainers['mountPath']).rstrip('/')}{inside}".rstrip("/") or "/"
-    return Place(root, (volume,), (at,), one_node)
+    within = str(trainers["mountPath"]).rstrip("/") or "/"
+    root = f"{within.rstrip('/')}{inside}".rstrip("/") or "/"
+    return Place(root, (volume,), (at,), one_node, within=within)
 
 
 def _check_claim(field: str, name: str, claims: Mapping[str, Object]) -> bool:

@@ -65,6 +65,9 @@ class Request:
     branch: tuple[BranchLife, ...] = ()  # whose checkpoints count, newest life first; empty: anybody's
     attempt: str = ""  # of the eval; claim: the number that is to start, and the life if one began within it
     former: tuple[str, ...] = ()  # claim: uids of deleted RLHFJobs that may be followed
+    # Mount points that location and destination lie below: what is on the way from there is a tenant's.
+    location_within: str = ""
+    destination_within: str = ""
 
     @staticmethod
     def parse(text: str) -> Request:
@@ -96,6 +99,8 @@ class Request:
             branch=_branch(raw),
             attempt=_attempt(_unended(raw.get("attempt", "")), "attempt", needed=False),
             former=_texts(raw, "former"),
+            location_within=_text(raw, "locationWithin", ""),
+            destination_within=_text(raw, "destinationWithin", ""),
         )
         request._check()
         return request
@@ -128,6 +133,8 @@ class Request:
             "job": self.job,
             "branch": [_life(life) for life in self.branch],
             "attempt": self.attempt,
+            "locationWithin": self.location_within,
+            "destinationWithin": self.destination_within,
         }
         if self.operation == "claim":
             document["former"] = list(self.former)

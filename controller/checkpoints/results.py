@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from controller import names
+from controller import bounded, names
 from controller.checkpoints.digest import DIGEST_PATTERN
 from controller.checkpoints.errors import Reason
 from controller.checkpoints.pins import ATTEMPT_PATTERN
 from controller.checkpoints.request import MESSAGE_LIMIT
 from controller.policy.jobs import AccessView, Operation
+from controller.strangers import one_line, printable
 
 Object = Mapping[str, Any]
 
@@ -57,7 +57,7 @@ def _read(request_id: str, operation: Operation, message: str) -> AccessView:
     if len(message.encode()) > MESSAGE_LIMIT:
         return _failed(request_id, operation, "the answer is longer than a termination message can be")
     try:
-        answer = json.loads(message)
+        answer = bounded.load(message, "the answer")
     except ValueError:
         return _failed(request_id, operation, f"the answer is not JSON: {message[-300:]!r}")
     if not isinstance(answer, dict) or not isinstance(answer.get("ok"), bool):
@@ -75,7 +75,7 @@ def _read(request_id: str, operation: Operation, message: str) -> AccessView:
     if (
         not _whole(step)
         or not _whole(size)
-        or not (isinstance(path, str) and 0 < len(path) <= 1024)
+        or not (isinstance(path, str) and 0 < len(path) <= 1024 and path.isprintable())
         or not all(isinstance(d, str) and DIGEST_PATTERN.match(d) for d in (digest, source_digest))
     ):
         return _failed(
@@ -105,7 +105,9 @@ def _holder(raw: object) -> tuple[str, str] | None:
     if not isinstance(raw, Mapping):
         return None
     uid, job = raw.get("uid"), raw.get("job")
-    return (uid[:64], job[:320]) if isinstance(uid, str) and isinstance(job, str) else None
+    if not isinstance(uid, str) or not isinstance(job, str):
+        return None
+    return printable(uid, 64), printable(job, 320)
 
 
 def _failed(request_id: str, operation: Operation, message: str, reason: str = Reason.FAILED) -> AccessView:
@@ -192,4 +194,5 @@ def _whole(value: object) -> bool:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= TEXT_LIMIT else text[: TEXT_LIMIT - 1] + "…"
+    """A pod's or the cluster's words: without what a terminal would obey, at a length that a status has."""
+    return one_line(text, TEXT_LIMIT)

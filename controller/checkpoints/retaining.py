@@ -10,7 +10,9 @@ A try that ends early leaves its pieces in the staging folder, and the next one 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from controller.checkpoints import digest as digests
@@ -18,6 +20,7 @@ from controller.checkpoints import pieces
 from controller.checkpoints.completeness.judge import Survey
 from controller.checkpoints.digest import Manifest, hash_files, tree_digest
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished, suppress_unreadable
+from controller.checkpoints.inventory import signatures_of
 from controller.checkpoints.layouts import Folder, Layout
 from controller.checkpoints.pins import pins_folder
 from controller.checkpoints.plan import Piece, Plan
@@ -26,6 +29,7 @@ from controller.checkpoints.request import Request, Result, Source
 from controller.checkpoints.securing import AVAILABLE_LOOKED_AT, Kept, intact, pins_by_step, unchanged
 from controller.checkpoints.store import Read, Store, publish, relative, withdraw
 
+SEEN = ".seen.json"  # after a step: what its checkpoint was when it was first seen as the latest
 RESUME_FOLDER = "resume"  # beside the pins, where no trainer's rotation looks
 
 
@@ -233,13 +237,17 @@ def _retain_latest(location: Store, retention: Store, layout: Layout, request: R
         if request.source is not None and candidate.step <= request.source.step:
             break
         problem: str | None = "it cannot be read"
-        with suppress_unreadable():
+        with suppress_unreadable(), suppress(Vanished, Damaged):
+            before = signatures_of(location, candidate)
             problem = survey.verdict(candidate).problem
         if problem is not None:
             continue
         try:
             content = candidate.content(location)
             plan = Plan(_hashes(location, content), digests.PIECE)
+            if signatures_of(location, candidate) != before:
+                raise Damaged("it was written, or exchanged, after it had been judged")
+            _first_seen(retention, candidate.step, plan.digest)
             source = Source(location.path(candidate.parts[0][1]), plan.digest, candidate.step)
             place = Place(retention, str(candidate.step))
             kept = place.published(plan.digest) or _copy(location, content, plan, place, source)
@@ -249,6 +257,25 @@ def _retain_latest(location: Store, retention: Store, layout: Layout, request: R
             return {"step": candidate.step, "problem": str(error)[:300]}
         return {"step": candidate.step, "path": retention.path(kept.folder), "digest": kept.digest}
     return {}
+
+
+def _first_seen(retention: Store, step: int, digest: str) -> None:
+    """Note the digest that the latest checkpoint of a step had when it was first seen whole.
+
+    Nothing recorded one when it was saved, so that from try to try it could become somebody else's.
+
+    Raises:
+        Damaged: it had another.
+    """
+    name = f"{step}{SEEN}"
+    try:
+        noted = json.loads(retention.read(name)).get("digest")
+    except (Vanished, Damaged, ValueError, AttributeError):
+        noted = None
+    if noted is None:
+        retention.write(name, json.dumps({"digest": digest}).encode() + b"\n")
+    elif noted != digest:
+        raise Damaged(f"it has digest {digest}, and had {noted} when it was first seen")
 
 
 def _find(store: Store, layout: Layout, request: Request) -> Folder:

@@ -297,7 +297,8 @@ def _xml(data: bytes) -> ElementTree.Element:
     try:
         return ElementTree.fromstring(data)
     except ElementTree.ParseError as error:
-        raise Damaged(f"the store answered no XML: {data[:80]!r}") from error
+        # Without a quote: the message goes into the status, and who answered may be no store at all.
+        raise Damaged(f"the store answered {len(data)} bytes that are no XML") from error
 
 
 def _bare(tag: str) -> str:

@@ -50,17 +50,18 @@ class SaveRecord:
         return None
 
 
-def save_records(store: Store) -> dict[int, list[str]]:
-    """Names of the save records of a location by step. They are read when they are asked for."""
+def save_records(store: Store) -> dict[int, dict[str, str]]:
+    """The save records of a location by step: each one's name, and the process that it says it is of. They
+    are read when they are asked for."""
     try:
         files = store.names(SAVES_FOLDER)  # no more: one entry that is odd, or gone, hides no other
     except (Vanished, Damaged):
         return {}
-    found: dict[int, list[str]] = {}
+    found: dict[int, dict[str, str]] = {}
     for file in files:
         pin = parse_pin(file.removesuffix(SUFFIX)) if file.endswith(SUFFIX) else None
         if pin is not None:
-            found.setdefault(pin.step, []).append(file)
+            found.setdefault(pin.step, {})[file] = pin.attempt
     return found
 
 

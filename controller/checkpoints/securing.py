@@ -209,7 +209,8 @@ def _try(survey: Survey, request: Request, step: int, pins: list[str], told: lis
 def _pin(survey: Survey, request: Request, candidate: Candidate, verdict: Verdict) -> Pinned:
     store, layout, step = survey.store, survey.layout, candidate.step
     target = f"{pins_folder(request.owner)}/{pin_name(verdict.attempt, step)}"
-    content, before = candidate.content(store), _written(store, candidate)
+    # As it was judged, not as it is by now: rotation may have begun in between.
+    content, before = candidate.content(store), _times(survey.looked_at(candidate))
     key = store.fingerprint(content.where(name) for name in content.files())
     METER.begin("Copying", sum(content.files().values()))
     with store.staging(target, key) as stage:
@@ -233,8 +234,12 @@ def _pin(survey: Survey, request: Request, candidate: Candidate, verdict: Verdic
 
 
 def _written(store: Store, candidate: Candidate) -> dict[str, str]:
+    return _times(signatures_of(store, candidate))
+
+
+def _times(signatures: Mapping[str, str]) -> dict[str, str]:
     """Sizes and times of writing by name: linking changes neither."""
-    return {name: text.rpartition(":")[0] for name, text in signatures_of(store, candidate).items()}
+    return {name: text.rpartition(":")[0] for name, text in signatures.items()}
 
 
 def unchanged(store: Store, folder: str) -> bool:

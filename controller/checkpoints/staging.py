@@ -8,6 +8,8 @@ that matters is one rename of that name:
 - to publish is to rename the tree inside it, by its path: a writer that lost the folder finds nothing there;
 - to clear is to rename it away first, so that its writer loses it before anything in it goes.
 
+Renames are of names in one open folder, and a name is never followed where it is a symbolic link.
+
 So a writer that lost its folder, and does not know yet, publishes nothing. What it may still write into a
 file that it has open is the piece that everybody else would write there too: pieces are compared with their
 plan before they are written, and only writers of one plan meet in one folder (its key is in the name).
@@ -22,7 +24,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -30,6 +31,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from controller.checkpoints.errors import AccessError, Reason, check_interrupted
+from controller.checkpoints.rooted import Folder
 
 TEMPORARY = ".tmp-"
 TREE = "tree"  # what is published: a folder inside the staging folder
@@ -87,7 +89,7 @@ class Lost(AccessError):
 
 
 def enter(
-    parent: str,
+    parent: Folder,
     last: str,
     key: str,
     writer: Writer,
@@ -102,52 +104,49 @@ def enter(
     What is superseded is cleared. A worker of the same or a newer request that lives is waited for.
 
     Args:
-        parent: absolute path. last: name of the folder that it is to become.
+        parent: the open folder. last: name of the folder that it is to become.
         key: of the plan; `LINKS` for what is made in one go.
         published: whether somebody has published since this worker began.
 
     Returns:
-        Its absolute path; None: what is wanted has been published by the one waited for.
+        Its name; None: what is wanted has been published by the one waited for.
     """
     own = Name(last, key, writer.serial, writer.token)
-    path = f"{parent}/{own}"
     seen: dict[str, tuple[bytes, float]] = {}
     while True:
         others = _others(parent, own)
         for name, found in others:
             if found is None or (found.serial < writer.serial and not _same_work(found, own)):
-                clear(f"{parent}/{name}")
+                clear(parent, name)
         mine = [(name, found) for name, found in others if found is not None and _same_work(found, own)]
         waiting = False
         for name, found in mine:
-            there = f"{parent}/{name}"
-            if found.serial >= writer.serial and not _dead(there, seen, dead_seconds, monotonic()):
+            if found.serial >= writer.serial and not _dead(parent, name, seen, dead_seconds, monotonic()):
                 waiting = True
-            elif _taken(there, path):
-                return path
+            elif _taken(parent, name, str(own)):
+                return str(own)
         if published():
             return None
         if not waiting:
-            os.mkdir(path)
-            return path
+            parent.mkdir(str(own))
+            return str(own)
         check_interrupted()
         sleep(min(1.0, dead_seconds / 10.0))
 
 
-def clear(path: str) -> None:
+def clear(parent: Folder, name: str) -> None:
     """Remove a staging folder, its writer's claim to it first."""
-    parent = os.path.dirname(path)
-    trash = f"{parent}/{TEMPORARY}gone-{secrets.token_hex(4)}"
+    trash = f"{TEMPORARY}gone-{secrets.token_hex(4)}"
     with suppress(FileNotFoundError):
-        os.rename(path, trash)
-        shutil.rmtree(trash, ignore_errors=True)
+        parent.rename(name, trash)
+        parent.remove(trash)
 
 
 class Heartbeat:
-    """Shows that this process lives, in a staging folder, while the block runs."""
+    """Shows that this process lives, in a staging folder of ``parent``, while the block runs."""
 
-    def __init__(self, path: str, seconds: float = BEAT_SECONDS) -> None:
-        self._path, self._seconds = path, seconds
+    def __init__(self, parent: Folder, name: str, seconds: float = BEAT_SECONDS) -> None:
+        self._parent, self._name, self._seconds = parent, name, seconds
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
@@ -164,38 +163,45 @@ class Heartbeat:
         while not self._stop.wait(self._seconds if count else 0.0):
             count += 1
             # The folder may be another's by now, or the disk full: the worker finds out for itself.
-            with suppress(OSError), open(f"{self._path}/{BEAT}", "w", encoding="ascii") as file:
-                file.write(f"{secrets.token_hex(4)}\n")
+            with suppress(OSError):
+                beat(self._parent, self._name)
 
 
-def _others(parent: str, own: Name) -> list[tuple[str, Name | None]]:
-    with os.scandir(parent) as entries:
-        names = sorted(e.name for e in entries if e.name.startswith(TEMPORARY))
+def beat(parent: Folder, name: str) -> None:
+    """Write a new heartbeat into a staging folder."""
+    with parent.folder(name) as folder:
+        descriptor = folder.open(BEAT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(f"{secrets.token_hex(4)}\n".encode())
+
+
+def _others(parent: Folder, own: Name) -> list[tuple[str, Name | None]]:
     # A temporary file beside is somebody's small write under way: folders only.
-    return [(n, Name.parse(n)) for n in names if n != str(own) and os.path.isdir(f"{parent}/{n}")]
+    names = [name for name in parent.folders() if name.startswith(TEMPORARY)]
+    return [(name, Name.parse(name)) for name in names if name != str(own)]
 
 
 def _same_work(found: Name, own: Name) -> bool:
     return own.key != LINKS and (found.last, found.key) == (own.last, own.key)
 
 
-def _taken(there: str, path: str) -> bool:
+def _taken(parent: Folder, name: str, own: str) -> bool:
     try:
-        os.rename(there, path)
+        parent.rename(name, own)
     except FileNotFoundError:
         return False  # another one was faster, or its writer has just published it
     return True
 
 
-def _dead(path: str, seen: dict[str, tuple[bytes, float]], limit: float, now: float) -> bool:
+def _dead(parent: Folder, name: str, seen: dict[str, tuple[bytes, float]], limit: float, now: float) -> bool:
     """Whether a folder's heartbeat has been the same for so long, as we saw it."""
     try:
-        with open(f"{path}/{BEAT}", "rb") as file:
-            beat = file.read(64)
+        with parent.folder(name) as folder:
+            told = folder.read(BEAT, 64)
     except OSError:
-        beat = b""
-    known = seen.get(path)
-    if known is None or known[0] != beat:
-        seen[path] = (beat, now)
+        told = b""
+    known = seen.get(name)
+    if known is None or known[0] != told:
+        seen[name] = (told, now)
         return False
     return now - known[1] > limit

@@ -271,11 +271,12 @@ def relative(root: str, path: str) -> str:
     return clean(path[len(prefix) :].rstrip("/"))
 
 
-def open_store(root: str, writer: Writer | None = None) -> Store:
+def open_store(root: str, writer: Writer | None = None, within: str = "") -> Store:
     """The store for an absolute path or a URI such as ``s3://bucket/prefix``.
 
     Args:
         writer: who works on it, as other workers see it; None: one without a request.
+        within: the mount point that a path lies below; what is on the way from there is not trusted.
 
     Raises:
         AccessError: BAD_REQUEST, neither of the two or a scheme that is not supported.
@@ -286,4 +287,4 @@ def open_store(root: str, writer: Writer | None = None) -> Store:
         return ObjectStore.at(root, writer)
     from controller.checkpoints.volume import Volume
 
-    return Volume(root, writer)
+    return Volume(root, writer, within)

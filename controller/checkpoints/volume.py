@@ -1,14 +1,14 @@
 """Checkpoints on a mounted volume: hard links to secure, copies with new inodes to retain.
 
-A trainer writes to the same volume at the same time, so nothing here trusts a name twice: what goes away
-raises `Vanished`, symbolic links are followed only inside the root, anything but a regular file is refused.
+A trainer writes to the same volume at the same time, so nothing here trusts a name twice: paths are walked
+from the open root (rooted.py) and what they lead to is worked with by its descriptor; what goes away raises
+`Vanished`, symbolic links are followed only inside the root, anything but a regular file is refused.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator
@@ -26,9 +26,12 @@ from controller.checkpoints.errors import (
     store_errors,
 )
 from controller.checkpoints.plan import SUFFIX, Plan
+from controller.checkpoints.rooted import ON_THE_WAY, READ, Folder, Found, Rooted, listing, same, sync
 from controller.checkpoints.staging import TREE, Heartbeat, Lost, Writer
 from controller.checkpoints.store import Taken, clean
-from controller.checkpoints.volume_copy import VolumeCopy, read_into, sync
+from controller.checkpoints.volume_copy import VolumeCopy, read_into
+
+DEPTH = 64  # folders in folders that a checkpoint may have
 
 # A file that cannot be linked can often still be copied: other device, no links on this file system, too
 # many links, or the kernel's rule that one may only link what one owns (fs.protected_hardlinks).
@@ -38,22 +41,25 @@ NO_LINK = {errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUP
 class Volume:
     """A folder of a mounted file system. Paths in errors are the ones the container sees.
 
-    ``writer``: who works on it, as other workers on the same volume see it.
+    ``writer``: who works on it, as other workers on the same volume see it. ``within``: the mount point that
+    the folder lies below, where the way from there to it is not to be trusted either; "": it is.
     """
 
-    def __init__(self, root: str, writer: Writer | None = None) -> None:
+    def __init__(self, root: str, writer: Writer | None = None, within: str = "") -> None:
         if not os.path.isabs(root) or ".." in root.split("/"):
             raise AccessError(Reason.BAD_REQUEST, f"folder {root!r}: expected an absolute path without '..'")
         self.root = root.rstrip("/") or "/"
-        self._real = os.path.realpath(self.root)
+        if within and not f"{self.root}/".startswith(f"{within.rstrip('/')}/"):
+            raise AccessError(Reason.BAD_REQUEST, f"folder {root!r} does not lie below {within!r}")
+        self._rooted = Rooted(self.root, within)
         self._writer = writer or Writer()
 
     def exists(self) -> bool:
         with store_errors(self.root):
             try:
-                return stat.S_ISDIR(os.stat(self._real).st_mode)
-            except FileNotFoundError:
-                return False
+                return self._rooted.there()
+            except Damaged as error:  # of the way to it, and nobody's checkpoint
+                raise AccessError(Reason.STORE_UNREACHABLE, str(error)) from error
 
     def path(self, name: str) -> str:
         name = clean(name)
@@ -62,31 +68,38 @@ class Volume:
     # -- reading ---------------------------------------------------------------------------------------
 
     def folders(self, folder: str = "") -> list[str]:
-        with self._reading(folder) as path, os.scandir(path) as entries:
-            return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
+        with self._reading(folder), self._rooted.folder(folder) as found:
+            return found.folders()
 
     def files(self, folder: str) -> dict[str, int]:
-        with self._reading(folder) as path:
-            return {name: found.st_size for name, found in self._walk(path, "")}
+        with self._reading(folder), self._rooted.folder(folder) as found:
+            return {name: status.st_size for name, status in self._files(found.descriptor, folder)}
 
     def names(self, folder: str) -> list[str]:
-        with self._reading(folder) as path:
-            return sorted(os.listdir(path))
+        with (
+            self._reading(folder),
+            self._rooted.folder(folder) as found,
+            listing(found.descriptor) as descriptor,
+        ):
+            return sorted(os.listdir(descriptor))
 
     def written(self, name: str) -> int | None:
-        with self._reading(name) as path:
-            return os.stat(path).st_mtime_ns
+        with self._reading(name), self._rooted.open(name) as found:
+            return os.fstat(found.descriptor).st_mtime_ns
 
     def signatures(self, folder: str) -> dict[str, str]:
-        with self._reading(folder) as path:
+        with self._reading(folder), self._rooted.folder(folder) as found:
             return {
-                name: f"{found.st_size}:{found.st_mtime_ns}:{found.st_ino}"
-                for name, found in self._walk(path, "")
+                name: f"{status.st_size}:{status.st_mtime_ns}:{status.st_ino}"
+                for name, status in self._files(found.descriptor, folder)
             }
 
     def folder_times(self, folder: str) -> dict[str, int] | None:
-        with self._reading(folder) as path:
-            return {os.path.relpath(below, path): os.stat(below).st_mtime_ns for below, _, _ in os.walk(path)}
+        with self._reading(folder), self._rooted.folder(folder) as found:
+            return {
+                below[2:] or ".": os.fstat(descriptor).st_mtime_ns
+                for below, _, _, descriptor in os.fwalk(".", dir_fd=found.descriptor)
+            }
 
     def read(self, name: str, limit: int = 1 << 20) -> bytes:
         with self.open(name) as file:
@@ -103,11 +116,8 @@ class Volume:
 
     @contextmanager
     def open(self, name: str) -> Iterator[BinaryIO]:
-        with self._reading(name) as path:
-            # O_NONBLOCK: opening a pipe that a trainer left there must not hang.
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            with _file(descriptor, name) as file:
-                yield file
+        with self._file(name) as found, os.fdopen(found.descriptor, "rb", closefd=False) as file:
+            yield file
 
     def hash(self, name: str, fresh: bool = False) -> FileDigest:
         with self.open(name) as file:
@@ -116,27 +126,17 @@ class Volume:
             return hash_stream(file)
 
     def read_piece(self, name: str, start: int, size: int) -> bytearray:
-        with self._reading(name) as path:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            try:
-                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    raise Damaged(f"{name} is not a regular file")
-                return read_into(descriptor, start, size)
-            finally:
-                os.close(descriptor)
+        with self._file(name) as found:
+            return read_into(found.descriptor, start, size)
 
     # -- writing ---------------------------------------------------------------------------------------
 
     def duplicate(self, source: str, target: str) -> str:
         check_interrupted()
-        with self._reading(source) as path, self._writing(target) as new:
+        with self._file(source) as found, self._writing(target) as (folder, name):
             try:
-                # The file itself, never a link: a link's target may be exchanged under our pin.
-                os.link(os.path.realpath(path), new, follow_symlinks=False)
-                sync(new)  # trainers seldom do, and a pin must survive the node
+                self._link(found, folder, name, self.path(source))
                 return "link"
-            except FileNotFoundError as error:  # the target's folder was just made: it is the source
-                raise Vanished(f"{path} is not there any more") from error
             except OSError as error:
                 if error.errno not in NO_LINK:
                     raise
@@ -145,32 +145,66 @@ class Volume:
                 copy.write(piece)
         return "copy"
 
+    def _link(self, found: Found, folder: Folder, name: str, path: str) -> None:
+        """A second name for an open file, durable: trainers seldom see to that, and a pin outlives the node.
+
+        Raises:
+            Vanished: it is gone. Damaged: another file had its name when it was linked.
+        """
+        # The file itself, never a link: a link's target may be exchanged under our pin.
+        try:
+            os.link(
+                found.name,
+                name,
+                src_dir_fd=found.folder,
+                dst_dir_fd=folder.descriptor,
+                follow_symlinks=False,
+            )
+        except FileNotFoundError as error:  # the target's folder is open: it is the source
+            raise Vanished(f"{path} is not there any more") from error
+        try:
+            linked = folder.open(name, READ)
+            try:
+                right = same(linked, found.descriptor)
+                if right:
+                    sync(linked)
+            finally:
+                os.close(linked)
+        except FileNotFoundError as error:
+            raise Vanished(f"{path} is not there any more") from error
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            right = False  # a symbolic link, which the file was exchanged for
+        if not right:
+            folder.unlink(name)
+            raise Damaged(f"{path} was exchanged for another file while it was being linked")
+
     @contextmanager
     def create(self, name: str) -> Iterator[BinaryIO]:
-        with self._writing(name) as path:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        with self._writing(name) as (folder, last):
+            descriptor = folder.open(last, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             try:
                 with os.fdopen(descriptor, "wb", buffering=0) as file:
                     yield file
                     os.fsync(descriptor)
             except BaseException:
-                os.unlink(path)
+                folder.unlink(last)
                 raise
 
     def delete(self, name: str) -> None:
-        with suppress(Vanished), self._reading(name) as path:
-            os.unlink(path)
+        parent, _, last = clean(name).rpartition("/")
+        with suppress(Vanished), self._reading(name), self._rooted.folder(parent) as folder:
+            folder.unlink(last)
 
     def share(self, *folders: tuple[str, int]) -> None:
-        for folder, mode in folders:
-            path = self.path(folder)
-            with store_errors(path):
-                self._make(folder)
-                found = os.stat(path).st_mode
+        for name, mode in folders:
+            with self._errors(name), self._rooted.folder(name, make=True) as folder:
+                found = os.fstat(folder.descriptor).st_mode
                 if found & mode != mode:
                     # Somebody else's, or a file system without modes: then rights are as they are.
-                    with suppress(OSError):
-                        os.chmod(path, mode | (found & stat.S_ISGID))
+                    with suppress(OSError), listing(folder.descriptor) as descriptor:
+                        os.fchmod(descriptor, mode | (found & stat.S_ISGID))
 
     def published(self, folder: str) -> list[str]:
         parent, _, last = clean(folder).rpartition("/")
@@ -182,33 +216,18 @@ class Volume:
         return [f"{parent}/{name}" if parent else name for name in beside]
 
     def write(self, name: str, data: bytes) -> None:
-        with self._writing(name) as path:
-            temporary = f"{path}.{secrets.token_hex(4)}.new"
-            try:
-                with open(temporary, "xb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(temporary, path)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(temporary)
-                raise
+        with self._writing(name) as (folder, last):
+            folder.put(last, data)
 
     @contextmanager
     def staging(self, folder: str, key: str = "") -> Iterator[VolumeStage]:
-        parent, _, last = clean(folder).rpartition("/")
-        with store_errors(self.path(parent)):
-            self._make(parent)
-            path = staging.enter(self.path(parent), last, staging.LINKS, self._writer)
-            assert path is not None  # only copies are waited for
-            os.mkdir(f"{path}/{TREE}")
-        stage = VolumeStage(self, folder, path)
-        try:
-            with Heartbeat(path):
-                yield stage
-        finally:
-            staging.clear(path)
+        with self._stage(folder, staging.LINKS) as stage:
+            assert stage is not None  # only copies are waited for
+            try:
+                with Heartbeat(stage.parent, stage.name):
+                    yield stage
+            finally:
+                staging.clear(stage.parent, stage.name)
 
     def fingerprint(self, names: Iterable[str]) -> str:
         return ""  # links are made anew in no time
@@ -217,32 +236,40 @@ class Volume:
     def copying(
         self, folder: str, plan: Plan, inner: str, published: Callable[[], bool]
     ) -> Iterator[VolumeCopy | None]:
-        parent, _, last = clean(folder).rpartition("/")
-        with store_errors(self.path(parent)):
-            self._make(parent)
-            path = staging.enter(self.path(parent), last, plan.key(), self._writer, published=published)
-        if path is None:
-            yield None
-            return
-        copy = VolumeCopy(VolumeStage(self, folder, path), path, plan, inner)
-        try:
-            with Heartbeat(path):
-                yield copy
-        finally:
-            copy.close()
-            if copy.over:  # what came to no end stays: the next try goes on with it
-                staging.clear(path)
+        with self._stage(folder, plan.key(), published) as stage:
+            if stage is None:
+                yield None
+                return
+            copy = VolumeCopy(stage, plan, inner)
+            try:
+                with Heartbeat(stage.parent, stage.name):
+                    yield copy
+            finally:
+                copy.close()
+                if copy.over:  # what came to no end stays: the next try goes on with it
+                    staging.clear(stage.parent, stage.name)
+
+    @contextmanager
+    def _stage(
+        self, folder: str, key: str, published: Callable[[], bool] = lambda: False
+    ) -> Iterator[VolumeStage | None]:
+        above, _, last = clean(folder).rpartition("/")
+        with self._errors(above):
+            parent = self._rooted.folder(above, make=True)
+            name = staging.enter(parent, last, key, self._writer, published=published)
+            stage = VolumeStage(self, parent, folder, name) if name is not None else None
+        with parent:
+            yield stage
 
     def remove(self, folder: str) -> None:
-        path = self.path(folder)
-        with store_errors(path):
-            self._inside(os.path.dirname(path))
-            staging.clear(path)  # away first, so that a half-deleted pin never looks like a whole one
+        above, _, last = clean(folder).rpartition("/")
+        with suppress(Vanished), self._reading(folder), self._rooted.folder(above) as parent:
+            staging.clear(parent, last)  # away first, so that a half-deleted pin never looks like a whole one
             with suppress(FileNotFoundError, NotADirectoryError):
-                os.unlink(path + SUFFIX)
+                parent.unlink(last + SUFFIX)
 
     def free(self) -> int | None:
-        path = self._real
+        path = os.path.realpath(self.root)
         while not os.path.isdir(path) and path != "/":
             path = os.path.dirname(path)
         with store_errors(self.root):
@@ -251,86 +278,97 @@ class Volume:
     # -- inside ----------------------------------------------------------------------------------------
 
     @contextmanager
-    def _reading(self, name: str) -> Iterator[str]:
+    def _errors(self, name: str) -> Iterator[None]:
+        path = self.path(name)
+        with store_errors(path):
+            yield
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
         path = self.path(name)
         with store_errors(path):
             try:
-                self._inside(path)
-                yield path
+                yield
             except (FileNotFoundError, NotADirectoryError) as error:
-                raise Vanished(f"{path} is not there") from error
-            except OSError as error:
                 # ESTALE is no absence: of a network file system whose server was away, all files say it.
-                if error.errno == errno.ELOOP:
-                    raise Damaged(f"{path} leads in a circle of symbolic links") from error
-                raise
+                raise Vanished(f"{path} is not there") from error
 
     @contextmanager
-    def _writing(self, name: str) -> Iterator[str]:
-        path = self.path(name)
-        with store_errors(path):
-            self._make(clean(name).rpartition("/")[0])
-            yield path
+    def _writing(self, name: str) -> Iterator[tuple[Folder, str]]:
+        """The folder that a file is to be in, made where it is missing, and its name there."""
+        parent, _, last = clean(name).rpartition("/")
+        with self._errors(name), self._rooted.folder(parent, make=True) as folder:
+            yield folder, last
 
-    def _make(self, folder: str) -> None:
-        path = self.path(folder)
-        os.makedirs(path, exist_ok=True)
-        self._inside(path)
+    @contextmanager
+    def _file(self, name: str) -> Iterator[Found]:
+        """A regular file, open for reading. Raises: Vanished, Damaged."""
+        with self._reading(name), self._rooted.open(name) as found:
+            if not stat.S_ISREG(os.fstat(found.descriptor).st_mode):
+                raise Damaged(f"{name} is not a regular file")
+            yield found
 
-    def _inside(self, path: str) -> None:
-        real = os.path.realpath(path)
-        if real != self._real and not real.startswith(self._real.rstrip("/") + "/"):
-            raise Damaged(f"{path} leads out of {self.root} (to {real}); symbolic links may not leave it")
-
-    def _walk(self, path: str, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
-        with os.scandir(path) as entries:
+    def _files(
+        self, folder: int, path: str, prefix: str = "", depth: int = DEPTH
+    ) -> Iterator[tuple[str, os.stat_result]]:
+        """All files below an open folder, by their names in it. ``path``: of it, below the root."""
+        if depth == 0:
+            raise Damaged(f"{prefix[:100]}… lies {DEPTH} folders deep")
+        with listing(folder) as descriptor, os.scandir(descriptor) as entries:
             for entry in sorted(entries, key=lambda e: e.name):
                 name = prefix + entry.name
                 if entry.is_symlink():
-                    self._inside(entry.path)
-                    found = self._target(entry.path, name)
-                    if not stat.S_ISREG(found.st_mode):
-                        raise Damaged(f"{name} is a symbolic link to something other than a file")
-                    yield name, found
+                    yield name, self._target(f"{path}/{name}".lstrip("/"), name)
                 elif entry.is_dir(follow_symlinks=False):
-                    yield from self._walk(entry.path, f"{name}/")
+                    with Folder(os.open(entry.name, ON_THE_WAY, dir_fd=folder), name) as below:
+                        yield from self._files(below.descriptor, path, f"{name}/", depth - 1)
                 elif entry.is_file(follow_symlinks=False):
                     yield name, entry.stat(follow_symlinks=False)
                 else:
                     raise Damaged(f"{name} is neither a file nor a folder")
 
     def _target(self, path: str, name: str) -> os.stat_result:
+        """What a symbolic link inside a checkpoint leads to."""
         try:
-            return os.stat(path)
-        except FileNotFoundError as error:
-            if os.path.islink(path):
-                raise Damaged(f"{name} is a symbolic link to nothing") from error
-            raise
-
-
-def _file(descriptor: int, name: str) -> BinaryIO:
-    """An open descriptor as a file. Raises: Damaged, it is of something else; then it is closed."""
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise Damaged(f"{name} is not a regular file")
-    return os.fdopen(descriptor, "rb")
+            with self._rooted.open(path) as found:
+                status = os.fstat(found.descriptor)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise Damaged(f"{name} is a symbolic link to nothing") from error
+        if not stat.S_ISREG(status.st_mode):
+            raise Damaged(f"{name} is a symbolic link to something other than a file")
+        return status
 
 
 class VolumeStage:
-    """A staging folder of ours at ``path``; ``folder`` is the tree in it, relative to the volume."""
+    """A staging folder of ours, ``name`` in ``parent``. ``folder``: the tree in it, below the volume."""
 
-    def __init__(self, volume: Volume, target: str, path: str) -> None:
-        self.folder = f"{target.rpartition('/')[0]}/{os.path.basename(path)}/{TREE}".lstrip("/")
-        self._volume, self._target, self._path = volume, target, path
+    def __init__(self, volume: Volume, parent: Folder, target: str, name: str) -> None:
+        self.parent, self.name = parent, name
+        self.path = f"{parent.path}/{name}"
+        self.folder = f"{target.rpartition('/')[0]}/{name}/{TREE}".lstrip("/")
+        self._volume, self._target = volume, target
         # A folder that was taken away and made anew, by our own writing into it, has no such file.
-        self._mark = f"{path}/own-{os.path.basename(path)[-8:]}"
-        with store_errors(path), open(self._mark, "x"):
-            pass
+        self._mark = f"own-{name[-8:]}"
+        with store_errors(self.path), self.own() as own:
+            os.close(own.open(self._mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+            with suppress(FileExistsError):
+                own.mkdir(TREE)
+            self.tree = own.folder(TREE)  # open until it is published: by its name it could be another then
+
+    def own(self) -> Folder:
+        """The staging folder. Raises: Lost, it is another worker's by now."""
+        try:
+            return self.parent.folder(self.name)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise Lost(self.path) from error
 
     def check(self) -> None:
         """Raises: Lost, it is another worker's by now."""
-        if not os.path.exists(self._mark):
-            raise Lost(self._path)
+        with self.own() as own:
+            try:
+                os.stat(self._mark, dir_fd=own.descriptor, follow_symlinks=False)
+            except FileNotFoundError as error:
+                raise Lost(self.path) from error
 
     def final(self, suffix: str = "") -> str:
         return f"{self._target}{suffix}"
@@ -339,18 +377,33 @@ class VolumeStage:
         return self._volume.published(self._target)
 
     def publish(self, suffix: str = "") -> str:
-        source, target = self._volume.path(self.folder), self.final(suffix)
-        with store_errors(source):
+        target = self.final(suffix)
+        last = target.rpartition("/")[2]
+        with store_errors(self.path):
             self.check()
             try:
-                for folder, _, _ in os.walk(source):
+                for _, _, _, folder in os.fwalk(".", dir_fd=self.tree.descriptor):
                     sync(folder)
-                os.rename(source, self._volume.path(target))
+                # By its path: who has lost the staging folder finds nothing there.
+                self.parent.rename(f"{self.name}/{TREE}", last)
             except FileNotFoundError as error:
-                raise Lost(self._path) from error
+                raise Lost(self.path) from error
             except OSError as error:
                 if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
                     raise Taken(target) from error
                 raise
-            sync(os.path.dirname(self._path))
+            self._must_be_ours(last)
+            self.parent.sync()
         return target
+
+    def _must_be_ours(self, last: str) -> None:
+        """What was published must be the tree that was filled, not one that took its name in between."""
+        try:
+            with self.parent.folder(last) as published:
+                if same(published.descriptor, self.tree.descriptor):
+                    return
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        with suppress(OSError):
+            self.parent.rename(last, f"{self.name}/{TREE}")
+        raise Damaged(f"{self.path}/{TREE} was exchanged for another folder while it was being published")

@@ -10,13 +10,16 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from controller.checkpoints.digest import CHUNK
 from controller.checkpoints.errors import AccessError, Damaged, Reason, check_interrupted, store_errors
 from controller.checkpoints.plan import Piece, Plan
 from controller.checkpoints.progress import METER
-from controller.checkpoints.staging import Lost
+from controller.checkpoints.rooted import Folder
+from controller.checkpoints.staging import TREE, Lost
 from controller.checkpoints.workers import each
 
 if TYPE_CHECKING:
@@ -31,21 +34,22 @@ WORKERS = 3  # each holds one piece in memory, which the access pod has little o
 class VolumeCopy:
     """A staged copy of a plan's files, of which an earlier try may have made a part.
 
-    ``path``: absolute, of the staging folder. ``inner``: the checkpoint's own folder in the tree, "": itself.
+    ``inner``: the checkpoint's own folder in the tree, "": itself.
     """
 
-    def __init__(self, stage: VolumeStage, path: str, plan: Plan, inner: str) -> None:
+    def __init__(self, stage: VolumeStage, plan: Plan, inner: str) -> None:
         self.stage, self.folder = stage, stage.folder
         self.over = False  # nothing in it is worth being gone on with
-        self._path, self._plan = path, plan
-        self._files = f"{path}/tree/{inner}".rstrip("/")
+        self._path, self._plan = stage.path, plan
+        # From the staging folder by its name: who has lost it finds nothing there.
+        self._inner = [TREE, *inner.split("/")] if inner else [TREE]
         self._pieces = {piece.index: piece for piece in plan.pieces()}
-        with store_errors(path):
-            whole = self._prepare(inner)
-            self._done = {index for index in self._journal() if self._pieces[index].name in whole}
-            self._notes = os.open(
-                f"{path}/{JOURNAL}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666
-            )
+        with store_errors(self._path):
+            whole = self._prepare()
+            with stage.own() as own:
+                noted = self._journal(own)
+                self._notes = own.open(JOURNAL, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            self._done = {index for index in noted if self._pieces[index].name in whole}
         self._unsynced = 0
 
     @property
@@ -100,12 +104,16 @@ class VolumeCopy:
 
     def _write(self, piece: Piece, data: bytes | bytearray) -> str:
         """Write, flush, and read back from the device; the digest of what came back."""
+        *folders, last = piece.name.split("/")
+        with self._folder(folders) as folder:
+            try:
+                # Without O_CREAT: a folder that was taken away must not come into being again.
+                descriptor = folder.open(last, os.O_RDWR)
+            except (FileNotFoundError, NotADirectoryError) as error:
+                raise Lost(self._path) from error
         try:
-            # Without O_CREAT: a folder that was taken away must not come into being again.
-            descriptor = os.open(f"{self._files}/{piece.name}", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise Lost(self._path) from error
-        try:
+            if os.fstat(descriptor).st_nlink > 1:  # not one that we made: what is written would be in both
+                raise Damaged(f"{self._path}: {piece.name} has a second name somewhere")
             view, at = memoryview(data), piece.start
             while view:
                 count = os.pwrite(descriptor, view, at)
@@ -123,57 +131,77 @@ class VolumeCopy:
             self._unsynced = 0
             os.fsync(self._notes)
 
-    def _prepare(self, inner: str) -> set[str]:
-        """Folders and empty files of the right sizes; names of the files that were there already."""
-        tree = f"{self._path}/tree"
-        names = [f"{inner}/{name}" if inner else name for name in self._plan.manifest]
-        folders = {""}
-        for name in names:
-            parts = name.split("/")[:-1]
-            folders.update("/".join(parts[:depth]) for depth in range(1, len(parts) + 1))
-        for folder in sorted(folders):
+    def _folder(self, names: list[str], make: bool = False) -> Folder:
+        """A folder of the copy. Symbolic links are not followed: there is none that we made.
+
+        Raises: Lost, it is gone, or something else has its name.
+        """
+        folder = self.stage.own()
+        for name in [*self._inner, *names]:
             try:
-                os.mkdir(f"{tree}/{folder}".rstrip("/"))
-            except FileExistsError:
-                continue
-            except FileNotFoundError as error:
+                if make:
+                    with suppress(FileExistsError):
+                        folder.mkdir(name)
+                below = folder.folder(name)
+            except (FileNotFoundError, NotADirectoryError) as error:
                 raise Lost(self._path) from error
+            finally:
+                folder.close()
+            folder = below
+        return folder
+
+    def _prepare(self) -> set[str]:
+        """Folders and empty files of the right sizes; names of the files that were there already."""
+        by_folder: dict[str, list[str]] = {}
+        for name in self._plan.manifest:
+            inside, _, last = name.rpartition("/")
+            by_folder.setdefault(inside, []).append(last)
+        self._folder([], make=True).close()
         self._clear_others()
         whole = set()
-        for name, file in self._plan.manifest.items():
-            if self._size(f"{self._files}/{name}", file.size):
-                whole.add(name)
+        for inside, names in sorted(by_folder.items()):
+            with self._folder(inside.split("/") if inside else [], make=True) as folder:
+                for last in names:
+                    name = f"{inside}/{last}" if inside else last
+                    if self._size(folder, last, self._plan.manifest[name].size):
+                        whole.add(name)
         return whole
 
     def _clear_others(self) -> None:
         """Files that are not the plan's: those that a try wrote beside, and did not come to publish."""
-        for folder, _, names in os.walk(self._files):
+        for prefix, names, folder in self._walk():
             for name in names:
-                path = f"{folder}/{name}"
-                if path[len(self._files) + 1 :] not in self._plan.manifest:
-                    os.unlink(path)
+                if prefix + name not in self._plan.manifest:
+                    os.unlink(name, dir_fd=folder)
 
-    def _size(self, path: str, size: int) -> bool:
+    def _walk(self) -> Iterator[tuple[str, list[str], int]]:
+        """Each folder of the copy: its name with '/' at the end, the files in it, its descriptor."""
+        with self._folder([]) as top:
+            for folder, _, names, descriptor in os.fwalk(".", dir_fd=top.descriptor):
+                yield f"{folder[2:]}/" if folder != "." else "", names, descriptor
+
+    def _size(self, folder: Folder, name: str, size: int) -> bool:
         """Give a file its size; whether it had it already."""
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+            descriptor = folder.open(name, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR):
                 raise Lost(self._path) from error
             raise
         try:
-            had = os.fstat(descriptor).st_size == size
-            if not had:
+            status = os.fstat(descriptor)
+            if status.st_nlink > 1:
+                raise Damaged(f"{self._path}: {name} has a second name somewhere")
+            if status.st_size != size:
                 os.ftruncate(descriptor, size)
-            return had
+            return status.st_size == size
         finally:
             os.close(descriptor)
 
-    def _journal(self) -> set[int]:
+    def _journal(self, own: Folder) -> set[int]:
         """Pieces that an earlier try has noted; a line that is cut off says nothing."""
         try:
-            with open(f"{self._path}/{JOURNAL}", "rb") as file:
-                lines = file.read().split(b"\n")[:-1]
+            lines = own.read(JOURNAL).split(b"\n")[:-1]
         except FileNotFoundError:
             return set()
         noted = set()
@@ -186,14 +214,14 @@ class VolumeCopy:
 
     def _check_whole(self) -> None:
         """The tree holds exactly the plan's files, in their sizes."""
-        found: dict[str, int] = {}
-        for folder, _, names in os.walk(self._files):
-            for name in names:
-                path = f"{folder}/{name}"
-                found[path[len(self._files) + 1 :]] = os.stat(path, follow_symlinks=False).st_size
+        found = {
+            prefix + name: os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
+            for prefix, names, folder in self._walk()
+            for name in names
+        }
         if found != {name: file.size for name, file in self._plan.manifest.items()}:
             self.stage.check()
-            raise Damaged(f"{self._files} holds other files than were written")
+            raise Damaged(f"{self._path}/{'/'.join(self._inner)} holds other files than were written")
 
     def close(self) -> None:
         os.close(self._notes)
@@ -222,19 +250,3 @@ def read_into(descriptor: int, start: int, size: int) -> bytearray:
     view.release()
     del buffer[got:]
     return buffer
-
-
-def sync(path: str) -> None:
-    """Make a file's data or a folder's entries durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (
-            errno.EINVAL,
-            errno.EBADF,
-            errno.EACCES,
-        ):  # not every file system syncs folders
-            raise
-    finally:
-        os.close(descriptor)

@@ -16,6 +16,7 @@ CURES = {
     "InvalidStopRule": "mend spec.stopRule or spec.modifiers: kubectl edit rlhfjob{job}",
     "DurationMissing": "set spec.expectedDurationSeconds: kubectl edit rlhfjob{job}",
     "WorkloadNotFound": "make the workload that spec.workload.ref names, or a new RLHFJob with a template",
+    "WorkloadGone": "copy the checkpoints yourself, or have the run go on: evalstop resume{job}",
     "NoPods": "the trainer has no pod yet: kubectl get pods{ns} -l evalstop.dev/job={name}",
     "Unreachable": "evalstop doctor{job} reads the trainer's metrics through the API server",
     "Timeout": "evalstop doctor{job} reads the trainer's metrics through the API server",
@@ -36,7 +37,8 @@ CURES = {
     "NoFreshScrape": "evalstop doctor{job} reads the trainer's metrics through the API server",
     "ModeForbids": "evalstop mode{job} Enforce, where the pool's modeCap allows it",
     "NothingRetained": "evalstop resume{job} --from latest goes on without a retained checkpoint",
-    "TooLarge": "the gang is larger than the pool: evalstop pools {pool}",
+    "TooLarge": "the gang is larger than the pool, or than its quota's limit: evalstop pools {pool}",
+    "AtQuotaLimit": "its namespace has all it may: evalstop pools {pool} shows who has what",
     "NodesClosed": "nodes of the pool take no new pods: see kubectl get nodes; kubectl uncordon opens one",
     "GPUsUsedByOthers": "pods of nobody's hold the pool's GPUs: evalstop pools {pool} names them",
     "GangTimedOut": "evalstop doctor{job} shows why its pods found no node; it is tried again by itself",
@@ -77,6 +79,7 @@ CURES |= dict.fromkeys(
     (
         "NoContainers",
         "NoMetricsPort",
+        "PriorityClassNotAllowed",
         "ReservedName",
         "RetentionReachable",
         "RunVolumeMissing",
@@ -153,6 +156,7 @@ NEEDS_NOBODY = frozenset(
         "WaitingForCheckpoint",
         "WaitingForGPUs",
         "WaitingForQueue",
+        "WaitsItsTurn",
         "Withdrawn",
     }
 )

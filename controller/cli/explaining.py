@@ -14,7 +14,7 @@ from controller.policy import conditions as c
 from controller.policy import incomplete
 from controller.policy.jobs import Best, Decision
 from controller.policy.types import Mode, Verdict
-from controller.policy.wording import whole_by
+from controller.policy.wording import ELSEWHERE, UID, whole_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +178,15 @@ def stages(decision: Decision | None) -> Iterator[tuple[float, str]]:
         (decision.retained_at, "best checkpoint retained and verified"),
         (decision.suspended_at, "workload suspended"),
         (decision.pods_gone_at, "pods gone: GPUs free"),
-        (decision.handed_at, f"GPUs handed to {decision.handed_to}"),
+        (decision.handed_at, f"GPUs handed to {_handed_to(decision)}"),
     )
     done = [(when, what) for when, what in known if when is not None and math.isfinite(when)]
     yield from sorted(done, key=lambda stage: stage[0])
+
+
+def _handed_to(decision: Decision) -> str:
+    to = decision.handed_to or ""
+    return ELSEWHERE if to.startswith(UID) else to
 
 
 def _next_steps(job: Reading) -> Iterator[tuple[str, str]]:

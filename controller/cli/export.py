@@ -66,6 +66,7 @@ def header(trace: Trace) -> dict[str, Any]:
     """What goes into the first line of an exported trace."""
     from dataclasses import asdict
 
+    from sim import quotas
     from sim.traces.own import cluster_entry, guardrails_entry, spec_entry
 
     found: dict[str, Any] = {}
@@ -73,6 +74,8 @@ def header(trace: Trace) -> dict[str, Any]:
         found["cluster"] = cluster_entry(trace.cluster)
     if trace.policy is not None:
         found["policy"] = spec_entry(trace.policy)
+    if trace.quotas:
+        found["quotas"] = quotas.entry(trace.quotas)
     if trace.rule is not None:
         found["rule"] = spec_entry(trace.rule.rule)
         found["modifiers"] = [spec_entry(modifier) for modifier in trace.rule.modifiers]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from controller.extender.certificates import Pem
+    from controller.web.certificates import Pem
 
 app = typer.Typer(
     name="extender",
@@ -20,6 +20,9 @@ app = typer.Typer(
 NAMESPACE = "evalstop-system"
 SERVICE = "evalstop-extender"
 _HOSTS = (SERVICE, f"{SERVICE}.{NAMESPACE}", f"{SERVICE}.{NAMESPACE}.svc")
+
+
+_METRICS_HOSTS = [f"evalstop-{name}.{NAMESPACE}.svc" for name in ("operator", "extender")]
 
 
 @app.command("serve")
@@ -85,22 +88,32 @@ def config(
 
 @app.command("certificates")
 def certificates(
-    folder: Annotated[Path, typer.Option("--ca", help="Where the authority is kept, made if missing.")],
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--ca",
+            help="Where an authority is kept, made if missing; default: one that is forgotten at once.",
+        ),
+    ] = None,
     host: Annotated[
         list[str] | None, typer.Option(help="One more name or address of the extender; repeatable.")
     ] = None,
 ) -> None:
-    """Print the Secrets of extender and scheduler; run it again to renew them from the same authority."""
+    """Print the Secrets of extender, scheduler and metrics; run it again to renew them all.
+
+    With --ca, from the same authority: keep its key as you keep root's.
+    """
     import yaml
 
     from controller import names
-    from controller.extender import certificates as made
+    from controller.web import certificates as made
 
     now = datetime.now(UTC)
     try:
-        authority = _authority(folder, now)
+        authority = made.make_authority(now) if folder is None else _authority(folder, now)
         server = made.issue_server(authority, [*_HOSTS, *(host or [])], now)
         client = made.issue_client(authority, names.SCHEDULER_NAME, now)
+        metrics = made.issue_server(authority, _METRICS_HOSTS, now)
     except (made.CertificateError, OSError) as error:
         raise typer.BadParameter(str(error), param_hint="--ca") from None
     secrets = [
@@ -115,14 +128,18 @@ def certificates(
                 "tls.key": pair.key,
             },
         }
-        for name, pair in ((f"{SERVICE}-tls", server), (f"{names.SCHEDULER_NAME}-tls", client))
+        for name, pair in (
+            (f"{SERVICE}-tls", server),
+            (f"{names.SCHEDULER_NAME}-tls", client),
+            ("evalstop-metrics-tls", metrics),
+        )
     ]
     typer.echo(yaml.safe_dump_all(secrets, sort_keys=False), nl=False)
 
 
 def _authority(folder: Path, now: datetime) -> Pem:
     """The authority in a folder; its key is readable by its owner only."""
-    from controller.extender import certificates as made
+    from controller.web import certificates as made
 
     certificate, key = folder / "ca.crt", folder / "ca.key"
     if certificate.exists() or key.exists():

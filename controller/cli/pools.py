@@ -122,11 +122,28 @@ def page(pool: Object, now: float, screen: Terminal) -> list[str]:
     if wrong:
         rows = [[c["type"], c["reason"], c["message"]] for c in wrong]
         lines += ["", *render((Column("NOT SO"), Column("REASON"), Column("WHY", text=True)), rows, screen)]
+    if quotas := status.get("quotas"):
+        lines += ["", *_quotas(quotas, screen)]
     if holds := status.get("holds"):
         lines += ["", *_holds(holds, now, screen)]
     if handed := status.get("lastHandBacks"):
         lines += ["", *_hand_backs(handed, screen)]
     return lines
+
+
+def _quotas(quotas: list[Mapping[str, Any]], screen: Terminal) -> list[str]:
+    columns = (
+        Column("QUOTA OF", text=True),
+        *(Column(title, right=True) for title in ("GUARANTEED", "LIMIT", "USED", "BORROWED", "WAITING")),
+    )
+    rows = [
+        [
+            ", ".join(map(str, one["namespaces"])),
+            *(shown(one.get(name)) for name in ("guaranteed", "limit", "used", "borrowed", "waiting")),
+        ]
+        for one in quotas
+    ]
+    return render(columns, rows, screen)
 
 
 def _facts(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -152,12 +169,17 @@ def _facts(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[tuple
         ),
     )
     if since := stops.get("breakerSince"):
-        yield "breaker", f"open since {since}: no rule stops anybody"
+        yield "breaker", f"open since {since}: no rule stops anybody of the namespace whose runs opened it"
     for noise in status.get("noise") or []:
-        yield "noise", f"{noise['metric']}: {say.number(noise['sigma'])} per eval, from {noise['jobs']} runs"
+        what = f"{noise['namespace']}, {noise['metric']}{_evaluator(noise)}"
+        yield "noise", f"{what}: {say.number(noise['sigma'])} per eval, from {noise['jobs']} runs"
     for fall in status.get("sharedFalls") or []:
-        of = fall.get("metric") or "all metrics"
-        yield "shared fall", f"{of}: {fall['fell']} of {fall['of']} jobs at {fall['before']}"
+        what = f"{fall['namespace']}, {fall.get('metric') or 'all metrics'}{_evaluator(fall)}"
+        yield "shared fall", f"{what}: {fall['fell']} of {fall['of']} jobs at {fall['before']}"
+
+
+def _evaluator(entry: Mapping[str, Any]) -> str:
+    return f" by evaluator {entry['evaluator']}" if entry.get("evaluator") else ""
 
 
 def _holds(holds: list[Mapping[str, Any]], now: float, screen: Terminal) -> list[str]:

@@ -240,6 +240,28 @@ def outliers(
 
 
 @app.command()
+def fleet(
+    pools: Annotated[int, typer.Option(help="Virtual pools behind each number.", min=1, max=10_000)] = 20,
+    seed: Annotated[int, typer.Option(help="Seed.", min=0)] = 0,
+    json: Json = False,
+) -> None:
+    """What runs of one pool do to each other's stops, by the pool's fleet scope: shared falls, and liars."""
+    from sim.rules import fleets
+
+    def tell(what: str) -> None:
+        typer.echo(what, err=True)
+
+    falls = list(fleets.shared_falls(pools, seed, tell))
+    liars = list(fleets.beside_liars(pools, seed, tell, ("scan", DEFAULT)))
+    if json:
+        rows = {"falls": [row.as_dict() for row in falls], "liars": [row.as_dict() for row in liars]}
+        typer.echo(json_module.dumps({"command": "fleet", "seed": seed} | rows, allow_nan=False))
+        return
+    for line in fleets.tables(falls, liars):
+        typer.echo(line)
+
+
+@app.command()
 def table(
     runs: Annotated[int, typer.Option(help="Runs of each kind in each cell.", min=10, max=100_000)] = 1000,
     seed: Annotated[int, typer.Option(help="Seed.", min=0)] = 0,

@@ -46,6 +46,15 @@ Nodes = Annotated[
         rich_help_panel=_CHANGE,
     ),
 ]
+Quotas = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--quota",
+        metavar="NAMESPACE,…=GUARANTEED[:LIMIT]",
+        help="GPUs that namespaces are guaranteed, and may have at most; again for others. none: no quotas.",
+        rich_help_panel=_CHANGE,
+    ),
+]
 Enforce = Annotated[
     bool,
     typer.Option("--enforce", help="Jobs in Shadow and Off are stopped, too.", rich_help_panel=_CHANGE),
@@ -92,6 +101,7 @@ def what_if(
     rule: Rule = "",
     policy: Policy = "",
     nodes: Nodes = "",
+    quota: Quotas = None,
     enforce: Enforce = False,
     start: From = "",
     end: To = "",
@@ -111,15 +121,15 @@ def what_if(
     context: flags.Context = "",
     timeout: flags.Timeout = 15.0,
 ) -> None:
-    """What another --rule, --policy or number of --nodes would have done on your own history.
+    """What another --rule, --policy, --quota or number of --nodes would have done on your own history.
 
     The history is replayed as it was and with the change, and both are compared job by job.
     """
-    if not (rule or policy or nodes or enforce):
+    if not (rule or policy or nodes or quota or enforce):
         raise Failure(
             Exit.USAGE,
             "nothing is other than it was",
-            "give --rule, --policy, --nodes or --enforce, as in evalstop what-if LOG --nodes +2",
+            "give --rule, --policy, --nodes, --quota or --enforce, as in evalstop what-if LOG --nodes +2",
         )
     trace = past.load(
         files or [],
@@ -134,7 +144,7 @@ def what_if(
     from sim.what_if.compare import compare
 
     try:
-        other = _alternative(trace, rule, policy, nodes, enforce)
+        other = _alternative(trace, rule, policy, nodes, enforce, quota or [])
         window = _window(trace, start, end, last)
         delays = _latencies(trace, sets)
         with _progress(len(trace.jobs)) as tell:
@@ -163,8 +173,10 @@ def what_if(
         typer.echo(f"drawn: {drawn}", err=True)
 
 
-def _alternative(trace: Trace, rule: str, policy: str, nodes: str, enforce: bool) -> Alternative:
-    from sim import specs
+def _alternative(
+    trace: Trace, rule: str, policy: str, nodes: str, enforce: bool, quota: list[str]
+) -> Alternative:
+    from sim import quotas, specs
     from sim.what_if.arms import Alternative
 
     stops = rule != NOTHING
@@ -178,6 +190,7 @@ def _alternative(trace: Trace, rule: str, policy: str, nodes: str, enforce: bool
         cluster=cluster,
         stops=stops,
         enforce=enforce,
+        quotas=(() if quota == [NOTHING] else quotas.checked(map(quotas.quota, quota))) if quota else None,
     )
 
 

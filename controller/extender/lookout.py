@@ -52,11 +52,14 @@ class Lookout:
         pods, _ = await self._api.list(PODS, fields=selector)
         refused = {pod["metadata"]["uid"]: (pod, told) for pod in pods if (told := _refusal(pod))}
         self._woken = {uid: told for uid, told in self._woken.items() if uid in refused}
+        hopeful = []
         for uid, (pod, told) in refused.items():
             asker = views.asker(pod)
             if self._woken.get(uid) != told and self._may_pass(asker, told):
                 self._woken[uid] = told
-                await self._waking.touch(uid, asker)
+                hopeful.append(asker)
+        if hopeful:
+            await self._waking.wake(*hopeful)
 
     def _may_pass(self, asker: Asker, told: str) -> bool:
         if asker.gang is not None:

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 
-from controller import log
+from controller import descriptors, log
 from controller.environ import help_text
 from controller.extender.process import Extender
 from controller.extender.scheduler_config import ConfigError, ignorable
@@ -44,6 +44,7 @@ def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os
 
 async def run(settings: Settings, environ: Mapping[str, str]) -> int:
     """The extender's life in an event loop that already runs."""
+    descriptors.raise_limit()
     extender = Extender(settings, await connect(environ))
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

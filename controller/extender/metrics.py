@@ -64,5 +64,9 @@ class Metrics:
     def gauge(self, name: str, text: str, read: gauges.Read, *labels: str) -> None:
         gauges.register(self.registry, name, text, read, *labels)
 
+    def counter(self, name: str, text: str, read: gauges.Read, *labels: str) -> None:
+        """A counter that somebody else keeps; ``name`` without ``_total``."""
+        gauges.register_counter(self.registry, name, text, read, *labels)
+
     def text(self) -> bytes:
         return generate_latest(self.registry)

@@ -7,22 +7,15 @@ its next life reads the cluster anew before it says that it is ready.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
-import socket
-import ssl
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-from fastapi import FastAPI
-
 from controller import log
-from controller.extender.callers import Callers, noting
-from controller.extender.certificates import expiry
+from controller.extender.callers import Callers
 from controller.extender.feed import WATCHED, Feed
 from controller.extender.lookout import Lookout
 from controller.extender.metrics import Metrics
@@ -31,13 +24,18 @@ from controller.extender.scheduler_config import ConfigError, ignorable
 from controller.extender.service import Service
 from controller.extender.settings import Settings
 from controller.extender.waking import Waking
-from controller.extender.web import status_app, verbs_app
+from controller.extender.web import verbs_app
 from controller.kube.cache import Cache
 from controller.kube.client import Api
 from controller.kube.connect import Connection
 from controller.kube.listwatch import ListWatch
 from controller.kube.resources import Resource
 from controller.policy.nodeclaims import Ledger
+from controller.web.certificates import expiry
+from controller.web.connections import Connections, Limits
+from controller.web.reviews import Reviews
+from controller.web.server import WebServer
+from controller.web.status import health_app, metrics_server
 
 _logger = log.get("evalstop.extender")
 
@@ -46,7 +44,8 @@ BEAT = 1.0  # s between beats
 DEAF = 300.0  # s without a word from the API server after which others should be asked instead
 # kube-scheduler's Go client keeps idle connections for 90 s: the server must not be the one to close them, or
 # a request that is on its way is lost.
-KEEP_ALIVE = 180
+KEEP_ALIVE = 180.0
+RESERVED = 128  # descriptors that no connection to us may take: those of the API client
 
 
 class Extender:
@@ -71,7 +70,7 @@ class Extender:
         self.cache = Cache(WATCHED)
         self.ledger = Ledger(_written)
         self.parking = Parking()
-        self.waking = Waking(self.api, self.ledger, self.parking, self.metrics, clock)
+        self.waking = Waking(self.api, self.ledger, self.parking, self.metrics, clock, settings.namespace)
         self.service = Service(self.ledger, self.parking, self.metrics, clock)
         self.lookout = Lookout(
             self.api, self.ledger, self.waking, settings.scheduler_name, clock, settings.look_seconds
@@ -89,22 +88,42 @@ class Extender:
             for resource in WATCHED
         ]
         self._beat = time.monotonic()
-        self._serving = _stamp(settings)
         self.callers = Callers()
-        verbs = verbs_app(self.service, self.metrics)
-        self.verbs = server(verbs, settings.host, settings.port, settings, self.callers)
-        status = status_app(self.metrics, self.unready, self.stalled)
-        self.status = server(status, settings.status_host, settings.status_port)
+        self.connections = Connections.of_process(RESERVED)
+        self.verbs = WebServer(
+            verbs_app(self.service, self.metrics),
+            settings.host,
+            settings.port,
+            tls=settings.tls(),
+            limits=Limits(keep_alive=KEEP_ALIVE),
+            connections=self.connections,
+            name="verbs",
+            heard=self.callers.heard,
+        )
+        self.status = WebServer(
+            health_app(self.stalled, self.unready),
+            settings.status_host,
+            settings.status_port,
+            connections=self.connections,
+            name="health",
+        )
+        self._metrics_server = metrics_server(
+            settings.metrics(), self.metrics.text, Reviews(self.api), self.connections
+        )
         self._measure(clock)
 
     @property
     def port(self) -> int:
         """The real port of the verbs, once ready."""
-        return self.verbs.bound_port
+        return self.verbs.port
 
     @property
     def status_port(self) -> int:
-        return self.status.bound_port
+        return self.status.port
+
+    @property
+    def metrics_port(self) -> int:
+        return self._metrics_server.port
 
     def unready(self) -> list[str]:
         """Why no requests should come yet, in sentences."""
@@ -127,9 +146,15 @@ class Extender:
 
     async def run(self, stop: asyncio.Event) -> int:
         """Serve until ``stop`` is set. Returns the exit code: 0 asked to end, 1 a part ended by itself."""
-        servers = self.status.serve(), self.verbs.serve()
+        servers = self.status, self.verbs, self._metrics_server
+        try:
+            for server in servers:
+                await server.start()
+        except OSError:
+            await self._stop(servers)
+            raise
         follow = (watch.run() for watch in self._watches)
-        tasks = _spawn(*servers, *follow, self._warm_up(), self.waking.run(), self.lookout.run())
+        tasks = _spawn(*follow, self._warm_up(), self.waking.run(), self.lookout.run())
         stopping = asyncio.create_task(stop.wait(), name="stop")
         try:
             await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
@@ -138,14 +163,10 @@ class Extender:
                 if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                     _logger.error("a part of the extender ended", part=task.get_name(), exc_info=error)
         finally:
-            self.verbs.should_exit = self.status.should_exit = True
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(5.0):
-                    await asyncio.gather(*tasks[:2], return_exceptions=True)
             for task in (stopping, *tasks):
                 task.cancel()
             await asyncio.gather(stopping, *tasks, return_exceptions=True)
-            await self.api.close()
+            await self._stop(servers)
         _logger.info("ended", code=code)
         return code
 
@@ -157,6 +178,10 @@ class Extender:
             self.cache.put(resource, obj)
 
     # -- inside ----------------------------------------------------------------------------------------------
+
+    async def _stop(self, servers: Iterable[WebServer]) -> None:
+        await asyncio.gather(*(server.stop() for server in servers))
+        await self.api.close()
 
     async def _warm_up(self) -> None:
         """Beat; and begin to judge once every kind has been listed."""
@@ -170,27 +195,23 @@ class Extender:
                 gc.collect()
                 gc.freeze()
                 _logger.info("the ledger holds the cluster", port=self.port, api=self._connection.origin)
-            self._renew()
             await asyncio.sleep(BEAT if self.service.ready else 0.05)
-
-    def _renew(self) -> None:
-        """Serve with the certificate that lies in the files now: it is renewed long before it ends."""
-        found = _stamp(self._settings)
-        if found == self._serving or self.verbs.config.ssl is None:
-            return
-        self._serving = found
-        pair = (self._settings.certificate, self._settings.key)
-        try:
-            # First aside: of a pair that does not match, the context that serves would keep the half.
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*pair)
-            self.verbs.config.ssl.load_cert_chain(*pair)
-        except (OSError, ssl.SSLError) as error:  # half of the pair is new: the other half comes, too
-            _logger.warning("cannot read the renewed certificate", error=str(error))
-        else:
-            _logger.info("the serving certificate was renewed")
 
     def _measure(self, clock: Callable[[], float]) -> None:
         gauge = self.metrics.gauge
+        self.metrics.counter(
+            "evalstop_extender_connections_turned_away",
+            "Connections to this process's servers that found no room (NoRoom), made room for others "
+            "(MadeRoom), or took too long (TooSlow)",
+            self.connections.turned_away,
+            "server",
+            "why",
+        )
+        self.metrics.counter(
+            "evalstop_extender_strangers",
+            "Connections with a certificate of the clients' authority and none of the names that may ask",
+            lambda: [((), float(self.verbs.strangers))],
+        )
         gauge("evalstop_extender_parked", "Pods refused everywhere", lambda: [((), float(len(self.parking)))])
         gauge(
             "evalstop_extender_kept_gpus",
@@ -230,57 +251,6 @@ class Extender:
             return [((), float(ignorable(path)))] if path else []
         except ConfigError:
             return []
-
-
-class Server(uvicorn.Server):
-    """A uvicorn server that leaves signals to the process."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    @property
-    def bound_port(self) -> int:
-        """The real port; 0 before the server listens."""
-        if not self.started:
-            return 0
-        listener: socket.socket = self.servers[0].sockets[0]
-        return int(listener.getsockname()[1])
-
-
-def server(
-    app: FastAPI, host: str, port: int, tls: Settings | None = None, callers: Callers | None = None
-) -> Server:
-    """A server; with ``tls`` for clients with a certificate only, whose ends ``callers`` is told."""
-    secured: dict[str, Any] = {}
-    if tls is not None:
-        secured = {
-            "ssl_certfile": tls.certificate,
-            "ssl_keyfile": tls.key,
-            "ssl_ca_certs": tls.client_ca,
-            "ssl_cert_reqs": ssl.CERT_REQUIRED,
-        }
-    config = uvicorn.Config(
-        app,
-        http="h11" if callers is None else noting(callers),  # unlike httptools', h11's heads have a limit
-        host=host,
-        port=port,
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=3,
-        server_header=False,
-        **secured,
-    )
-    config.load()
-    return Server(config)
-
-
-def _stamp(settings: Settings) -> tuple[float, ...]:
-    """When the files of the serving certificate last changed; a file that is away counts as changed."""
-    files = (Path(settings.certificate), Path(settings.key))
-    return tuple(file.stat().st_mtime if file.exists() else 0.0 for file in files)
 
 
 def _spawn(*coroutines: Coroutine[Any, Any, Any]) -> list[asyncio.Task[Any]]:

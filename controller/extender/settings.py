@@ -8,6 +8,8 @@ from dataclasses import dataclass, fields
 
 from controller import names
 from controller.environ import SettingsError, choice, described, setting, text, values_of
+from controller.web.status import OPEN, REVIEW, MetricsSettings
+from controller.web.tls import Tls
 
 __all__ = ["PREFIX", "Settings", "SettingsError", "describe"]
 
@@ -36,6 +38,13 @@ def _file(text: str) -> str:
         return text
 
 
+def _names(text: str) -> str:
+    """one name or more, by commas"""
+    if not any(name.strip() for name in text.split(",")):
+        raise ValueError
+    return text
+
+
 def _form(text: str) -> str:
     """json or console"""
     if text not in ("json", "console"):
@@ -52,11 +61,34 @@ class Settings:
     certificate: str = setting("", _file, "PEM file of the serving certificate")
     key: str = setting("", _file, "PEM file of its private key")
     client_ca: str = setting("", _file, "PEM file of the authority that signs clients' certificates")
-    status_host: str = setting("0.0.0.0", text, "address on which /healthz, /readyz and /metrics are served")
+    client_names: str = setting(
+        names.SCHEDULER_NAME,
+        _names,
+        "who of its clients may ask: common names or DNS names of their certificates, by commas",
+    )
+    status_host: str = setting(
+        "0.0.0.0", text, "address on which /healthz and /readyz are served, for probes"
+    )
     status_port: int = setting(8081, _port, "their port (plain HTTP)")
+    metrics_host: str = setting("", text, "address on which /metrics is served; empty: that of the probes")
+    metrics_port: int = setting(8444, _port, "its port")
+    metrics_access: str = setting(
+        REVIEW,
+        choice(REVIEW, OPEN),
+        "over TLS, for those who may get the path /metrics (review), or over plain HTTP for everybody (open)",
+    )
+    metrics_certificate: str = setting(
+        "",
+        text,
+        "PEM file of its certificate; empty or not there: one is made that nobody can verify",
+    )
+    metrics_key: str = setting("", text, "PEM file of that certificate's private key")
     scheduler_name: str = setting(names.SCHEDULER_NAME, text, "schedulerName of the pods that are served")
     scheduler_config: str = setting(
         "", _file, "kube-scheduler's KubeSchedulerConfiguration, read for the metric on ignorable"
+    )
+    namespace: str = setting(
+        names.NAMESPACE, text, f"namespace of CSIStorageCapacity {names.WAKE_OBJECT}, its own"
     )
     rack_label: str = setting(names.RACK_LABEL, text, "node label that names a node's rack")
     relist_seconds: float = setting(1800.0, _seconds, "between full LISTs that mend what the watch missed")
@@ -79,9 +111,22 @@ class Settings:
         for variable in (PREFIX + name for name in ("CERTIFICATE", "KEY", "CLIENT_CA")):
             if variable not in environ:
                 problems.append(f"{variable}: not set, expected a {docs[variable]}")
+        if bool(values.get("metrics_certificate")) != bool(values.get("metrics_key")):
+            problems.append(f"{PREFIX}METRICS_CERTIFICATE and {PREFIX}METRICS_KEY: expected both or none")
         if problems:
             raise SettingsError("; ".join(problems))
         return Settings(**values)
+
+    def tls(self) -> Tls:
+        """Of the verbs."""
+        asked = (name.strip() for name in self.client_names.split(","))
+        return Tls(self.certificate, self.key, self.client_ca, frozenset(name for name in asked if name))
+
+    def metrics(self) -> MetricsSettings:
+        """Where and how metrics are served."""
+        host = self.metrics_host or self.status_host
+        certificate, key = self.metrics_certificate, self.metrics_key
+        return MetricsSettings(host, self.metrics_port, self.metrics_access, certificate, key)
 
 
 def describe() -> list[tuple[str, str, str]]:

@@ -1,8 +1,11 @@
 """Parked pods are woken when they would be answered otherwise.
 
 kube-scheduler tries a pod that an extender refused again on any event it knows, and on none without one:
-time passing, or an extender that has caught up, is no event. So something is touched: an annotation of the
-pod itself, through its status subresource, which cannot change what the pod runs.
+time passing, or an extender that has caught up, is no event. So something is touched that kube-scheduler
+watches and nobody else uses: an annotation of CSIStorageCapacity `evalstop-wake` in the extender's own
+namespace, which names a storage class that there is not. No right over a pod is needed for it. All pods that
+extenders refused are tried again, as with every node or volume that changes; few are, for pods that the
+queue has not admitted do not tolerate the pools' nodes.
 """
 
 from __future__ import annotations
@@ -10,14 +13,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
-from urllib.parse import quote
 
 from controller import log, names
 from controller.extender.metrics import Metrics
 from controller.extender.parked import Parking
 from controller.kube.client import Api
-from controller.kube.errors import ApiError, Conflict, NotFound
-from controller.kube.resources import PODS
+from controller.kube.errors import ApiError
+from controller.kube.resources import CAPACITIES
 from controller.policy.nodeclaims import Asker, Ledger
 
 _logger = log.get("evalstop.extender.waking")
@@ -25,19 +27,25 @@ _logger = log.get("evalstop.extender.waking")
 ANNOTATION_RETRY = f"{names.GROUP}/retry"
 RETRY = 1.0  # s until a touch that failed is tried again
 _TOGETHER = 0.02  # s in which changes are gathered: a gang's admission comes with many of its pods' events
-_PARALLEL = 16  # touches at a time
+_TOLD = 16  # pods named in a line of the log
 
 
 class Waking:
     """Looks over the parked pods whenever something changed or a keep ran out."""
 
     def __init__(
-        self, api: Api, ledger: Ledger, parking: Parking, metrics: Metrics, clock: Callable[[], float]
+        self,
+        api: Api,
+        ledger: Ledger,
+        parking: Parking,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        namespace: str,
     ) -> None:
+        """``namespace``: where `evalstop-wake` is."""
         self._api, self._ledger, self._parking = api, ledger, parking
-        self._metrics, self._clock = metrics, clock
+        self._metrics, self._clock, self._namespace = metrics, clock, namespace
         self._changed = asyncio.Event()
-        self._room = asyncio.Semaphore(_PARALLEL)
 
     def changed(self) -> None:
         """Somebody who was refused may pass now."""
@@ -50,8 +58,8 @@ class Waking:
                 await self._something()
                 await asyncio.sleep(_TOGETHER)
                 self._changed.clear()
-                for pod in self._parking.take_hopeful(self._ledger, self._clock()):
-                    touches.create_task(self.touch(pod.uid, pod.asker))
+                if hopeful := self._parking.take_hopeful(self._ledger, self._clock()):
+                    touches.create_task(self.wake(*(pod.asker for pod in hopeful)))
 
     async def _something(self) -> None:
         """Until a change, or until the next keep runs out while somebody is parked."""
@@ -63,25 +71,22 @@ class Waking:
         except TimeoutError:
             pass
 
-    async def touch(self, uid: str, asker: Asker) -> None:
-        """Let kube-scheduler notice a pod; one that is gone, or a namesake, is left alone."""
-        # Both come from a request: neither may lead anywhere else than to a pod.
-        namespace, _, name = (quote(part, safe="") for part in asker.name.partition("/"))
+    async def wake(self, *askers: Asker) -> None:
+        """Let kube-scheduler notice; pods that would be answered as before are refused once more."""
         for _ in range(5):
             # The time makes every touch a change: a write without one is no event.
             stamp = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="microseconds")
             patch = {"metadata": {"annotations": {ANNOTATION_RETRY: stamp}}}
             try:
-                async with self._room:
-                    await self._api.merge_patch(PODS, name, patch, namespace, subresource="status", uid=uid)
-            except (NotFound, Conflict):
-                self._metrics.wakes.labels("gone").inc()
-                return
+                await self._api.merge_patch(CAPACITIES, names.WAKE_OBJECT, patch, self._namespace)
             except ApiError as error:
                 self._metrics.wakes.labels("failed").inc()
-                _logger.warning("cannot touch a parked pod", pod=asker.name, error=str(error))
+                told = f"{CAPACITIES} {self._namespace}/{names.WAKE_OBJECT}"
+                _logger.warning("cannot wake parked pods", by=told, error=str(error))
                 await asyncio.sleep(RETRY)
             else:
                 self._metrics.wakes.labels("touched").inc()
-                _logger.info("woke a parked pod", pod=asker.name, admission=asker.admission)
+                _logger.info(
+                    "woke parked pods", pods=[asker.name for asker in askers[:_TOLD]], all=len(askers)
+                )
                 return

@@ -1,4 +1,4 @@
-"""The two HTTP faces: the verbs for kube-scheduler, and health and metrics for everybody else."""
+"""The verbs for kube-scheduler over HTTP."""
 
 from __future__ import annotations
 
@@ -58,30 +58,6 @@ def verbs_app(service: Service, metrics: Metrics) -> FastAPI:
     for verb in VERBS:
         app.add_api_route(f"/{verb}", endpoint(verb), methods=["POST"], response_model=None)
     _explain_errors(app)
-    return app
-
-
-def status_app(
-    metrics: Metrics, unready: Callable[[], list[str]], stalled: Callable[[], list[str]]
-) -> FastAPI:
-    """``GET /healthz``, ``/readyz`` and ``/metrics``. The two callables say what is wrong, in sentences."""
-    app = _bare()
-
-    def told(problems: list[str]) -> Response:
-        text = "\n".join(problems or ["ok"]) + "\n"
-        return Response(text, 503 if problems else 200, media_type="text/plain")
-
-    async def healthz() -> Response:
-        return told(stalled())
-
-    async def readyz() -> Response:
-        return told(unready())
-
-    async def metrics_text() -> Response:
-        return Response(metrics.text(), media_type="text/plain; version=0.0.4")
-
-    for path, handler in (("/healthz", healthz), ("/readyz", readyz), ("/metrics", metrics_text)):
-        app.add_api_route(path, handler, methods=["GET"], response_model=None)
     return app
 
 

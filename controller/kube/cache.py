@@ -11,13 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
+from controller import log
+from controller.kube import wire
 from controller.kube.packed import Key, Packer, Plain, Stored, job_key, key_of, version_of
 from controller.kube.resources import GPUPOOLS, NODES, WATCHED, Resource
-from controller.kube.trim import Object, picked, trim
+from controller.kube.trim import Object, bare, failure, picked, trim
 
 __all__ = ["Cache", "Key", "Listener", "Store", "WentBack", "job_key", "key_of", "version_of"]
 
 Listener = Callable[[Resource, Object | None, Object | None], None]  # (resource, old, new)
+
+_logger = log.get("evalstop.kube.cache")
 
 # Few beside the jobs, and all of them looked at in each pool pass: kept as they are.
 _PLAIN = frozenset({NODES, GPUPOOLS})
@@ -41,7 +45,9 @@ class Store:
         self.listed = False
         self._objects: dict[Key, Stored] = {}
         self._gone: dict[Key, int] = {}  # deleted at this version; forgotten once a LIST is newer
-        self._floor = 0  # a LIST at this version has been seen: whatever it lacked was not there
+        # A LIST at this version has been seen: whatever it lacked was not there. By namespace; "": of all.
+        self._floors: dict[str, int] = {}
+        self._unlisted: set[str] = {""}  # namespaces whose first LIST is due
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -55,7 +61,16 @@ class Store:
     def knows(self, key: Key, version: int) -> bool:
         """Whether an object's state at this version is no news: it, or what came after it, was taken in."""
         old = self._objects.get(key)
-        return version <= (old.version if old is not None else max(self._gone.get(key, 0), self._floor))
+        return version <= (old.version if old is not None else max(self._gone.get(key, 0), self._floor(key)))
+
+    def _floor(self, key: Key) -> int:
+        floors = self._floors
+        return max(floors.get("", 0), floors.get(key.partition("/")[0], 0) if len(floors) > 1 else 0)
+
+    def spread(self, namespaces: Iterable[str]) -> None:
+        """It is listed namespace by namespace, and complete when each of these has been."""
+        self._unlisted = set(namespaces)
+        self._floors = dict.fromkeys(("", *self._unlisted), 0)
 
     def put(self, new: Stored) -> tuple[bool, Stored | None]:
         """Take in a state of an object. Returns (taken, what it replaced)."""
@@ -75,15 +90,17 @@ class Store:
         self._gone[key] = max(version, self._gone.get(key, 0))
         return self._objects.pop(key, None) is not None, old
 
-    def replace(self, objects: Iterable[Stored], version: int) -> list[_Change]:
-        """Take in a LIST that was true at ``version``. Returns what changed, as (old, new).
+    def replace(self, objects: Iterable[Stored], version: int, namespace: str = "") -> list[_Change]:
+        """Take in a LIST that was true at ``version``, of one namespace or of all. Returns what changed, as
+        (old, new).
 
         Raises:
             WentBack: an earlier LIST was true at a later version, which only a restored etcd explains.
         """
-        if version < self._floor:
+        floor = self._floors.get(namespace, 0)
+        if version < floor:
             raise WentBack(
-                f"{self.resource}: a LIST at resourceVersion {version} after one at {self._floor}; the "
+                f"{self.resource}: a LIST at resourceVersion {version} after one at {floor}; the "
                 "cluster was restored from a backup, and what is cached is not to be compared with it"
             )
         changes: list[_Change] = []
@@ -93,16 +110,26 @@ class Store:
             taken, old = self.put(new)  # before the floor is raised: it must not reject this very LIST
             if taken:
                 changes.append((old, new))
-        for key in [k for k, o in self._objects.items() if k not in seen and o.version <= version]:
+        within = f"{namespace}/" if namespace else ""
+        for key in [
+            k
+            for k, o in self._objects.items()
+            if k not in seen and o.version <= version and k.startswith(within)
+        ]:
             changes.append((self._objects.pop(key), None))
-        self._floor = max(self._floor, version)
-        self._gone = {key: at for key, at in self._gone.items() if at > self._floor}
-        self.listed = True
+        self._floors[namespace] = version
+        self._gone = {key: at for key, at in self._gone.items() if at > self._floor(key)}
+        self._unlisted.discard(namespace)
+        self.listed = not self._unlisted
         return changes
 
 
 class Cache:
     """One store per watched kind, an index of a job's objects, and listeners told of each change.
+
+    An object that cannot be kept as it is (too deep, too large) is put aside: of it there is only what tells
+    who it is and what it holds (`trim.bare`), with its `wire.problem`. A listener that fails at an object is
+    none of the other listeners' business, nor of what feeds the cache.
 
     Not thread-safe: it lives in the engine's event loop, the watcher hands events over by
     ``call_soon_threadsafe``.
@@ -114,6 +141,12 @@ class Cache:
         # Keys of the objects that name a job. Nearly always one: a tuple is the smallest that holds it.
         self._by_job: dict[Resource, dict[Key, tuple[Key, ...]]] = {resource: {} for resource in self.stores}
         self._listeners: list[Listener] = []
+        self._aside: dict[tuple[Resource, Key], str] = {}  # why
+
+    @property
+    def aside(self) -> Mapping[tuple[Resource, Key], str]:
+        """Objects that are put aside, and why."""
+        return self._aside
 
     def subscribe(self, listener: Listener) -> None:
         self._listeners.append(listener)
@@ -142,12 +175,22 @@ class Cache:
         return all(store.listed for store in self.stores.values())
 
     def stored(self, resource: Resource, obj: Mapping[str, Any]) -> Stored:
-        """What is kept of an object, in this state perhaps already; nothing of ``obj`` itself is."""
+        """What is kept of an object, in this state perhaps already; nothing of ``obj`` itself is.
+
+        Raises only for what no API server sends: no name, no resourceVersion.
+        """
         known = self.find(resource, key_of(obj))
         if known is not None and known.version == version_of(obj):
             return known
-        packer = self._packers.get(resource)
-        return packer(picked(resource, obj)) if packer is not None else Plain(trim(resource, obj))
+        why = wire.problem(obj)
+        if not why:
+            try:
+                packer = self._packers.get(resource)
+                return packer(picked(resource, obj)) if packer is not None else Plain(trim(resource, obj))
+            except Exception as error:  # whatever is in it: it spoils nobody else's LIST or watch
+                why = failure(error)
+        _logger.warning("an object is put aside", resource=str(resource), object=key_of(obj), why=why)
+        return Plain(bare(resource, obj, why))
 
     def knows(self, resource: Resource, obj: Mapping[str, Any]) -> bool:
         """Whether `put` would leave this state alone. It only reads, and may be asked in another thread."""
@@ -168,21 +211,36 @@ class Cache:
             self._changed(resource, old, None)
         return taken
 
-    def replace(self, resource: Resource, objects: Iterable[Stored | Mapping[str, Any]], version: str) -> int:
-        """A full LIST. Returns how many objects it changed: what the watch had not told."""
+    def replace(
+        self,
+        resource: Resource,
+        objects: Iterable[Stored | Mapping[str, Any]],
+        version: str,
+        namespace: str = "",
+    ) -> int:
+        """A LIST, of one namespace or of all. Returns how many objects it changed: what the watch had not
+        told."""
         given = (self.stored(resource, o) if isinstance(o, Mapping) else o for o in objects)
-        changes = self.stores[resource].replace(given, int(version))
+        changes = self.stores[resource].replace(given, int(version), namespace)
         for old, new in changes:
             self._changed(resource, old, new)
         return len(changes)
 
     def _changed(self, resource: Resource, old: Stored | None, new: Stored | None) -> None:
         self._index(self._by_job[resource], old, new)
+        if isinstance(new, Plain) and (why := wire.problem(new.open())):
+            self._aside[resource, new.key] = why
+        elif self._aside and (known := new or old) is not None:
+            self._aside.pop((resource, known.key), None)
         if not self._listeners or (old is not None and new is not None and new.same(old)):
             return
         was, now = (stored.open() if stored is not None else None for stored in (old, new))
         for listener in self._listeners:
-            listener(resource, was, now)
+            try:
+                listener(resource, was, now)
+            except Exception:
+                key = stored.key if (stored := new or old) is not None else ""
+                _logger.exception("an object cannot be gone by", resource=str(resource), object=key)
 
     def _index(self, by_job: dict[Key, tuple[Key, ...]], old: Stored | None, new: Stored | None) -> None:
         before, after = (stored.job if stored is not None else None for stored in (old, new))

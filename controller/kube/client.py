@@ -5,7 +5,7 @@ Every patch names its content type: the library's defaults differ by kind and ar
 
 from __future__ import annotations
 
-import json
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Self
 from urllib.parse import urlencode
@@ -15,8 +15,9 @@ from kubernetes.aio.client import ApiClient
 from kubernetes.aio.client.rest import RESTResponse
 
 from controller import names
+from controller.kube import wire
 from controller.kube.connect import Connection
-from controller.kube.errors import NotLeading, Unavailable, from_response
+from controller.kube.errors import Gone, NotLeading, TooLarge, Unavailable, from_response, from_status
 from controller.kube.resources import Resource
 
 Object = dict[str, Any]
@@ -27,6 +28,11 @@ Permit = Callable[[], None]  # raises NotLeading where no write may be sent now
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
 PAGE = 100  # objects a LIST asks for at a time: what a page takes as objects stays with the process
+# Bytes of one answer. An object has 1.5 MB in etcd, as text at most six times that; of a page that is larger
+# fewer objects are asked for.
+ANSWER_MOST = 16 << 20
+# Bytes that may be read in the loop whatever is in them; more goes to a thread if it is too deep.
+_SMALL = 1 << 18
 
 
 class Api:
@@ -49,6 +55,8 @@ class Api:
     ) -> None:
         """``permit``: asked right before each write, dry runs among them. ``manager``: the field manager that
         its writes are recorded under."""
+        # No bound: each watch keeps its connection, and with a hundred of them nothing else would get one.
+        connection.configuration.connection_pool_maxsize = 0
         self._client = ApiClient(connection.configuration)
         self._client.user_agent = user_agent
         self._manager = manager
@@ -89,13 +97,22 @@ class Api:
         """A LIST page by page, each with the resourceVersion at which all pages are true: for who keeps but
         little of each object, so that thousands of them are never there in full at once.
 
-        Items of a LIST carry no kind of their own; it is put back. ``Gone`` (a page token that expired)
-        is left to the caller, who starts anew.
+        Items of a LIST carry no kind of their own; it is put back. ``Gone`` (a page token that expired) is
+        left to the caller, who starts anew. A page with more than `ANSWER_MOST` bytes is asked for in halves.
         """
-        query = {"limit": str(PAGE), "labelSelector": labels, "fieldSelector": fields}
+        query = {"labelSelector": labels, "fieldSelector": fields}
         kind = {"apiVersion": resource.api_version, "kind": resource.kind}
+        limit = PAGE
         while True:
-            page = await self._call("list", "GET", resource, resource.path(namespace), query)
+            query["limit"] = str(limit)
+            try:
+                page = await self._call("list", "GET", resource, resource.path(namespace), query)
+            except TooLarge:
+                if limit == 1:
+                    raise
+                limit //= 2
+                continue
+            limit = min(PAGE, 2 * limit)
             metadata = page["metadata"]
             yield [{**kind, **item} for item in page.get("items") or ()], metadata["resourceVersion"]
             if not metadata.get("continue"):
@@ -140,7 +157,9 @@ class Api:
                 async for chunk in response.response.content.iter_any():
                     *lines, rest = (rest + chunk).split(b"\n")
                     for line in lines:
-                        yield _event(line)
+                        yield _event(await _decoded(line))
+                    if len(rest) > ANSWER_MOST:
+                        raise Gone(0, "TooLarge", f"watch {path}: an event of more than {ANSWER_MOST} bytes")
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
             outcome = "broken"
             raise Unavailable(
@@ -228,8 +247,7 @@ class Api:
             status, data, headers = await self._request(method, path, query, body, content_type)
             outcome = str(status)
             if 200 <= status <= 299:
-                answer: Object = json.loads(data)
-                return answer
+                return await _decoded(data)
             raise from_response(status, data, headers)
         except NotLeading:
             outcome = "not-leading"
@@ -252,8 +270,17 @@ class Api:
     ) -> tuple[int, bytes, Mapping[str, str]]:
         """Bytes over the wire; tests wrap this to inject faults."""
         response = await self._send(method, path, query, body, content_type, self._timeout)
-        data: bytes = await response.read()  # type: ignore[no-untyped-call]
-        return response.status, data, response.headers
+        parts: list[bytes] = []
+        size = 0
+        async with response.response:
+            async for part in response.response.content.iter_any():
+                parts.append(part)
+                size += len(part)
+                if size > ANSWER_MOST:
+                    raise TooLarge(
+                        0, "TooLarge", f"{method} {path}: an answer of more than {ANSWER_MOST} bytes"
+                    )
+        return response.status, b"".join(parts), response.headers
 
     async def _send(
         self,
@@ -274,10 +301,19 @@ class Api:
         return response
 
 
-def _event(line: bytes) -> Object:
-    """One line of a watch. An error in the stream is raised as the exception that its code stands for."""
-    event: Object = json.loads(line)
+async def _decoded(data: bytes) -> Object:
+    """What an answer says. Raises ValueError."""
+    if len(data) > _SMALL:
+        try:
+            return wire.decode_plain(data)
+        except ValueError:
+            return await asyncio.to_thread(wire.decode, data)
+    return wire.decode(data)
+
+
+def _event(event: Object) -> Object:
+    """An event of a watch. An error in the stream is raised as the exception that its code stands for."""
     if event["type"] == "ERROR":
         status = event["object"]
-        raise from_response(int(status.get("code") or 500), json.dumps(status).encode(), {})
+        raise from_status(int(status.get("code") or 500), status, {})
     return event

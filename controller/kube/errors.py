@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
+
+from controller import bounded
 
 
 class ApiError(Exception):
@@ -42,6 +43,10 @@ class Gone(ApiError):
     """410: the resourceVersion or continue token asked for is too old."""
 
 
+class TooLarge(ApiError):
+    """The answer has more bytes than are read. Of a LIST fewer objects can be asked for."""
+
+
 class NotLeading(ApiError):
     """The write was not sent: this process has no right to act now (`controller.kube.lease`)."""
 
@@ -60,15 +65,23 @@ _CLASSES: Mapping[int, type[ApiError]] = {400: Refused, 403: Refused, 404: NotFo
 _STRICT = "strict decoding error: "
 
 
+_SAYS = 1 << 20  # bytes of a refusal; an admission webhook's may be long
+
+
 def from_response(status: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
     """The exception for a non-2xx answer; reads the message out of a ``Status`` object when there is one."""
-    reason, message = "", ""
     try:
-        answer: Any = json.loads(body)
-        if isinstance(answer, dict):
-            reason, message = str(answer.get("reason") or ""), str(answer.get("message") or "")
+        answer: Any = bounded.load(body, "the answer", _SAYS)
     except ValueError:
-        message = body[:300].decode("utf-8", "replace")
+        answer = {"message": body[:300].decode("utf-8", "replace")}
+    return from_status(status, answer, headers)
+
+
+def from_status(status: int, answer: Any, headers: Mapping[str, str]) -> ApiError:
+    """The exception for a code and, as far as it is one, a ``Status`` object."""
+    reason, message = "", ""
+    if isinstance(answer, dict):
+        reason, message = str(answer.get("reason") or ""), str(answer.get("message") or "")
     _, strict, field = message.partition(_STRICT)
     if strict:
         message = f"{strict}{field}"
@@ -83,5 +96,5 @@ def from_response(status: int, body: bytes, headers: Mapping[str, str]) -> ApiEr
         status,
         reason or f"HTTP{status}",
         message or "the server gave no message",
-        float(wait) if wait.isascii() and wait.isdigit() else None,
+        None if (seconds := bounded.whole(wait)) is None else float(seconds),
     )

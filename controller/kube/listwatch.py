@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from controller import log
@@ -61,7 +61,7 @@ class ListWatch:
         self._api, self._resource, self._take, self._replace = api, resource, take, replace
         self._keep = keep or (lambda resource, obj: obj)
         self._relist = relist
-        self._namespace, self._optional, self._watched = namespace, optional, watched
+        self._namespace, self._optional, self.watched = namespace, optional, watched
         self._due = asyncio.Event()
         self.listed = False
         self.problem: ApiError | None = None
@@ -82,7 +82,7 @@ class ListWatch:
             try:
                 version = await self._list()
                 listed = self.heard
-                await (self._wait() if self._watched else self._follow(version))
+                await (self._wait() if self.watched else self._follow(version))
                 pause = _FIRST
             except Gone:
                 # What is between is lost: list anew. A server that says so time after time is not run into
@@ -109,12 +109,25 @@ class ListWatch:
         version = ""
         pages = self._api.pages(self._resource, self._namespace, labels=self._resource.selector)
         async for page, at in pages:
-            objects += (self._keep(self._resource, obj) for obj in page)
+            objects += self._kept(page)
             version = at
         self._replace(self._resource, objects, version)
         self.listed, self.problem = True, None
         self.heard = time.monotonic()
         return version
+
+    def _kept(self, page: Iterable[Mapping[str, Any]]) -> Iterator[Any]:
+        for obj in page:
+            try:
+                yield self._keep(self._resource, obj)
+            except Exception:  # one object is no reason to have none
+                _logger.exception("an object is passed over", resource=str(self._resource))
+
+    def _told(self, obj: Mapping[str, Any], gone: bool) -> None:
+        try:
+            self._take(self._resource, obj, gone)
+        except Exception:
+            _logger.exception("an event is passed over", resource=str(self._resource))
 
     async def _wait(self) -> None:
         """Until the next LIST is due."""
@@ -143,7 +156,7 @@ class ListWatch:
                     obj = event["object"]
                     version = obj["metadata"]["resourceVersion"]
                     if event["type"] != "BOOKMARK":
-                        self._take(self._resource, obj, event["type"] == "DELETED")
+                        self._told(obj, event["type"] == "DELETED")
             except (Gone, NotFound):
                 raise
             except ApiError as error:

@@ -17,6 +17,7 @@ from controller import names
 Object = dict[str, Any]
 Key = str  # "namespace/name", or "name" for a cluster-scoped kind
 
+OBJECT_MOST = 256 << 10  # bytes of what is kept of one object, as JSON; an RLHFJob of usual size has 10 kB
 _OPENED = 96  # objects kept open, 20 to 40 kB each: those of the passes under way, several times over
 _LEVEL, _WINDOW, _MEMORY = 6, -14, 7  # of zlib: raw deflate, 16 kB, by measurement (docs/operator.md)
 
@@ -36,6 +37,10 @@ def job_key(obj: Mapping[str, Any]) -> Key | None:
     metadata = obj["metadata"]
     name = (metadata.get("labels") or {}).get(names.LABEL_JOB)
     return f"{metadata.get('namespace')}/{name}" if name else None
+
+
+class TooLarge(ValueError):
+    """An object has more in it than is kept of one."""
 
 
 class Stored(Protocol):
@@ -113,10 +118,12 @@ class Packer:
         self._like = b""
 
     def __call__(self, obj: Object) -> Packed:
-        """``obj`` is left as it is, and nothing of it is kept."""
+        """``obj`` is left as it is, and nothing of it is kept. Raises `TooLarge`."""
         metadata = {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}
         text = json.dumps({**obj, "metadata": metadata}, separators=(",", ":"))
         told = text.encode("ascii")
+        if len(told) > OBJECT_MOST:
+            raise TooLarge(f"{len(told)} bytes, at most {OBJECT_MOST} are kept of an object")
         like = self._like
         packed = _deflated(told, like)
         if len(told) > 1.1 * len(like) and 4 * len(packed) > len(told):

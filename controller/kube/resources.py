@@ -71,6 +71,8 @@ SELF_ACCESS_REVIEWS = Resource(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
 )
 
+CAPACITIES = Resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity")
+
 # Kueue's. The operator keeps copies of them once a GPUPool has delegate Kueue, of AdmissionChecks always.
 KUEUE = "kueue.x-k8s.io"
 WORKLOADS = Resource(KUEUE, "v1beta2", "workloads", "Workload")
@@ -86,6 +88,7 @@ RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceS
 # What the operator keeps a copy of, in the order in which it is first listed: nodes and pods before the
 # jobs that would be judged by them.
 WATCHED: tuple[Resource, ...] = (NODES, PODS, JOBS, CONFIGMAPS, GPUPOOLS, RLHFJOBS)
-# Of these, what kopf watches: the operator's own kinds. What comes with them is left to `ListWatch`, because
-# kopf keeps a memory of each object that it ever saw, some 5 kB.
-BY_KOPF: tuple[Resource, ...] = (GPUPOOLS, RLHFJOBS)
+# Of these, what kopf watches: what administrators write. It reads an answer as `json.loads` does, and ends
+# where that gives up, so whatever tenants write is left to `ListWatch`; and it keeps a memory of each object
+# that it ever saw, some 5 kB.
+BY_KOPF: tuple[Resource, ...] = (GPUPOOLS,)

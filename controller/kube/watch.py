@@ -4,9 +4,10 @@ Only ``on.event`` handlers, so kopf writes nothing: no finalizers, no annotation
 All state and all decisions live in the engine's loop. kopf ends on some API faults by design (an in-stream
 500, a 410 on the watch request); whoever runs this shell must end the process when the thread ends.
 
-It watches the operator's own kinds. What comes with them (pods, Jobs, ConfigMaps, nodes) comes by
-`controller.kube.listwatch`: kopf starts a task with a queue for each object that it sees, and keeps a memory
-of it for as long as the object is there.
+It watches what administrators write of the operator's own kinds: GPUPools. Everything else comes by
+`controller.kube.listwatch`. kopf reads as `json.loads` does, so one RLHFJob that is nested too deep would end
+the watch of all namespaces; and it starts a task with a queue for each object that it sees, and keeps a
+memory of it for as long as the object is there.
 """
 
 from __future__ import annotations

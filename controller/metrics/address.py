@@ -86,7 +86,7 @@ def classify(address: _Address) -> AddressClass:
 class AddressPolicy:
     """The classes that may be scraped, and networks allowed beside them (of the allowable classes only)."""
 
-    classes: frozenset[AddressClass] = frozenset({AddressClass.PUBLIC, AddressClass.PRIVATE})
+    classes: frozenset[AddressClass] = frozenset({AddressClass.PRIVATE})
     networks: tuple[_Network, ...] = ()
 
     @staticmethod

@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from http import HTTPStatus
 from typing import NamedTuple, cast
 
 import httptools
 
-from controller.metrics.samples import MetricsError, printable
+from controller.metrics.samples import MetricsError
 from controller.policy.jobs import ScrapeOutcome
+from controller.strangers import printable
 
 HEAD_BYTES = 16 << 10  # of status line and headers, those of interim (1xx) answers counted in
 _READ = frozenset(
@@ -81,7 +83,7 @@ class _Answer(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_accepted", "_barren", "_body", "_complete", "_headers", "_most", "_parser", "_problem", "_reason",
+        "_accepted", "_barren", "_body", "_complete", "_headers", "_most", "_parser", "_problem",
         "_request", "_taken", "_transport", "ended",
     )  # fmt: skip
 
@@ -99,7 +101,6 @@ class _Answer(asyncio.Protocol):
         self._barren = 0  # bytes since the last of the body
         self._accepted = False  # the head is complete, and the body wanted
         self._complete = False
-        self._reason = b""
         self._headers: dict[bytes, bytes] = {}
         self._body = bytearray()  # not a list of pieces: a piece may be one byte
         self._problem: MetricsError | None = None
@@ -167,9 +168,6 @@ class _Answer(asyncio.Protocol):
         else:
             self._end(_invalid(f"it broke off after {len(self._body)} bytes of its body"))
 
-    def on_status(self, piece: bytes) -> None:
-        self._reason += piece
-
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
         if name in _READ:
@@ -181,10 +179,9 @@ class _Answer(asyncio.Protocol):
             raise ValueError("an answer after the answer")
         status = self._parser.get_status_code()
         if 100 <= status < 200 and status != 101:  # an interim answer: the one that counts is still to come
-            self._reason = b""
             self._headers.clear()
             return
-        problem = _refusal(status, self._reason, self._headers, self._most)
+        problem = _refusal(status, self._headers, self._most)
         if problem is not None:
             self._end(problem)
             raise problem
@@ -202,27 +199,29 @@ class _Answer(asyncio.Protocol):
         self._complete = self._accepted
 
 
-def _refusal(status: int, reason: bytes, headers: dict[bytes, bytes], most: int) -> MetricsError | None:
+def _refusal(status: int, headers: dict[bytes, bytes], most: int) -> MetricsError | None:
     """Why an answer is not wanted, by status and headers, before the body is read."""
     if 300 <= status < 400:
-        location = _shown(headers.get(b"location", b"nowhere"))
-        return _unusable(f"answered with a redirect ({status}) to {location}, never followed; {_EXPECTED}")
+        return _unusable(f"answered with a redirect ({status}), never followed; {_EXPECTED}")
     if status != 200:
-        return _unusable(f"answered {status} {_shown(reason)}; {_EXPECTED}")
+        return _unusable(f"answered {status}{_phrase(status)}; {_EXPECTED}")
     encoding = headers.get(b"content-encoding", b"identity").lower()
     if encoding != b"identity":
-        return _unusable(
-            f"answered compressed ({_shown(encoding)}) though only plain text was asked for; {_EXPECTED}"
-        )
+        known = f" ({encoding.decode()})" if encoding in (b"gzip", b"deflate", b"br", b"zstd") else ""
+        return _unusable(f"answered compressed{known} though only plain text was asked for; {_EXPECTED}")
     kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if kind in (b"text/html", b"application/xhtml+xml"):
-        return _unusable(f"answered {_shown(kind)}, a page for people; {_EXPECTED}: is the path right?")
+        return _unusable(f"answered {kind.decode()}, a page for people; {_EXPECTED}: is the path right?")
     length = int(headers.get(b"content-length", b"0"))
     return _too_large(f"{length} bytes announced", most) if length > most else None
 
 
-def _shown(value: bytes) -> str:
-    return printable(value.decode(errors="replace"))
+def _phrase(status: int) -> str:
+    """What a status is called: by us, for the answer may call it anything."""
+    try:
+        return f" {HTTPStatus(status).phrase}"
+    except ValueError:
+        return ""
 
 
 def _unusable(message: str) -> MetricsError:

@@ -23,7 +23,6 @@ from controller.metrics.samples import (
     Sample,
     count,
     divided,
-    printable,
     refuse,
     same,
     samples_of,
@@ -31,6 +30,7 @@ from controller.metrics.samples import (
 )
 from controller.policy.jobs import MetricPoints, Page, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint
+from controller.strangers import printable
 
 __all__ = ["DEFAULT_LIMITS", "Limits", "MetricsError", "parse", "printable"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from controller import names
+from controller import bounded, names
 
 KubeObject = Mapping[str, Any]
 
@@ -27,9 +27,9 @@ def completion_index(pod: KubeObject) -> int:
     """The pod's index in its indexed Job (label, else annotation); 0 where its Job is not indexed."""
     metadata = pod.get("metadata", {})
     for source in (metadata.get("labels"), metadata.get("annotations")):
-        text = str((source or {}).get(_INDEX, ""))
-        if text.isascii() and text.isdigit():
-            return int(text)
+        index = bounded.whole((source or {}).get(_INDEX))
+        if index is not None:
+            return index
     return 0
 
 

@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from controller import names
 from controller.policy.jobs import ScrapeOutcome
+from controller.strangers import printable
 
 _TOTAL = "_total"
 _OF_EVALS = (
@@ -46,6 +47,8 @@ _WANTED_LINE = re.compile(
     rb"^[ \t]*(?:" + "|".join(map(re.escape, _WANTED)).encode() + rb")(?:_total)?(?![A-Za-z0-9_:])[^\n]*",
     re.MULTILINE,
 )
+_OWN_NAMES = "|".join(sorted(_WANTED, reverse=True))  # longer ones before those that they begin with
+_OWN_NAME = re.compile(rf"[ \t]*({_OWN_NAMES})".encode())
 _FIRST_SAMPLE = re.compile(rb"^[ \t]*[^#\s][^\n]*", re.MULTILINE)
 _SAMPLE_START = re.compile(rb'[ \t]*(?:[a-zA-Z_:][a-zA-Z0-9_:]*[ \t]*[ \t{]|\{[ \t]*")')
 _SAMPLE_END = re.compile(rb"[ \t}][ \t]*[-+0-9.NnIi][^ \t}]*(?:[ \t]+-?[0-9]+)?[ \t\r]*$")
@@ -103,12 +106,6 @@ def samples_of(lines: list[str], limits: Limits) -> list[Sample]:
     return list(_samples(lines, limits))
 
 
-def printable(text: str, limit: int = 80) -> str:
-    """A stranger's text, made fit for a message: control characters replaced, cut to ``limit`` characters."""
-    clean = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[: limit + 1])
-    return clean if len(clean) <= limit else clean[: limit - 1] + "…"
-
-
 def refuse(message: str) -> MetricsError:
     return MetricsError(ScrapeOutcome.NOT_PROMETHEUS, message)
 
@@ -124,16 +121,15 @@ def wanted_lines(body: bytes, limits: Limits) -> list[str]:
     try:
         body.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise refuse(f"byte {error.start} is not UTF-8 text ({body[:16]!r}…); {_EXPECTED}") from None
+        raise refuse(f"byte {error.start} is not UTF-8 text; {_EXPECTED}") from None
     if b"\0" in body:
         raise refuse(f"the page holds NUL bytes; {_EXPECTED}")
     if body and not body.endswith(b"\n"):
         # A value cut in half still reads as a number, so a cut page must not be read at all.
-        last = _start(body[-200:].rsplit(b"\n", 1)[-1])
-        raise refuse(f"the last line {last} does not end in a line feed: the page is cut off; {_EXPECTED}")
+        raise refuse(f"the last line does not end in a line feed: the page is cut off; {_EXPECTED}")
     first = _FIRST_SAMPLE.search(body)
     if first and not (_SAMPLE_START.match(first[0]) and _SAMPLE_END.search(first[0][-128:])):
-        raise refuse(f"the page starts with {_start(first[0])}; {_EXPECTED}")
+        raise refuse(f"the page starts with {_kind(first[0])}; {_EXPECTED}")
     lines: list[str] = []
     size = 0
     for match in _WANTED_LINE.finditer(body):
@@ -141,7 +137,7 @@ def wanted_lines(body: bytes, limits: Limits) -> list[str]:
         size += len(line)
         if len(line) > limits.line_bytes:
             raise _too_large(
-                f"line {_start(line)} too long", f"{len(line)} bytes", f"{limits.line_bytes} bytes"
+                f"line of {_metric(line)} too long", f"{len(line)} bytes", f"{limits.line_bytes} bytes"
             )
         if len(lines) == limits.lines or size > limits.wanted_bytes:
             raise _too_large(
@@ -153,15 +149,25 @@ def wanted_lines(body: bytes, limits: Limits) -> list[str]:
     return lines
 
 
-def _start(line: bytes) -> str:
-    return repr(printable(line[:400].decode("utf-8", "replace")))
+# What a page holds is not quoted: it may be another's than the trainer's, and messages go into the status.
+def _kind(line: bytes) -> str:
+    """What sort of text a line is."""
+    start = line.strip()[:1]
+    return {b"<": "HTML or XML", b"{": "JSON", b"[": "JSON"}.get(start, "a line that is no sample")
+
+
+def _metric(line: bytes) -> str:
+    """The contract's metric that a line is of."""
+    found = _OWN_NAME.match(line)
+    return found[1].decode() if found else "a metric"
 
 
 def _samples(lines: list[str], limits: Limits) -> Iterable[Sample]:
     for line in lines:
         if not line.isascii() and not line[line.rfind("}") + 1 :].isascii():
             # int() and float() read the digits of every script, Prometheus reads ASCII.
-            raise refuse(f"line {_shown(line)} has a value that is not written in ASCII; {_EXPECTED}")
+            name = _metric(line.encode())
+            raise refuse(f"line of {name} has a value that is not written in ASCII; {_EXPECTED}")
     try:
         parsed = _parsed("\n".join(lines))
     except Exception:  # the page as a whole does not say which line it was
@@ -189,12 +195,9 @@ def _parsed_line(line: str) -> prometheus.Sample:
     try:
         (sample,) = _parsed(line)
     except Exception as error:  # ValueError, IndexError or OverflowError, by the kind of rubbish
-        raise refuse(f"line {_shown(line)} cannot be read ({type(error).__name__}); {_EXPECTED}") from None
+        what = f"line of {_metric(line.encode())} cannot be read ({type(error).__name__})"
+        raise refuse(f"{what}; {_EXPECTED}") from None
     return sample
-
-
-def _shown(line: str) -> str:
-    return repr(printable(line, 160))
 
 
 def _float(value: float) -> float:

@@ -1,8 +1,9 @@
 """When each target is due: a heap of (due, key), fixed rate, no clock of its own.
 
-Slots of a key lie at ``phase + n * interval``, whatever a scrape takes, so that rates do not drift and
-thousands of jobs stay spread out. The phase of a new key is a hash of it, so that jobs met together are not
-due together.
+Slots of a key lie at ``phase + n * interval``, so that rates do not drift and thousands of jobs stay spread
+out. A key whose scrapes take long has only every second of them, or every fourth (`stretched`): what a scrape
+takes, somebody else waits for. The phase of a new key is a hash of it, so that jobs met together are not due
+together.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ MAX_BACKOFF = (
 )
 
 
+COST = 10.0  # times what a scrape took must go by from its begin to the next one's
+
+
 @dataclass(slots=True, eq=False)
 class Turn:
     """A key's place in the schedule; ``pop`` hands it out, ``done`` takes it back."""
@@ -25,6 +29,8 @@ class Turn:
     interval: float
     phase: float  # s: some slot of the key
     due: float  # s
+    stretch: int = 1  # every how many slots it is due
+    took: float = 0.0  # s, its last scrape that succeeded
     failures: int = 0
     busy: bool = False
     hastened: bool = False  # while busy: due again at once
@@ -54,7 +60,7 @@ class Schedule:
         first = now + jitter(key) * interval
         if turn is None:
             turn = self._turns[key] = Turn(key, interval, first, first)
-        turn.interval, turn.phase, turn.due = interval, first, first
+        turn.interval, turn.phase, turn.due, turn.stretch = interval, first, first, 1
         if not turn.busy:
             heapq.heappush(self._heap, (first, key))
 
@@ -64,6 +70,12 @@ class Schedule:
         if len(self._heap) > 64 and len(self._heap) > 4 * len(self._turns):
             self._heap = [(turn.due, turn.key) for turn in self._turns.values() if not turn.busy]
             heapq.heapify(self._heap)
+
+    def cost(self, turn: Turn, took: float) -> None:
+        """Note how long (s) a scrape took that succeeded. One that takes long by chance, or because this
+        process was held up, changes nothing: two in a row do."""
+        turn.stretch = stretched(turn.interval, min(took, turn.took), turn.stretch)
+        turn.took = took
 
     def hasten(self, key: str, now: float) -> None:
         """Make a known key due now and forget its failures: its target is new, or said to be ready."""
@@ -111,13 +123,32 @@ class Schedule:
             turn.hastened, turn.failures, turn.due = False, 0, now
         else:
             turn.failures = 0 if ok else turn.failures + 1
-            extra = 0.0
+            extra = max(0.0, (turn.stretch - 1) * turn.interval - max(0.0, now - turn.due))
             if turn.failures > 1:
                 wait = turn.interval * 2.0 ** min(turn.failures - 1, 16)
-                extra = min(wait, max(MAX_BACKOFF, turn.interval)) - turn.interval
+                extra = max(extra, min(wait, max(MAX_BACKOFF, turn.interval)) - turn.interval)
             slot = math.floor((now + extra - turn.phase) / turn.interval) + 1
             turn.due = turn.phase + max(slot, 0) * turn.interval
         heapq.heappush(self._heap, (turn.due, turn.key))
+
+
+def stretched(interval: float, took: float, before: int = 1) -> int:
+    """Every how many of its intervals a target is due whose last scrape took so long (s): a power of two, so
+    that it changes seldom, and it goes down by one step only where twice the time would allow that.
+
+    Never more than `MAX_BACKOFF` apart, or one interval, if that is longer.
+    """
+    wanted = _stretch(interval, took)
+    if wanted >= before:
+        return wanted
+    return before // 2 if _stretch(interval, 2 * took) < before else before
+
+
+def _stretch(interval: float, took: float) -> int:
+    stretch = 1
+    while stretch * interval < COST * took and 2 * stretch * interval <= MAX_BACKOFF:
+        stretch *= 2
+    return stretch
 
 
 def jitter(key: str) -> float:

@@ -14,7 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from controller import delegates, log, names, workloads
-from controller.checkpoints.jobs import AccessRefused, AccessSettings, access_job, is_released, release_patch
+from controller.checkpoints.jobs import (
+    AccessRefused,
+    AccessSettings,
+    access_job,
+    is_released,
+    release_patch,
+    same_work,
+)
 from controller.checkpoints.jobs import request_id as request_id_of
 from controller.delegates import Adapter, NotYet, Placement, Write
 from controller.kube.cache import Cache
@@ -68,7 +75,7 @@ class Actions:
     ) -> None:
         self._api, self._cache, self._world, self._clock = api, cache, world, clock
         self._outside = outside or Cache(())
-        self._access = AccessSettings(image=settings.access_image)
+        self._access = AccessSettings(image=settings.access_image, endpoints=settings.store_endpoints)
 
     async def do(self, loaded: Loaded, action: Action) -> None:
         """Carry one action out.
@@ -188,7 +195,15 @@ class Actions:
         known: Object | None = self._cache.get(CONFIGMAPS, f"{metadata['namespace']}/{metadata['name']}")
         found = known if known is not None else await self._create(CONFIGMAPS, manifest)
         if loaded.desired.workload_ref and workloads.controller_of(found) is None:
-            # Pods of a workload referred to need this ConfigMap before we make it, so its user may have.
+            # Pods of a workload referred to need this ConfigMap before we make it, so its user may have. What
+            # is not labelled for this RLHFJob is for something else: it would be deleted with the RLHFJob.
+            label, name = names.LABEL_JOB, loaded.obj["metadata"]["name"]
+            if (found["metadata"].get("labels") or {}).get(label) != name:
+                text = (
+                    f"ConfigMap {metadata['name']} exists and is not labelled {label}: {name}; label it, to "
+                    "have it written and deleted with this RLHFJob, or give it another name"
+                )
+                raise Refused(409, "NameTaken", text)
             own = {key: metadata[key] for key in ("labels", "ownerReferences")}
             await self._patch(CONFIGMAPS, found, {"metadata": own, "data": manifest["data"]})
             return
@@ -199,20 +214,41 @@ class Actions:
     # -- the checkpoint store ------------------------------------------------------------------------------
 
     async def _start_access(self, loaded: Loaded, action: StartAccess) -> None:
-        """Create suspended, then set going: two steps, each found done if it was."""
+        """Create suspended; then, in the pass that has its uid on record, set going."""
         try:
-            found = self._world.access_job(loaded.obj, action.request_id)
+            if not action.job_uid:
+                await self._make_access(loaded, action)
+                return
+            found = self._world.access_job(loaded.obj, action.request_id, action.job_uid)
             if found is None:
-                found = await self._create(JOBS, await self._access_manifest(loaded, action))
-                if (found["metadata"].get("annotations") or {}).get(names.ANNOTATION_JOB_UID) != loaded.uid:
-                    message = f"Job {found['metadata']['name']} exists and belongs to another RLHFJob"
-                    raise AccessRefused("AccessNameTaken", message)
+                raise Stale(f"{loaded.key}: the access Job of {action.request_id} is gone")
             if not is_released(found):
                 await self._patch(JOBS, found, release_patch(found))
         except AccessRefused as error:
             self._answer_no(loaded, action, error.reason, error.message)
         except Refused as error:
             self._answer_no(loaded, action, "AccessRefused", f"the API server says: {error.message}")
+
+    async def _make_access(self, loaded: Loaded, action: StartAccess) -> None:
+        """Create the Job. What is there under its name already may be anybody's, who knows names, or was made
+        by a life that ended before it could record that: it serves if it would do just what is asked."""
+        manifest = await self._access_manifest(loaded, action)
+        name = manifest["metadata"]["name"]
+        found = self._world.access_job(loaded.obj, action.request_id)
+        if found is None or found["metadata"]["name"] != name:
+            try:
+                found = await self._api.create(JOBS, manifest)
+                self._cache.put(JOBS, found)
+                self._world.made(loaded.key, found["metadata"]["uid"])
+                return
+            except AlreadyExists:
+                found = await self._found_there(JOBS, manifest)
+        free = {**manifest["metadata"], "name": f"{name[:61].rstrip('-.')}-0"}
+        asked = await self._api.create(JOBS, {**manifest, "metadata": free}, dry_run=True)
+        if not same_work(found, asked):
+            raise AccessRefused("AccessNameTaken", f"Job {name} exists, and is not the operator's: delete it")
+        self._cache.put(JOBS, found)
+        self._world.made(loaded.key, found["metadata"]["uid"])
 
     async def _access_manifest(self, loaded: Loaded, action: StartAccess) -> dict[str, Any]:
         child = loaded.child
@@ -252,7 +288,9 @@ class Actions:
                 await self._forget_access(loaded, request_id_of(job))
 
     async def _forget_access(self, loaded: Loaded, request_id: str) -> None:
-        found = self._world.access_job(loaded.obj, request_id)
+        waited = loaded.record.access
+        own = waited.job_uid if waited is not None and waited.request_id == request_id else ""
+        found = self._world.access_job(loaded.obj, request_id, own)
         if found is None:
             self._world.forget_access(loaded, request_id, None)
             return
@@ -282,16 +320,19 @@ class Actions:
 
     async def _create(self, resource: Resource, manifest: dict[str, Any]) -> Object:
         """The object as created, or as it is there already under that name."""
-        metadata = manifest["metadata"]
         try:
-            found = await self._api.create(resource, manifest)
+            found: Object = await self._api.create(resource, manifest)
         except AlreadyExists:
-            try:
-                found = await self._api.get(resource, metadata["name"], metadata["namespace"])
-            except NotFound as error:
-                raise Stale(f"{resource.kind} {metadata['name']} was there and is gone") from error
+            found = await self._found_there(resource, manifest)
         self._copies(resource).put(resource, found)
         return found
+
+    async def _found_there(self, resource: Resource, manifest: dict[str, Any]) -> Object:
+        metadata = manifest["metadata"]
+        try:
+            return await self._api.get(resource, metadata["name"], metadata["namespace"])
+        except NotFound as error:
+            raise Stale(f"{resource.kind} {metadata['name']} was there and is gone") from error
 
     async def _patch(
         self,

@@ -13,7 +13,7 @@ from controller.kube.resources import GPUPOOLS, RLHFJOBS
 from controller.operator.declogfile import DecisionLog
 from controller.operator.metrics import Metrics
 from controller.operator.thought import Thought
-from controller.operator.world import Loaded, World
+from controller.operator.world import Loaded, Unreadable, World
 from controller.operator.writer import Stale
 from controller.policy import declog, lifecycle, pool
 from controller.policy.jobs import Plan
@@ -46,22 +46,25 @@ class Brain:
         self._decisions = decisions
         self._kept: dict[JobKey, tuple[int, Thought]] = {}
         self._warm: OrderedDict[JobKey, Thought] = OrderedDict()
-        self._unreadable: set[JobKey] = set()
+        self._unreadable: dict[JobKey, str] = {}  # why
+        self._failed: dict[JobKey, tuple[int, int]] = {}  # revision and version at which planning raised
         self._moments: dict[str, Moment] = {}
 
     def think(self, key: JobKey) -> Thought | None:
-        """Plan a job anew; None if there is no such job, or its status does not read as a record."""
+        """Plan a job anew; None if there is no such job, or it is `unreadable`."""
         revision = self._world.revision(key)
         try:
             loaded = self._world.load(key)
-        except convert.StatusError as error:
+        except (convert.StatusError, Unreadable) as error:
             if key not in self._unreadable:
-                _logger.error("status is unreadable; the job is left alone", job=key, error=str(error))
-                self._unreadable.add(key)
+                what = "status is" if isinstance(error, convert.StatusError) else "an object of it is"
+                _logger.error(f"{what} unreadable; the job is left alone", job=key, error=str(error))
+            self._unreadable[key] = str(error)
             self._kept.pop(key, None)
             return None
-        self._unreadable.discard(key)
+        self._unreadable.pop(key, None)
         if loaded is None:
+            self._failed.pop(key, None)
             self._kept.pop(key, None)
             return None
         now = self._clock()
@@ -71,7 +74,7 @@ class Brain:
         return thought
 
     def recall(self, key: JobKey) -> Thought | None:
-        """The last plan if nothing has changed since, else a new one.
+        """The last plan if nothing has changed since, else a new one; None also where planning it fails.
 
         Nothing: not the RLHFJob's version either. It grows by changes that nobody is told of (whose field it
         is, what was applied last), and a record is written only over the version that was loaded.
@@ -81,7 +84,20 @@ class Brain:
             revision, thought = kept
             if (revision, thought.version) == (self._world.revision(key), str(stored.version)):
                 return thought
-        return self.think(key)
+        state = (self._world.revision(key), stored.version) if stored is not None else None
+        if state is not None and self._failed.get(key) == state:
+            return None
+        try:
+            planned = self.think(key)
+        except Exception:
+            # Whatever is wrong with it is for its own pass to fail at: here others wait, too.
+            if state is not None:
+                self._failed[key] = state
+            self._kept.pop(key, None)
+            _logger.exception("a job cannot be planned; its pool goes on without it", job=key)
+            return None
+        self._failed.pop(key, None)
+        return planned
 
     def _plan(self, loaded: Loaded, now: float) -> Plan:
         """Whatever is planned is in the log: records are written by it."""
@@ -111,12 +127,13 @@ class Brain:
         while len(self._warm) > WARM:
             self._warm.popitem(last=False)[1].cool()
 
-    def unreadable(self, key: JobKey) -> bool:
-        return key in self._unreadable
+    def unreadable(self, key: JobKey) -> str:
+        """Why a job is left alone, as far as it was looked at; "": it is not."""
+        return self._unreadable.get(key, "")
 
     @property
     def unreadable_count(self) -> int:
-        """Jobs that are left alone because their status does not read back."""
+        """Jobs that are left alone because their status does not read back, or they were put aside."""
         return len(self._unreadable)
 
     def plan_pool(self, snapshot: PoolSnapshot, now: float) -> PoolPlan:

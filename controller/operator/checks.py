@@ -184,4 +184,5 @@ def scheduling_of(pool: GPUPool | None) -> workloads.Scheduling:
     """What a pool asks of its jobs' pods; of a pool that is not there, what one asks by default."""
     if pool is None:
         return workloads.Scheduling("", names.PRIORITY_CLASS)
-    return workloads.Scheduling(pool.spec.scheduler_name, pool.spec.priority_class_name)
+    spec = pool.spec
+    return workloads.Scheduling(spec.scheduler_name, spec.priority_class_name, spec.allowed_priority_classes)

@@ -7,15 +7,15 @@ anybody else's they are a guest's. A node that has GPUs by ResourceSlices alone 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from controller import names
 from controller.kube.cache import Cache, key_of
 from controller.kube.client import Api
 from controller.kube.devices import Holding, Inventory
-from controller.kube.listwatch import ListWatch
 from controller.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
+from controller.kube.spread import follow
 from controller.operator.world import World
 
 Object = Mapping[str, Any]
@@ -31,13 +31,29 @@ class Devices:
         node_changed: called with the name of a node of which GPUs came, went, or changed hands.
     """
 
-    def __init__(self, api: Api, world: World, node_changed: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        api: Api,
+        world: World,
+        node_changed: Callable[[str], None],
+        namespaces: Sequence[str] = (),
+    ) -> None:
         self._world, self._node_changed = world, node_changed
         self.cache = Cache(KINDS)
         self.watches = {
-            kind: ListWatch(api, kind, self._event, self.cache.replace, keep=self.cache.stored, optional=True)
+            kind: follow(
+                api,
+                kind,
+                self._event,
+                self.cache.replace,
+                namespaces,
+                keep=self.cache.stored,
+                optional=True,
+            )
             for kind in KINDS
         }
+        if namespaces:
+            self.cache.stores[RESOURCE_CLAIMS].spread(namespaces)
         self._inventory = Inventory(())
         self._held: dict[str, list[Holding]] = {}  # by claim
         self._of_pod: dict[str, int] = {}  # by uid: GPUs

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from itertools import chain
@@ -16,14 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from controller import log
+from controller.bounded import shown, whole
 from controller.kube.cache import Cache, key_of
 from controller.kube.client import Api
 from controller.kube.connect import Connection
 from controller.kube.errors import ApiError
 from controller.kube.events import Recorder
-from controller.kube.listwatch import ListWatch
 from controller.kube.packed import Stored
 from controller.kube.resources import BY_KOPF, GPUPOOLS, NODES, PODS, RLHFJOBS, Resource
+from controller.kube.spread import follow
 from controller.kube.trim import Object
 from controller.kube.watch import WatchShell
 from controller.metrics import AddressPolicy, ScrapeLoop, Scraper
@@ -37,7 +39,7 @@ from controller.operator.declogfile import DecisionLog
 from controller.operator.devices import Devices
 from controller.operator.fleet import breaker_open
 from controller.operator.foreign import ForeignPods
-from controller.operator.health import Health, HealthServer, measure_lag
+from controller.operator.health import Health, measure_lag
 from controller.operator.job_pass import JobPass
 from controller.operator.leadership import Term, Unopposed
 from controller.operator.metrics import Metrics
@@ -52,7 +54,11 @@ from controller.operator.world import World
 from controller.operator.writer import Stale, StatusWriter
 from controller.policy.types import JobKey, JobView
 from controller.web import app as web
+from controller.web.connections import Connections
+from controller.web.hosts import Hosts
+from controller.web.reviews import Reviews
 from controller.web.server import WebServer
+from controller.web.status import health_app, metrics_server
 
 _logger = log.get("evalstop.engine")
 
@@ -62,8 +68,14 @@ GAP = 2.0
 GRAIN = 0.03
 # s that kopf gets for itself at the start to go through what there is.
 HEADSTART = 20.0
+# Descriptors that no connection to us may take: the API client has up to 100 connections, kopf a few.
+RESERVED = 128
 # s within which a pool looks at what its jobs' new evals tell of the noise: with many jobs they always do.
 LEARN_DELAY = 30.0
+
+# s for which no pass of a pool may succeed, or nothing be heard of a kind, before /readyz says so.
+FAILING = 60.0
+DEAF = 300.0
 
 # Key of the pass that only sees to the nodes' taints, for when there is no pool left to have one.
 NO_POOL = ""
@@ -99,7 +111,7 @@ class Engine:
         self.api.on_headers = self._server_clock.heard
         self.cache = Cache()
         self.world = World(self.cache, monotonic)
-        self.world.queues = self.outside = Outside(self.api, self.world, clock)
+        self.world.queues = self.outside = Outside(self.api, self.world, clock, settings.namespaces)
         self.world.progress = self.progress = AccessProgress(
             AddressPolicy.parse(settings.scrape_addresses),
             settings.access_stall_seconds,
@@ -107,12 +119,31 @@ class Engine:
             clock,
         )
         self.health = Health(settings.stall_seconds, monotonic)
-        self.server = HealthServer(self.health, self.metrics, settings.host, settings.port)
+        # Probes, scrapes and API calls need descriptors: whoever connects to us leaves them theirs.
+        self.connections = Connections.of_process(RESERVED + settings.scrape_concurrency)
+        self.server = WebServer(
+            health_app(self.health.stalled, self.health.unready, self.health.notes),
+            settings.host,
+            settings.port,
+            connections=self.connections,
+            name="health",
+        )
+        # A standby shows its metrics, too: its questions about tokens need no permit.
+        self._reviews = Api(connection, settings.api_timeout, self.metrics.call)
+        self.metrics_server = metrics_server(
+            settings.metrics(), self.metrics.text, Reviews(self._reviews), self.connections
+        )
         self.jobs = WorkQueue(monotonic)
         self.pools = WorkQueue(monotonic)
         self._decisions = self._open_decision_log()
         self.brain = Brain(self.world, self.metrics, clock, self._decisions)
-        self.web = WebServer(web.create(self.brain, clock), settings.queue_host, settings.queue_port)
+        self.web = WebServer(
+            web.create(self.brain, clock, Hosts(settings.queue_hosts.split(","))),
+            settings.queue_host,
+            settings.queue_port,
+            connections=self.connections,
+            name="queue",
+        )
         self._standings: dict[JobKey, tuple[str, tuple[object, ...] | None]] = {}
         self._shown: dict[JobKey, tuple[object, ...]] = {}
         self._progress = {"jobs": monotonic(), "pools": monotonic()}
@@ -120,26 +151,32 @@ class Engine:
         self._scrape = scrape
         self.scrapes: ScrapeLoop | None = None
         self._all_listed = asyncio.Event()
+        # It watches all namespaces or none: where only some are open to us, it has the others' kinds.
+        self._by_kopf = tuple(k for k in BY_KOPF if not (settings.namespaces and k.namespaced))
+        for kind, store in self.cache.stores.items():
+            if settings.namespaces and kind.namespaced:
+                store.spread(settings.namespaces)
         self.watches = [
-            ListWatch(
+            follow(
                 self.api,
                 kind,
                 self._event,
                 self._listed,
+                settings.namespaces,
                 settings.relist_seconds,
                 keep=self.cache.stored,
-                watched=kind in BY_KOPF,
+                watched=kind in self._by_kopf,
             )
             for kind in self.cache.stores
         ]
-        self._unmended = set(BY_KOPF)  # not yet listed once more after kopf began to watch
+        self._unmended = set(self._by_kopf)  # not yet listed once more after kopf began to watch
         self._mending = False
         self._shell: WatchShell | None = None
 
         locks = Locks()
         self._writer = writer = StatusWriter(self.api, self.cache, self.world, self.metrics, self.term)
         self.targets = Targets(self.world, self.metrics)
-        self.foreign = ForeignPods(self.api)
+        self.foreign = ForeignPods(self.api, settings.namespaces)
         self.taints = Taints(self.api, self.cache)
         recorder = Recorder(
             self.api, settings.instance, clock, dropped=lambda reason: self.metrics.events_dropped.inc()
@@ -171,7 +208,7 @@ class Engine:
             clock,
             monotonic,
         )
-        self.devices = Devices(self.api, self.world, self._gpus_moved)
+        self.devices = Devices(self.api, self.world, self._gpus_moved, settings.namespaces)
         self.world.claimed = self.devices.gpus_of
         self.pool_pass.devices = self.devices
         self.world.changed = self.jobs.add
@@ -186,7 +223,9 @@ class Engine:
     async def run(self, stop: asyncio.Event) -> int:
         """Work until ``stop`` is set. Returns the exit code: 0 asked to end, 1 a part ended by itself."""
         await self.server.start()
-        _logger.info("started", api=self._connection.origin, port=self.server.port)
+        await self._serve(self.metrics_server, "EVALSTOP_METRICS_HOST, EVALSTOP_METRICS_PORT")
+        shown = self.metrics_server.port
+        _logger.info("started", api=self._connection.origin, port=self.server.port, metrics_port=shown)
         code = 1
         tasks: list[asyncio.Task[Any]] = []
         try:
@@ -207,22 +246,22 @@ class Engine:
             if self._shell is not None:
                 # A process that ends in failure leaves kopf's thread, a daemon, behind.
                 await self._shell.stop(8.0 if code == 0 else 0.0)
-            await self.web.stop()
-            await self.server.stop()
+            for server in (self.web, self.metrics_server, self.server):
+                await server.stop()
+            await self._reviews.close()
             await self.api.close()
             if self._decisions is not None:
                 await asyncio.to_thread(self._decisions.close)
         _logger.info("ended", code=code)
         return code
 
-    async def _serve_queues(self) -> None:
-        """The queue API is a view, no part of the work: without its address the operator goes on."""
+    async def _serve(self, server: WebServer, settings: str) -> None:
+        """Metrics and the queue API are views, no part of the work: without their address the operator goes
+        on."""
         try:
-            await self.web.start()
+            await server.start()
         except OSError as error:
-            _logger.error(
-                "the queue API is not served: EVALSTOP_QUEUE_HOST, EVALSTOP_QUEUE_PORT", error=str(error)
-            )
+            _logger.error("a view is not served", server=server.name, settings=settings, error=str(error))
 
     def _scrape_loop(self) -> ScrapeLoop:
         scrape = self._scrape
@@ -230,7 +269,11 @@ class Engine:
             addresses = AddressPolicy.parse(self._settings.scrape_addresses)
             scrape = Scraper(addresses, timeout=self._settings.scrape_timeout, wall=self._clock).scrape
         loop = ScrapeLoop(
-            scrape, self.targets.deliver, concurrency=self._settings.scrape_concurrency, grain=GRAIN
+            scrape,
+            self.targets.deliver,
+            concurrency=self._settings.scrape_concurrency,
+            per_namespace=self._settings.scrape_namespace_concurrency,
+            grain=GRAIN,
         )
         self.scrapes = loop
         self.targets.connect(loop)
@@ -239,7 +282,7 @@ class Engine:
 
     async def _main(self, loop: ScrapeLoop) -> None:
         await self.term.begin()
-        await self._serve_queues()
+        await self._serve(self.web, "EVALSTOP_QUEUE_HOST, EVALSTOP_QUEUE_PORT")
         watches = self._spawn(*(watch.run() for watch in self.watches), self.devices.run())
         tasks = watches
         try:
@@ -248,7 +291,11 @@ class Engine:
             await self._take_office()
             await self._look_at_foreign_pods_once()
             shell = self._shell = WatchShell(
-                self._connection, self._event, asyncio.get_running_loop(), self.cache.knows
+                self._connection,
+                self._event,
+                asyncio.get_running_loop(),
+                self.cache.knows,
+                self._by_kopf,
             )
             await self._start_kopf(shell)
             self._begin_work(loop)
@@ -278,7 +325,7 @@ class Engine:
         """Start it, and let it go through its first LISTs before there is other work: it lists faster than
         its tasks get their turns beside passes and scrapes, and holds in full what they have not come to."""
         self.health.watch("kopf", lambda: shell.heartbeat)
-        shell.start(sum(len(self.cache.stores[kind]) for kind in BY_KOPF))
+        shell.start(sum(len(self.cache.stores[kind]) for kind in self._by_kopf))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HEADSTART):
                 await shell.through.wait()
@@ -332,7 +379,7 @@ class Engine:
         for obj in chain(self.cache.values(RLHFJOBS), self.cache.values(GPUPOOLS)):
             status = obj.get("status") or {}
             self._server_clock.not_before(status)
-            highest = max(highest, int(status.get("epoch") or 0))
+            highest = max(highest, whole(status.get("epoch")) or 0)
         if self.term.epoch is None:
             return
         await self.term.rise_above(highest)
@@ -342,10 +389,12 @@ class Engine:
             except (ApiError, Stale) as error:  # its next pass writes the number, or fails and tells
                 _logger.warning("a pool has no word of the new term yet", error=str(error))
 
-    def _listed(self, resource: Resource, objects: Iterable[Stored], version: str) -> None:
+    def _listed(
+        self, resource: Resource, objects: Iterable[Stored], version: str, namespace: str = ""
+    ) -> None:
         """A LIST: all there is at first, and later what the watch may have missed."""
         known = self.cache.stores[resource].listed
-        mended = self.cache.replace(resource, objects, version)
+        mended = self.cache.replace(resource, objects, version, namespace)
         if known and mended:
             self.metrics.mended.labels(resource.plural).inc(mended)
         if self._mending and resource in self._unmended:
@@ -441,6 +490,17 @@ class Engine:
             "mending", lambda: "the LIST after the watch's start is due" if self._unmended else None
         )
         health.require("foreign pods", lambda: None if self.foreign.looked else "not looked at yet")
+        health.require("pools", self._failing_pools)
+        health.require("watches", self._deaf)
+        health.note(self._failing_jobs)
+        metrics.counter(
+            "evalstop_connections_turned_away",
+            "Connections to this process's servers that found no room (NoRoom), made room for others "
+            "(MadeRoom), or took too long (TooSlow)",
+            self.connections.turned_away,
+            "server",
+            "why",
+        )
         metrics.gauge("evalstop_leader", "1: acts; 0: standby", lambda: [((), float(self.term.leads))])
         metrics.gauge(
             "evalstop_leader_epoch",
@@ -472,14 +532,55 @@ class Engine:
         )
         metrics.gauge(
             "evalstop_unreadable_jobs",
-            "RLHFJobs whose status does not read back; they are left alone",
+            "RLHFJobs that are left alone: their status does not read back, or they are put aside",
             lambda: [((), float(self.brain.unreadable_count))],
+        )
+        metrics.gauge(
+            "evalstop_objects_put_aside",
+            "Objects that are too deep or too large to be gone by",
+            lambda: [((r.plural,), float(n)) for r, n in Counter(r for r, _ in self.cache.aside).items()],
+            "resource",
+        )
+        metrics.gauge(
+            "evalstop_failing_jobs",
+            "RLHFJobs whose passes fail in a way they should not",
+            lambda: [((), float(len(self.job_pass.failing)))],
+        )
+        metrics.gauge(
+            "evalstop_pool_failing_seconds",
+            "For how long no pass of the GPUPool that is worst off has succeeded; 0: each one's last did",
+            lambda: [((), max((seconds for _, seconds, _ in self.pool_pass.failing()), default=0.0))],
         )
         metrics.gauge(
             "evalstop_breakers_open",
             "GPUPools that stop nobody because too many ask",
             lambda: [((), float(sum(1 for pool in self.cache.values(GPUPOOLS) if breaker_open(pool))))],
         )
+
+    def _failing_pools(self) -> str | None:
+        told = [
+            f"no pass of GPUPool {name} has succeeded for {seconds:.0f} s ({shown(why, 200)})"
+            for name, seconds, why in self.pool_pass.failing()
+            if seconds > FAILING
+        ]
+        return "; ".join(told) or None
+
+    def _failing_jobs(self) -> str | None:
+        """That one tenant's job fails is no reason to be called unready."""
+        failing = self.job_pass.failing
+        if not failing:
+            return None
+        return f"passes of {len(failing)} jobs fail; the log names them"
+
+    def _deaf(self) -> str | None:
+        now = time.monotonic()
+        told = [
+            f"{watch}: nothing heard for {now - watch.heard:.0f} s"
+            + (f" ({watch.problem.message})" if watch.problem is not None else "")
+            for watch in self.watches
+            if not watch.watched and now - watch.heard > DEAF
+        ]
+        return "; ".join(told) or None
 
     def _watching(self) -> bool:
         return self._shell is not None and self._shell.started.is_set()
@@ -501,8 +602,13 @@ class Engine:
         )
         self.metrics.gauge(
             "evalstop_scrape_lag_seconds",
-            "How late the latest scrape began",
+            "How late the latest scrape began that did not wait for others of its own namespace",
             lambda: [((), float(loop.stats.lag))],
+        )
+        self.metrics.gauge(
+            "evalstop_scrape_crowded",
+            "Trainers that wait for slower ones of their own namespace",
+            lambda: [((), float(loop.stats.crowded))],
         )
 
     def _open_decision_log(self) -> DecisionLog | None:

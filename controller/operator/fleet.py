@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from controller.operator.thought import Thought
 from controller.policy.conditions import COMPLETED, FAILED
-from controller.policy.fleet import ASKS_OTHERS, HOUR
+from controller.policy.fleet import ASKS_OTHERS, ASKS_POOL, HOUR
 from controller.policy.fleet_precision import day_of
 from controller.policy.jobs import Event, JobRecord
-from controller.policy.types import JobKey, Mode, PastStop, PoolPlan, PoolSnapshot, SharedFall
+from controller.policy.types import (
+    Ended,
+    JobKey,
+    Mode,
+    PastStop,
+    PoolPlan,
+    PoolSnapshot,
+    SharedFall,
+    namespace_of,
+)
 
 HELD_BACK = "StopsHeldBack"  # condition of a GPUPool: its limits hold stops back, or would
 
@@ -39,9 +49,10 @@ def past_stops(
     return tuple(sorted(counted, key=lambda stop: (stop.at, stop.job)))
 
 
-def ended_today(thoughts: Iterable[Thought], now: float) -> int:
-    """Jobs whose run ended by itself, or by a user's stop, on the day (UTC) of ``now`` (s)."""
-    return sum(1 for t in thoughts if _ended(t.record) >= day_of(now))
+def ended_today(thoughts: Iterable[Thought], now: float) -> tuple[Ended, ...]:
+    """Jobs whose run ended by itself, or by a user's stop, on the day (UTC) of ``now`` (s), by namespace."""
+    counts = Counter(namespace_of(t.key) for t in thoughts if _ended(t.record) >= day_of(now))
+    return tuple(Ended(name, counts[name]) for name in sorted(counts))
 
 
 def _ended(record: JobRecord) -> float:
@@ -68,7 +79,8 @@ def held_back(obj: Mapping[str, Any], plan: PoolPlan) -> Told | None:
 
 def ask_again_at(plan: PoolPlan, now: float) -> float | None:
     """When (s) to look whether the others have had evals, for which a stop waits; None: no stop does."""
-    return now + ASK_AGAIN if any(held.reason == ASKS_OTHERS for held in plan.held_back) else None
+    waits = any(held.reason in (ASKS_OTHERS, ASKS_POOL) for held in plan.held_back)
+    return now + ASK_AGAIN if waits else None
 
 
 def breaker_open(pool: Mapping[str, Any]) -> bool:
@@ -90,7 +102,8 @@ def events(snapshot: PoolSnapshot, plan: PoolPlan, now: float) -> list[Event]:
 def _fell(fall: SharedFall) -> Event:
     of = f"jobs of metric {fall.metric!r}" if fall.metric else "jobs"
     message = (
-        f"{fall.fell} of {fall.of} {of} fell at the same moment: a cause that they share, such as another "
-        "evaluator, is likelier than as many declines; their rules begin anew behind it"
+        f"{fall.fell} of {fall.of} {of} of namespace {fall.namespace} fell at the same moment: a cause that "
+        "they share, such as another evaluator, is likelier than as many declines; their rules begin anew "
+        "behind it"
     )
     return Event("SharedFall", message, warning=True)

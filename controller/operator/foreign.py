@@ -6,13 +6,15 @@ for a rare guest. Pods with our label are watched; these are the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from controller import names, workloads
 from controller.kube.client import Api
 from controller.kube.resources import PODS
-from controller.kube.trim import Object, trim
+from controller.kube.spread import list_in
+from controller.kube.trim import Object, trim_or_bare
 
 FEW_NODES = 32  # up to here one indexed LIST per node, beyond it one LIST of all
 RETRY = 1.0  # s, until the first look has succeeded
@@ -22,8 +24,9 @@ _LIVE = "status.phase!=Succeeded,status.phase!=Failed"
 class ForeignPods:
     """Unlabelled pods with GPUs on given nodes, as of the last look."""
 
-    def __init__(self, api: Api) -> None:
-        self._api = api
+    def __init__(self, api: Api, namespaces: Sequence[str] = ()) -> None:
+        """``namespaces``: those that may be looked into; none: all."""
+        self._api, self._namespaces = api, namespaces
         self._pods: dict[str, Object] = {}
         self.looked = False
         self.listed_all = False  # at the last look
@@ -49,10 +52,12 @@ class ForeignPods:
             selectors = [f"spec.nodeName!=,{_LIVE}"]
         found: dict[str, Object] = {}
         for selector in selectors:
-            pods, _ = await self._api.list(PODS, labels=f"!{names.LABEL_JOB}", fields=selector)
-            for pod in pods:
-                if workloads.gpus(pod["spec"]) and pod["spec"]["nodeName"] in wanted:
-                    found[pod["metadata"]["uid"]] = trim(PODS, pod)
+            pods = await list_in(
+                self._api.list, PODS, self._namespaces, labels=f"!{names.LABEL_JOB}", fields=selector
+            )
+            for given in pods:
+                if (pod := _with_gpus(given)) is not None and pod["spec"].get("nodeName") in wanted:
+                    found[pod["metadata"]["uid"]] = pod
         before, self._pods = self._pods, found
         self.looked, self.listed_all = True, not few
         return frozenset(
@@ -60,6 +65,15 @@ class ForeignPods:
             for uid, pod in (*before.items(), *found.items())
             if _standing(before.get(uid)) != _standing(found.get(uid))
         )
+
+
+def _with_gpus(given: Object) -> Object | None:
+    """What is kept of a pod that has GPUs; None: it has none, as nearly all have."""
+    with contextlib.suppress(Exception):  # one that is not as it should be is looked at with care
+        if not workloads.gpus(given["spec"]):
+            return None
+    pod = trim_or_bare(PODS, given)
+    return pod if workloads.gpus(pod["spec"]) else None
 
 
 def _standing(pod: Object | None) -> tuple[bool, Any]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-
-from aiohttp import web
+from collections.abc import Callable
 
 from controller.operator.metrics import Metrics
 
@@ -28,6 +26,7 @@ class Health:
         self._marks: dict[str, float] = {}
         self._ready: dict[str, tuple[Check, bool]] = {}
         self.standing: Callable[[], str] | None = None  # who leads, in words that /readyz adds
+        self._notes: list[Check] = []
         self.standby: Callable[[], bool] = lambda: False
 
     def beat(self, part: str) -> None:
@@ -40,6 +39,15 @@ class Health:
 
     def require(self, name: str, check: Check, *, always: bool = False) -> None:
         self._ready[name] = (check, always)
+
+    def note(self, read: Check) -> None:
+        """Something that /readyz adds and that is no reason to be called unready."""
+        self._notes.append(read)
+
+    def notes(self) -> list[str]:
+        """What else is to be known, in sentences; who leads first."""
+        told = [self.standing()] if self.standing is not None else []
+        return told + [text for read in self._notes if (text := read()) is not None]
 
     def stalled(self) -> list[str]:
         """Parts without progress, each as a sentence."""
@@ -59,46 +67,6 @@ class Health:
             if (always or not standby) and (why := check()) is not None
         ]
         return told + self.stalled()
-
-
-class HealthServer:
-    """``/healthz``, ``/readyz`` and ``/metrics`` over HTTP. ``port`` is the real one once started."""
-
-    def __init__(self, health: Health, metrics: Metrics, host: str, port: int) -> None:
-        self._health, self._metrics = health, metrics
-        self._host, self._wanted = host, port
-        self._runner: web.AppRunner | None = None
-        self.port = port
-
-    async def start(self) -> None:
-        app = web.Application()
-        app.router.add_get("/healthz", self._healthz)
-        app.router.add_get("/readyz", self._readyz)
-        app.router.add_get("/metrics", self._metrics_text)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self._wanted)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
-
-    async def stop(self) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
-
-    async def _healthz(self, request: web.Request) -> web.Response:
-        return _answer(self._health.stalled())
-
-    async def _readyz(self, request: web.Request) -> web.Response:
-        standing = self._health.standing
-        return _answer(self._health.unready(), [standing()] if standing is not None else [])
-
-    async def _metrics_text(self, request: web.Request) -> web.Response:
-        return web.Response(body=self._metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4"})
-
-
-def _answer(problems: list[str], notes: Sequence[str] = ()) -> web.Response:
-    lines = [*(problems or ["ok"]), *notes]
-    return web.Response(status=503 if problems else 200, text="\n".join(lines) + "\n")
 
 
 async def measure_lag(metrics: Metrics, health: Health, period: float = 0.5) -> None:

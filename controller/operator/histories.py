@@ -3,10 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from controller.operator.thought import Thought
-from controller.policy.estimates import History, Kind, past_run, whole
+from controller.policy.estimates import (
+    History,
+    Kind,
+    Times,
+    Wrong,
+    by_pace,
+    by_word,
+    correction,
+    how_wrong,
+    past_run,
+)
+from controller.policy.queueing import Srtf, SrtfEst
+from controller.policy.service import seconds
+from controller.policy.types import JobState, JobView, namespace_of
+
+TIMED = frozenset({Srtf.name, SrtfEst.name})  # queue policies that go by running times
+ALMOST = 0.999  # share that is done at most of a run that goes on
 
 
 def kind_of(obj: Mapping[str, Any]) -> Kind:
@@ -28,17 +45,39 @@ def kind_of(obj: Mapping[str, Any]) -> Kind:
     )
 
 
-def history(thoughts: Iterable[Thought]) -> History:
-    """The ended runs among a pool's jobs; those whose RLHFJob was deleted are forgotten."""
-    runs = []
+def history(thoughts: Iterable[Thought], now: float) -> History:
+    """What a pool's jobs tell of how long runs take; those whose RLHFJob was deleted are forgotten."""
+    runs, wrong = [], dict[str, list[Wrong]]()
     for thought in thoughts:
         run = past_run(thought.record, thought.gpus)
         if run is not None:
             runs.append((kind_of(thought.obj), run))
-    return History(runs)
+        found = how_wrong(thought.record, thought.gpus, seconds(thought.desired, thought.record, now))
+        if found is not None:
+            wrong.setdefault(namespace_of(thought.key), []).append(found)
+    return History(runs, {name: correction(found) for name, found in wrong.items()})
 
 
-def estimate(thought: Thought, past: History) -> float | None:
-    """Seconds of running time that the job's whole run takes, as far as anything is known of it."""
-    stated = thought.desired.expected_seconds
-    return whole(kind_of(thought.obj), thought.record.progress, past, stated)
+def timed(
+    view: JobView, thought: Thought, past: History, policy: str, now: float
+) -> tuple[JobView, float | None]:
+    """The view with the running time that is left by what its pool knows, for a policy that goes by it.
+
+    And when (s) a run that goes on has lost its place by having run for too long; None: it has, or waits.
+    """
+    worked, stated = seconds(thought.desired, thought.record, now), thought.desired.expected_seconds
+    if policy == Srtf.name:
+        trust = past.correction(namespace_of(thought.key))
+        found = by_word(thought.record, stated, worked, thought.gpus, trust)
+        return replace(view, remaining=None if found is None else found.left), _overdue(view, found, now)
+    found = by_pace(kind_of(thought.obj), thought.record, past, stated, worked)
+    if found is None:
+        return replace(view, estimate=None, progress=None), None
+    # What is done is told by the time it ran, never by the share that it reports.
+    done = min(ALMOST, 1.0 - found.left / found.whole)
+    return replace(view, estimate=found.whole, progress=done), _overdue(view, found, now)
+
+
+def _overdue(view: JobView, found: Times | None, now: float) -> float | None:
+    goes_on = found is not None and view.state is JobState.ADMITTED
+    return now + found.overdue_in if found is not None and goes_on else None

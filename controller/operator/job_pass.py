@@ -11,6 +11,7 @@ import structlog
 from controller import log
 from controller.kube.errors import ApiError, Refused, Unavailable
 from controller.kube.events import Recorder
+from controller.kube.resources import RLHFJOBS
 from controller.operator.actions import Actions
 from controller.operator.brain import Brain
 from controller.operator.checks import Checks
@@ -48,6 +49,9 @@ class JobPass:
         self._writer, self._actions, self._targets = writer, actions, targets
         self._recorder, self._metrics = recorder, metrics
         self._queue, self._locks, self._offer = queue, locks, offer
+        self.failing: dict[
+            JobKey, float
+        ] = {}  # jobs whose passes fail as none should: since when (monotonic s)
 
     async def run(self, key: JobKey) -> None:
         """Make one pass; never raises, a pass that failed is made again after its back-off."""
@@ -57,6 +61,7 @@ class JobPass:
                 async with self._locks.hold(key):
                     result = await self._pass(key)
                 self._queue.forget(key)
+                self.failing.pop(key, None)
             except Stale as error:
                 # Usually over at the next look; what stays stale must not spin.
                 result = "stale"
@@ -69,10 +74,12 @@ class JobPass:
                 if error.retry_after is not None and error.retry_after > delay:
                     self._queue.later(key, min(error.retry_after, 60.0))
                 _logger.warning("pass failed at an API call", error=str(error), again_in=delay)
-            except Exception:
+            except Exception as error:
                 result = "failed"
                 delay = self._queue.retry(key)
                 _logger.exception("pass failed in a way it should not", again_in=delay)
+                self.failing.setdefault(key, time.monotonic())
+                await self._tell_failure(key, error)
         self._metrics.passes.labels("job", result).inc()
         self._metrics.pass_seconds.labels("job").observe(time.perf_counter() - started)
 
@@ -80,6 +87,9 @@ class JobPass:
         loaded = self._world.load_quietly(key)
         if loaded is not None:
             await self._checks.ensure(loaded)
+        for obj, why in self._world.aside(key):
+            message = f"{why}; it is left alone, and what it holds it goes on holding"
+            await self._recorder.post(obj, "Unreadable", message, warning=True)
         thought = self._brain.think(key)
         if thought is None:
             self._targets.drop(key)
@@ -96,11 +106,28 @@ class JobPass:
         try:
             await self._act(loaded, plan)
             await self._actions.discard_unreleased(loaded, plan.record)
+            await self._tell_foreign(loaded, plan)
         finally:  # what has changed is written by now: the next pass would not tell of it
             for event in plan.events:
                 await self._recorder.post(loaded.obj, event.reason, event.message, warning=event.warning)
         self._queue.later(key, self._next(loaded, plan))
         return "wrote" if wrote or plan.actions else "quiet"
+
+    async def _tell_failure(self, key: JobKey, error: Exception) -> None:
+        """On the job itself; of the error no more than its kind, for what it quotes may be anybody's."""
+        obj = self._world.cache.get(RLHFJOBS, key)
+        if obj is not None:
+            what = type(error).__name__
+            message = f"the operator fails at this job ({what}) and tries again; its log has the trace"
+            await self._recorder.post(obj, "PassFailed", message, warning=True)
+
+    async def _tell_foreign(self, loaded: Loaded, plan: Plan) -> None:
+        for name in self._world.foreign_access(loaded.obj, plan.record):
+            message = (
+                f"Job {name} says that it carries out what is asked of the checkpoint store, and was not "
+                "made by the operator: its answer does not count"
+            )
+            await self._recorder.post(loaded.obj, "ForeignAccessJob", message, warning=True)
 
     async def _act(self, loaded: Loaded, plan: Plan) -> None:
         for action in plan.actions:

@@ -58,12 +58,14 @@ class Locations:
             known.pop(bisect_left(known, path))
         return touched
 
-    def clash(self, obj: Object) -> str | None:
-        """Why an RLHFJob may not use its location: an older one of its namespace has it; None: it may."""
+    def clash(self, obj: Object) -> tuple[str, str] | None:
+        """Why an RLHFJob may not use its location: an older one of its namespace has it, or it is of a kind
+        of which nobody can tell that. Reason and message; None: it may.
+        """
         metadata = obj["metadata"]
         place = self._there.get((metadata["namespace"], metadata["name"]))
         if place is None:
-            return None
+            return _unknown(obj) if _place(obj) is None else None
         own = _age(obj)
         older = min((age for age in self._beside(place) if age < own), default=None)
         if older is None:
@@ -71,7 +73,7 @@ class Locations:
         theirs = self._there[place[0], older[1]][2]
         how = "the same as" if theirs == place[2] else "inside" if place[2].startswith(theirs) else "around"
         mine, others = (path.rstrip("/") or "/" for path in (place[2], theirs))
-        return (
+        return "LocationShared", (
             f"spec.checkpoints.location: {mine} of {place[1]} is {how} that of RLHFJob {older[1]} "
             f"({others}), which was there first; {metadata['name']} needs a folder of its own, or the other "
             "one is to be deleted"
@@ -92,8 +94,25 @@ class Locations:
         return found
 
 
+def _location(obj: Object) -> Object:
+    found: Object = ((obj.get("spec") or {}).get("checkpoints") or {}).get("location") or {}
+    return found
+
+
+def _unknown(obj: Object) -> tuple[str, str] | None:
+    """That nobody can tell whose a location of this kind is; None: there is no location."""
+    location = _location(obj)
+    if not location:
+        return None
+    kinds = ", ".join(sorted(location))
+    return "PlaceMissing", (
+        f"spec.checkpoints.location: {kinds} is no kind of place, expected volumeClaim or objectStore"
+    )
+
+
 def _place(obj: Object) -> _Place | None:
-    location = ((obj.get("spec") or {}).get("checkpoints") or {}).get("location") or {}
+    """Where an RLHFJob writes; None: nowhere, or in a place of another kind (`_unknown`)."""
+    location = _location(obj)
     namespace = str(obj["metadata"]["namespace"])
     claim, store = location.get("volumeClaim"), location.get("objectStore")
     if isinstance(claim, Mapping):

@@ -193,6 +193,10 @@ class Metrics:
         """A gauge whose values are read when they are asked for."""
         gauges.register(self.registry, name, text, read, *labels)
 
+    def counter(self, name: str, text: str, read: gauges.Read, *labels: str) -> None:
+        """A counter that somebody else keeps; ``name`` without ``_total``."""
+        gauges.register_counter(self.registry, name, text, read, *labels)
+
     def text(self) -> bytes:
         return generate_latest(self.registry)
 

@@ -8,16 +8,17 @@ concluded from what is not there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from controller import delegates, log
 from controller.api.gpupool import GPUPool
+from controller.kube import wire
 from controller.kube.cache import Cache, key_of
 from controller.kube.client import Api
-from controller.kube.errors import ApiError, Conflict, NotFound
-from controller.kube.listwatch import ListWatch
+from controller.kube.errors import ApiError, Conflict, NotFound, Unavailable
 from controller.kube.resources import ADMISSION_CHECKS, GPUPOOLS, LOCAL_QUEUES, WORKLOADS, Resource
+from controller.kube.spread import Follow, follow
 from controller.operator.world import World
 
 Object = Mapping[str, Any]
@@ -25,6 +26,8 @@ Object = Mapping[str, Any]
 _logger = log.get("evalstop.outside")
 
 KINDS = tuple(kind for adapter in delegates.ADAPTERS.values() for kind in adapter.resources)
+_RESOURCES = {kind.kind: kind for kind in KINDS}
+_NOTHING = (ADMISSION_CHECKS, "")  # what failed was none of what had changed
 AGAIN = 5.0  # s after an upkeep that failed
 SOON = 0.2  # s in which changes gather before it
 
@@ -36,13 +39,20 @@ class Outside:
     moment that a pool delegates.
     """
 
-    def __init__(self, api: Api, world: World, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, api: Api, world: World, clock: Callable[[], float], namespaces: Sequence[str] = ()
+    ) -> None:
         self._api, self._world, self._clock = api, world, clock
         self.cache = Cache(KINDS)
         self.watches = {
-            kind: ListWatch(api, kind, self._event, self._listed, keep=self.cache.stored, optional=True)
+            kind: follow(
+                api, kind, self._event, self._listed, namespaces, keep=self.cache.stored, optional=True
+            )
             for kind in KINDS
         }
+        for kind in KINDS:
+            if namespaces and kind.namespaced:
+                self.cache.stores[kind].spread(namespaces)
         self._wanted = asyncio.Event()
         self._due = asyncio.Event()
         self._due.set()
@@ -53,13 +63,15 @@ class Outside:
     # -- what adapters are shown ---------------------------------------------------------------------------
 
     def get(self, resource: Resource, key: str) -> Object | None:
-        return self.cache.get(resource, key)
+        found = self.cache.get(resource, key)
+        return None if found is None or wire.problem(found) else found
 
     def values(self, resource: Resource) -> Iterable[Object]:
-        return self.cache.values(resource)
+        return (obj for obj in self.cache.values(resource) if not wire.problem(obj))
 
     def of_job(self, resource: Resource, job: str) -> Iterable[Object]:
-        return [stored.open() for stored in self.cache.of_job(resource, job)]
+        found = (stored.open() for stored in self.cache.of_job(resource, job))
+        return [obj for obj in found if not wire.problem(obj)]
 
     def listed(self, resource: Resource) -> bool:
         return self.watches[resource].listed and not self.absent(resource)
@@ -87,7 +99,7 @@ class Outside:
             group.create_task(self._keep_up())
             group.create_task(self._look_for_changes_of_presence())
 
-    async def _follow(self, kind: Resource, watch: ListWatch) -> None:
+    async def _follow(self, kind: Resource, watch: Follow) -> None:
         if kind != ADMISSION_CHECKS:
             await self._wanted.wait()
         await watch.run()
@@ -98,9 +110,9 @@ class Outside:
         else:
             self.cache.put(resource, obj)
 
-    def _listed(self, resource: Resource, objects: Iterable[Any], version: str) -> None:
+    def _listed(self, resource: Resource, objects: Iterable[Any], version: str, namespace: str = "") -> None:
         first = not self.watches[resource].listed
-        self.cache.replace(resource, objects, version)
+        self.cache.replace(resource, objects, version, namespace)
         if first:
             # Once this call is over the kind counts as read: who waited for that looks again.
             asyncio.get_running_loop().call_soon(self._everybody)
@@ -150,22 +162,36 @@ class Outside:
             self._due.clear()
             pools: list[GPUPool] = self._world.pools()
             fresh, self._fresh = self._fresh, {}
-            found = (self.cache.get(resource, key) for resource, key in fresh)
+            found = (self.get(resource, key) for resource, key in fresh)
             changed = [obj for obj in found if obj is not None]
-            try:
-                for adapter in delegates.ADAPTERS.values():
-                    for write in adapter.upkeep(pools, changed, self, self._clock()):
-                        await self._write(write)
-            except ApiError as error:
-                self._fresh = fresh | self._fresh
-                _logger.warning("a queue outside could not be told", error=str(error), again_in=AGAIN)
+            if again := await self._told(pools, changed):
+                self._fresh = {key: None for key in fresh if key in again} | self._fresh
                 await asyncio.sleep(AGAIN)
                 self._due.set()
-            except Exception:  # an object of theirs that nobody foresaw: all else goes on
-                self._fresh = fresh | self._fresh
-                _logger.exception("upkeep failed in a way it should not", again_in=AGAIN)
-                await asyncio.sleep(AGAIN)
-                self._due.set()
+
+    async def _told(self, pools: list[GPUPool], changed: list[Object]) -> set[tuple[Resource, str]]:
+        """Do the upkeep for these. Returns those for which it is to be done again: one of them that fails, or
+        is refused, is none of the others' business."""
+        try:
+            for adapter in delegates.ADAPTERS.values():
+                for write in adapter.upkeep(pools, changed, self, self._clock()):
+                    await self._write(write)
+        except Unavailable as error:
+            _logger.warning("a queue outside could not be told", error=str(error), again_in=AGAIN)
+        except ApiError as error:
+            if len(changed) > 1:
+                return await self._told_each(pools, changed)
+            _logger.warning("a queue outside will not be told", error=str(error), again_in=AGAIN)
+        except Exception:  # an object of theirs that nobody foresaw
+            if len(changed) > 1:
+                return await self._told_each(pools, changed)
+            _logger.exception("upkeep failed in a way it should not", again_in=AGAIN)
+        else:
+            return set()
+        return {(_RESOURCES[obj["kind"]], key_of(obj)) for obj in changed} or {_NOTHING}
+
+    async def _told_each(self, pools: list[GPUPool], changed: list[Object]) -> set[tuple[Resource, str]]:
+        return set().union(*[await self._told(pools, [obj]) for obj in changed])
 
     async def _write(self, write: delegates.Write) -> None:
         metadata = write.obj["metadata"]

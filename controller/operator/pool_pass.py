@@ -1,8 +1,8 @@
 """One pass over one pool: taints, snapshot, plan, and its outcomes written into the jobs' statuses.
 
 Pool passes are made one at a time. Holds are written before the grants they announce, grants before
-admissions, which are made side by side; a write that finds things changed ends the pass, and the next one
-starts from what is.
+admissions, which are made side by side. What of one job cannot be planned or written is that job's: the
+others get what they are due, and the next pass starts from what is.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import structlog
@@ -22,7 +20,7 @@ from controller.api import fleet as fleet_status
 from controller.api.gpupool import GPUPool
 from controller.kube import nodes as kube_nodes
 from controller.kube.cache import Cache, key_of
-from controller.kube.errors import ApiError
+from controller.kube.errors import ApiError, Refused
 from controller.kube.events import Recorder
 from controller.kube.resources import GPUPOOLS, NODES, PODS, RLHFJOBS
 from controller.operator import fleet, histories, nodes, pool_status
@@ -35,21 +33,27 @@ from controller.operator.taints import Taints
 from controller.operator.thought import Thought
 from controller.operator.world import World
 from controller.operator.writer import Stale, StatusWriter
-from controller.policy import holds, lifecycle
+from controller.policy import holds, transitions
 from controller.policy.conditions import ADMITTED
 from controller.policy.handbacks import hand_backs
 from controller.policy.jobs import JobRecord
-from controller.policy.queueing import SrtfEst
 from controller.policy.types import (
+    Admission,
     Grant,
+    HeldBack,
     JobKey,
     JobView,
     NodeView,
     PoolPlan,
     PoolSnapshot,
+    Preemption,
+    Refusal,
+    Waiting,
 )
 
 _logger = log.get("evalstop.pool")
+
+Mark = tuple[int, ...] | None  # what the queue policy asks to remember; None: nothing new
 
 WRITES_AT_ONCE = 16
 RESTS, REST_MOST = 3.0, 1.0  # after a plan: times as long as it took, and at most (s)
@@ -78,9 +82,11 @@ class PoolPass:
         self._writer, self._recorder = writer, recorder
         self._taints, self._foreign, self._metrics = taints, foreign, metrics
         self._queue, self._locks, self._clock, self._now = queue, locks, clock, monotonic
+        self._overdue: float | None = None  # s, when the next run has run for longer than it was to take
         self._took = 0.0  # s, the last plan: what of a pass nothing else of the process can go on beside
         self.devices: Devices | None = None  # GPUs given out by claims; None: there are none
         self._told: dict[JobKey, float] = {}  # when a waiting job's reason was last written
+        self._failing: dict[str, tuple[float, str]] = {}  # since when (s) no pass of a pool succeeds, and why
 
     async def run(self, name: str) -> float:
         """Make one pass; never raises, a pass that failed is made again after its back-off.
@@ -90,29 +96,55 @@ class PoolPass:
         """
         started, self._took = time.perf_counter(), 0.0
         with structlog.contextvars.bound_contextvars(pool=name):
+            problem = ""
             try:
                 result = await self._pass(name)
                 self._queue.forget(name)
+            except Partly as error:
+                result = "partly"
+                self._put_off(name, error)
             except Stale as error:
                 result = "stale"
                 _logger.debug("made again: what was read has changed", error=str(error))
                 self._queue.later(name, 0.05)
             except ApiError as error:
-                result = "unavailable"
+                result, problem = "unavailable", str(error)
                 delay = self._queue.retry(name)
                 _logger.warning("pass failed at an API call", error=str(error), again_in=delay)
             except convert.StatusError as error:
-                result = "failed"
+                result, problem = "failed", str(error)
                 delay = self._queue.retry(name)
                 said = "status is unreadable; the pool is left alone"
                 _logger.error(said, error=str(error), again_in=delay)
-            except Exception:
-                result = "failed"
+            except Exception as error:
+                result, problem = "failed", type(error).__name__
                 delay = self._queue.retry(name)
                 _logger.exception("pass failed in a way it should not", again_in=delay)
+        if result == "stale":
+            pass  # things move: no failure, and no success
+        elif problem:
+            since, _ = self._failing.get(name, (self._now(), ""))
+            self._failing[name] = since, problem
+        else:
+            self._failing.pop(name, None)
         self._metrics.passes.labels("pool", result).inc()
         self._metrics.pass_seconds.labels("pool").observe(time.perf_counter() - started)
         return min(REST_MOST, RESTS * self._took)
+
+    def failing(self) -> list[tuple[str, float, str]]:
+        """Pools of which no pass has succeeded: name, for how long (s), and why the last one did not."""
+        now = self._now()
+        return [(name, now - since, why) for name, (since, why) in sorted(self._failing.items())]
+
+    def _put_off(self, name: str, error: Partly) -> None:
+        """Make the pass again for those jobs whose writes failed."""
+        if all(isinstance(failure, Stale) for failure in error.failures.values()):
+            _logger.debug("made again for some: what was read has changed", jobs=sorted(error.failures))
+            self._queue.later(name, 0.05)
+            return
+        delay = self._queue.retry(name)
+        for key, failure in error.failures.items():
+            _logger.warning("a write failed; the pool went on", job=key, error=str(failure), again_in=delay)
 
     async def _pass(self, name: str) -> str:
         await self._taints.ensure()
@@ -139,7 +171,8 @@ class PoolPass:
         changed = await self._carry_out(plan, thoughts, now)
         if changed:
             self._queue.add(name)  # count what was just written
-        again = (plan.wake_at, pool_status.stuck_at(around.guests, now), fleet.ask_again_at(plan, now))
+        stuck, asks = pool_status.stuck_at(around.guests, now), fleet.ask_again_at(plan, now)
+        again = (plan.wake_at, stuck, asks, self._overdue if plan.waiting else None)
         wakes = [at for at in again if at is not None]
         self._queue.later(name, max(0.0, min(wakes) - now) if wakes else None)
         return "wrote" if wrote or changed else "quiet"
@@ -152,11 +185,22 @@ class PoolPass:
 
     def _views(self, pool: GPUPool, thoughts: Mapping[JobKey, Thought], now: float) -> dict[JobKey, JobView]:
         """How the jobs stand that compete for GPUs or hold some."""
-        found = {key: view for key, t in thoughts.items() if (view := t.view_at(now)) is not None}
-        if convert.policy(pool).name != SrtfEst.name:
+        found = {key: view for key, t in thoughts.items() if (view := self._view(t, now)) is not None}
+        self._overdue = None
+        policy = convert.policy(pool).name
+        if policy not in histories.TIMED:
             return found
-        past = histories.history(thoughts.values())
-        return {k: replace(v, estimate=histories.estimate(thoughts[k], past)) for k, v in found.items()}
+        past = histories.history(thoughts.values(), now)
+        timed = {key: histories.timed(view, thoughts[key], past, policy, now) for key, view in found.items()}
+        self._overdue = min((at for _, at in timed.values() if at is not None), default=None)
+        return {key: view for key, (view, _) in timed.items()}
+
+    def _view(self, thought: Thought, now: float) -> JobView | None:
+        try:
+            return thought.view_at(now)
+        except Exception:
+            _logger.exception("a job's view fails; its pool goes on without it", job=thought.key)
+            return None
 
     def _surroundings(
         self, pool: GPUPool, thoughts: Mapping[JobKey, Thought], views: Iterable[JobKey]
@@ -221,6 +265,7 @@ class PoolPass:
             breaker_since=fleet_status.breaker_since(obj.get("status")),
             noise=fleet_status.noise(obj.get("status")),
             falls=fleet_status.shared_falls(obj.get("status")),
+            quotas=convert.quotas(pool),
         )
 
     def _queue_problem(self, pool: GPUPool) -> tuple[str, str] | None:
@@ -247,39 +292,60 @@ class PoolPass:
     # -- what is to be -----------------------------------------------------------------------------------
 
     async def _carry_out(self, plan: PoolPlan, thoughts: Mapping[JobKey, Thought], now: float) -> bool:
-        """Write the plan's outcomes into the jobs' records. Returns whether GPUs changed hands."""
+        """Write the plan's outcomes into the jobs' records. Returns whether GPUs changed hands.
+
+        Raises:
+            Partly: some jobs' records could not be written; all others were.
+        """
         changed = False
-        for grant in plan.grants:
-            thought = self._still_asks(grant)
-            record = lifecycle.granted(thought.plan.record, thought.desired, grant, now)
-            changed |= await self._write(thought, record, now, "grant")
         marks = dict(plan.marks)
+        made = _Outcomes()
+        for grant in plan.grants:
+            changed |= await made.of(grant.key, self._grant(grant, now))
         for preemption in plan.preemptions:
-            thought = thoughts[preemption.key]
-            record = lifecycle.preempted(thought.plan.record, preemption, now)
-            record = lifecycle.marked(record, marks.pop(preemption.key, record.mark))
-            changed |= await self._write(thought, record, now, "preemption")
-        admissions = []
-        for admission in plan.admissions:
-            thought = thoughts[admission.key]
-            record = lifecycle.admitted(thought.plan.record, admission, now)
-            record = lifecycle.marked(record, marks.pop(admission.key, record.mark))
-            admissions.append(partial(self._write, thought, record, now, "admission"))
+            key = preemption.key
+            write = self._preempt(thoughts[key], preemption, marks.pop(key, None), now)
+            changed |= await made.of(key, write)
+        admissions = [
+            made.of(a.key, self._admit(thoughts[a.key], a, marks.pop(a.key, None), now))
+            for a in plan.admissions
+        ]
         changed |= await _side_by_side(admissions)
-        await self._answer_offers(plan, thoughts, now)
+        await self._answer_offers(plan, thoughts, now, made)
         for held in plan.held_back:
             thought = thoughts[held.key]
-            if lifecycle.held_back(thought.record, thought.desired, held, now) is thought.record:
-                continue
-            record = lifecycle.held_back(thought.plan.record, thought.desired, held, now)
-            await self._write(thought, record, now, "held-back")
-            self._metrics.held_back.labels(held.reason).inc()
+            if transitions.held_back(thought.record, thought.desired, held, now) is not thought.record:
+                await made.of(held.key, self._hold_back(thought, held, now))
         for key, mark in marks.items():
-            thought = thoughts[key]
-            await self._write(thought, lifecycle.marked(thought.plan.record, mark), now, "mark")
-        await self._hand_over(plan, thoughts, now)
-        await self._explain(plan, thoughts, now)
+            await made.of(key, self._mark(thoughts[key], mark, now))
+        await self._hand_over(plan, thoughts, now, made)
+        await self._explain(plan, thoughts, now, made)
+        made.end()
         return changed
+
+    # One write each; what is known of the job is asked for only when it is awaited, for it may be `Stale`.
+
+    async def _grant(self, grant: Grant, now: float) -> bool:
+        thought = self._still_asks(grant)
+        record = transitions.granted(thought.plan.record, thought.desired, grant, now)
+        return await self._write(thought, record, now, "grant")
+
+    async def _preempt(self, thought: Thought, preemption: Preemption, mark: Mark, now: float) -> bool:
+        record = transitions.preempted(thought.plan.record, preemption, now)
+        return await self._write(thought, _marked(record, mark), now, "preemption")
+
+    async def _admit(self, thought: Thought, admission: Admission, mark: Mark, now: float) -> bool:
+        record = transitions.admitted(thought.plan.record, admission, now)
+        return await self._write(thought, _marked(record, mark), now, "admission")
+
+    async def _mark(self, thought: Thought, mark: Mark, now: float) -> bool:
+        return await self._write(thought, _marked(thought.plan.record, mark), now, "mark")
+
+    async def _hold_back(self, thought: Thought, held: HeldBack, now: float) -> bool:
+        record = transitions.held_back(thought.plan.record, thought.desired, held, now)
+        wrote = await self._write(thought, record, now, "held-back")
+        self._metrics.held_back.labels(held.reason).inc()
+        return wrote
 
     def _still_asks(self, grant: Grant) -> Thought:
         """The newest plan of a job that is to be stopped: evals may have come in since its pool was planned,
@@ -293,31 +359,47 @@ class PoolPass:
             raise Stale(f"{grant.key} was judged anew since it asked to be stopped")
         return thought
 
-    async def _answer_offers(self, plan: PoolPlan, thoughts: Mapping[JobKey, Thought], now: float) -> None:
+    async def _answer_offers(
+        self, plan: PoolPlan, thoughts: Mapping[JobKey, Thought], now: float, made: _Outcomes
+    ) -> None:
         """Of quota that a queue outside has for a job: what is not taken, and what would be by now."""
         for refusal in plan.refusals:
-            thought = thoughts[refusal.key]
-            record = lifecycle.refused(thought.plan.record, thought.loaded.desired, refusal, now)
-            await self._write(thought, record, now, "refusal")
+            await made.of(refusal.key, self._refuse(thoughts[refusal.key], refusal, now))
         for key in plan.lifted:
-            thought = thoughts[key]
-            await self._write(thought, lifecycle.lifted(thought.plan.record), now, "lifted-refusal")
+            await made.of(key, self._lift(thoughts[key], now))
 
-    async def _hand_over(self, plan: PoolPlan, thoughts: Mapping[JobKey, Thought], now: float) -> None:
+    async def _refuse(self, thought: Thought, refusal: Refusal, now: float) -> bool:
+        record = transitions.refused(thought.plan.record, thought.loaded.desired, refusal, now)
+        return await self._write(thought, record, now, "refusal")
+
+    async def _lift(self, thought: Thought, now: float) -> bool:
+        return await self._write(thought, transitions.lifted(thought.plan.record), now, "lifted-refusal")
+
+    async def _hand_over(
+        self, plan: PoolPlan, thoughts: Mapping[JobKey, Thought], now: float, made: _Outcomes
+    ) -> None:
         """Note on each stopped job who got its GPUs. Looked at anew each pass: a crash may have come between
         the admission, whose record names the source, and this."""
-        pairs = [(a.source, a.key) for a in plan.admissions if a.source is not None]
+        admitted = (a for a in plan.admissions if a.key not in made.failures)
+        pairs = [(a.source, a.key) for a in admitted if a.source is not None]
         for thought in thoughts.values():
             admission = thought.written.admission
             if admission is not None and admission.source is not None:
                 pairs.append((admission.source, thought.key))
         for source, target in pairs:
             stopped = self._brain.recall(source)
-            if stopped is None or lifecycle.handed(stopped.record, target, now) is stopped.record:
+            if stopped is None or transitions.handed(stopped.record, target, now) is stopped.record:
                 continue
-            await self._write(stopped, lifecycle.handed(stopped.plan.record, target, now), now, "handover")
+            await made.of(source, self._hand(stopped, target, now))
 
-    async def _explain(self, plan: PoolPlan, thoughts: Mapping[JobKey, Thought], now: float) -> None:
+    async def _hand(self, stopped: Thought, target: JobKey, now: float) -> bool:
+        return await self._write(
+            stopped, transitions.handed(stopped.plan.record, target, now), now, "handover"
+        )
+
+    async def _explain(
+        self, plan: PoolPlan, thoughts: Mapping[JobKey, Thought], now: float, made: _Outcomes
+    ) -> None:
         recent = self._now() - MESSAGE_REFRESH
         self._told = {key: at for key, at in self._told.items() if at > recent}
         told = {refusal.key for refusal in plan.refusals} | set(plan.lifted)
@@ -325,15 +407,17 @@ class PoolPass:
             if why.key in told:
                 continue  # its record was written just now
             thought = thoughts[why.key]
-            before, desired = thought.record, thought.desired
-            if lifecycle.waiting(before, desired, why, now) is before:
+            before = thought.record
+            if transitions.waiting(before, thought.desired, why, now) is before:
                 continue
             if not self._worth_telling(why.key, before, why.reason):
                 continue
             self._told[why.key] = self._now()
-            await self._write(
-                thought, lifecycle.waiting(thought.plan.record, desired, why, now), now, "waiting"
-            )
+            await made.of(why.key, self._wait(thought, why, now))
+
+    async def _wait(self, thought: Thought, why: Waiting, now: float) -> bool:
+        record = transitions.waiting(thought.plan.record, thought.desired, why, now)
+        return await self._write(thought, record, now, "waiting")
 
     def _worth_telling(self, key: JobKey, before: JobRecord, reason: str) -> bool:
         """A new reason at once; new numbers in the old reason at most once a minute, or a change of one GPU
@@ -355,7 +439,45 @@ class PoolPass:
         return wrote
 
 
-async def _side_by_side(writes: Iterable[Callable[[], Awaitable[bool]]]) -> bool:
+class Partly(Exception):
+    """Some jobs' records could not be written, by what ``failures`` says; those of all others were."""
+
+    def __init__(self, failures: Mapping[JobKey, Exception]) -> None:
+        super().__init__(", ".join(sorted(failures)))
+        self.failures = failures
+
+
+class _Outcomes:
+    """Writes of one pass, each into one job's record.
+
+    One that finds its job changed, or that the server refuses, keeps no other from being made: a plan's
+    outcomes are of GPUs that are free already, whatever becomes of each. Whoever changes his job all the
+    time, or has made it one that no status fits into, would else keep all that come after him from theirs. A
+    server that does not answer ends the pass.
+    """
+
+    def __init__(self) -> None:
+        self.failures: dict[JobKey, Exception] = {}
+
+    async def of(self, key: JobKey, write: Awaitable[bool]) -> bool:
+        """Make a job's write. Returns whether anything was written."""
+        try:
+            return await write
+        except (Stale, Refused) as error:
+            self.failures.setdefault(key, error)
+            return False
+
+    def end(self) -> None:
+        """Raise `Partly` if any write failed."""
+        if self.failures:
+            raise Partly(self.failures)
+
+
+def _marked(record: JobRecord, mark: Mark) -> JobRecord:
+    return record if mark is None else transitions.marked(record, mark)
+
+
+async def _side_by_side(writes: Iterable[Awaitable[bool]]) -> bool:
     """Make independent writes, some at a time. Returns whether any wrote.
 
     A hundred gangs are often admitted at once. What went wrong with one of them is raised when all others
@@ -363,9 +485,9 @@ async def _side_by_side(writes: Iterable[Callable[[], Awaitable[bool]]]) -> bool
     """
     slots = asyncio.Semaphore(WRITES_AT_ONCE)
 
-    async def one(write: Callable[[], Awaitable[bool]]) -> bool:
+    async def one(write: Awaitable[bool]) -> bool:
         async with slots:
-            return await write()
+            return await write
 
     results = await asyncio.gather(*map(one, writes), return_exceptions=True)
     for result in results:

@@ -1,7 +1,8 @@
 """What a GPUPool's status says, put together from the pool, its snapshot and its plan.
 
 Conditions: Ready (jobs are admitted), QueueReady (the queue outside that it delegates to is there; only where
-there is one), NodesExclusive (no other pool selects its nodes), GPUsExclusive (no pod of somebody else's uses
+there is one), GuaranteesFit (its quotas guarantee no more GPUs than it has; only where there are quotas),
+NodesExclusive (no other pool selects its nodes), GPUsExclusive (no pod of somebody else's uses
 its GPUs), StopsHeldBack (its limits hold stops back; there from the first time on).
 """
 
@@ -21,6 +22,7 @@ from controller.operator import fleet
 from controller.operator.nodes import node_of
 from controller.policy.accounts import free_gpus
 from controller.policy.handbacks import HandBack
+from controller.policy.quotas import usage
 from controller.policy.stuck import STUCK_AFTER
 from controller.policy.types import JobState, PoolPlan, PoolSnapshot
 from controller.policy.wording import some
@@ -31,7 +33,7 @@ QUEUE_FOUND = ("Served", "the queue that it delegates to is there")
 MESSAGE_MAX = 512
 NAMED = 5  # nodes or pods that a message names
 # What is found out at each pass; of a pool that is not usable nothing is, and the rest stays as it was.
-_FOUND = ("nodeSizes", "capacity", "free", "held", "foreign", "running", "queued", "holds")
+_FOUND = ("nodeSizes", "capacity", "free", "held", "foreign", "running", "queued", "holds", "quotas")
 
 
 class _Told(NamedTuple):
@@ -80,6 +82,7 @@ def planned(
         "running": len(snapshot.jobs) - queued,
         "queued": queued,
         "holds": convert.stored_holds(plan.holds),
+        "quotas": _quotas(snapshot, plan),
         "lastHandBacks": convert.stored_hand_backs(stops),
         **fleet_status.stored(plan.stops, plan.noise, plan.falls, snapshot.stopped),
     }
@@ -88,6 +91,8 @@ def planned(
         _nodes_exclusive(snapshot.pool, around.contested),
         _gpus_exclusive(around.guests, now),
     ]
+    if snapshot.quotas:
+        told.append(_guarantees_fit(snapshot, capacity))
     if around.queue is not None:
         told.append(_Told("QueueReady", around.queue == QUEUE_FOUND, *around.queue))
     if held := fleet.held_back(obj, plan):
@@ -117,6 +122,34 @@ def _ready(snapshot: PoolSnapshot) -> _Told:
         return _Told("Ready", True, "Planned", f"jobs are admitted to {len(snapshot.nodes)} nodes")
     message = "spec.nodeSelector: no ready and schedulable node matches that no older GPUPool has"
     return _Told("Ready", False, "NoUsableNodes", message)
+
+
+def _quotas(snapshot: PoolSnapshot, plan: PoolPlan) -> list[dict[str, Any]]:
+    """How each entry of its quotas stands once the plan is carried out."""
+    found = usage(snapshot.quotas, snapshot.jobs, (a.key for a in plan.admissions))
+    return [
+        {
+            "namespaces": list(quota.namespaces),
+            "guaranteed": quota.guaranteed,
+            **({} if quota.limit is None else {"limit": quota.limit}),
+            **stands._asdict(),
+        }
+        for quota, stands in zip(snapshot.quotas, found, strict=True)
+    ]
+
+
+def _guarantees_fit(snapshot: PoolSnapshot, capacity: int) -> _Told:
+    total = sum(quota.guaranteed for quota in snapshot.quotas)
+    if total <= capacity:
+        message = f"{total} of {capacity} GPUs are guaranteed to namespaces"
+        return _Told("GuaranteesFit", True, "Covered", message)
+    closed = sum(node.gpus for node in snapshot.closed)
+    more = f" ({closed} more are on nodes that are closed for now)" if closed else ""
+    message = (
+        f"spec.quotas: {total} GPUs are guaranteed, of {capacity} that the pool has{more}; who comes first "
+        f"by the queue policy gets them, so guarantee {capacity} in all at most, or add nodes"
+    )
+    return _Told("GuaranteesFit", False, "MoreThanThePoolHas", message)
 
 
 def _nodes_exclusive(pool: str, contested: Mapping[str, Sequence[str]]) -> _Told:

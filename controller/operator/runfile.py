@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from controller import names
+from controller import bounded, names
 from controller.policy.jobs import RunFile
 from controller.workloads import owner_reference, run_configmap
 
@@ -36,7 +36,7 @@ def read(configmap: Mapping[str, Any] | None) -> RunFile | None:
     if text is None:
         return None
     try:
-        value = json.loads(text)
+        value = bounded.load(text, f"data[{names.RUN_KEY}]")
         resume, request = value["resume"] or {}, value["request"]
         run = RunFile(
             attempt=value["attempt"],

@@ -7,16 +7,18 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from controller import names
+from controller.checkpoints import endpoints
 from controller.checkpoints.jobs import AccessSettings
 from controller.environ import SettingsError, choice, described, setting, switch, text, values_of
 from controller.kube.lease import Timing
 from controller.metrics.address import AddressPolicy
 from controller.policy.transfer import STALL
+from controller.web.status import OPEN, REVIEW, MetricsSettings
 
 __all__ = ["PREFIX", "Settings", "SettingsError", "describe"]
 
 PREFIX = "EVALSTOP_"
-NAMESPACE = "evalstop-system"  # of the operator, where nobody tells
 _ACCESS = AccessSettings()
 _TIMING = Timing()
 
@@ -56,16 +58,39 @@ def _addresses(text: str) -> str:
     return text
 
 
+def _endpoints(text: str) -> str:
+    """some of Https, ClusterHttp, Http and Loopback, separated by commas"""
+    endpoints.parse(text)
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Each field is read from ``EVALSTOP_<FIELD IN CAPITALS>``; see docs/operator.md for the table."""
 
-    host: str = setting("0.0.0.0", _text, "address on which /healthz, /readyz and /metrics are served")
-    port: int = setting(8080, _whole(0, 65535, "port; 0: any free one"), "their port")
+    host: str = setting("0.0.0.0", _text, "address on which /healthz and /readyz are served, for probes")
+    port: int = setting(8080, _whole(0, 65535, "port; 0: any free one"), "their port (plain HTTP)")
+    metrics_host: str = setting("", text, "address on which /metrics is served; empty: EVALSTOP_HOST")
+    metrics_port: int = setting(8444, _whole(0, 65535, "port; 0: any free one"), "its port")
+    metrics_access: str = setting(
+        REVIEW,
+        choice(REVIEW, OPEN),
+        "over TLS, for those who may get the path /metrics (review), or over plain HTTP for everybody (open)",
+    )
+    metrics_certificate: str = setting(
+        "",
+        text,
+        "PEM file of its certificate; empty or not there: one is made that nobody can verify",
+    )
+    metrics_key: str = setting("", text, "PEM file of that certificate's private key")
     queue_host: str = setting(
         "127.0.0.1", _text, "address of the queue API (docs/queueing.md); it asks nobody who they are"
     )
     queue_port: int = setting(8081, _whole(0, 65535, "port; 0: any free one"), "its port")
+    watch_namespaces: str = setting("", text, "namespaces that are served, separated by commas; empty: all")
+    queue_hosts: str = setting(
+        "", text, "names, by commas, by which it may be asked besides localhost and addresses"
+    )
     workers: int = setting(8, _whole(1, 256, "workers"), "RLHFJobs worked on at the same time")
     relist_seconds: float = setting(
         300.0, _number(1, 86400, "s"), "between full LISTs that mend what the watch missed"
@@ -90,9 +115,15 @@ class Settings:
         _number(30, 604800, "s"),
         "without a byte moved after which an access Job is given up and made anew",
     )
-    scrape_addresses: str = setting("Public,Private", _addresses, "which pod addresses may be scraped")
+    store_endpoints: str = setting(
+        _ACCESS.endpoints, _endpoints, "where the object stores that trainers name may be"
+    )
+    scrape_addresses: str = setting("Private", _addresses, "which pod addresses may be scraped")
     scrape_timeout: float = setting(5.0, _number(0.1, 60, "s"), "for one scrape, from first to last byte")
     scrape_concurrency: int = setting(64, _whole(1, 4096, "scrapes"), "scrapes at the same time")
+    scrape_namespace_concurrency: int = setting(
+        16, _whole(1, 4096, "scrapes"), "of these, at most so many of one namespace"
+    )
     decision_log: str = setting("", text, "file for the decision log; empty: none")
     decision_log_bytes: int = setting(
         64 * 2**20, _whole(4096, 2**40, "bytes"), "size at which the decision log is rotated"
@@ -133,10 +164,23 @@ class Settings:
         if not values.get("instance"):
             values["instance"] = environ.get("POD_NAME") or socket.gethostname()
         if not values.get("lease_namespace"):
-            values["lease_namespace"] = environ.get("POD_NAMESPACE") or NAMESPACE
+            values["lease_namespace"] = environ.get("POD_NAMESPACE") or names.NAMESPACE
         settings = Settings(**values)
         settings.timing()
+        if bool(settings.metrics_certificate) != bool(settings.metrics_key):
+            raise SettingsError(f"{PREFIX}METRICS_CERTIFICATE and {PREFIX}METRICS_KEY: expected both or none")
         return settings
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """Those that are served; none: all."""
+        return tuple(dict.fromkeys(n.strip() for n in self.watch_namespaces.split(",") if n.strip()))
+
+    def metrics(self) -> MetricsSettings:
+        """Where and how metrics are served."""
+        host = self.metrics_host or self.host
+        certificate, key = self.metrics_certificate, self.metrics_key
+        return MetricsSettings(host, self.metrics_port, self.metrics_access, certificate, key)
 
     def timing(self) -> Timing:
         """When the Lease is renewed and when it runs out.
@@ -147,8 +191,8 @@ class Settings:
         try:
             return Timing(self.lease_seconds, self.lease_renew_seconds, self.lease_retry_seconds)
         except ValueError as error:
-            names = ("LEASE_RETRY_SECONDS", "LEASE_RENEW_SECONDS", "LEASE_SECONDS")
-            raise SettingsError(f"{' < '.join(PREFIX + name for name in names)} is needed: {error}") from None
+            order = ("LEASE_RETRY_SECONDS", "LEASE_RENEW_SECONDS", "LEASE_SECONDS")
+            raise SettingsError(f"{' < '.join(PREFIX + name for name in order)} is needed: {error}") from None
 
 
 # Variables of the trainer's and the access Job's contracts: not ours, and no mistake.

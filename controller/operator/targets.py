@@ -81,7 +81,7 @@ class Targets:
             port=port,
             metric=job.spec.primary.name,
             path=job.spec.scrape.path,
-            interval=float(job.spec.scrape.interval_seconds),
+            interval=loaded.desired.scrape_interval,
             others=tuple(m.name for m in job.spec.metrics if m.name != job.spec.primary.name),
             pod=str(pod["metadata"].get("uid", "")),
             pod_created=workloads.pod_view(pod).created,

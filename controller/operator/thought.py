@@ -14,8 +14,8 @@ from typing import Any
 from controller.kube.cache import Key
 from controller.kube.packed import Stored
 from controller.operator.world import Loaded, Object
-from controller.policy import lifecycle
 from controller.policy.conditions import ADMITTED, COMPLETED, FAILED, TERMINATION
+from controller.policy.job_view import job_view
 from controller.policy.jobs import Desired, JobRecord, Plan
 from controller.policy.service import attained, remaining
 from controller.policy.types import JobKey, JobView, Mode
@@ -127,6 +127,7 @@ def extract(record: JobRecord) -> JobRecord:
         queued_at=record.queued_at,
         mark=record.mark,
         progress=record.progress,
+        expected=record.expected,
         lost=record.lost,
         preemptions=record.preemptions,
         gang_backoff=record.gang_backoff,
@@ -134,12 +135,13 @@ def extract(record: JobRecord) -> JobRecord:
         conditions=tuple(c for c in record.conditions if c.type in _TOLD),
         finished=record.finished,
         taken_back=record.taken_back,
+        delayed_at=record.delayed_at,
     )
 
 
 def _view(loaded: Loaded, plan: Plan, now: float) -> JobView | None:
     obj = loaded.obj
-    return lifecycle.job_view(
+    return job_view(
         loaded.desired,
         loaded.observed,
         plan.record,

@@ -15,16 +15,18 @@ from controller.api import convert, fleet, newer
 from controller.api.gpupool import GPUPool
 from controller.checkpoints.jobs import COMPONENT, is_released, parse_result
 from controller.checkpoints.jobs import request_id as access_request_id
+from controller.kube import wire
 from controller.kube.cache import Cache, job_key, key_of
 from controller.kube.packed import Stored
 from controller.kube.resources import CONFIGMAPS, GPUPOOLS, JOBS, PODS, RLHFJOBS, Resource
 from controller.metrics.atrest import AtRest
 from controller.operator import runfile
+from controller.operator.job_names import JobNames
 from controller.operator.locations import Locations
 from controller.operator.ownership import (
     child_key,
     controlled_by,
-    controller_name,
+    controller_uid,
     generation,
     is_ref,
     pool_of,
@@ -41,10 +43,16 @@ from controller.policy.jobs import (
     QueueView,
     ScrapeView,
 )
-from controller.policy.types import FleetView, JobKey, Mode
+from controller.policy.types import FleetScope, FleetView, JobKey, Mode, ScoredBy, namespace_of
 
 Object = Mapping[str, Any]
+
+FORMER = 8  # earlier workloads of a job that are remembered: each is gone when its pods are
 Problem = tuple[str, str]  # (reason, message)
+
+
+class Unreadable(Exception):
+    """An object was put aside that the job cannot be planned without; the message says which, and why."""
 
 
 class _NoQueues:
@@ -147,8 +155,11 @@ class World:
         self._now = monotonic
         self._scrapes: dict[JobKey, tuple[float, AtRest[ScrapeView]]] = {}  # when (s), what besides
         self._refusals: dict[JobKey, _Refusal] = {}
+        self._former: dict[JobKey, tuple[str, ...]] = {}  # uids of earlier workloads of this job's
         self._unstarted: dict[JobKey, dict[tuple[str, str], AccessView]] = {}  # by (uid, request id): why not
         self._forgotten: set[str] = set()  # uids of access Jobs whose deletion was accepted
+        self._made: set[str] = set()  # uids of access Jobs that this process made, until they are on record
+        self._foreign: set[str] = set()  # uids of Jobs that only say to be access Jobs, and were told of
         self._revisions: dict[JobKey, int] = {}
         self._pools: dict[str, tuple[tuple[Any, ...], GPUPool | Problem]] = {}
         self._caps: dict[str, Mode] = {}  # by pool: how far it lets the operator go, also once it is gone
@@ -156,6 +167,7 @@ class World:
         self._members: dict[str, set[JobKey]] = {}  # pool name -> its jobs
         self._curves = PeerCurves(cache)
         self._locations = Locations()
+        self.names = JobNames(cache)
         cache.subscribe(self._on_change)
         self.queues: delegates.Known = NO_QUEUES
         # GPUs that a pod (by uid) holds beside those that it requests by name.
@@ -186,9 +198,22 @@ class World:
         elif resource == GPUPOOLS:
             self._gpupool_changed(old, new)
         elif resource in (JOBS, PODS, CONFIGMAPS):
-            if resource == JOBS and new is None and old is not None:
-                self._forgotten.discard(old["metadata"]["uid"])
+            if resource == JOBS and old is not None:
+                self._workload_changed(old, new)
             self.touch_job_of(old, new)
+
+    def _workload_changed(self, old: Object, new: Object | None) -> None:
+        """Remember whose pods may still be there when a job's workload is gone."""
+        uid = old["metadata"]["uid"]
+        if new is not None and new["metadata"]["uid"] == uid:
+            return
+        if new is None:
+            for known in (self._forgotten, self._made, self._foreign):
+                known.discard(uid)
+        job = job_key(old)
+        owner = self.cache.get(RLHFJOBS, job) if job is not None else None
+        if job is not None and owner is not None and key_of(old) == child_key(owner):
+            self._former[job] = (*self._former.get(job, ()), uid)[-FORMER:]
 
     def _job_changed(self, old: Object | None, new: Object | None) -> None:
         for obj, present in ((old, False), (new, True)):
@@ -206,7 +231,11 @@ class World:
             self.pool_changed(pool_of(old))
         obj = new or old
         assert obj is not None
-        others = self._locations.put(new) if new is not None else self._locations.drop(obj)
+        others: list[str] = []
+        if new is None:
+            others = self._locations.drop(obj)
+        elif not wire.problem(new):  # one that cannot be read any more keeps the folder that it had
+            others = self._locations.put(new)
         for name in others:
             self.touch(f"{obj['metadata']['namespace']}/{name}")
         self.touch(key_of(obj))
@@ -216,12 +245,19 @@ class World:
         assert obj is not None
         name = key_of(obj)
         changed = old is None or new is None or generation(old) != generation(new)
-        if changed or _taught(new) != _taught(old):
-            for key in self.members(name):
+        before, after = _taught(old), _taught(new)
+        for key in self.members(name) if changed or before != after else ():
+            mine = namespace_of(key)
+            if changed or before.get(mine) != after.get(mine) or self._counts_others(name):
                 self.touch(key)
         for source, _ in _stops(new) - _stops(old):
             self.touch(source)  # a stop that waited to be announced
         self.pool_changed(name)
+
+    def _counts_others(self, pool: str) -> bool:
+        """Whether what is known of one namespace's runs is told to others, too."""
+        found = self.pool(pool)
+        return isinstance(found, GPUPool) and found.spec.fleet.scope is FleetScope.POOL
 
     # -- what the operator found out itself --------------------------------------------------------------
 
@@ -265,6 +301,11 @@ class World:
         self._unstarted.setdefault(loaded.key, {})[loaded.uid, view.request_id] = view
         self.touch(loaded.key)
 
+    def made(self, key: JobKey, job_uid: str) -> None:
+        """An access Job was made, by this process."""
+        self._made.add(job_uid)
+        self.touch(key)
+
     def forget_access(self, loaded: Loaded, request_id: str, job_uid: str | None) -> None:
         """An access Job is deleted, or never was."""
         self._unstarted.get(loaded.key, {}).pop((loaded.uid, request_id), None)
@@ -280,6 +321,7 @@ class World:
         self._desired.pop(key, None)
         self._curves.forget(key)
         self._unstarted.pop(key, None)
+        self._former.pop(key, None)
 
     # -- loading -----------------------------------------------------------------------------------------
 
@@ -314,24 +356,26 @@ class World:
 
         Raises:
             StatusError: its status does not read as a record. Nothing may then be done with the job.
+            Unreadable: nor if it, or a workload of its own, was put aside.
         """
         stored = self.cache.find(RLHFJOBS, key)
         if stored is None:
             return None
-        obj = stored.open()
+        obj = _sound(stored.open())
         found = self.pool(pool_of(obj))
         pool = found if isinstance(found, GPUPool) else None
         desired = self._read_desired(key, obj, found)
         newer.refuse_newer_job(obj.get("status"))
-        record = convert.record(obj.get("status"))
+        record = self.names.shown(convert.record(obj.get("status")))
         child = self._child(obj)
         pods = self._pods(obj)
-        access, finished = self._access(obj)
+        access, finished = self._access(obj, record)
         observed = Observed(
             workload=workloads.view(child.open()) if child is not None else None,
             pods=tuple(self._pod_view(pod.open()) for pod in pods),
             scrape=self.last_scrape(key),
             access=(*access, *finished),
+            made=self._made_of(obj, record),
             run_written=runfile.read(self._run_configmap(obj)),
             queue=self._queue(child.open()) if child is not None else None,
             queue_problem=self._queue_problem(desired, pool, child.open() if child is not None else None),
@@ -361,22 +405,47 @@ class World:
         return None if found is None else (found.reason, found.message)
 
     def load_quietly(self, key: JobKey) -> Loaded | None:
-        """Like `load`, but None also for a job whose status is unreadable."""
+        """Like `load`, but None also for a job that is unreadable."""
         try:
             return self.load(key)
-        except convert.StatusError:
+        except (convert.StatusError, Unreadable):
             return None
+
+    def aside(self, key: JobKey) -> list[tuple[Object, str]]:
+        """A job's objects that were put aside, each with the reason: those that carry its label, and
+        itself."""
+        if not self.cache.aside:
+            return []
+        found = [
+            stored.open() for kind in (PODS, JOBS, CONFIGMAPS) for stored in self.cache.of_job(kind, key)
+        ]
+        if (obj := self.cache.get(RLHFJOBS, key)) is not None:
+            found.append(obj)
+        return [(obj, why) for obj in found if (why := wire.problem(obj))]
 
     def _child(self, obj: Object) -> Stored | None:
         """The job's workload, if it is really its own (template) or the one it names (ref)."""
         found = self.cache.find(JOBS, child_key(obj))
         if found is None or is_ref(obj) or controlled_by(found.open(), obj["metadata"]["uid"]):
+            if found is not None:
+                _sound(found.open())
             return found
         return None
 
-    def access_job(self, obj: Object, request_id: str) -> Object | None:
-        """The access Job of a request, if it is there and was made for this very RLHFJob."""
-        return next((job for job in self._access_jobs(obj) if access_request_id(job) == request_id), None)
+    def access_job(self, obj: Object, request_id: str, uid: str = "") -> Object | None:
+        """The access Job of a request, if it is there and was made for this very RLHFJob.
+
+        ``uid``: of the Job, where it is known; else one that says to be of the request.
+        """
+        jobs = [job for job in self._access_jobs(obj) if access_request_id(job) == request_id]
+        return next((job for job in jobs if uid in ("", job["metadata"]["uid"])), None)
+
+    def foreign_access(self, obj: Object, record: JobRecord) -> list[str]:
+        """Names of Jobs, not told of yet, that say to carry out what is asked for, and that nobody asked."""
+        found = [job for job in self._access_jobs(obj) if is_released(job) and not _is_of(record, job)]
+        new = [job["metadata"] for job in found if job["metadata"]["uid"] not in self._foreign]
+        self._foreign.update(metadata["uid"] for metadata in new)
+        return [metadata["name"] for metadata in new]
 
     def unreleased(self, obj: Object) -> list[Object]:
         """Access Jobs of this very RLHFJob that were created but not set going."""
@@ -387,14 +456,19 @@ class World:
 
     def _fleet(self, key: JobKey, obj: Object, desired: Desired, record: JobRecord) -> FleetView:
         """What its pool tells the job, and where its rule looks at peers, how they stood at its new evals."""
-        name = pool_of(obj)
-        told = fleet.told(self._pool_status(name), desired.metric)
-        steps = peers.unseen_steps(record, self.last_scrape(key)) if peers.wanted(desired) else ()
+        name, scrape = pool_of(obj), self.last_scrape(key)
+        found = self.pool(name)
+        scope = found.spec.fleet.scope if isinstance(found, GPUPool) else FleetScope.NAMESPACE
+        # The evals that are about to be taken in are those of the page's evaluator.
+        evaluator = (scrape.evaluator if scrape is not None else None) or record.evaluator
+        scored_by = ScoredBy(namespace_of(key), desired.metric, evaluator)
+        told = fleet.told(self._pool_status(name), scored_by, scope)
+        steps = peers.unseen_steps(record, scrape) if peers.wanted(desired) else ()
         if not steps:
             return told
-        others = (other for other in self.members(name) if other != key)
+        others = (other for other in self.members(name) if peers.are_peers(key, other))
         same = [other for other in others if self._metric(other, name) == (desired.metric, desired.direction)]
-        curves = self._curves.of(same, record.evaluator)
+        curves = self._curves.of(same, evaluator)
         return told._replace(peers=peers.standings(curves, steps, desired.direction))
 
     def _metric(self, key: JobKey, pool: str) -> tuple[str, Direction] | None:
@@ -428,6 +502,8 @@ class World:
         if known is None or known[0] != stamp:
             template = ((obj.get("spec") or {}).get("workload") or {}).get("template") or {}
             read = replace(convert.desired(obj, pool, cap), note=workloads.expiry_note(template))
+            if read.problem is None:
+                read = replace(read, problem=workloads.template_shape_problem(obj))
             known = self._desired[key] = (stamp, read)
         return known[1]
 
@@ -435,7 +511,7 @@ class World:
         if desired.problem is not None:
             return desired.problem
         if (clash := self._locations.clash(obj)) is not None:
-            return "LocationShared", clash
+            return clash
         found = self._refusals.get(key_of(obj))
         if found is None:
             return None
@@ -443,10 +519,13 @@ class World:
         return found.problem if same else None
 
     def _pods(self, obj: Object) -> tuple[Stored, ...]:
-        """Pods that hold GPUs in the job's name: of its workload, and of an earlier one of that name."""
-        owner = ("Job", child_key(obj).partition("/")[2])
-        pods = self.cache.of_job(PODS, key_of(obj))
-        return tuple(pod for pod in pods if controller_name(pod.open()) == owner)
+        """Pods that hold GPUs in the job's name: of its workload, and of earlier ones, by their uids. Others
+        that say they are hold their GPUs as anybody's do."""
+        key, child = key_of(obj), self.cache.find(JOBS, child_key(obj))
+        owners = set(self._former.get(key, ()))
+        if child is not None:
+            owners.add(child.open()["metadata"]["uid"])
+        return tuple(pod for pod in self.cache.of_job(PODS, key) if controller_uid(pod.open()) in owners)
 
     def _access_jobs(self, obj: Object) -> Iterable[Object]:
         uid = obj["metadata"]["uid"]
@@ -459,15 +538,26 @@ class World:
                 and metadata["uid"] not in self._forgotten
                 and not metadata.get("deletionTimestamp")
             ):
-                yield job
+                yield _sound(job)
 
-    def _access(self, obj: Object) -> tuple[list[AccessView], list[AccessView]]:
+    def _made_of(self, obj: Object, record: JobRecord) -> tuple[tuple[str, str], ...]:
+        """Access Jobs that wait to be set going, as far as they are known to be the operator's own."""
+        waited = record.access.job_uid if record.access is not None else ""
+        return tuple(
+            (access_request_id(job), uid)
+            for job in self.unreleased(obj)
+            if (uid := job["metadata"]["uid"]) == waited or uid in self._made
+        )
+
+    def _access(self, obj: Object, record: JobRecord) -> tuple[list[AccessView], list[AccessView]]:
         uid = obj["metadata"]["uid"]
         pods = [pod.open() for pod in self.cache.of_job(PODS, key_of(obj))]
         views = []
         for job in self._access_jobs(obj):
             if not is_released(job):
                 continue  # created but not set going: to the brain it is not started yet
+            if not _is_of(record, job):
+                continue  # anybody may make a Job that says to be one
             own = [pod for pod in pods if controlled_by(pod, job["metadata"]["uid"])]
             view = self.progress.of(key_of(obj), parse_result(job, own), job, own)
             views.append(replace(view, holder_gone=self._gone(obj, view.holder)))
@@ -490,10 +580,23 @@ class World:
         return found if found is not None and controlled_by(found, obj["metadata"]["uid"]) else None
 
 
-def _taught(pool: Object | None) -> tuple[object, ...]:
-    """What a GPUPool's status tells all of its jobs."""
-    status = (pool or {}).get("status") or {}
-    return status.get("noise"), status.get("sharedFalls")
+def _sound(obj: Object) -> Object:
+    if why := wire.problem(obj):
+        raise Unreadable(f"{obj['kind']} {key_of(obj)}: {why}")
+    return obj
+
+
+def _is_of(record: JobRecord, job: Object) -> bool:
+    """Whether a Job that is set going may answer: not where another one was made for its request."""
+    waited = record.access
+    if waited is None or access_request_id(job) != waited.request_id:
+        return True  # nobody waits for what it says; it is cleared away
+    return bool(job["metadata"]["uid"] == waited.job_uid)
+
+
+def _taught(pool: Object | None) -> dict[str, list[Any]]:
+    """What a GPUPool's status tells its jobs, by namespace."""
+    return fleet.taught((pool or {}).get("status"))
 
 
 def _stops(pool: Object | None) -> set[tuple[JobKey, str]]:

@@ -42,7 +42,7 @@ class StatusWriter:
         Raises:
             Stale: the RLHFJob changed since it was loaded. ApiError: the call failed.
         """
-        wanted = convert.status(record, loaded.desired, now)
+        wanted = convert.status(self._world.names.hidden(record, loaded.key), loaded.desired, now)
         written = await self._write(RLHFJOBS, loaded.obj, wanted)
         self._metrics.jobs.note(loaded.key, record)
         if written:
@@ -133,7 +133,8 @@ class StatusWriter:
     def _decision(self, key: str) -> Decision | None:
         obj = self._cache.get(RLHFJOBS, key)
         try:
-            return convert.record(obj.get("status")).decision if obj is not None else None
+            found = convert.record(obj.get("status")) if obj is not None else None
+            return self._world.names.shown(found).decision if found is not None else None
         except convert.StatusError:
             return None
 

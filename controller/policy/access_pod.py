@@ -68,7 +68,7 @@ def _tell_progress(draft: Draft, waited: InFlight, view: AccessView) -> None:
     if operation is Operation.SECURE:
         # What is pinned is not less safe because another is on its way; but it is the best's no more.
         best, former = keepable(draft.record, draft.desired.direction, draft.use), draft.record.secured
-        of_best = best is not None and (best.attempt, best.step) == (waited.attempt, waited.step)
+        of_best = best is not None and waited.is_for(best)
         short = waited.started is None or draft.now - waited.started <= LONG
         if draft.conditions.is_true(kind) and (short or not of_best):
             return

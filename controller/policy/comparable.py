@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from controller.policy import guarding
-from controller.policy.history import RuleInUse, agreed, discredited, newest_mark, stand, undecided
+from controller.policy.history import RuleInUse, forget_all_but, newest_mark, on_account_of, stand
 from controller.policy.jobs import Desired, Direction, JobRecord, Scale, ScrapeView
 from controller.policy.stopping import noise
 from controller.policy.types import Attempt, EvalPoint, FleetNoise, Reading, SharedFall
@@ -104,8 +104,7 @@ def _cut(
 
     ``life`` None: all that comes counts.
     """
-    record = agreed(record, use, kept)
-    record = discredited(record, undecided(record, use, -1) - {(p.attempt, p.step) for p in kept})
+    record = forget_all_but(record, use, kept)
     initial, unjudged = use.rule.initial(), record.rule.unjudged if record.rule is not None else 0
     unjudged = max(0, unjudged - (len(record.evals) - len(kept)))
     rule = use.remember(initial, kept, unjudged)
@@ -135,15 +134,4 @@ def _cut(
 
 def _renumbered(record: JobRecord, evals: tuple[EvalPoint, ...]) -> JobRecord:
     """What stands for one of these evals, or is asked for on its account, is on the newest scale."""
-    number, known = record.scale_number, {(p.attempt, p.step) for p in evals}
-    secured, beside, access = record.secured, record.beside, record.access
-    if secured is not None and (secured.attempt, secured.best_step) in known:
-        secured = replace(secured, scale=number)
-    if beside is not None and (beside.attempt, beside.best_step) in known:
-        beside = replace(beside, scale=number)
-    if access is not None and (access.attempt, access.step) in known:
-        access = replace(access, scale=number)
-    retained = tuple(
-        replace(k, scale=number) if (k.attempt, k.best_step) in known else k for k in record.retained
-    )
-    return replace(record, secured=secured, beside=beside, access=access, retained=retained)
+    return on_account_of(record, {(p.attempt, p.step) for p in evals}, scale=record.scale_number)

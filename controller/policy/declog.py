@@ -1,12 +1,10 @@
 """The decision log: every plan's input and output, one canonical JSON line each, replayable byte for byte.
 
-    {"decision":{…output…},"input":{…},"kind":"job"|"pool","now":1732186000.25,"v":4}
+    {"decision":{…output…},"input":{…},"kind":"job"|"pool","now":1732186000.25,"v":5}
 
-The version is raised whenever the same input would be written differently. A line of an earlier one in
-`READS` is compared in what that version could say; of any other it is refused by name, not misread.
-
-Version 3 has more fields than 2, all of them of queues outside (`controller.policy.outside`);
-4 has the pool's nodes that are closed (`PoolSnapshot.closed`).
+The version is raised whenever the same input would be written differently. A line of any other version is
+refused by name, not misread. In version 5 what a pool knows of its runs is told apart by namespace, and it
+has quotas (`PoolSnapshot.quotas`).
 """
 
 from __future__ import annotations
@@ -21,9 +19,8 @@ from controller.policy.codec import decode, dumps, encode
 from controller.policy.jobs import Desired, JobRecord, Observed, Plan
 from controller.policy.types import PoolPlan, PoolSnapshot
 
-VERSION = 4
-READS = frozenset({2, 3, VERSION})
-READABLE = f"versions {', '.join(str(v) for v in sorted(READS - {VERSION}))} and {VERSION}"
+VERSION = 5
+READABLE = f"version {VERSION}"
 
 
 class LogError(ValueError):
@@ -86,8 +83,6 @@ def _replay_line(number: int, text: str) -> Replayed:
         decide = _KINDS[entry["kind"]]
         subject, planned = decide(entry["input"], entry["now"])
         recorded, replayed = entry["decision"], encode(planned)
-        if version != VERSION:
-            replayed = _in_words_of(recorded, replayed)
     except (KeyError, TypeError, ValueError) as error:
         raise LogError(f"line {number}: {type(error).__name__}: {error}") from error
     return Replayed(number, entry["kind"], subject, entry["now"], dumps(recorded), dumps(replayed))
@@ -95,7 +90,7 @@ def _replay_line(number: int, text: str) -> Replayed:
 
 def readable(version: object) -> bool:
     """Whether this evalstop reads lines of that version."""
-    return type(version) is int and version in READS
+    return type(version) is int and version == VERSION
 
 
 def _cure(version: object) -> str:
@@ -106,15 +101,6 @@ def _cure(version: object) -> str:
         f": it is of {age} evalstop; replay it with the one that wrote it"
         " (`evalstop version` tells which decision log an evalstop writes)"
     )
-
-
-def _in_words_of(recorded: Any, replayed: Any) -> Any:
-    """A decision without the fields that the one recorded does not know."""
-    if isinstance(recorded, dict) and isinstance(replayed, dict):
-        return {k: _in_words_of(recorded[k], v) for k, v in replayed.items() if k in recorded}
-    if isinstance(recorded, list) and isinstance(replayed, list) and len(recorded) == len(replayed):
-        return [_in_words_of(*pair) for pair in zip(recorded, replayed, strict=True)]
-    return replayed
 
 
 def _decide_job(given: Any, now: float) -> tuple[str, Plan]:

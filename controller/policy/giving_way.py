@@ -13,7 +13,8 @@ from typing import TypeVar
 
 from controller.policy.placement import NodeRoom, SlotRoom
 from controller.policy.queueing.base import QueueJob, QueuePolicy, queue_key
-from controller.policy.types import JobKey, JobView
+from controller.policy.quotas import QuotaLedger
+from controller.policy.types import JobKey, JobView, Quota
 
 REASON = "Demoted"
 Job = TypeVar("Job", bound=QueueJob)
@@ -34,13 +35,16 @@ def give_way(
     waiting: Iterable[QueueJob],
     room: NodeRoom | SlotRoom,
     now: float,
+    *,
+    quotas: Sequence[Quota] = (),
 ) -> list[Job]:
     """Which demoted runs are to be preempted at ``now`` (s), the first to be demoted last.
 
     Args:
         fresh: makes the pool's queue policy anew. stay: admitted jobs that keep their GPUs. demoted: those
             that may have to go. leaving: those whose GPUs will be free without anything more. waiting: who is
-            not admitted in this pass. room: what is free then; it is used up.
+            not admitted in this pass. room: what is free then; it is used up. quotas: those that ``fresh``
+            makes its policies with: these count what each namespace has.
     """
     candidates = sorted(demoted, key=queue_key, reverse=True)
     others = [j for j in waiting if not j.demoted]
@@ -48,24 +52,47 @@ def give_way(
         return []
     for gone in leaving:
         room.give(gone)
-    served: set[JobKey] = set()
+    served: dict[JobKey, QueueJob] = {}
+    go: list[Job] = []
+    given: list[Job] = []
+    kept: list[Job] = []
 
     def starts() -> bool:
         asked = fresh()
-        asked.rebuild([*stay, *(j for j in others if j.key not in served)], now)
-        begun = [job.key for job in asked.decide(now, room).admit]
-        served.update(begun)
+        left = [j for j in others if j.key not in served]
+        if quotas:
+            asked.rebuild([*stay, *still(), *left], now)
+            for job in served.values():
+                asked.admitted(job, now)
+        else:
+            asked.rebuild([*stay, *left], now)
+        begun = asked.decide(now, room).admit
+        served.update((job.key, job) for job in begun)
         return bool(begun)
 
+    def still() -> list[Job]:
+        out = {j.key for j in (*go, *given)}
+        return [j for j in candidates if j.key not in out]
+
+    def keeps(job: Job) -> bool:
+        """Whether nobody got its GPUs, nor its part of what its namespace may have."""
+        ledger = QuotaLedger(quotas)
+        others: Sequence[QueueJob] = [*stay, *still(), *served.values(), *kept]
+        for other in others:
+            ledger.charge(other.key, other.gpus)
+        if ledger.bars(job.key, job.gpus) or not _keeps(job, room):
+            return False
+        kept.append(job)
+        return True
+
     starts()  # these need nobody's GPUs but those that come free anyway
-    go: list[Job] = []
-    given: list[Job] = []
     for job in candidates:
         room.give(job)
         given.append(job)
         if starts():
-            go += [other for other in reversed(given) if not _keeps(other, room)]
+            go += [other for other in reversed(given) if not keeps(other)]
             given.clear()
+            kept.clear()
     return go
 
 

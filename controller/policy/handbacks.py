@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from controller.policy.jobs import JobRecord
 from controller.policy.types import JobKey, Mode
+from controller.policy.wording import UID
 
 KEPT = 32
 
@@ -45,6 +46,8 @@ def hand_backs(
         stop = _of(key, gpus, record)
         if stop is not None:
             before = found.get((key, stop.decided))
+            if before is not None and before.target and stop.target and stop.target.startswith(UID):
+                stop = replace(stop, target=before.target)  # deleted since: its name is known here alone
             running = before.running if before is not None and before.target == stop.target else None
             found[key, stop.decided] = replace(stop, running=running)
     started = {

@@ -22,6 +22,7 @@ from controller.policy.jobs import (
     Desired,
     Direction,
     JobRecord,
+    Kept,
     ProxyMetric,
     RuleRecord,
     ScrapeView,
@@ -46,6 +47,17 @@ _INVERTED = "-min"  # ends the fingerprint of a rule for a metric that is to be 
 def better(direction: Direction, score: float, than: float) -> bool:
     """Whether a score, in the trainer's own orientation, is the better of two."""
     return score > than if direction is Direction.MAXIMIZE else score < than
+
+
+def best_of(
+    direction: Direction, candidates: Iterable[EvalPoint | Best], than: Best | None = None
+) -> Best | None:
+    """The first of the highest, ``than`` before all of them; None: there are none."""
+    best = than
+    for one in candidates:
+        if best is None or better(direction, one.score, best.score):
+            best = Best(one.step, one.score, one.attempt)
+    return best
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +183,7 @@ class RuleInUse:
         if not self.gated or after.rule is None or after.evals is before.evals:
             return ()
         known = newest_mark(before)
-        state = before.rule.state if before.rule is not None else ()
+        state = before.rule.state if before.rule and made_under(before, self) else ()
         waited = (*self.waiting(state), self.doubtful(state))
         new = [
             p.step
@@ -185,13 +197,8 @@ class RuleInUse:
         still = {p.step for p in self.counting(after.rule.base, after.evals, after.rule.unjudged)}
         return tuple(s for s in new if s not in still and s not in self.waiting(after.rule.state))
 
-    def best_of(self, points: Iterable[EvalPoint], than: Best | None = None) -> Best | None:
-        """The first of the highest, ``than`` before all of them; None: there are none."""
-        best = than
-        for point in points:
-            if best is None or self.better(point.score, best.score):
-                best = Best(point.step, point.score, point.attempt)
-        return best
+    def best_of(self, candidates: Iterable[EvalPoint | Best], than: Best | None = None) -> Best | None:
+        return best_of(self.direction, candidates, than)
 
     def remember(self, base: tuple[Any, ...], evals: tuple[EvalPoint, ...], unjudged: int = 0) -> RuleRecord:
         """The rule's memory of these evals, but for the first ``unjudged`` of them."""
@@ -254,7 +261,8 @@ def begin_life(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobReco
     if after.lives == record.lives or after.lives[-1].resumed is None:
         return after
     if _forgotten(record, after.lives[-1].resumed):
-        return restart(after, use)
+        # What is known lies on the way all the same, and its best may not be pinned yet.
+        return judged_from_now_on(after, use)
     return rewind(after, use, after.lives[-1].resumed)
 
 
@@ -336,14 +344,15 @@ def rewind(record: JobRecord, use: RuleInUse, step: int) -> JobRecord:
 
     Where the window does not reach back that far, the rule's memory begins anew.
     """
+    if record.rule is not None:
+        record = _same_rule(record, use)  # its user may have chosen another since the last scrape
     kept = tuple(p for p in record.evals if p.step <= step)
     if len(kept) == len(record.evals):
         return _with_best(record, use, kept, step)
     whole = record.evals_seen <= len(
         record.evals
     )  # the window holds everything: its base is the initial state
-    record = agreed(record, use, kept)
-    record = discredited(record, undecided(record, use, step))
+    record = forget_all_but(record, use, kept)
     base = record.rule.base if record.rule and (kept or whole) else use.rule.initial()
     dropped = len(record.evals) - len(kept)
     unjudged = min(record.rule.unjudged, len(kept)) if record.rule is not None else 0
@@ -375,8 +384,7 @@ def _with_best(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...], s
 def restart(record: JobRecord, use: RuleInUse) -> JobRecord:
     """Forget every eval: the rule begins anew. The best stays if it is pinned or retained."""
     kept: tuple[EvalPoint, ...] = ()
-    record = agreed(record, use, kept)
-    record = discredited(record, undecided(record, use, -1))
+    record = forget_all_but(record, use, kept)
     best = _best_after(record, use.direction, (), -1)
     rule = use.remember(use.rule.initial(), kept)
     return replace(
@@ -394,12 +402,17 @@ def restart(record: JobRecord, use: RuleInUse) -> JobRecord:
 def judged_from_now_on(record: JobRecord, use: RuleInUse) -> JobRecord:
     """The rule begins anew within a process: the evals so far stay on record, and are never folded again."""
     rule = use.remember(use.rule.initial(), record.evals, len(record.evals))
-    return replace(agreed(record, use, ()), rule=rule)
+    return replace(_agreed(record, use, ()), rule=rule)
+
+
+def made_under(record: JobRecord, use: RuleInUse) -> bool:
+    """Whether the record's memory is this very rule's: another rule cannot read it."""
+    return record.rule is not None and record.rule.params_hash == use.params_hash
 
 
 def _same_rule(record: JobRecord, use: RuleInUse) -> JobRecord:
     """A record made under another rule or other parameters: fold the evals we still have under this one."""
-    if record.rule is not None and record.rule.params_hash == use.params_hash:
+    if made_under(record, use):
         return record
     initial, known = use.rule.initial(), record.best
     before = record.rule.params_hash if record.rule is not None else use.params_hash
@@ -430,7 +443,7 @@ def _append(
         evals = evals[1:]
     gone, waits = use.dropped(state), use.waiting(state)
     out = {(p.attempt, p.step) for p in (*record.evals, point) if p.step in gone}
-    record = discredited(record, out)
+    record = _discredited(record, out)
     best = record.best
     if best is not None and (best.attempt, best.step) in out:
         # It stood for the best for want of another. What is in safety for it is no better.
@@ -438,7 +451,7 @@ def _append(
         best = _best_after(record, use.direction, counts, -1)
         spare = record.awaiting  # of before the evals that are kept: it was in safety for this
         if spare is not None and not any((p.attempt, p.step) == (spare.attempt, spare.step) for p in evals):
-            best = spare if best is None or use.better(spare.score, best.score) else best
+            best = use.best_of((spare,), best)
     was = {*use.waiting(rule.state), point.step}.difference(gone, waits)
     best = use.best_of((p for p in (*record.evals, point) if p.step in was), best)
     now = replace(rule, state=state)  # with the base of before the oldest left
@@ -492,16 +505,11 @@ def _other_than(
     steps = {*use.waiting(rule.state)}.difference(use.agreeing(rule.state))
     counts = [*use.counting(rule.base, evals, rule.unjudged), *(p for p in evals if p.step in steps)]
     found = use.best_of(p for p in counts if (p.attempt, p.step) != (best.attempt, best.step))
-    known = {(p.attempt, p.step) for p in evals}
-    for pin in (record.secured, record.beside) if record is not None else ():
-        if pin is not None and (pin.attempt, pin.best_step) not in known and not pin.stands_for(best):
-            assert record is not None
-            only = replace(record, best=None, retained=(), secured=pin)
-            one = _best_after(only, use.direction, (), -1)
-            found = (
-                one if one is not None and (found is None or use.better(one.score, found.score)) else found
-            )
-    return found
+    known = {(best.attempt, best.step), *((p.attempt, p.step) for p in evals)}
+    if record is None:
+        return found
+    older = [one for pin in (record.secured, record.beside) if (one := _stood_for(record, pin)) is not None]
+    return use.best_of((o for o in older if (o.attempt, o.step) not in known), found)
 
 
 def settle_agreeing(record: JobRecord, use: RuleInUse) -> JobRecord:
@@ -513,9 +521,19 @@ def settle_agreeing(record: JobRecord, use: RuleInUse) -> JobRecord:
     return record if found is None else replace(record, best=found, awaiting=record.best)
 
 
-def agreed(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...]) -> JobRecord:
-    """The record before all evals but ``kept`` are forgotten: two or more that wait and agree count, if the
-    best of them is in safety."""
+def forget_all_but(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...]) -> JobRecord:
+    """The record before all evals but ``kept`` are forgotten: of those that wait it is decided here whether
+    they count, for nobody will know it any more."""
+    record = _agreed(record, use, kept)
+    if record.rule is None or not made_under(record, use):
+        return record
+    waits, best = use.waiting(record.rule.state), record.best
+    undecided = {(p.attempt, p.step) for p in record.evals if p.step in waits and p not in kept}
+    return _discredited(record, undecided - ({(best.attempt, best.step)} if best is not None else set()))
+
+
+def _agreed(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...]) -> JobRecord:
+    """Two or more that wait and agree count, if the best of them is in safety."""
     found = _best_agreeing(record, use, tuple(p for p in record.evals if p not in kept))
     if found is None or record.beside is None or not record.beside.stands_for(found):
         return record
@@ -533,7 +551,7 @@ def agreed(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...]) -> Jo
 
 def _best_agreeing(record: JobRecord, use: RuleInUse, evals: tuple[EvalPoint, ...]) -> Best | None:
     """The best of the evals that wait, if two or more agree and it is above the best; None: it is not so."""
-    steps = use.agreeing(record.rule.state) if record.rule is not None else ()
+    steps = use.agreeing(record.rule.state) if record.rule and made_under(record, use) else ()
     found = use.best_of(p for p in evals if p.step in steps)
     if found is None or (record.best is not None and not use.better(found.score, record.best.score)):
         return None
@@ -548,33 +566,33 @@ def _sum_with(record: JobRecord, leaving: float) -> float | None:
     return total if total is not None and math.isfinite(total) else None
 
 
-def discredited(record: JobRecord, evals: set[tuple[Attempt, int]]) -> JobRecord:
+def _discredited(record: JobRecord, evals: set[tuple[Attempt, int]]) -> JobRecord:
     """The record once these evals (attempt and life, step) count for nothing.
 
     What is pinned, retained or asked for on their account keeps no score: it is never taken for the best.
     """
+    return on_account_of(record, evals, score=None)
+
+
+def on_account_of(record: JobRecord, evals: set[tuple[Attempt, int]], **change: Any) -> JobRecord:
+    """The record with these fields changed in all that is pinned, retained or asked for on account of one of
+    these evals (attempt and life, step)."""
     if not evals:
         return record
+
+    def changed(kept: Kept) -> Kept:
+        return replace(kept, **change) if (kept.attempt, kept.best_step) in evals else kept
+
     secured, beside, access = record.secured, record.beside, record.access
-    if secured is not None and (secured.attempt, secured.best_step) in evals:
-        secured = replace(secured, score=None)
-    if beside is not None and (beside.attempt, beside.best_step) in evals:
-        beside = replace(beside, score=None)
     if access is not None and (access.attempt, access.step) in evals:
-        access = replace(access, score=None)
-    retained = tuple(
-        replace(k, score=None) if (k.attempt, k.best_step) in evals else k for k in record.retained
+        access = replace(access, **change)
+    return replace(
+        record,
+        secured=None if secured is None else changed(secured),
+        beside=None if beside is None else changed(beside),
+        access=access,
+        retained=tuple(map(changed, record.retained)),
     )
-    return replace(record, secured=secured, beside=beside, access=access, retained=retained)
-
-
-def undecided(record: JobRecord, use: RuleInUse, after: int) -> set[tuple[Attempt, int]]:
-    """Evals after that step that wait, and of which nobody will know any more whether they count."""
-    if record.rule is None:
-        return set()
-    waits, best = use.waiting(record.rule.state), record.best
-    found = {(p.attempt, p.step) for p in record.evals if p.step in waits and p.step > after}
-    return found if best is None else found - {(best.attempt, best.step)}
 
 
 def _best_after(
@@ -589,17 +607,20 @@ def _best_after(
     and checkpoints that are pinned or retained, of whatever branch. Not those from before the scores could
     be compared, and none whose score nobody knows.
     """
-    candidates = [Best(p.step, p.score, p.attempt) for p in counting]
+    candidates: list[EvalPoint | Best] = [*counting]
     if record.best is not None and record.best.step <= step:
         candidates.append(record.best)
-    for safe in (*record.retained, *((record.secured,) if record.secured is not None else ())):
-        if safe.score is not None and safe.scale == record.scale_number:
-            candidates.append(Best(safe.best_step, safe.score, safe.attempt))
-    best: Best | None = None
-    for candidate in candidates:
-        if best is None or better(direction, candidate.score, best.score):
-            best = candidate
-    return best
+    for kept in (*record.retained, record.secured):
+        if (one := _stood_for(record, kept)) is not None:
+            candidates.append(one)
+    return best_of(direction, candidates)
+
+
+def _stood_for(record: JobRecord, kept: Kept | None) -> Best | None:
+    """The eval for which a checkpoint is kept; None: its score is not known, or not on the present scale."""
+    if kept is None or kept.score is None or kept.scale != record.scale_number:
+        return None
+    return Best(kept.best_step, kept.score, kept.attempt)
 
 
 def keepable(record: JobRecord, direction: Direction, use: RuleInUse | None = None) -> Best | None:

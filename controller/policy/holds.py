@@ -23,6 +23,7 @@ from typing import NamedTuple
 from controller.policy.accounts import Books
 from controller.policy.placement import NodeRoom
 from controller.policy.queueing import make_policy
+from controller.policy.quotas import charged
 from controller.policy.types import Admission, Hold, JobKey, JobState, JobView, PoolSnapshot
 
 HOLDS_MAX = 256
@@ -61,14 +62,21 @@ def holds(
     views = {j.key: j for j in snapshot.jobs}
     starting = {a.key for a in admitted}
     expires = _expiries(snapshot, leaving, now)
-    wanted = _promises(snapshot, leaving, list(rest), free, books, now)
+    if snapshot.quotas:
+        wanted = _promises_within_quotas(snapshot, leaving, admitted, list(rest), free, books, now)
+    else:
+        wanted = _promises(snapshot, leaving, list(rest), free, books, now)
     wanted += [_Wanted(a.source, a.key, a.nodes) for a in admitted if a.source is not None]
     settled = {w.source for w in wanted} | {j.key for j in leaving}
+    ledger = charged(snapshot.quotas, snapshot.jobs)
     for hold in snapshot.holds:
         target = views.get(hold.target)
-        waits = target is not None and (target.state is JobState.QUEUED or target.unbound > 0)
+        if target is None:
+            continue
+        waits = target.state is JobState.QUEUED or target.unbound > 0
         if (
             waits
+            and not (target.state is JobState.QUEUED and ledger.bars(target.key, target.gpus))
             and hold.source not in settled
             and not _void(hold, views.get(hold.source), snapshot.hold_seconds)
         ):
@@ -129,6 +137,63 @@ def _promises(
             policy.gone(winner, now)
             shapes[winner.replicas, winner.gpus_per_replica] -= 1
             promises.append(_Wanted(job.key, winner.key, room.placed[winner.key]))
+    return promises
+
+
+def _promises_within_quotas(
+    snapshot: PoolSnapshot,
+    leaving: list[JobView],
+    admitted: list[Admission],
+    rest: list[JobView],
+    free: Mapping[str, int],
+    books: Books,
+    now: float,
+) -> list[_Wanted]:
+    """The same policy on the room as it will be when all who leave are gone: what they have then counts no
+    more. A gang is promised the GPUs of the one of them with whom the last that it needs come free."""
+    if not leaving or not rest:
+        return []
+    policy, room, have = make_policy(snapshot.policy, snapshot.quotas), NodeRoom(free), dict(free)
+    for job in leaving:
+        for node, gpus in books.account(job):
+            if node in room.free:
+                room.free[node] += gpus
+    going = {j.key for j in leaving}
+    starting = {a.key: a.nodes for a in admitted}
+    stay = [j for j in snapshot.jobs if j.state is JobState.ADMITTED and j.key not in going]
+    new = [
+        replace(j, state=JobState.ADMITTED, nodes=starting[j.key]) for j in snapshot.jobs if j.key in starting
+    ]
+    policy.rebuild([*stay, *new, *rest], now)
+    for job in stay:
+        if not job.preemptible:
+            policy.shielded(job, now)
+    sizes = {j.key: j.gpus_per_replica for j in rest}
+    coming = {j.key: room.placed[j.key] for j in policy.decide(now, room).admit}
+    on: dict[str, list[JobKey]] = {}  # node -> who gets GPUs there, next one first
+    for key, nodes in coming.items():
+        for node in dict.fromkeys(nodes):
+            on.setdefault(node, []).append(key)
+
+    def served(touched: Iterable[str]) -> list[_Wanted]:
+        """Who has all its GPUs by now that more came free on these nodes; the source is still to be named."""
+        found = []
+        for key in dict.fromkeys(key for node in touched for key in on.get(node, ())):
+            needs = Counter(coming.get(key, ()))
+            if not needs or any(have[node] < count * sizes[key] for node, count in needs.items()):
+                continue
+            for node, count in needs.items():
+                have[node] -= count * sizes[key]
+            found.append(_Wanted("", key, coming.pop(key)))
+        return found
+
+    served(on)  # these need nobody to leave
+    promises: list[_Wanted] = []
+    for job in leaving:
+        account = [(node, gpus) for node, gpus in books.account(job) if node in have]
+        for node, gpus in account:
+            have[node] += gpus
+        promises += [one._replace(source=job.key) for one in served(node for node, _ in account)]
     return promises
 
 

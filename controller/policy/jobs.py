@@ -279,6 +279,8 @@ class Observed:
     # (reason, message): why that queue cannot give it quota, whatever else happens.
     queue_problem: tuple[str, str] | None = None
     finalizer: bool = False  # ours is on the RLHFJob
+    # Access Jobs that we made and have not set going: request id, uid of the Job.
+    made: tuple[tuple[str, str], ...] = ()
     announced: bool = (
         True  # its pool has said in its status that it is being stopped, and to whom its GPUs go
     )
@@ -362,10 +364,15 @@ class InFlight:
     scale: int = 0
     started: float | None = None  # s, when its Job was first asked for
     former: str = ""  # claim: uid of a deleted RLHFJob that may be followed
+    job_uid: str = ""  # of the Job that was made for it; no other's answer counts. "": none was made yet
 
     @property
     def request_id(self) -> str:
         return f"{self.operation}-{self.step}-{self.serial}"
+
+    def is_for(self, best: Best) -> bool:
+        """Whether it was asked for on account of that very eval."""
+        return (self.attempt, self.step) == (best.attempt, best.step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -542,16 +549,33 @@ class Preempting:
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """How far a run had come when it was last noted, and the GPU-seconds of work that took."""
+    """How far a run had come when it was last noted, and the GPU-seconds of work that took.
+
+    ``first_step``, ``first_worked``: the same when it was first noted. Steps are what the trainer says; how
+    fast they go by is measured from there on, by the operator's clock.
+    """
 
     step: int
     total_steps: int
     worked: float
+    first_step: int = 0
+    first_worked: float = 0.0
 
     @property
     def share(self) -> float:
         """0 to 1."""
         return min(1.0, self.step / self.total_steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The least running time (s) that a run was ever to take as a whole: what its place in a queue rested on.
+
+    ``stated``: by its user, since it first ran; ``paced``: by the pace that was measured. None: unknown.
+    """
+
+    stated: float | None = None
+    paced: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -614,6 +638,7 @@ class JobRecord:
     queued_at: float | None = None  # s, when it last came back into the queue; None: it never left it
     mark: tuple[int, ...] = ()  # what its pool's queue policy asked to remember of it
     progress: RunProgress | None = None
+    expected: Expected | None = None  # None: it has not run yet, or nothing is known
     loss_trend: LossTrend | None = None
     lost: float = 0.0  # GPU-seconds of work that preemptions cost; part of `attained`
     preemptions: int = 0
@@ -630,6 +655,7 @@ class JobRecord:
     beside: Kept | None = None  # its checkpoint
     taken_back: TakenBack | None = None  # the newest stop that was
     evals_due: EvalsDue | None = None  # None: no page has shown the metric yet
+    delayed_at: float | None = None  # s, when its stop first waited for what other namespaces' runs show
 
     @property
     def scale_number(self) -> int:
@@ -686,6 +712,8 @@ class RemakeWorkload:
 
 @dataclass(frozen=True, slots=True)
 class StartAccess:
+    """Make an access Job; or, once its uid is on record as ``job_uid``, set it going."""
+
     request_id: str
     operation: Operation
     step: int  # the step wanted
@@ -695,6 +723,7 @@ class StartAccess:
     attempt: Attempt = UNKNOWN  # of the eval; claim: number and, if one began within it, life
     branch: tuple[BranchLife, ...] = ()  # whose checkpoints count, newest life first
     former: str = ""  # claim: uid of a deleted RLHFJob that may be followed
+    job_uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from controller.policy import asking, guarding, lives, verdict_age
 from controller.policy import conditions as c
 from controller.policy.draft import Draft
-from controller.policy.history import RuleInUse, keepable
+from controller.policy.history import RuleInUse, keepable, made_under
 from controller.policy.jobs import (
     Confirming,
     Decision,
@@ -217,8 +217,10 @@ def _guard_text(use: RuleInUse, record: JobRecord, metric: str) -> str:
     guard = next(g for g in record.guards if g.metric == metric)
     assert guard.verdict is not None
     v = guard.verdict
-    rule = use.guards[metric].name if metric in use.guards else "its rule"
-    gate = _gate_text(use.guards[metric], guard.state) if metric in use.guards and guard.state else ""
+    own = use.guards.get(metric)
+    rule = own.name if own is not None else "its rule"
+    known = own is not None and guard.params_hash == own.params_hash and guard.state
+    gate = _gate_text(own, guard.state) if own is not None and known else ""
     return f"guardrail {metric!r}, {rule}: {v.statistic:g} of {v.threshold:g} at step {guard.step}{gate}"
 
 
@@ -228,7 +230,7 @@ def _numbers(record: JobRecord, use: RuleInUse, metric: str, verdict: Verdict) -
     if metric:
         return f"{_guard_text(use, record, metric)}, {best}"
     seen = f"{verdict.statistic:g} of {verdict.threshold:g}"
-    gate = _gate_text(use, record.rule.state) if record.rule is not None else ""
+    gate = _gate_text(use, record.rule.state) if record.rule and made_under(record, use) else ""
     return f"{use.name}: {seen} at step {record.evals[-1].step}, {best}{gate}"
 
 

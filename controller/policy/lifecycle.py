@@ -3,9 +3,9 @@
     plan(desired, observed, record, now) -> Plan(record, actions, events, queue, proposal, requeue_after)
 
 A stop rule's verdict is only a proposal here; the pool's plan (pool.py) turns it into a release, which comes
-back through `granted`. Every irreversible act has the shape: intent in the record, idempotent act, effect
-observed, completion in the record. So this function may be called at any moment, by an operator that
-remembers nothing, and goes on where things are.
+back through `transitions.granted`. Every irreversible act has the shape: intent in the record, idempotent
+act, effect observed, completion in the record. So this function may be called at any moment, by an operator
+that remembers nothing, and goes on where things are.
 
 A stop: granted -> best checkpoint retained and verified -> looked once more -> suspended -> pods gone ->
 released. Until the suspend it may be taken back (`taking_back`).
@@ -14,7 +14,6 @@ released. Until the suspend it may be taken back (`taking_back`).
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from controller.policy import (
     access_pod,
@@ -37,21 +36,17 @@ from controller.policy import (
 )
 from controller.policy import conditions as c
 from controller.policy.adoption import adopt
-from controller.policy.comparable import begin_anew, seen_by_fleet
-from controller.policy.conditions import Conditions
+from controller.policy.comparable import begin_anew
 from controller.policy.draft import Draft
+from controller.policy.estimates import stated
 from controller.policy.history import RuleInUse, absorb, begin_life, ignored_steps, settle_agreeing
 from controller.policy.jobs import (
-    AdmissionRecord,
-    Answer,
     CreateWorkload,
-    Decision,
     Desired,
     JobRecord,
     Observed,
     Operation,
     Plan,
-    RefusalRecord,
     RunFile,
     RunState,
     ScrapeOutcome,
@@ -61,33 +56,25 @@ from controller.policy.jobs import (
     SuspendWorkload,
     WriteRun,
 )
-from controller.policy.planned_nodes import remaining_nodes
 from controller.policy.resuming import answer_early, resume
-from controller.policy.service import attained, remaining
+from controller.policy.service import attained
 from controller.policy.stopping_run import after_suspend, carry_out_stop, user_stop
 from controller.policy.types import (
-    Admission,
-    Grant,
-    HeldBack,
-    JobKey,
     JobState,
-    JobView,
     Mode,
-    Preemption,
     Proposal,
-    Refusal,
-    Waiting,
 )
 
 
 def plan(desired: Desired, observed: Observed, record: JobRecord, now: float) -> Plan:
     """What is to be done for one job now. Total: it never raises, whatever the cluster looks like."""
     draft = Draft(desired, observed, record, now)
-    draft.use = ruleless.rule_of(draft)[0] if desired.metric else None
+    made, wrong = ruleless.rule_of(draft)
+    draft.use = use = made if desired.metric else None
     answered = safekeeping.answer(draft)
     if answered is not None:
         safekeeping.take_answer(draft, answered)
-    draft.use = use = _accept(draft)
+    _accept(draft, wrong)
     access_pod.tell(draft)
     if desired.deleting:
         return _delete(draft)
@@ -122,210 +109,12 @@ def plan(desired: Desired, observed: Observed, record: JobRecord, now: float) ->
     return _run(draft, use)
 
 
-def granted(record: JobRecord, desired: Desired, grant: Grant, now: float) -> JobRecord:
-    """The record once the pool has released the job: the stop's intent, to be written before any act."""
-    proposal = grant.proposal
-    guards = {guardrail.metric: guardrail.rule.name for guardrail in desired.guardrails}
-    by = guards.get(proposal.metric, desired.rule.name)
-    of = f"guardrail {proposal.metric!r}, {by}" if proposal.metric else by
-    message = (
-        f"{of}: {proposal.reason}, {proposal.statistic:g} against {proposal.threshold:g} "
-        f"at step {proposal.step}; best eval at step {proposal.best_step}"
-    )
-    # What was copied for an earlier stop says nothing of this one.
-    left = tuple(known for known in record.conditions if known.type != c.RETAINED)
-    decision = Decision(by, Mode.ENFORCE, proposal, message, now)
-    return replace(record, decision=decision, preempting=None, conditions=left)
-
-
-def admitted(record: JobRecord, admission: Admission, now: float) -> JobRecord:
-    """The record once the pool has granted GPUs: the next attempt, to be written before the start."""
-    number = record.attempt + 1
-    return replace(
-        record,
-        attempt=number,
-        admission=AdmissionRecord(
-            number, admission.nodes, now, admission.source, unbound_since=now, offer=admission.offer
-        ),
-        preempting=None,
-        refusal=None,
-    )
-
-
-def refused(record: JobRecord, desired: Desired, refusal: Refusal, now: float) -> JobRecord:
-    """The record once the pool has not taken an offer of quota: to be written before its queue is told."""
-    conditions = Conditions(record.conditions, desired.generation, now)
-    conditions.set(c.ADMITTED, False, refusal.reason, refusal.message)
-    told = RefusalRecord(refusal.offer, refusal.reason, refusal.message, now, refusal.final)
-    return replace(record, refusal=told, conditions=conditions.result())
-
-
-def lifted(record: JobRecord) -> JobRecord:
-    """The record once a gang that was refused for good would fit."""
-    return record if record.refusal is None else replace(record, refusal=None)
-
-
-def preempted(record: JobRecord, preemption: Preemption, now: float) -> JobRecord:
-    """The record once the pool wants the job's GPUs for another."""
-    return preempting.begin(record, preemption, now)
-
-
-def marked(record: JobRecord, mark: tuple[int, ...]) -> JobRecord:
-    """The record with what the pool's queue policy asks to remember of the job."""
-    return record if record.mark == mark else replace(record, mark=mark)
-
-
-def handed(record: JobRecord, target: JobKey, now: float) -> JobRecord:
-    """The stopped job's record once its GPUs were given to ``target``; the first hand-over is kept."""
-    decision = record.decision
-    if decision is None or decision.handed_to is not None:
-        return record
-    # The pool may have seen its pods gone a moment before this record says so.
-    at = max(now, decision.pods_gone_at or now)
-    return replace(record, decision=replace(decision, handed_to=target, handed_at=at))
-
-
-def waiting(record: JobRecord, desired: Desired, why: Waiting, now: float) -> JobRecord:
-    """The record with the pool's reason in condition Admitted; the same record if nothing is new.
-
-    The queue position is not in it: positions change all the time and are served on demand.
-    """
-    known = record.condition(c.ADMITTED)
-    if known is not None and not known.status and (known.reason, known.message) == (why.reason, why.message):
-        return record
-    conditions = Conditions(record.conditions, desired.generation, now)
-    conditions.set(c.ADMITTED, False, why.reason, why.message)
-    return replace(record, conditions=conditions.result())
-
-
-def held_back(record: JobRecord, desired: Desired, why: HeldBack, now: float) -> JobRecord:
-    """The record with the pool's reason for not releasing it; the same record if the reason is known.
-
-    The numbers in the message are those of the first time: they change at every pass.
-    """
-    known = record.condition(c.TERMINATION)
-    if known is not None and not known.status and known.reason == why.reason:
-        return record
-    conditions = Conditions(record.conditions, desired.generation, now)
-    conditions.set(
-        c.TERMINATION, False, why.reason, f"to be stopped, but held back by the pool: {why.message}"
-    )
-    return replace(record, conditions=conditions.result())
-
-
-def job_view(
-    desired: Desired,
-    observed: Observed,
-    record: JobRecord,
-    planned: Plan,
-    *,
-    submitted: float,
-    priority: int,
-    weight: float = 1.0,
-    preemptible: bool = True,
-    now: float,
-) -> JobView | None:
-    """How the job stands before its pool at ``now`` (s); None if it does not compete for GPUs.
-
-    ``submitted``: s, of the RLHFJob's creation. ``priority``: with the pool's ceiling applied. ``weight``:
-    its namespace's in the pool. ``preemptible``: whether the operator may go so far. An estimate of its
-    running time is not in it: that takes the pool's other jobs (`estimates`).
-    """
-    state = _standing(record, planned)
-    if state is None:
-        return None
-    live = [p for p in observed.pods if not p.terminal]
-    bound = tuple((p.node, p.gpus) for p in live if p.node is not None)
-    admission = record.admission
-    nodes = remaining_nodes(admission) if admission is not None else ()
-    ended = len(admission.ended) if admission is not None else 0
-    return JobView(
-        key=desired.key,
-        submitted=submitted,
-        sequence=0,
-        replicas=desired.replicas,
-        gpus_per_replica=desired.gpus_per_replica,
-        priority=priority,
-        state=state,
-        bound=bound,
-        unbound=max(0, desired.replicas - len(bound) - ended) if planned.queue is JobState.ADMITTED else 0,
-        nodes=nodes,
-        attained=attained(desired, record, now),
-        remaining=remaining(desired, record, now),
-        proposal=planned.proposal,
-        since=_since(record, state, submitted),
-        progress=record.progress.share if record.progress is not None else None,
-        weight=weight,
-        preemptible=preemptible,
-        loss_trend=record.loss_trend,
-        mark=record.mark,
-        demoted=judging.is_demoted(desired, record),
-        waited=max(0.0, admission.at - queued_at(record, submitted)) if admission is not None else 0.0,
-        attempt=record.attempt,
-        not_before=record.gang_backoff.until if record.gang_backoff is not None else None,
-        avoid=record.gang_backoff.avoid if record.gang_backoff is not None else (),
-        refused=record.refusal is not None and record.refusal.final,
-        taken_back=record.taken_back.at if record.taken_back is not None else None,
-        may_return=admission is not None and not endings.is_quiet(observed.workload),
-        **(_offered(observed, record, state) if _in_its_queue(desired, observed) else {}),
-        **seen_by_fleet(desired, record, judged=state is JobState.ADMITTED and desired.mode is not Mode.OFF),
-    )
-
-
-def _offered(observed: Observed, record: JobRecord, state: JobState) -> dict[str, Any]:
-    """What a queue outside says of a waiting job: the offer that is not answered yet, and its words. Where
-    something is wrong with that queue no offer is answered (`outside.wait`)."""
-    queue = observed.queue
-    if queue is None or state is not JobState.QUEUED:
-        return {}
-    open_ = queue.answer is Answer.PENDING and record.refusal is None and observed.queue_problem is None
-    return {
-        "offer": queue.offer if open_ else "",
-        "offered_at": queue.offered_at if open_ and queue.offer else None,
-        "queue_says": "" if queue.offer else queue.message,
-    }
-
-
-def _in_its_queue(desired: Desired, observed: Observed) -> bool:
-    """Not so a child that is still to be made anew for another one (`outside.wait`)."""
-    workload = observed.workload
-    return workload is not None and (workload.queue == desired.queue or bool(desired.workload_ref))
-
-
-def queued_at(record: JobRecord, submitted: float) -> float:
-    """Since when (s) a job has stood in the queue, this time: at first since it was submitted."""
-    return submitted if record.queued_at is None else record.queued_at
-
-
-def _since(record: JobRecord, state: JobState, submitted: float) -> float | None:
-    """Since when (s) it has waited, or has run; None: it is on its way out."""
-    if state is JobState.QUEUED:
-        return queued_at(record, submitted)
-    admission = record.admission
-    if state is not JobState.ADMITTED or admission is None:
-        return None
-    return admission.at if admission.running_since is None else admission.running_since
-
-
-def _standing(record: JobRecord, planned: Plan) -> JobState | None:
-    """How the job stands by its record: what the pool wrote into it since the plan was made counts."""
-    decision = record.decision
-    if decision is not None and decision.mode is Mode.ENFORCE and decision.pods_gone_at is None:
-        return JobState.STOPPING
-    if record.admission is None or planned.queue is JobState.STOPPING:
-        return planned.queue
-    leaving = record.preempting is not None or record.admission.withdrawn is not None
-    return JobState.PREEMPTING if leaving else JobState.ADMITTED
-
-
-def _accept(draft: Draft) -> RuleInUse | None:
-    """The rule by which the job's evals are taken in; None: the spec names no metric. Says in condition
-    Accepted whether the spec can be carried out.
+def _accept(draft: Draft, wrong: str | None) -> None:
+    """Say in condition Accepted whether the spec can be carried out. ``wrong``: with its stop rule.
 
     What is wrong with it, or with its pool, withholds admissions and stops (`Draft.problem`) and nothing
     else: a job that holds GPUs is read, and its best checkpoint kept in safety, whatever befalls its pool.
     """
-    use, wrong = ruleless.rule_of(draft)
     draft.problem = draft.desired.problem
     if draft.problem is None and wrong is not None:
         draft.problem = ("InvalidStopRule", f"spec.stopRule: {wrong}")
@@ -335,7 +124,6 @@ def _accept(draft: Draft) -> RuleInUse | None:
     else:
         told = ("the spec can be carried out", draft.desired.note, endings.expiry_note(draft))
         draft.conditions.set(c.ACCEPTED, True, "Valid", "; ".join(filter(None, told)))
-    return use if draft.desired.metric else None
 
 
 def _stop_under_way(draft: Draft) -> bool:
@@ -354,7 +142,9 @@ def _stop_or_resume(draft: Draft, use: RuleInUse | None) -> Plan:
         return carry_out_stop(draft, use)
     if use is not None and draft.problem is None and resume(draft, use):
         return _line_up(draft)
-    if not after_suspend(draft):
+    if after_suspend(draft):
+        pinning.wait(draft)
+    else:
         pinning.keep(draft)
     if (amiss := endings.stays_off(draft, decision.proposal.reason)) is not None:
         return amiss
@@ -379,7 +169,7 @@ def _create(draft: Draft) -> Plan:
 
 
 def _wait(draft: Draft) -> Plan:
-    """Queued: suspended, no GPUs. Why it waits is the pool's to say (`waiting`)."""
+    """Queued: suspended, no GPUs. Why it waits is the pool's to say (`transitions.waiting`)."""
     workload, known = draft.observed.workload, draft.record.condition(c.ADMITTED)
     assert workload is not None
     if known is None or known.status:
@@ -483,6 +273,7 @@ def _watch_start(draft: Draft) -> None:
     if ready >= draft.desired.replicas:
         if record.admission.running_since is None:
             draft.update(admission=replace(record.admission, running_since=draft.now))
+        draft.update(expected=stated(record.expected, draft.desired))
         draft.conditions.set(
             c.RUNNING, True, "Running", f"attempt {record.admission.number}: all members are ready"
         )

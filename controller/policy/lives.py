@@ -7,6 +7,7 @@ earlier process says is refused by name: it is no evidence about this run.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from controller.policy.jobs import BranchLife, JobRecord, LifeRecord, ScrapeView
@@ -96,16 +97,21 @@ def _kept(lives: tuple[LifeRecord, ...]) -> tuple[LifeRecord, ...]:
     """
     if len(lives) <= LIVES_KEPT:
         return lives
+    on_the_way = {index for index, _ in _way(lives)}
+    gone = next((i for i in range(1, len(lives) - 1) if i not in on_the_way), 1)
+    return lives[:gone] + lives[gone + 1 :]
+
+
+def _way(lives: tuple[LifeRecord, ...]) -> Iterator[tuple[int, int]]:
+    """Which of these have left checkpoints on the way to where the newest stands, newest first: index, and
+    the step after which they are its own. One that never said where it started has left none."""
     least: int | None = None
-    on_the_way = set()
     for index in range(len(lives) - 1, -1, -1):
         step = lives[index].resumed
         after = step if step is not None and step > 0 else -1
         if step is not None and (least is None or after < least):
-            on_the_way.add(index)
+            yield index, after
             least = after
-    gone = next((i for i in range(1, len(lives) - 1) if i not in on_the_way), 1)
-    return lives[:gone] + lives[gone + 1 :]
 
 
 def resumed(record: JobRecord, step: int) -> JobRecord:
@@ -120,19 +126,8 @@ def branch(record: JobRecord, attempt: Attempt) -> tuple[BranchLife, ...]:
     before the job's first life is nobody's, but for the checkpoint that this life resumed from (``base``).
     """
     index = next((i for i, life in enumerate(record.lives) if life.attempt == attempt), None)
-    if index is None:
+    if index is None or record.lives[index].resumed is None:
         return (BranchLife(attempt, -1),)
-    found: list[BranchLife] = []
-    least: int | None = None
-    for life in reversed(record.lives[: index + 1]):
-        step = life.resumed
-        if found and step is None:
-            continue  # it never said where it started and has left no eval on the way
-        after = step if step is not None and step > 0 else -1
-        if least is None or after < least:
-            found.append(BranchLife(life.attempt, after))
-            least = after
-        if after < 0:
-            return tuple(found)
-    oldest = found[-1]
-    return (*found[:-1], oldest._replace(base=oldest.after))
+    lives = record.lives[: index + 1]
+    *found, oldest = (BranchLife(lives[i].attempt, after) for i, after in _way(lives))
+    return (*found, oldest if oldest.after < 0 else oldest._replace(base=oldest.after))

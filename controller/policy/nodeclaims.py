@@ -14,13 +14,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from controller.policy.planned_nodes import remaining, still_open
 from controller.policy.types import Hold, JobKey
+from controller.policy.wording import ELSEWHERE
 
 SIGNATURE = "evalstop: "  # begins every refusal, so that a parked pod tells who refused it
 
+_NOTHING: Mapping[str, str] = {"": ""}
 _EVER = (float("-inf"), float("inf"))
 
 
@@ -62,7 +65,12 @@ class _Keep:
 
     gpus: int
     expires: float | None
-    text: str
+    end: str  # until when, in words
+    admission: int
+
+    def told(self, key: JobKey, reader: str) -> str:
+        """In a sentence for pods of the namespace ``reader``."""
+        return f"{self.gpus} GPUs kept for {_named(key, reader, self.admission)} until {self.end}"
 
 
 class Ledger:
@@ -85,10 +93,12 @@ class Ledger:
         self._promises: dict[str, tuple[Hold, ...]] = {}  # by pool
         self._promised: dict[str, list[Hold]] = {}  # by node
         self._sizes: dict[JobKey, int] = {}  # GPUs of a member, of every job known
-        # What was worked out for a node, until something there changes: GPUs kept, and the sentence about
-        # them, all of it true from ``_window[0]`` to just before ``_window[1]`` (s).
+        # What was worked out for a node, until something there changes: GPUs kept, and the sentences about
+        # them, all of it true from ``_window[0]`` to just before ``_window[1]`` (s). A sentence stands in the
+        # status of the pod that was refused: of another namespace's jobs it has no names. So there is one for
+        # each namespace that has something there, and one ("") for all others.
         self._kept: dict[str, int] = {}
-        self._sentences: dict[str, str] = {}
+        self._sentences: dict[str, Mapping[str, str]] = {}
         self._window = _EVER
 
     # -- taking in -----------------------------------------------------------------------------------------
@@ -174,8 +184,8 @@ class Ledger:
         open_ = Counter(self._open(gang))
         for node, members in open_.items():
             end = "its admission ends" if gang.expires is None else self._when(gang.expires)
-            text = f"{members * gang.gpus} GPUs kept for {key} (admission {gang.admission}) until {end}"
-            self._keeps.setdefault(node, {})[key] = _Keep(members * gang.gpus, gang.expires, text)
+            keep = _Keep(members * gang.gpus, gang.expires, end, gang.admission)
+            self._keeps.setdefault(node, {})[key] = keep
         self._kept_of[key] = self._forget(tuple(open_))
 
     def _forget(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
@@ -225,24 +235,25 @@ class Ledger:
             return tuple(dict.fromkeys(self._open(gang)))
         return gang.nodes[asker.member : asker.member + 1]
 
-    def kept(self, node: str, now: float) -> tuple[int, str]:
-        """GPUs of a node that are kept at ``now`` (s), and for whom until when, in a sentence."""
+    def kept(self, node: str, now: float, reader: str = "") -> tuple[int, str]:
+        """GPUs of a node that are kept at ``now`` (s), and for whom until when, in a sentence for pods of the
+        namespace ``reader``."""
         self._at(now)
-        sentence = self._sentences.get(node)
-        if sentence is not None:
-            return self._kept[node], sentence
-        gpus, sentence = self._work_out(node, now)
+        sentences = self._sentences.get(node)
+        if sentences is not None:
+            return self._kept[node], sentences.get(reader) or sentences[""]
+        gpus, sentences = self._work_out(node, now)
         if node in self._gpus:  # names that only a request knows are not collected
-            self._kept[node], self._sentences[node] = gpus, sentence
-        return gpus, sentence
+            self._kept[node], self._sentences[node] = gpus, sentences
+        return gpus, sentences.get(reader) or sentences[""]
 
-    def whose(self, nodes: Sequence[str], now: float) -> list[str]:
+    def whose(self, nodes: Sequence[str], now: float, reader: str = "") -> list[str]:
         """The sentence of `kept` for each of many nodes, empty where nothing is kept."""
         self._at(now)
         found = list(map(self._sentences.get, nodes))
         return [
-            self.kept(node, now)[1] if sentence is None else sentence
-            for node, sentence in zip(nodes, found, strict=True)
+            self.kept(node, now, reader)[1] if told is None else told.get(reader) or told[""]
+            for node, told in zip(nodes, found, strict=True)
         ]
 
     def _at(self, now: float) -> None:
@@ -251,17 +262,20 @@ class Ledger:
             self._forget(tuple(self._sentences))
             self._window = _EVER
 
-    def _work_out(self, node: str, now: float) -> tuple[int, str]:
+    def _work_out(self, node: str, now: float) -> tuple[int, Mapping[str, str]]:
         if node not in self._keeps and node not in self._promised:
-            return 0, ""
-        total, texts, ends = 0, [], []
+            return 0, _NOTHING
+        total, ends = 0, []
+        tellings: list[Callable[[str], str]] = []
+        named: list[JobKey] = []
         lasting: dict[JobKey, int] = {}
         for key, keep in self._keeps.get(node, {}).items():
             ends += [] if keep.expires is None else [keep.expires]
             if keep.expires is None or keep.expires > now:
                 lasting[key] = keep.gpus
                 total += keep.gpus
-                texts.append(keep.text)
+                tellings.append(partial(keep.told, key))
+                named.append(key)
         promised: dict[JobKey, list[Hold]] = {}
         for promise in self._promised.get(node, ()):
             ends.append(promise.expires)
@@ -274,13 +288,21 @@ class Ledger:
             freed = wanted - held - lasting.get(source, 0)
             if freed > 0:
                 total += freed
-                ends_at = {p.target: self._when(p.expires) for p in promises}
-                texts += [f"GPUs of {source} promised to {t} until {at}" for t, at in ends_at.items()]
+                # Two pools may promise the same: the later end, whichever was heard of last.
+                last = {p.target: p.expires for p in sorted(promises, key=lambda p: p.expires)}
+                ends_at = {target: self._when(at) for target, at in last.items()}
+                tellings += [partial(_promised, source, target, at) for target, at in ends_at.items()]
+                named += [source, *ends_at]
         since, until = self._window
         since = max([since, *(end for end in ends if end <= now)])
         until = min([until, *(end for end in ends if end > now)])
         self._window = since, until
-        return total, SIGNATURE + "; ".join(sorted(texts)) if texts else ""
+        if not tellings:
+            return total, _NOTHING
+        readers = {"", *(key.partition("/")[0] for key in named)}
+        return total, {
+            reader: SIGNATURE + "; ".join(sorted(tell(reader) for tell in tellings)) for reader in readers
+        }
 
     def keeping(self, now: float) -> dict[str, int]:
         """Node -> GPUs kept there at ``now``, of every node where there are any."""
@@ -303,3 +325,13 @@ class Ledger:
         """The target was admitted meanwhile: its own plan keeps its GPUs."""
         gang = self._gangs.get(promise.target)
         return gang is not None and gang.admission >= promise.admission
+
+
+def _named(key: JobKey, reader: str, admission: int | None = None) -> str:
+    if key.partition("/")[0] != reader:
+        return ELSEWHERE
+    return key if admission is None else f"{key} (admission {admission})"
+
+
+def _promised(source: JobKey, target: JobKey, until: str, reader: str) -> str:
+    return f"GPUs of {_named(source, reader)} promised to {_named(target, reader)} until {until}"

@@ -97,9 +97,8 @@ def _judge_member(ledger: Ledger, asker: Asker, gang: Gang, nodes: Sequence[str]
     places = ", ".join(sorted(allowed)) or "no node that is left"
     plain = f"{SIGNATURE}{member} of {gang.key} (admission {gang.admission}) is planned on {places}"
     passed = [node for node in nodes if node in allowed]
-    refused = {
-        node: sentence or plain for node, sentence in zip(nodes, ledger.whose(nodes, now), strict=True)
-    }
+    told = ledger.whose(nodes, now, _namespace(asker))
+    refused = {node: sentence or plain for node, sentence in zip(nodes, told, strict=True)}
     for node in passed:
         refused.pop(node, None)
     return Judgement(passed, refused, Refusal.NOT_PLANNED if refused else None)
@@ -108,10 +107,11 @@ def _judge_member(ledger: Ledger, asker: Asker, gang: Gang, nodes: Sequence[str]
 def _judge_other(ledger: Ledger, asker: Asker, nodes: Sequence[str], now: float) -> Judgement:
     passed: list[str] = []
     refused: dict[str, str] = {}
+    reader = _namespace(asker)
     for node in nodes:
         if ledger.untouched(node):
             passed.append(node)
-        elif sentence := ledger.kept(node, now)[1]:
+        elif sentence := ledger.kept(node, now, reader)[1]:
             refused[node] = sentence
         elif (left := ledger.left_by_gangs(node)) is not None and asker.gpus > left:
             # It fits, or nobody would ask: kube-scheduler knows of an end that is still to be seen here, and
@@ -120,3 +120,8 @@ def _judge_other(ledger: Ledger, asker: Asker, nodes: Sequence[str], now: float)
         else:
             passed.append(node)
     return Judgement(passed, refused, Refusal.KEPT if refused else None)
+
+
+def _namespace(asker: Asker) -> str:
+    """Whose sentences these are: what a pod is refused with, all who may read it see."""
+    return asker.name.partition("/")[0]

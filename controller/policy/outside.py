@@ -58,6 +58,8 @@ def evicted(draft: Draft) -> bool:
     begins. Of a run that is being preempted it is the queue's doing as long as it is not told to suspend
     it."""
     admission, queue, going = draft.record.admission, draft.observed.queue, draft.record.preempting
+    if _stays(draft):
+        return False
     if admission is None or queue is None or (going is not None and going.lost is not None):
         return False
     if not admission.offer:
@@ -70,6 +72,22 @@ def evicted(draft: Draft) -> bool:
     draft.update(preempting=Preempting(shown(why), draft.now, evicted=why))
     settle_account(draft)
     draft.conditions.set(c.ADMITTED, False, shown(why), words(queue, why), warning=True)
+    return True
+
+
+def _stays(draft: Draft) -> bool:
+    """Whether a run that was to be put out stays after all: switched off and on again before its queue had
+    looked, its offer is what it was. Its way back into the queue then ends, or nobody would end it."""
+    admission, queue, going = draft.record.admission, draft.observed.queue, draft.record.preempting
+    workload = draft.observed.workload
+    if admission is None or queue is None or workload is None or going is None:
+        return False
+    if not going.evicted or workload.suspended or not admission.offer or queue.offer != admission.offer:
+        return False
+    draft.update(preempting=None)
+    draft.conditions.set(
+        c.ADMITTED, True, "Admitted", "its queue lets it run on: the offer that it has stands"
+    )
     return True
 
 

@@ -56,7 +56,11 @@ class Bounds:
 
     def __str__(self) -> str:
         signs = ((">=", self.ge), (">", self.gt), ("<=", self.le), ("<", self.lt))
-        return " and ".join(f"{sign} {limit:g}" for sign, limit in signs if limit is not None)
+        return " and ".join(
+            f"{sign} {limit if isinstance(limit, int) else format(limit, 'g')}"  # 999999999999999, not 1e+15
+            for sign, limit in signs
+            if limit is not None
+        )
 
 
 @dataclass(frozen=True, slots=True)

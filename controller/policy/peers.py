@@ -1,9 +1,12 @@
-"""What a run's peers had at its step: the running means of the pool's other runs of the same metric.
+"""What a run's peers had at its step: the running means of its namespace's other runs of the same metric.
 
 As in Vizier's median stopping rule (Golovin et al., KDD 2017, section 3.2.2): of each other run the mean of
 all its evals up to that step, and of those means the median. A peer counts once it has reached the step,
 whether it still runs or has ended. Where a run is so far beyond the step that the evals kept in its status no
 longer reach back to it, what it had there is not known, and it does not count.
+
+Runs of other namespaces are nobody's peers, whatever the pool's scope: being below them stops a run, and they
+may report what they like.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from typing import NamedTuple
 from controller.policy.history import newest_mark
 from controller.policy.jobs import Desired, Direction, JobRecord, ScrapeView
 from controller.policy.stopping import MODIFIERS, RULES
-from controller.policy.types import PeersAt
+from controller.policy.types import JobKey, PeersAt, namespace_of
 
 
 class Curve(NamedTuple):
@@ -46,6 +49,11 @@ class Curve(NamedTuple):
             return None
         index = bisect_right(self.steps, step)
         return self.sums[index - 1] / (self.earlier + index)
+
+
+def are_peers(one: JobKey, other: JobKey) -> bool:
+    """Whether two runs of a pool with the same metric, direction and evaluator are each other's peers."""
+    return one != other and namespace_of(one) == namespace_of(other)
 
 
 def wanted(desired: Desired) -> bool:

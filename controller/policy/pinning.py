@@ -11,6 +11,12 @@ from controller.policy import conditions as c
 from controller.policy.draft import Draft
 from controller.policy.jobs import AccessView, InFlight, Kept, Operation, StartAccess
 
+_LATER = "WaitsItsTurn"
+_GONE = (
+    "cannot be pinned, for the run is over and its workload gone, whose pod template says how they are "
+    "reached; copy them, or have the run go on"
+)
+
 
 def keep(draft: Draft) -> None:
     """See to it that the checkpoints which the spec pins are in safety; says how that stands."""
@@ -21,15 +27,21 @@ def keep(draft: Draft) -> None:
         if waited is not None and waited.operation is Operation.PIN and not requests.running(draft, waited):
             requests.give_up(draft)
         return
-    missing = [step for step in wanted if all(kept.step != step for kept in draft.record.pinned)]
+    missing = _missing(draft)
     if not missing:
         steps = ", ".join(map(str, sorted(wanted)))
         draft.conditions.set(c.PINNED, True, "Pinned", f"checkpoints of steps {steps} are kept from rotation")
         return
-    if draft.observed.workload is None or claiming.goes_first(draft, retries=True):
+    if draft.observed.workload is None:
+        if draft.record.finished is not None:
+            text = ", ".join(map(str, missing))
+            draft.conditions.set(c.PINNED, False, "WorkloadGone", f"step {text}: {_GONE}")
         return  # access Jobs run by the workload's template
+    if claiming.goes_first(draft, retries=True):
+        return
     if waited is not None and waited.operation not in (Operation.PIN, Operation.CLAIM):
-        return  # the best one goes first
+        wait(draft)  # the best one goes first
+        return
     due = [step for step in missing if not _to_come(draft, step)]
     if not due:
         text = ", ".join(map(str, missing))
@@ -42,7 +54,7 @@ def keep(draft: Draft) -> None:
             return
         requests.give_way(draft)
         known = draft.record.condition(c.PINNED)
-        if known is None or known.status or known.reason == "WaitingForCheckpoint":
+        if known is None or known.status or known.reason in ("WaitingForCheckpoint", _LATER):
             draft.conditions.set(c.PINNED, False, "Pinning", f"step {due[0]} is being pinned")
         attempt = lives.newest(draft.record)
         waited = requests.begin(draft, Operation.PIN, due[0], attempt=attempt, score=_score(draft, due[0]))
@@ -55,6 +67,21 @@ def keep(draft: Draft) -> None:
         branch=lives.branch(draft.record, waited.attempt),
     )
     requests.start(draft, waited, request)
+
+
+def wait(draft: Draft) -> None:
+    """Something more urgent is to be done: says so of pins of which nothing is said yet."""
+    missing, known, waited = _missing(draft), draft.record.condition(c.PINNED), draft.record.access
+    if not missing or waited is None or (known is not None and not known.status):
+        return
+    text = ", ".join(map(str, missing))
+    first = f"{waited.operation}, step {waited.step}"
+    draft.conditions.set(c.PINNED, False, _LATER, f"step {text} is pinned after what goes first: {first}")
+
+
+def _missing(draft: Draft) -> list[int]:
+    known = {kept.step for kept in draft.record.pinned}
+    return [step for step in draft.desired.pins if step not in known]
 
 
 def take_answer(draft: Draft, waited: InFlight, answered: AccessView) -> None:

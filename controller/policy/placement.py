@@ -9,7 +9,7 @@ Two rooms: `NodeRoom` over named nodes, and `SlotRoom`, where any GPUs will do a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from controller.policy.best_fit import NO_RACKS, FreeGpus, fit
 from controller.policy.queueing.base import QueueJob
@@ -39,6 +39,7 @@ class NodeRoom:
         """``free``: GPUs per node that nobody uses. ``racks``: node -> rack, of those that name one."""
         self.free = FreeGpus(free, racks)
         self.placed: dict[JobKey, tuple[str, ...]] = {}
+        self.withheld: dict[str, int] = {}  # GPUs of those who leave that somebody waits for already
 
     @property
     def slots(self) -> int | None:
@@ -64,6 +65,9 @@ class NodeRoom:
     def trial(self) -> NodeTrial:
         return NodeTrial(self)
 
+    def bars(self, job: QueueJob) -> bool:
+        return False
+
 
 class NodeTrial:
     """A `Trial` over named nodes. Gangs that run stay on their nodes: nobody is moved.
@@ -83,7 +87,11 @@ class NodeTrial:
         self._lenders: set[JobKey] = set()  # whose GPUs are in ``_lent``
         self._stay: set[JobKey] = set()  # who has kept its GPUs
         self._starts: list[tuple[QueueJob, tuple[str, ...]]] = []
+        self._waits: list[tuple[str, int]] = []  # (node, GPUs) of members that were taken and cannot start
         self._too_large: set[tuple[int, int]] = set()  # gangs that did not fit; nor do others like them
+        for node, gpus in room.withheld.items():
+            for counts in (self._coming, self._lent, self._open):
+                counts.add(node, -gpus)
 
     def give(self, job: QueueJob) -> None:
         self._too_large.clear()
@@ -128,6 +136,7 @@ class NodeTrial:
             # Nobody need be preempted for it.
             for node in nodes:
                 self._coming.add(node, -size)
+            self._waits += [(node, size) for node in nodes]
         elif (found := self._open.fit(replicas, size, job.avoid)) is None:
             self._too_large.add(shape)
             return False
@@ -136,6 +145,7 @@ class NodeTrial:
             without = set(job.avoid) if set(job.avoid).isdisjoint(found) else set[str]()
             while (nodes := self._lent.fit(replicas, size, job.avoid)) is None or without & set(nodes):
                 self._lend()
+            self._waits += [(node, size) for node in nodes]
         for node in nodes:
             self._open.add(node, -size)
             self._lent.add(node, -size)
@@ -146,6 +156,25 @@ class NodeTrial:
         for job, nodes in self._starts:
             self._room.place(job, nodes)
         return [job for job, _ in self._starts]
+
+    def withhold(self) -> Callable[[], None]:
+        room, free = self._room, self._room.free
+        idle: dict[str, int] = {}
+        coming: dict[str, int] = {}
+        for node, gpus in self._waits:
+            coming[node] = coming.get(node, 0) + gpus
+        for node in coming:
+            idle[node] = free[node] - self._idle[node]
+            coming[node] -= idle[node]
+            free.add(node, -idle[node])
+        before, room.withheld = room.withheld, coming
+
+        def give_back() -> None:
+            room.withheld = before
+            for node, gpus in idle.items():
+                free.add(node, gpus)
+
+        return give_back
 
     def _lend(self) -> None:
         """The GPUs of the last run that is not lent yet and has not kept them."""
@@ -181,6 +210,9 @@ class AnyRoom:
     def trial(self) -> AnyTrial:
         return AnyTrial(self)
 
+    def bars(self, job: QueueJob) -> bool:
+        return False
+
 
 class AnyTrial:
     """A `Trial` in a room without bounds."""
@@ -204,15 +236,19 @@ class AnyTrial:
             self._room.take(job)
         return self._starts
 
+    def withhold(self) -> Callable[[], None]:
+        return lambda: None
+
 
 class SlotRoom:
     """A `Room` in which any GPUs will do for any gang."""
 
-    __slots__ = ("slots",)
+    __slots__ = ("slots", "withheld")
 
     def __init__(self, slots: int) -> None:
         """``slots``: GPUs that nobody uses."""
         self.slots = slots
+        self.withheld = 0  # GPUs of those who leave that somebody waits for already
 
     def take(self, job: QueueJob) -> bool:
         gpus = job.gpus
@@ -227,16 +263,21 @@ class SlotRoom:
     def trial(self) -> SlotTrial:
         return SlotTrial(self)
 
+    def bars(self, job: QueueJob) -> bool:
+        return False
+
 
 class SlotTrial:
     """A `Trial` that only counts GPUs."""
 
-    __slots__ = ("_idle", "_open", "_room", "_starts")
+    __slots__ = ("_idle", "_open", "_room", "_starts", "_waits")
 
     def __init__(self, room: SlotRoom) -> None:
         self._room = room
-        self._idle = self._open = room.slots
+        self._idle = room.slots
+        self._open = room.slots - room.withheld
         self._starts: list[QueueJob] = []
+        self._waits = 0  # GPUs of gangs that were taken and cannot start
 
     def give(self, job: QueueJob) -> None:
         self._open += job.gpus
@@ -251,12 +292,28 @@ class SlotTrial:
         if gpus <= self._idle:
             self._starts.append(job)
             self._idle -= gpus
+        else:
+            self._waits += gpus
         return self._use(gpus)
 
     def commit(self) -> list[QueueJob]:
         for job in self._starts:
             self._room.take(job)
         return self._starts
+
+    def withhold(self) -> Callable[[], None]:
+        room = self._room
+        idle, before = room.slots - self._idle, room.withheld
+        if not self._waits:
+            idle = 0
+        room.slots -= idle
+        room.withheld = self._waits - idle
+
+        def give_back() -> None:
+            room.slots += idle
+            room.withheld = before
+
+        return give_back
 
     def _use(self, gpus: int) -> bool:
         if gpus > self._open:

@@ -9,6 +9,8 @@ In a pool whose delegate is None nobody queues: every job starts at once, and wh
 kube-scheduler. Only a gang that did not find room in time (`gangs`) waits until no other gang is looking for
 some, so that those that fit only one after the other get their turn.
 
+Where namespaces are guaranteed GPUs or limited, that comes before the policy's order (`queueing.quotas`).
+
 In a pool whose delegate is Kueue jobs wait there, and only those start for which it has quota (`delegation`).
 """
 
@@ -17,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from controller.policy.accounts import LEAVING, books, free_gpus
+from controller.policy.accounts import LEAVING, Books, books, free_gpus
 from controller.policy.delegation import (
     DELEGATIONS,
     TOO_LARGE,
@@ -36,6 +38,7 @@ from controller.policy.placement import AnyRoom, NodeRoom, fit
 from controller.policy.planner import Planner
 from controller.policy.queueing import EvalStop, make_policy
 from controller.policy.queueing.base import queue_key
+from controller.policy.quotas import charged, explained, too_large
 from controller.policy.types import (
     Admission,
     Grant,
@@ -51,7 +54,7 @@ from controller.policy.types import (
     Preemption,
     Waiting,
 )
-from controller.policy.wording import some
+from controller.policy.wording import named, some
 
 __all__ = ["free_gpus", "plan"]
 
@@ -71,6 +74,7 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
     snapshot = current(snapshot, now)
     accounts = books(snapshot)
     snapshot = accounts.as_charged(snapshot)
+    quotas = snapshot.quotas if how.orders else ()
     views = {j.key: j for j in snapshot.jobs}
     unfit = _unfit_jobs(snapshot)
     paused = _paused(snapshot, now)
@@ -82,10 +86,12 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
         room = OfferRoom(accounts.free, racks, offered.keys())
     elif not how.places:
         room, policy = AnyRoom(), PolicySpec("fifo")
-    planner = Planner(EvalStop(make_policy(policy)), room)
+    planner = Planner(EvalStop(make_policy(policy, quotas)), room)
     sifted = sift(snapshot.jobs, snapshot, now)
     held = {h.key for h in sifted.held}
     jobs = (lowered(replace(j, proposal=None) if j.key in held else j) for j in snapshot.jobs)
+    if quotas:
+        jobs = (_with_all_it_has(j, accounts) for j in jobs)
     planner.rebuild((j for j in jobs if j.key not in unfit and j.key not in paused), now)
     for job in snapshot.jobs:
         if job.state is JobState.ADMITTED and not job.preemptible and job.proposal is None:
@@ -102,6 +108,11 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
     idle = _uncontended(snapshot.jobs, held | {j.key for j in released})
     taken = {a.key for a in admitted}
     rest = [views[j.key] for j in planner.policy.queue() if j.key not in taken]
+    barred = [views[j.key] for j in planner.policy.barred()]
+    if quotas:
+        ledger = charged(quotas, snapshot.jobs, taken)
+        barred += [j for j in rest if ledger.bars(j.key, j.gpus)]
+        rest = [j for j in rest if not ledger.bars(j.key, j.gpus)]
     leaving = sorted((j for j in snapshot.jobs if j.state in LEAVING), key=lambda j: j.state is not STOPPING)
     leaving += [*released, *(views[p.key] for p in preemptions)]
     if how.places:
@@ -111,12 +122,24 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
         stay = [j for j in run if not (j.demoted and j.preemptible)]
         # A queue outside may give the quota of one that gives way to whomever it likes, to this one again
         # among them: so only for those who have quota.
-        wait = [j for j in rest if j.key in offered] if how.offers else rest
-        demoted = give_way(lambda: make_policy(policy), stay, lower, leaving, wait, NodeRoom(room.free), now)
+        wait = [j for j in rest if j.key in offered] if how.offers else [*rest, *barred]
+        starting = [replace(views[a.key], state=JobState.ADMITTED, nodes=a.nodes) for a in admitted]
+        demoted = give_way(
+            lambda: make_policy(policy, quotas),
+            [*stay, *starting] if quotas else stay,
+            lower,
+            leaving,
+            wait,
+            NodeRoom(room.free),
+            now,
+            quotas=quotas,
+        )
         preemptions += [Preemption(j.key, DEMOTED) for j in demoted]
         leaving += demoted
-    promised = holds(snapshot, leaving, admitted, rest, room.free, accounts, now)
+    promised = holds(snapshot, leaving, admitted, [*rest, *barred], room.free, accounts, now)
     waiting = _waiting(rest, room.free, unfit, paused, offered if how.offers else None)
+    if quotas:
+        waiting = explained(waiting, barred, ledger, views)
     refused = refusals(offered, waiting, snapshot.offer_seconds, now)
     return PoolPlan(
         grants=tuple(Grant(j.key, j.proposal) for j in released if j.proposal is not None),
@@ -139,7 +162,11 @@ def plan(snapshot: PoolSnapshot, now: float) -> PoolPlan:
             now,
         ),
         stops=sifted.stops,
-        noise=learn(snapshot.noise, (j for j in snapshot.jobs if j.state is JobState.ADMITTED)),
+        noise=learn(
+            snapshot.noise,
+            (j for j in snapshot.jobs if j.state is JobState.ADMITTED),
+            snapshot.limits.scope,
+        ),
         falls=sifted.falls,
         wake_at=_wake_at(
             snapshot,
@@ -211,13 +238,21 @@ def _uncontended(jobs: tuple[JobView, ...], settled: set[JobKey]) -> tuple[HeldB
     )
 
 
+def _with_all_it_has(job: JobView, accounts: Books) -> JobView:
+    """A leaving gang with what is still charged to it in the place of pods that are gone: who waits for it
+    is not to have somebody else preempted meanwhile."""
+    if job.state not in LEAVING or not job.bound:
+        return job
+    return replace(job, bound=tuple(accounts.account(job)))
+
+
 def _unfit_jobs(snapshot: PoolSnapshot) -> dict[JobKey, Waiting]:
     """Queued jobs that could not run though no other job were there, and why. They block nobody: no job that
     ends can make room for them. Many gangs have the same shape."""
     known: dict[tuple[int, int], tuple[str, str] | None] = {}
-    unfit: dict[JobKey, Waiting] = {}
+    unfit: dict[JobKey, Waiting] = too_large(snapshot.quotas, snapshot.jobs)
     for job in sorted(snapshot.jobs, key=lambda j: j.key):
-        if job.state is not JobState.QUEUED or not job.gpus:
+        if job.state is not JobState.QUEUED or not job.gpus or job.key in unfit:
             continue
         shape = (job.replicas, job.gpus_per_replica)
         if shape not in known:
@@ -299,7 +334,9 @@ def _waiting(
         if shape not in fits:
             fits[shape] = fit(free, *shape) is not None
         if fits[shape]:
-            waiting.append(Waiting(job.key, position, "BehindHead", f"it would fit, but {head} comes first"))
+            assert head is not None  # this one, if no other
+            why = f"it would fit, but {named(head, job.key)} comes first"
+            waiting.append(Waiting(job.key, position, "BehindHead", why))
         else:
             message = (
                 f"needs {job.replicas} x {job.gpus_per_replica} GPUs at once; {total} are free, "

@@ -129,7 +129,10 @@ def settle_account(draft: Draft) -> None:
         draft.update(restored=None)
     if work is not None and scrape is not None and scrape.total_steps:
         worked = attained(draft.desired, record, draft.now) - record.lost - lost
-        draft.update(progress=RunProgress(work.kept, scrape.total_steps, max(0.0, worked)))
+        known = record.progress or RunProgress(0, scrape.total_steps, 0.0)
+        since = (known.first_step, known.first_worked)
+        kept = RunProgress(work.kept, scrape.total_steps, max(0.0, worked), *since)
+        draft.update(progress=kept)
 
 
 def _work(draft: Draft) -> _Work | None:

@@ -6,11 +6,13 @@ has passed: a step alone is no reason to write.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from math import isfinite
 from statistics import median
 
 from controller.policy.draft import Draft
+from controller.policy.estimates import paced
 from controller.policy.jobs import EvalsDue, JobRecord, RunProgress, ScrapeOutcome
 from controller.policy.queueing.slaq import add_loss
 from controller.policy.service import attained
@@ -35,10 +37,13 @@ def note(draft: Draft, *, news: bool) -> None:
         return
     served = attained(draft.desired, record, draft.now)
     if scrape.step is not None and scrape.total_steps:
-        seen = RunProgress(scrape.step, scrape.total_steps, served - record.lost)
-        known = record.progress
+        seen, known = RunProgress(scrape.step, scrape.total_steps, served - record.lost), record.progress
+        if known is None or seen.step < known.first_step or seen.worked < known.first_worked:
+            seen = replace(seen, first_step=seen.step, first_worked=seen.worked)
+        else:
+            seen = replace(seen, first_step=known.first_step, first_worked=known.first_worked)
         if known is None or news or abs(seen.share - known.share) >= COARSE:
-            draft.update(progress=seen)
+            draft.update(progress=seen, expected=paced(record.expected, seen, draft.desired))
     if news and scrape.loss is not None and isfinite(scrape.loss):
         draft.update(loss_trend=add_loss(record.loss_trend, scrape.loss, served))
 

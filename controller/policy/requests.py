@@ -81,15 +81,20 @@ def again(draft: Draft, waited: InFlight, tries: int, not_before: float) -> InFl
 
 
 def start(draft: Draft, waited: InFlight, request: StartAccess) -> None:
-    """Start the Job unless it is there already or its time has not come. Starting twice does no harm."""
+    """Start the Job unless it is there already or its time has not come. Starting twice does no harm.
+
+    It is made first, suspended, and set going once its uid is on record: anybody may make a Job of that name.
+    """
     if any(a.request_id == waited.request_id for a in draft.observed.access):
         return
     if waited.not_before > draft.now:
         draft.wake_in(waited.not_before - draft.now)
         return
-    if waited.started is None and draft.record.access == waited:
-        draft.update(access=replace(waited, started=draft.now))
-    draft.act(request)
+    made = dict(draft.observed.made).get(waited.request_id, "")
+    if draft.record.access == waited:
+        started = waited.started if waited.started is not None else draft.now
+        draft.update(access=replace(waited, started=started, job_uid=made or waited.job_uid))
+    draft.act(replace(request, job_uid=made))
 
 
 def running(draft: Draft, waited: InFlight) -> bool:

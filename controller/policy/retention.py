@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.policy import claiming, safekeeping
+from controller.policy import claiming, lost_bests, safekeeping
 from controller.policy import conditions as c
 from controller.policy.draft import Draft
-from controller.policy.jobs import Decision, Kept, Operation, Retain, SetFinalizer
+from controller.policy.jobs import Decision, Kept, Operation, Retain, RunState, SetFinalizer
 from controller.policy.taking_back import USER, unsettle
 
 USER_TRIES = 3  # failed tries after which a user's stop waits no longer
@@ -32,7 +32,9 @@ def settled(draft: Draft) -> bool:
     if not draft.observed.finalizer and _anything(draft) and not draft.desired.deleting:
         # At once: a finalizer cannot be put on an object that is being deleted.
         draft.act(SetFinalizer(True))
-    return _settled_user(draft, decision) if decision.by == USER else _settled_rule(draft)
+    # A user who wants the run stopped that its rule stops already waits no longer than for a stop of his own.
+    users = decision.by == USER or draft.desired.run_state is RunState.STOPPED
+    return _settled_user(draft, decision) if users else _settled_rule(draft)
 
 
 def follows(draft: Draft) -> bool:
@@ -148,7 +150,7 @@ def _settled_user(draft: Draft, decision: Decision) -> bool:
         draft.update(decision=replace(decision, deferred_at=draft.now))
         return True
     told = draft.conditions.get(c.RETAINED)
-    if told is not None and not told.status and told.reason in safekeeping.DAMAGED:
+    if told is not None and not told.status and told.reason in lost_bests.DAMAGED:
         _put_off(draft, told.reason, f"suspended without a copy, which is still tried: {told.message}")
         return True
     if hopeless(draft, USER_TRIES, USER_STILL):

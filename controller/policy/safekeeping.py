@@ -1,4 +1,6 @@
-"""Which access Job is to run now, and what its answer means: secure, retain, restore (pins: `pinning`).
+"""Which access Job is to run now, and what its answer means: secure, retain, check, restore.
+
+What users pin is in `pinning`, the checkpoints that are given up in `lost_bests`.
 
 At most one access Job per RLHFJob. A request's id (operation, step, serial number) is in the record before
 the Job is made, so that a restarted operator finds the Job it started before. A pin is recorded under the
@@ -9,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.policy import access_pod, claiming, lives, pinning, remedies, requests
+from controller.policy import access_pod, claiming, lives, lost_bests, pinning, remedies, requests
 from controller.policy import conditions as c
 from controller.policy.draft import Draft
 from controller.policy.history import better, keepable
@@ -26,18 +28,6 @@ from controller.policy.jobs import (
 from controller.policy.types import Attempt, Mode
 from controller.policy.wording import whole_by
 
-FINISH_TRIES = 3  # failed tries after which a checkpoint is lost that is not there
-# The same once the run has ended: nothing can come any more, but for a save that is just through, or that the
-# store does not list yet.
-ENDED_TRIES = 2
-LOST_TRIES = 6  # failed tries after which a checkpoint that is not whole is given up, with
-LOST_EVALS = 2  # as many evals after its own
-LOOK_AGAIN = 300.0  # s after which the checkpoint of the best eval is looked for again though it was lost
-
-CHANGED = "DigestMismatch"  # what was pinned is there no more, and its score is of nothing that lies there
-# What will not come right by trying again: the checkpoint itself is not what it was.
-DAMAGED = frozenset({CHANGED, "CheckpointMissing", "CheckpointIncomplete"})
-GONE = frozenset({"CheckpointMissing", "CheckpointIncomplete"})
 # What the pin of a new best goes before: a user's pin, what is done for a stop with the former best, and a
 # claim that takes long (`claiming.goes_first`).
 _GIVES_WAY = (Operation.SECURE, Operation.PIN, Operation.RETAIN, Operation.CHECK, Operation.CLAIM)
@@ -67,7 +57,11 @@ def secure_best(draft: Draft) -> None:
         return
     if claiming.comes_first(draft):
         return
-    wanted = _late_best(draft) or to_pin(draft)
+    wanted = lost_bests.late(draft) or to_pin(draft)
+    if waited is not None and waited.operation is Operation.SECURE and not requests.running(draft, waited):
+        left = wanted is None or not waited.is_for(wanted)
+        if left:  # on record it would keep all else waiting
+            requests.give_up(draft)
     if wanted is not None:
         _secure(draft, wanted)
     told, kept = draft.conditions.get(c.SECURED), draft.record.secured
@@ -98,27 +92,6 @@ def leave_off(draft: Draft) -> None:
         return
     if waited.operation is Operation.SECURE or (waited.operation is Operation.CLAIM and not desired.pins):
         requests.give_up(draft)
-
-
-def _late_best(draft: Draft) -> Best | None:
-    """The best eval, if its checkpoint is lost and it is time to look for it again: some come late."""
-    record, waited, best = draft.record, draft.record.access, draft.record.best
-    if best is None or best not in record.lost_bests or _is_kept(record.secured, best):
-        return None
-    if best in record.changed_bests:
-        return None  # what lies there is not what was evaluated
-    if waited is not None and _is_for(waited, best):
-        return best
-    if waited is not None and (waited.tries < FINISH_TRIES or requests.running(draft, waited)):
-        return None  # that of another eval is asked for now
-    tried, ended = record.lost_tried or 0.0, _ended_at(draft)
-    if ended is not None:
-        return best if tried < ended else None  # once more, for what came last
-    left = tried + LOOK_AGAIN - draft.now
-    if left > 0.0:
-        draft.wake_in(left)
-        return None
-    return best
 
 
 def _is_safe(record: JobRecord, one: Best) -> bool:
@@ -164,7 +137,7 @@ def _secure(draft: Draft, best: Best) -> None:
             f"the best eval's step {best.step} has no checkpoint yet",
         )
         return
-    if waited is None or waited.operation is not Operation.SECURE or not _is_for(waited, best):
+    if waited is None or waited.operation is not Operation.SECURE or not waited.is_for(best):
         # The newest best wins. A secure Job that still runs is left to end, for what it pins is recorded
         # under the eval and the score that it was asked for; all else is asked for again later.
         if waited is not None and waited.operation is Operation.SECURE and requests.running(draft, waited):
@@ -172,10 +145,6 @@ def _secure(draft: Draft, best: Best) -> None:
         requests.give_way(draft)
         waited = requests.begin(draft, Operation.SECURE, best.step, attempt=best.attempt, score=best.score)
     requests.start(draft, waited, _secure_request(draft, waited))
-
-
-def _is_for(waited: InFlight, best: Best) -> bool:
-    return (waited.attempt, waited.step) == (best.attempt, best.step)
 
 
 def take_answer(draft: Draft, answered: AccessView) -> None:
@@ -195,36 +164,47 @@ def take_answer(draft: Draft, answered: AccessView) -> None:
 
 def retain_secured(draft: Draft, secured: Kept) -> None:
     """Copy the secured checkpoint out of the trainer's reach."""
-    waited = draft.record.access
-    wanted = (Operation.RETAIN, secured.best_step, secured.attempt)
-    if waited is None or (waited.operation, waited.step, waited.attempt) != wanted:
-        if not _yields(draft):
-            return
-        requests.give_way(draft)
-        waited = requests.begin(
-            draft, Operation.RETAIN, secured.best_step, attempt=secured.attempt, score=secured.score
-        )
-    request = StartAccess(
-        waited.request_id, Operation.RETAIN, secured.step, source=secured, attempt=secured.attempt
-    )
-    requests.start(draft, waited, request)
+    _ask_of(draft, Operation.RETAIN, secured)
 
 
 def check_secured(draft: Draft, secured: Kept) -> None:
     """Have looked whether the pin is unchanged since its digest."""
-    waited = draft.record.access
-    wanted = (Operation.CHECK, secured.best_step, secured.attempt)
-    if waited is None or (waited.operation, waited.step, waited.attempt) != wanted:
-        if not _yields(draft):
-            return
-        requests.give_way(draft)
-        waited = requests.begin(
-            draft, Operation.CHECK, secured.best_step, attempt=secured.attempt, score=secured.score
+    _ask_of(draft, Operation.CHECK, secured)
+
+
+def _ask_of(draft: Draft, operation: Operation, secured: Kept) -> None:
+    waited = _ask(draft, operation, secured.best_step, secured.attempt, secured.score)
+    if waited is not None:
+        asked = StartAccess(
+            waited.request_id, operation, secured.step, source=secured, attempt=secured.attempt
         )
-    request = StartAccess(
-        waited.request_id, Operation.CHECK, secured.step, source=secured, attempt=secured.attempt
-    )
-    requests.start(draft, waited, request)
+        requests.start(draft, waited, asked)
+
+
+def _ask(
+    draft: Draft,
+    operation: Operation,
+    step: int,
+    attempt: Attempt,
+    score: float | None,
+    *,
+    whoever: bool = False,
+) -> InFlight | None:
+    """The request for this, begun if it is not under way; None: what is under way goes first.
+
+    ``whoever``: one of that step will do, whichever life it names.
+    """
+    waited = draft.record.access
+    if (
+        waited is not None
+        and (waited.operation, waited.step) == (operation, step)
+        and (whoever or waited.attempt == attempt)
+    ):
+        return waited
+    if not _yields(draft):
+        return None
+    requests.give_way(draft)
+    return requests.begin(draft, operation, step, attempt=attempt, score=score)
 
 
 def _yields(draft: Draft) -> bool:
@@ -241,15 +221,13 @@ def restore(draft: Draft, step: int, source: Kept | None, writer: Attempt | None
 
     ``writer``: on whose branch it lies; None: on that of the newest process.
     """
-    waited, record = draft.record.access, draft.record
-    if waited is None or (waited.operation, waited.step) != (Operation.RESTORE, step):
-        if not _yields(draft):
-            return
-        requests.give_way(draft)
-        attempt = source.attempt if source is not None else writer or lives.newest(record)
-        score = source.score if source is not None else None
-        waited = requests.begin(draft, Operation.RESTORE, step, attempt=attempt, score=score)
-    request = StartAccess(
+    record = draft.record
+    attempt = source.attempt if source is not None else writer or lives.newest(record)
+    score = source.score if source is not None else None
+    waited = _ask(draft, Operation.RESTORE, step, attempt, score, whoever=True)
+    if waited is None:
+        return
+    asked = StartAccess(
         waited.request_id,
         Operation.RESTORE,
         step,
@@ -257,7 +235,7 @@ def restore(draft: Draft, step: int, source: Kept | None, writer: Attempt | None
         attempt=waited.attempt,
         branch=lives.branch(record, waited.attempt),
     )
-    requests.start(draft, waited, request)
+    requests.start(draft, waited, asked)
 
 
 def _checkpoint_due(draft: Draft, best: Best) -> bool:
@@ -406,15 +384,7 @@ def _failed(draft: Draft, waited: InFlight, answered: AccessView) -> None:
     reason = answered.reason or "AccessFailed"
     message = remedies.retry(reason, answered.message, tries, delay)
     if waited.operation is Operation.SECURE:
-        enough = FINISH_TRIES if reason == "CheckpointMissing" else LOST_TRIES
-        if _ended_at(draft) is not None:
-            enough = ENDED_TRIES
-        if any(_is_for(waited, lost) for lost in draft.record.lost_bests):
-            draft.update(access=None, lost_tried=draft.now)  # looked for again, and still not there
-            draft.wake_in(0.0)
-            return
-        if reason in GONE and tries >= enough and _overtaken(draft, waited):
-            _lose(draft, waited, reason, answered.message)
+        if lost_bests.given_up(draft, waited, tries, reason, answered.message):
             return
         draft.conditions.set(c.SECURED, False, reason, message, warning=True)
         if reason == requests.TAKEN and claiming.note_taken(draft, answered.message):
@@ -422,87 +392,12 @@ def _failed(draft: Draft, waited: InFlight, answered: AccessView) -> None:
             draft.wake_in(0.0)
             return
     elif waited.operation in (Operation.RETAIN, Operation.CHECK):
-        if reason in DAMAGED:
+        if reason in lost_bests.DAMAGED:
             # An automatic stop that rested on it is taken back (`taking_back`).
-            _drop_pin(draft, waited, reason, answered.message)
+            lost_bests.drop_pin(draft, waited, reason, answered.message)
             return
         draft.conditions.set(c.RETAINED, False, reason, message, warning=True)
     else:
         draft.conditions.set(c.RESUMED, False, reason, message, warning=True)
     requests.again(draft, waited, tries, draft.now + delay)
     draft.wake_in(delay)
-
-
-def _overtaken(draft: Draft, waited: InFlight) -> bool:
-    """Whether the trainer has gone on so far that the checkpoint of this eval is not still being written."""
-    later = sum(1 for p in draft.record.evals if p.step > waited.step)
-    scrape = draft.observed.scrape
-    saved = scrape.checkpoint_step if scrape is not None else None
-    if saved is not None and saved > waited.step:
-        return True  # a later save is through
-    over = _ended_at(draft) is not None
-    return over or later >= LOST_EVALS or all(p.attempt != waited.attempt for p in draft.record.evals)
-
-
-def _ended_at(draft: Draft) -> float | None:
-    """Since when (s) the run has ended, by itself or by its stop, and no pod of it can save any more."""
-    decision = draft.record.decision
-    if draft.pods_left:
-        return None
-    if draft.record.finished is not None:
-        told = (draft.conditions.get(type_) for type_ in (c.COMPLETED, c.FAILED))
-        return max((one.since for one in told if one is not None and one.status), default=0.0)
-    return decision.suspended_at if decision is not None else None
-
-
-def _drop_pin(draft: Draft, waited: InFlight, reason: str, message: str) -> None:
-    """The pin that was to be copied is not what it was. If it is gone it is made anew, from what the trainer
-    still has. If its content was changed, so was the trainer's, which is the same file: that eval is lost."""
-    draft.conditions.set(c.RETAINED, False, reason, remedies.of(reason, message), warning=True)
-    damaged = draft.record.secured
-    draft.update(access=None, secured=None)
-    if damaged is not None and reason == CHANGED:
-        requests.release(
-            draft, damaged.path
-        )  # one that is missing may be there again: it is not deleted then
-    if reason == CHANGED:
-        _lose(draft, waited, reason, message)
-        return
-    delay = requests.retry_delay(1)  # not at once: what it is made anew from may be going too
-    told = remedies.retry(reason, message, 1, delay)
-    draft.conditions.set(c.SECURED, False, reason, told, warning=True)
-    requests.begin(
-        draft,
-        Operation.SECURE,
-        waited.step,
-        attempt=waited.attempt,
-        score=waited.score,
-        not_before=draft.now + delay,
-    )
-    draft.wake_in(delay)
-
-
-def _lose(draft: Draft, waited: InFlight, reason: str, message: str) -> None:
-    """The checkpoint of this eval is gone for good: the best eval that still has one takes its place."""
-    record, score = draft.record, waited.score
-    draft.update(access=None)
-    if score is None:
-        return  # its eval counts for nothing any more
-    gone = Best(waited.step, score, waited.attempt)
-    # Of those that can no longer be asked for nothing needs to be known.
-    known = {(p.attempt, p.step) for p in record.evals}
-    lost = (b for b in record.lost_bests if b == record.best or (b.attempt, b.step) in known)
-    draft.update(lost_bests=(*(b for b in lost if b != gone), gone), lost_tried=draft.now)
-    if reason == CHANGED:
-        changed = (b for b in record.changed_bests if b in draft.record.lost_bests and b != gone)
-        draft.update(changed_bests=(*changed, gone))
-    now = keepable(draft.record, draft.desired.direction, draft.use)
-    instead = (
-        f"the best eval that may still have one is at step {now.step} ({now.score:g})"
-        if now is not None
-        else "no other eval has one"
-    )
-    how = "was changed after it had been pinned" if reason == CHANGED else "is lost"
-    told = f"the checkpoint of the best eval, step {gone.step} ({gone.score:g}), {how}: {instead}; {message}"
-    draft.conditions.set(c.SECURED, False, "BestCheckpointLost", told, warning=True)
-    draft.wake_in(0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from controller.policy.estimates import Correction, by_word
 from controller.policy.jobs import Desired, JobRecord
 
 
@@ -22,12 +23,17 @@ def worked(desired: Desired, record: JobRecord, now: float) -> float:
 
 
 def remaining(desired: Desired, record: JobRecord, now: float) -> float | None:
-    """Seconds of running time left of what the user expects of the whole run; None: nothing is expected.
+    """Seconds of running time left of what the user expects of the whole run; None: nothing is expected, or
+    it is overdue (`estimates`).
 
-    Work that was lost is to be done again. A run that outlives its user's expectation has 0 left.
+    Work that was lost is to be done again. How far the namespace's word is to be trusted only its pool knows.
     """
-    if desired.expected_seconds is None:
-        return None
     gpus = desired.replicas * desired.gpus_per_replica
-    done = worked(desired, record, now) / gpus if gpus else 0.0
-    return max(0.0, desired.expected_seconds - done)
+    found = by_word(record, desired.expected_seconds, seconds(desired, record, now), gpus, Correction())
+    return None if found is None else found.left
+
+
+def seconds(desired: Desired, record: JobRecord, now: float) -> float:
+    """Running time (s) up to ``now`` whose work was not lost to a preemption."""
+    gpus = desired.replicas * desired.gpus_per_replica
+    return worked(desired, record, now) / gpus if gpus else 0.0

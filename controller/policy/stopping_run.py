@@ -73,6 +73,9 @@ def carry_out_stop(draft: Draft, use: RuleInUse | None) -> Plan:
     draft.conditions.set(c.TERMINATION, True, decision.proposal.reason, decision.message)
     workload = draft.observed.workload
     if workload is not None and not workload.suspended:
+        started = decision.suspended_at is not None  # by somebody, while its pods were still going
+        if started and (amiss := endings.stays_off(draft, decision.proposal.reason)) is not None:
+            return amiss
         outside.report_stopping(draft, settled_at(decision) or decision.at)
         return draft.plan(JobState.STOPPING)
     if decision.suspended_at is None:

@@ -15,6 +15,11 @@ from typing import NamedTuple
 JobKey = str  # "namespace/name"
 
 
+def namespace_of(key: JobKey) -> str:
+    """The namespace in a job's key."""
+    return key.partition("/")[0]
+
+
 class Attempt(NamedTuple):
     """One trainer process: the operator's attempt number, and an opaque id that the process gave itself.
 
@@ -80,18 +85,40 @@ class Paired(NamedTuple):
 
 
 class FleetNoise(NamedTuple):
-    """The usual noise of one eval in a pool, and how much that counts beside what a run itself shows."""
+    """The usual noise of one eval among a namespace's runs, and how much that counts beside what a run shows.
 
-    sigma: float  # score units
+    ``floor``: what the runs of other namespaces show, where the pool lets that count (`FleetScope`); it may
+    raise what a run's own evals and its namespace come to, and does nothing else. 0: nothing is known of it.
+    """
+
+    sigma: float  # score units; 0: not known
     freedom: float  # degrees of freedom
+    floor: float = 0.0  # score units
+
+
+class ScoredBy(NamedTuple):
+    """By what a run is scored, and whose it is. ``evaluator``: its version, "": none is named."""
+
+    namespace: str
+    metric: str
+    evaluator: str
 
 
 class MetricNoise(NamedTuple):
-    """A pool's usual noise of one metric, as learned from its running jobs."""
+    """The usual noise of one metric in a namespace, as learned from its running jobs in the pool.
 
+    ``noise.freedom`` 0: of too few jobs to tell their own namespace anything; it is a vote for others.
+    """
+
+    namespace: str
     metric: str
+    evaluator: str
     noise: FleetNoise
     jobs: int  # that it was learned from
+
+    @property
+    def scored_by(self) -> ScoredBy:
+        return ScoredBy(self.namespace, self.metric, self.evaluator)
 
 
 class Reading(NamedTuple):
@@ -102,20 +129,24 @@ class Reading(NamedTuple):
 
 
 class SharedFall(NamedTuple):
-    """A sudden fall that many jobs of a pool share: scores before and after it are not compared.
+    """A sudden fall that many jobs of a namespace share: scores before and after it are not compared.
 
     Their last evals before it were scraped by ``after`` (s), their first ones below at ``before``.
     """
 
-    metric: str  # of the jobs it concerns; "": all of the pool, whatever their metric
+    namespace: str
+    metric: str  # of the jobs it concerns; "": all of the namespace, whatever their metric
+    evaluator: str  # its version, of those of one metric; "": none is named
     after: float
     before: float
     fell: int  # jobs that fell
     of: int  # jobs that had an eval after it
 
-    def concerns(self, metric: str) -> bool:
-        """Whether runs of this metric are not compared across it."""
-        return self.metric in ("", metric)
+    def concerns(self, scored_by: ScoredBy) -> bool:
+        """Whether runs so scored are not compared across it."""
+        if not self.metric:
+            return self.namespace == scored_by.namespace
+        return scored_by == (self.namespace, self.metric, self.evaluator)
 
     def counts(self, at: float) -> bool:
         """Whether an eval first scraped at ``at`` (s) is on this side of it. Between the two nobody knows."""
@@ -123,7 +154,7 @@ class SharedFall(NamedTuple):
 
 
 class FleetView(NamedTuple):
-    """What its pool tells a job: the usual noise of its metric, and the newest fall that others share.
+    """What its pool tells a job: the usual noise of its metric, the newest fall that its namespace shares.
 
     ``peers``: where its rule looks at them, how the others stood at the steps of evals that are new to it.
     """
@@ -284,6 +315,17 @@ class Delegate(StrEnum):
     NONE = "None"
 
 
+class FleetScope(StrEnum):
+    """Whose runs count in a pool when one run is compared with others (`controller.policy.fleet`).
+
+    NAMESPACE: those of its own namespace. POOL: what those of the other namespaces show may also raise a
+    run's noise, or delay its stop once; nothing else.
+    """
+
+    NAMESPACE = "Namespace"
+    POOL = "Pool"
+
+
 class JobState(StrEnum):
     """Where a job stands in its pool's queue."""
 
@@ -369,6 +411,15 @@ class JobView:
     refused: bool = False  # it was taken out of that queue because no gang like it fits into the pool
     taken_back: float | None = None  # s, when its newest stop was taken back before the suspend
     may_return: bool = False  # pods may still come in the place of those that are gone
+    delayed_at: float | None = None  # s, when its stop first waited for what other namespaces' runs show
+
+    @property
+    def namespace(self) -> str:
+        return namespace_of(self.key)
+
+    @property
+    def scored_by(self) -> ScoredBy:
+        return ScoredBy(self.namespace, self.metric, self.evaluator or "")
 
     @property
     def gpus(self) -> int:
@@ -409,6 +460,15 @@ class PolicySpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Quota:
+    """GPUs that the jobs of some namespaces are guaranteed together, and may have at most (`quotas`)."""
+
+    namespaces: tuple[str, ...]
+    guaranteed: int = 0
+    limit: int | None = None  # None: no limit
+
+
+@dataclass(frozen=True, slots=True)
 class StopLimits:
     """What a pool allows its jobs' stop rules together; None: no limit (`controller.policy.fleet`)."""
 
@@ -416,8 +476,9 @@ class StopLimits:
     breaker_percent: int | None = None  # of the running jobs: as many at once are not believed
     shared_fall_percent: int | None = 50  # of the jobs with evals: what as many share is no run's own fall
     shared_fall_wait: float = 1800.0  # s that a sudden fall waits for the others' evals
-    precision: float | None = None  # least share of stops that are right, in expectation, 0 to 1
-    precision_jobs: int = 100  # jobs that run within one day, at most
+    precision: float | None = None  # least share of a namespace's stops that are right, in expectation
+    precision_jobs: int = 100  # jobs of one namespace that run within one day, at most
+    scope: FleetScope = FleetScope.NAMESPACE
 
 
 class PastStop(NamedTuple):
@@ -428,13 +489,24 @@ class PastStop(NamedTuple):
     e_value: float | None = None
     job: JobKey = ""
 
+    @property
+    def namespace(self) -> str:
+        return namespace_of(self.job)
+
+
+class Ended(NamedTuple):
+    """How many jobs of a namespace have left a pool."""
+
+    namespace: str
+    jobs: int
+
 
 class StopCount(NamedTuple):
     """How a pool's stops stand against its limits."""
 
     last_hour: int = 0
     today: int = 0  # in the day (UTC) over which `StopLimits.precision` counts
-    breaker_since: float | None = None  # s, since when the breaker has been open; None: it is closed
+    breaker_since: float | None = None  # s, since when some namespace's breaker has been open; None: none is
     held: int = 0  # jobs that ask to be stopped and are held back
     reason: str = ""  # why the first of them is: CamelCase code
     message: str = ""  # the same as a sentence with the numbers
@@ -462,12 +534,13 @@ class PoolSnapshot:
     delegate: Delegate = Delegate.BUILTIN
     limits: StopLimits = StopLimits()
     stopped: tuple[PastStop, ...] = ()
-    ended: int = 0  # jobs that left the pool today otherwise than by a stop that a rule had asked for
+    ended: tuple[Ended, ...] = ()  # jobs that left today otherwise than by a stop that a rule had asked for
     breaker_since: float | None = None  # s, as in `StopCount`
     offer_seconds: float = 300.0  # s for which an offer of quota may wait for nodes before it is given back
     noise: tuple[MetricNoise, ...] = ()  # as learned so far
     falls: tuple[SharedFall, ...] = ()  # as known so far, newest last
     closed: tuple[NodeView, ...] = ()  # its nodes that take no new pods now: not ready, cordoned, tainted
+    quotas: tuple[Quota, ...] = ()  # no namespace in two of them; only where the pool's own policy queues
 
 
 @dataclass(frozen=True, slots=True)

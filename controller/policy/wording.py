@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from controller.policy.types import JobKey
+
+ELSEWHERE = "a job of another namespace"
+UID = "uid:"  # begins what stands for a job's name where that may not be told
+
 
 def some(names: Sequence[str], most: int) -> str:
     """The first ``most`` of them, and how many more there are: ``a, b and 3 more``."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def same_namespace(one: JobKey, other: JobKey) -> bool:
+    return one.partition("/")[0] == other.partition("/")[0]
+
+
+def named(job: JobKey, reader: JobKey) -> str:
+    """A job, as it may be named to those who may read the job ``reader``: who may read one namespace need not
+    know what runs in another."""
+    return job if same_namespace(job, reader) else ELSEWHERE
 
 
 _EVIDENCE = {

@@ -19,6 +19,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from controller import names
+from controller.web.hosts import HostGuard, Hosts
 from controller.web.positions import Moment, Place, Pools, Queue, place, queue
 
 ROOT = f"/apis/{names.API_VERSION}/gpupools"
@@ -49,8 +50,9 @@ class Refusal(HTTPException):
         self.reason = reason
 
 
-def create(source: Source, clock: Callable[[], float]) -> FastAPI:
-    """The app over a source. ``clock``: seconds since the epoch."""
+def create(source: Source, clock: Callable[[], float], hosts: Hosts | None = None) -> FastAPI:
+    """The app over a source. ``clock``: seconds since the epoch. ``hosts``: by which it may be asked; it asks
+    nobody who they are, so it must not answer a page that made its own name resolve to this address."""
     app = FastAPI(title="EvalStop queues", version=names.VERSION, docs_url=None, redoc_url=None)
 
     async def pools() -> Pools:
@@ -72,6 +74,7 @@ def create(source: Source, clock: Callable[[], float]) -> FastAPI:
     app.add_api_route(f"{ROOT}/{{pool}}/queue/{{namespace}}/{{name}}", one_job, methods=["GET"])
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_middleware(HostGuard, hosts=hosts or Hosts())
     return app
 
 

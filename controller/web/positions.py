@@ -14,6 +14,7 @@ from pydantic.alias_generators import to_camel
 from controller.policy.queueing import MAX_WAIT, make_policy
 from controller.policy.queueing.ageing import overdue, waits_since
 from controller.policy.queueing.explain import ranked_by
+from controller.policy.quotas import standing
 from controller.policy.types import JobKey, JobState, JobView, PoolPlan, PoolSnapshot, Waiting
 
 Known = float | int | str | None
@@ -67,7 +68,7 @@ def queue(moment: Moment, now: float, limit: int) -> Queue:
     snapshot = moment.snapshot
     waiting = sorted(moment.plan.waiting, key=lambda w: (w.position == 0, w.position, w.key))
     views = {job.key: job for job in snapshot.jobs}
-    keys = _Keys(snapshot)
+    keys = _Keys(moment)
     items = (_place(moment, keys, views[why.key], why, now) for why in waiting[:limit] if why.key in views)
     return Queue(
         pool=snapshot.pool,
@@ -84,21 +85,24 @@ def place(moment: Moment, key: JobKey, now: float) -> Place | None:
     if view is None:
         return None
     why = next((w for w in moment.plan.waiting if w.key == key), None)
-    return _place(moment, _Keys(moment.snapshot), view, why, now)
+    return _place(moment, _Keys(moment), view, why, now)
 
 
 class _Keys:
     """What the pool's policy ranks its jobs by; made once for many jobs."""
 
-    def __init__(self, snapshot: PoolSnapshot) -> None:
+    def __init__(self, moment: Moment) -> None:
+        snapshot = moment.snapshot
         self._policy = make_policy(snapshot.policy)
+        self._quota = standing(snapshot.quotas, snapshot.jobs, (a.key for a in moment.plan.admissions))
         self._running: dict[str, list[JobView]] = {}
         for job in snapshot.jobs:
             if job.state is JobState.ADMITTED:
                 self._running.setdefault(_namespace(job), []).append(job)
 
     def of(self, job: JobView) -> Mapping[str, Known]:
-        return ranked_by(self._policy, job, self._running.get(_namespace(job), ()))
+        key = ranked_by(self._policy, job, self._running.get(_namespace(job), ()))
+        return {"quota": self._quota[job.key], **key} if job.key in self._quota else key
 
 
 def _namespace(job: JobView) -> str:

@@ -11,6 +11,7 @@ from controller.workloads.child import (
     ref_problem,
     run_configmap,
     template_problem,
+    template_shape_problem,
 )
 from controller.workloads.dryrun import server_problem
 from controller.workloads.kinds import JOB, KINDS, Kind, find, kind_of, supported
@@ -65,6 +66,7 @@ __all__ = [
     "supported",
     "suspend_patch",
     "template_problem",
+    "template_shape_problem",
     "tolerations",
     "view",
 ]

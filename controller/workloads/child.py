@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from controller import names
+from controller.bounded import quoted
 from controller.workloads.kinds import Kind, Object, dotted, find, get, supported
 from controller.workloads.pods import gpus
 from controller.workloads.problems import Problem, ProblemError
@@ -16,6 +17,7 @@ from controller.workloads.scheduling import (
     set_scheduling,
     template_scheduling_problem,
 )
+from controller.workloads.shape import shape_problem
 
 TEMPLATE = "spec.workload.template"
 NO_SCHEDULING = Scheduling()
@@ -89,11 +91,22 @@ def template_problem(rlhfjob: Object, scheduling: Scheduling = NO_SCHEDULING) ->
             "UnsupportedKind", f"{TEMPLATE}: kind {api_version} {kind_name}, expected one of {supported()}"
         )
     return (
-        _gang_problem(kind, template, spec.get("gang") or {}, TEMPLATE)
+        shape_problem(kind, template, TEMPLATE)
+        or _gang_problem(kind, template, spec.get("gang") or {}, TEMPLATE)
         or _pod_problem(kind, template, spec, TEMPLATE)
         or _reserved_problem(kind, template, TEMPLATE)
         or template_scheduling_problem(kind, template, scheduling, TEMPLATE)
     )
+
+
+def template_shape_problem(rlhfjob: Object) -> Problem | None:
+    """Whether a template can be read at all; of a kind that is not supported, and where there is none,
+    nothing."""
+    template = get(rlhfjob, ("spec", "workload", "template"))
+    if not isinstance(template, Mapping):
+        return None
+    kind = find(template.get("apiVersion", "batch/v1"), template.get("kind", "Job"))
+    return None if kind is None else shape_problem(kind, template, TEMPLATE)
 
 
 def ref_problem(
@@ -147,15 +160,16 @@ def _gang_problem(kind: Kind, workload: Object, gang: Object, where: str) -> Pro
     for path, expected in kind.required:
         value = get(workload, path)
         if value != expected:
-            return Problem("GangMismatch", f"{where}.{dotted(path)}: {value!r}, expected {expected!r}")
+            what = "not set" if value is None else quoted(value)
+            return Problem("GangMismatch", f"{where}.{dotted(path)}: {what}, expected {expected!r}")
     replicas = int(gang.get("replicas", 1))
     for path in kind.replicas:
         value = get(workload, path)
         if value != replicas:
-            shown = "not set" if value is None else value
+            what = "not set" if value is None else quoted(value)
             return Problem(
                 "GangMismatch",
-                f"{where}.{dotted(path)}: {shown}, expected {replicas} as in spec.gang.replicas "
+                f"{where}.{dotted(path)}: {what}, expected {replicas} as in spec.gang.replicas "
                 "(all pods of a gang run at once)",
             )
     pod = get(workload, (*kind.pod_template, "spec")) or {}
@@ -304,4 +318,5 @@ __all__ = [
     "ref_problem",
     "run_configmap",
     "template_problem",
+    "template_shape_problem",
 ]

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from controller import names
+from controller import bounded, names
 from controller.policy.jobs import PodView
 
 Object = Mapping[str, Any]
 
+GPUS_MOST = 10**9  # of one container, so that sums stay numbers that everything downstream can hold
 OWNER_DEPTH = (
     5  # links followed up from a pod; the longest known chain has three (Pod, Job, JobSet, TrainJob)
 )
-
-_WHOLE = re.compile(r"\d+\Z")
 
 
 def gpus(spec: Object, resource: str = names.GPU_RESOURCE) -> int:
@@ -97,20 +95,30 @@ def parse_time(text: object) -> float | None:
 
 
 def _admission(metadata: Object) -> int | None:
-    text = str((metadata.get("annotations") or {}).get(names.ANNOTATION_ADMISSION, ""))
-    return int(text) if _WHOLE.match(text) else None
+    return bounded.whole((metadata.get("annotations") or {}).get(names.ANNOTATION_ADMISSION))
 
 
 def _requested(container: Object, resource: str) -> int:
     resources = container.get("resources") or {}
     # Extended resources: request and limit must be equal, and the limit alone sets both.
     for group in ("limits", "requests"):
-        value = str((resources.get(group) or {}).get(resource, "")).strip()
-        if _WHOLE.match(value):
-            return int(value)
-        if value.endswith("k") and _WHOLE.match(value[:-1]):
-            return int(value[:-1]) * 1000
+        found = amount((resources.get(group) or {}).get(resource))
+        if found is not None:
+            return found
     return 0
+
+
+def amount(quantity: object) -> int | None:
+    """How many of an extended resource a quantity says, as the API server writes it; None: it says nothing.
+
+    Nobody has more than `GPUS_MOST`: of a quantity that says so it is that many.
+    """
+    text = str(quantity).strip() if isinstance(quantity, str | int) else ""
+    number = bounded.whole(text.removesuffix("k"))
+    if number is None:
+        # The server takes 5,000 digits for what an int64 holds at most, and so does who counts GPUs.
+        return GPUS_MOST if text.isascii() and text.isdecimal() else None
+    return min(GPUS_MOST, number * (1000 if text.endswith("k") else 1))
 
 
 def _deleting_since(metadata: Object) -> float | None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from controller import names
+from controller import bounded, names
 from controller.policy.jobs import WorkloadView
 from controller.workloads.kinds import Object, get, kind_of, nested
 
@@ -48,9 +48,12 @@ def indexes(text: object) -> tuple[int, ...]:
     found: list[int] = []
     for part in str(text).split(",") if isinstance(text, str) else ():
         first, _, last = part.partition("-")
-        if not (first.isdecimal() and (last or first).isdecimal()):
+        begin, end = bounded.whole(first), bounded.whole(last or first)
+        if begin is None or end is None:
             return ()
-        found += range(int(first), min(int(last or first), int(first) + INDEXES_MOST) + 1)
+        found += range(begin, min(end, begin + INDEXES_MOST) + 1)
+        if len(found) >= INDEXES_MOST:
+            break
     return tuple(found[:INDEXES_MOST])
 
 
@@ -219,12 +222,18 @@ def _condition(workload: Object, types: Sequence[str]) -> Object | None:
 
 
 def _placement(metadata: Object) -> dict[str, Any]:
+    """What an earlier admission put into the pod template; of an annotation that is none of ours, nothing."""
     text = (metadata.get("annotations") or {}).get(ANNOTATION_PLACEMENT)
     try:
-        value = json.loads(text) if text else {}
+        value = bounded.load(text, ANNOTATION_PLACEMENT) if text else {}
     except ValueError:
         return {}
-    return value if isinstance(value, dict) else {}
+    selector, tolerations = (
+        (value.get("nodeSelector", {}), value.get("tolerations", [])) if isinstance(value, dict) else ({}, [])
+    )
+    if not isinstance(selector, dict) or not isinstance(tolerations, list):
+        return {}
+    return {"nodeSelector": selector, "tolerations": tolerations}
 
 
 def _merged(a: dict[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,10 +14,14 @@ from controller.workloads.problems import Problem
 
 
 class Scheduling(NamedTuple):
-    """What a pool asks of its jobs' pods; "" asks for nothing."""
+    """What a pool asks of its jobs' pods; "" asks for nothing.
+
+    ``allowed``: PriorityClasses that pods may name besides; None: any.
+    """
 
     scheduler: str = ""
     priority_class: str = ""
+    allowed: tuple[str, ...] | None = None
 
 
 def set_scheduling(pod: dict[str, Any], wanted: Scheduling) -> None:
@@ -45,6 +49,8 @@ def template_scheduling_problem(
             f"{path}.schedulerName: {named!r}, expected {wanted.scheduler!r} as in the GPUPool's "
             "spec.schedulerName, or nothing",
         )
+    if refused := _class_problem(pod, wanted, path):
+        return refused
     if not wanted.priority_class or pod.get("priorityClassName"):
         return None
     shipped = wanted.priority_class == names.PRIORITY_CLASS
@@ -70,6 +76,8 @@ def ref_scheduling_problem(kind: Kind, workload: Object, wanted: Scheduling, whe
             f"{path}.schedulerName is {named!r}, expected {wanted.scheduler!r} as in the GPUPool's "
             "spec.schedulerName: it can never change, so make the workload anew with it",
         )
+    if refused := _class_problem(pod, wanted, path):
+        return refused
     if wanted.priority_class and not pod.get("priorityClassName"):
         return Problem(
             "PriorityClassMissing",
@@ -78,6 +86,20 @@ def ref_scheduling_problem(kind: Kind, workload: Object, wanted: Scheduling, whe
             "with it",
         )
     return None
+
+
+def _class_problem(pod: Object, wanted: Scheduling, path: str) -> Problem | None:
+    """A class that the pool's owner has not allowed: by it pods could evict those of others."""
+    named = pod.get("priorityClassName")
+    if wanted.allowed is None or not named or named == wanted.priority_class or named in wanted.allowed:
+        return None
+    classes = dict.fromkeys(filter(None, (wanted.priority_class, *wanted.allowed)))
+    only = f"only: {', '.join(classes)}" if classes else "none"
+    return Problem(
+        "PriorityClassNotAllowed",
+        f"{path}.priorityClassName: {named!r} is not allowed by the GPUPool, {only} (its "
+        "spec.priorityClassName and spec.allowedPriorityClasses); or leave it out",
+    )
 
 
 def priority_class_of(workload: Object) -> str:

@@ -18,12 +18,15 @@ from controller.web.dashboard import settings as dashboard
 Json = dict[str, Any]
 
 # What the chart sets itself, since other objects of it depend on these.
+_METRICS = {"metricsHost", "metricsPort", "metricsAccess", "metricsCertificate", "metricsKey"}
 OPERATOR_OWN = {"host", "port", "accessImage", "decisionLog", "leaseName", "leaseNamespace", "instance"}
+OPERATOR_OWN |= {"watchNamespaces", *_METRICS}
 EXTENDER_OWN = {
     *("host", "port", "certificate", "key", "clientCa", "statusHost", "statusPort"),
-    *("schedulerName", "schedulerConfig"),
+    *("schedulerName", "schedulerConfig", "namespace"),
+    *_METRICS,
 }
-DASHBOARD_OWN = {"host", "port", "statusHost", "statusPort", "tlsCert", "tlsKey"}
+DASHBOARD_OWN = {"host", "port", "statusHost", "statusPort", "tlsCert", "tlsKey", "allowedHosts"}
 _RANGE = re.compile(r"\b(?:from|seconds, from) ([\d.e+-]+) to ([\d.e+]+)")
 # Keywords of OpenAPI v3 in a CRD that draft 7 understands in the same sense.
 _KEPT = (
@@ -61,6 +64,9 @@ NAME: Json = {"type": "string", "pattern": r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9]
 IMAGE: Json = {"type": "string", "pattern": r"^\S*$"}
 PULL: Json = {"enum": ["Always", "IfNotPresent", "Never"]}
 PORT: Json = whole(1, 65535)
+CIDR: Json = {"type": "string", "pattern": r"^[0-9a-fA-F.:]+/[0-9]{1,3}$"}
+LABEL: Json = {"type": "string", "pattern": r"^([a-zA-Z0-9][-_./a-zA-Z0-9]{0,315})?$"}
+WHO: Json = {"type": "string", "pattern": "^[^'\"\\\\]+$"}  # user or group: goes into an expression
 
 
 def camel(name: str) -> str:
@@ -206,6 +212,7 @@ def monitor(*more: str) -> Json:
     words = {
         "interval": {"type": "string", "pattern": r"^([0-9]+(ms|s|m|h))+$"},
         "annotations": mapping(STRING),
+        "tokenSecret": obj({"name": NAME, "key": STRING}),
     }
     return obj({"enabled": BOOL, "labels": mapping(STRING), **{name: words[name] for name in more}})
 
@@ -243,6 +250,7 @@ def schema() -> Json:
             {
                 "settings": settings(operator.describe(), operator.PREFIX, OPERATOR_OWN),
                 "decisionLog": obj(decision_log),
+                "watchNamespaces": array(NAME),
             }
         ),
         "extender": component(
@@ -261,6 +269,7 @@ def schema() -> Json:
                 "enabled": BOOL,
                 "settings": settings(dashboard.describe(), dashboard.PREFIX, DASHBOARD_OWN),
                 "tlsSecret": STRING,
+                "hosts": SEVERAL,
             }
         ),
         "scheduler": component(
@@ -271,22 +280,38 @@ def schema() -> Json:
                 "qps": {"type": "number", "minimum": 1, "maximum": 100000},
             }
         ),
+        "policies": obj(
+            {
+                "author": obj({"enabled": BOOL}),
+                "operator": obj({"enabled": BOOL, "namespaceLabel": LABEL}),
+                "gpuPods": obj(
+                    {"enabled": BOOL, "users": array(WHO), "groups": array(WHO), "kueue": WHO},
+                ),
+            }
+        ),
         "rbac": obj({"aggregate": BOOL}),
         "networkPolicy": obj(
             {
                 "enabled": BOOL,
                 "apiServerPorts": {"type": "array", "items": PORT, "minItems": 1},
+                "apiServerAddresses": array(CIDR),
                 "metricsFrom": array(ref("peer")),
                 "extenderFrom": array(ref("peer")),
+                "dashboardFrom": array(ref("peer")),
                 "operatorTo": array(ref("egress")),
                 "operatorFrom": array(ref("ingress")),
                 "dashboardTo": array(ref("egress")),
             }
         ),
+        "metrics": obj(
+            {
+                "access": {"enum": ["review", "open"]},
+                "readers": array(obj({"name": NAME, "namespace": NAME}, "name", "namespace")),
+            }
+        ),
         "monitoring": obj(
             {
-                "serviceMonitor": monitor("interval"),
-                "podMonitor": monitor("interval"),
+                "serviceMonitor": monitor("interval", "tokenSecret"),
                 "prometheusRule": monitor(),
                 "dashboards": monitor("annotations"),
             }

@@ -110,15 +110,17 @@ class Scheduler:
 class Extender:
     """The scheduler extender as a process of the plane. Needs the roles of deploy/extender/rbac.yaml.
 
-    Attributes: `url` (of the verbs), `status` (URL of health and metrics), `certificates`.
+    Attributes: `url` (of the verbs), `status` (URL of health), `metrics` (their URL, open to this machine),
+    `certificates`.
     """
 
     def __init__(self, plane: Plane, process: str = "evalstop-extender", config: Path | None = None) -> None:
         self._plane, self.process, self._config = plane, process, config
         self.certificates = Certificates(plane.folder.config / "extender-pki")
-        port, status_port = free_port(HOST), free_port(HOST)
+        port, status_port, metrics_port = free_port(HOST), free_port(HOST), free_port(HOST)
         self.url = f"https://{HOST}:{port}"
         self.status = f"http://{HOST}:{status_port}"
+        self.metrics = f"http://{HOST}:{metrics_port}/metrics"
         pair = self.certificates.server
         self.environment = {
             "EVALSTOP_EXTENDER_HOST": HOST,
@@ -128,6 +130,8 @@ class Extender:
             "EVALSTOP_EXTENDER_CLIENT_CA": str(self.certificates.ca),
             "EVALSTOP_EXTENDER_STATUS_HOST": HOST,
             "EVALSTOP_EXTENDER_STATUS_PORT": str(status_port),
+            "EVALSTOP_EXTENDER_METRICS_PORT": str(metrics_port),
+            "EVALSTOP_EXTENDER_METRICS_ACCESS": "open",
             **({} if config is None else {"EVALSTOP_EXTENDER_SCHEDULER_CONFIG": str(config)}),
         }
 

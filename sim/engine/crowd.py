@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from controller.policy.giving_way import give_way
 from controller.policy.placement import NodeRoom, SlotRoom
-from controller.policy.queueing import EvalStop
+from controller.policy.queueing import EvalStop, Quotas
 from controller.policy.queueing.base import QueueJob, QueuePolicy
 from sim.engine.view import VirtualJob
 
@@ -31,4 +31,13 @@ class Crowd:
             return []
         stay = [job for job in self.running.values() if not job.demoted]
         free = SlotRoom(room.slots) if isinstance(room, SlotRoom) else NodeRoom(room.free)
-        return give_way(self._policy.fresh, stay, demoted, self.leaving.values(), waiting, free, now)
+        return give_way(
+            self._policy.fresh,
+            stay,
+            demoted,
+            self.leaving.values(),
+            waiting,
+            free,
+            now,
+            quotas=self._policy.quotas if isinstance(self._policy, Quotas) else (),
+        )

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 from controller.policy.giving_way import LOWEST
 from controller.policy.queueing.slaq import add_loss
 from controller.policy.stopping.graded import Graded
-from controller.policy.types import EvalInContext, Grade, Proposal, SharedFall, StopLimits, Verb
+from controller.policy.types import (
+    EvalInContext,
+    Grade,
+    Proposal,
+    SharedFall,
+    StopLimits,
+    Verb,
+    namespace_of,
+)
 from sim.engine.fleet import Fleet
 from sim.engine.result import Stop
 from sim.engine.training import Training
@@ -197,7 +205,8 @@ class Evaluations:
         peers = None
         if self._peers is not None:
             group = self._workload.group[row] if self._workload.group else ""
-            peers = self._peers.report(row, group, evals.at[number], score)
+            namespace = namespace_of(self._workload.key(row))
+            peers = self._peers.report(row, (namespace, group), evals.at[number], score)
         state = self._states.get(row)
         seen = point(evals, number, context=self._context or self.fleet is not None, peers=peers)
         if self.fleet is not None:

@@ -7,17 +7,19 @@ are scored by one metric, and no evaluator has a version here.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from controller.names import EVALS_KEPT
-from controller.policy.fleet import Sifted, sift
-from controller.policy.fleet_noise import learn
+from controller.policy.fleet import ASKS_POOL, Sifted, sift
+from controller.policy.fleet_noise import learn, usual
 from controller.policy.fleet_precision import day_of, rules_with_e_values, without_e_value
 from controller.policy.jobs import READINGS_KEPT
 from controller.policy.params import ParamError
 from controller.policy.stopping import noise
 from controller.policy.types import (
+    Ended,
     EvalPoint,
     FleetNoise,
     JobView,
@@ -25,8 +27,10 @@ from controller.policy.types import (
     PastStop,
     Proposal,
     Reading,
+    ScoredBy,
     SharedFall,
     StopLimits,
+    namespace_of,
 )
 from sim.engine.view import JudgedJob
 from sim.foresight import RuleSpec
@@ -47,12 +51,13 @@ class Fleet:
 
     __slots__ = (
         "_ended",
-        "_group",
         "_heard",
         "_known",
         "_paused",
+        "_scored_by",
         "asking",
         "breaker_since",
+        "delayed",
         "ended",
         "falls",
         "limits",
@@ -67,13 +72,18 @@ class Fleet:
         if limits.precision is not None and wrong is not None:
             expected = f"{' or '.join(rules_with_e_values())}, where a precision is promised"
             raise ParamError("stopRule", wrong.name, expected)
-        self._group = workload.group
+        group = workload.group
+        self._scored_by = [
+            ScoredBy(namespace_of(workload.key(row)), group[row] if group else "", "")
+            for row in range(len(workload))
+        ]
         self.limits = limits
         self.runs: dict[int, _Run] = {}
         self.asking: dict[int, Proposal] = {}  # verdicts that stand, by row
         self.stopped: list[PastStop] = []
-        self.ended = 0  # today, and those that wait for more GPUs
-        self._ended: list[float] = []
+        self.ended: tuple[Ended, ...] = ()  # today, and those that wait for more GPUs
+        self._ended: list[tuple[float, str]] = []  # when, of which namespace
+        self.delayed: dict[int, float] = {}  # since when stops wait, or waited, for other namespaces, by row
         self._paused: set[int] = set()  # preempted, and not admitted again yet
         self.breaker_since: float | None = None
         self.noise: tuple[MetricNoise, ...] = ()
@@ -91,19 +101,15 @@ class Fleet:
         proposal = self.asking.pop(job.sequence, None)
         self.runs.pop(job.sequence, None)
         if stopped and proposal is not None:
-            self.stopped.append(PastStop(now, proposal.e_value))
+            self.stopped.append(PastStop(now, proposal.e_value, job.key))
         elif ended:
-            self._ended.append(now)
+            self._ended.append((now, namespace_of(job.key)))
         elif not stopped:
             self._paused.add(job.sequence)
 
-    def metric(self, row: int) -> str:
-        return self._group[row] if self._group else ""
-
     def usual(self, row: int) -> FleetNoise | None:
-        """The pool's usual noise of the metric that scores this job."""
-        metric = self.metric(row)
-        return next((entry.noise for entry in self.noise if entry.metric == metric), None)
+        """What the pool tells this job of its noise."""
+        return usual(self.noise, self._scored_by[row], self.limits.scope)
 
     def heard(self, row: int, now: float, point: EvalPoint) -> None:
         """A running job's score is known."""
@@ -115,7 +121,7 @@ class Fleet:
         # As often as there are jobs, so that learning costs no more than the evals do.
         if self._heard >= len(self.runs):
             self._heard = 0
-            self.noise = learn(self.noise, self._views())
+            self.noise = learn(self.noise, self._views(), self.limits.scope)
 
     def cut(self, row: int, fall: SharedFall) -> list[EvalPoint]:
         """Forget the job's evals before a fall that it shares; those since then."""
@@ -126,13 +132,19 @@ class Fleet:
 
     def concerned(self, fall: SharedFall) -> list[int]:
         """Rows that have evals before this fall."""
-        rows = (r for r in self._known if fall.concerns(self.metric(r)))
+        rows = (r for r in self._known if fall.concerns(self._scored_by[r]))
         return [r for r in rows if self._known[r] and not fall.counts(self._known[r][0][0])]
 
     def sift(self, now: float) -> tuple[Sifted, tuple[SharedFall, ...]]:
         """Who of those that ask may be stopped at ``now`` (s), and the shared falls that were just found."""
-        self.ended = sum(1 for at in self._ended if at >= day_of(now)) + len(self._paused)
+        gone = Counter(name for at, name in self._ended if at >= day_of(now))
+        gone.update(self._scored_by[row].namespace for row in self._paused)
+        self.ended = tuple(Ended(name, gone[name]) for name in sorted(gone))
         sifted = sift(self._views(), self, now)
+        waits = {held.key for held in sifted.held if held.reason == ASKS_POOL}
+        for row, run in self.runs.items():
+            if run.job.key in waits:
+                self.delayed.setdefault(row, now)
         new = tuple(fall for fall in sifted.falls if fall not in self.falls)
         self.falls, self.breaker_since = sifted.falls, sifted.stops.breaker_since
         return sifted, new
@@ -149,7 +161,8 @@ class Fleet:
                 job.priority,
                 job.state,
                 proposal=self.asking.get(row),
-                metric=self.metric(row),
+                metric=self._scored_by[row].metric,
                 noise=run.noise,
                 readings=tuple(Reading(at, point.score) for at, point in run.known[-READINGS_KEPT:]),
+                delayed_at=self.delayed.get(row),
             )

@@ -17,7 +17,7 @@ STEPS = 2**40
 
 
 class PeerBoard:
-    """The curves of all runs so far, by group, as runs report them.
+    """The curves of all runs so far, by namespace and group (`peers.are_peers`), as runs report them.
 
     `standings` walks all runs of the group. A step that a second run asks about is kept from then on, with
     the means of all that have reached it in order, so that on a common grid of evals a report costs no walk.
@@ -26,12 +26,13 @@ class PeerBoard:
     __slots__ = ("_groups",)
 
     def __init__(self) -> None:
-        self._groups: dict[str, _Group] = {}
+        self._groups: dict[tuple[str, str], _Group] = {}
 
-    def report(self, row: int, group: str, at: float, score: float) -> Peers | None:
+    def report(self, row: int, group: tuple[str, str], at: float, score: float) -> Peers | None:
         """Take in a score; return what the others had at this step, None if nobody came so far before.
 
-        ``at``: share of the training done, above that of the row's last report. ``score``: higher is better.
+        ``group``: namespace, and what the run is scored by. ``at``: share of the training done, above that
+        of the row's last report. ``score``: higher is better.
         """
         step = round(at * STEPS)
         runs = self._groups.setdefault(group, _Group())

@@ -191,7 +191,8 @@ class _Engine:
         assert self._crowd is not None
         self._settle(now)
         gone: set[int] = set()
-        while go := self._crowd.give_way(self._planner.policy.queue(), self._room, now):
+        policy = self._planner.policy
+        while go := self._crowd.give_way([*policy.queue(), *policy.barred()], self._room, now):
             freed = [self._suspend(j, now, _PREEMPTING, DEMOTED) for j in go if j.sequence not in gone]
             if not any(freed):
                 return

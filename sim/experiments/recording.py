@@ -6,6 +6,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from sim import quotas
 from sim.engine import Journal, Result
 from sim.experiments.estimate import Estimate
 from sim.experiments.findings import Findings, Value
@@ -29,6 +30,7 @@ def record(plan: Plan, file: Path, *, stops: bool, progress: Progress | None = N
     header = {
         "cluster": cluster_entry(plan.cluster),
         "policy": spec_entry(setting.base),
+        **({"quotas": quotas.entry(setting.quotas)} if setting.quotas else {}),
         "rule": spec_entry(setting.rule.rule),
         "modifiers": [spec_entry(modifier) for modifier in setting.rule.modifiers],
         **guardrails_entry(setting.rule),

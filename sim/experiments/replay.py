@@ -67,7 +67,7 @@ class Plan:
 
     def run(self, *, stops: bool, journal: Journal | None = None) -> Result:
         """The base policy, with or without EvalStop around it."""
-        policy = make_policy(self.setting.base)
+        policy = make_policy(self.setting.base, self.setting.quotas)
         return simulate(
             self.workload,
             self.cluster,
@@ -109,6 +109,7 @@ def plan(
         setting,
         base=policy or trace.policy or DEFAULT_POLICY,
         rule=rule or trace.rule or setting.rule,
+        quotas=trace.quotas,
     )
     notes = list(trace.notes)
     truth = _truth(trace)

@@ -12,10 +12,11 @@ from typing import Any
 
 from controller.policy.params import ParamError, describe
 from controller.policy.queueing import make_policy
-from controller.policy.types import PolicySpec
+from controller.policy.types import PolicySpec, Quota
 from sim.experiments.trial import Arm, Trial
 from sim.foresight import RuleSpec
 from sim.latencies import PREEMPTION, Latencies
+from sim.quotas import entry as quota_entries
 from sim.specs import number
 from sim.traces.own import guardrails_entry
 from sim.workloads import MixSettings
@@ -33,6 +34,7 @@ class Setting:
     latencies: Latencies = field(default_factory=lambda: Latencies(restart_cost=PREEMPTION))
     seeds: int = 60
     first_seed: int = 0
+    quotas: tuple[Quota, ...] = ()
 
     def __post_init__(self) -> None:
         if self.seeds < 1:
@@ -79,6 +81,7 @@ class Setting:
         """Everything by name, as JSON values."""
         return {
             "base": {"name": self.base.name, **self.base.params},
+            **({"quotas": quota_entries(self.quotas)} if self.quotas else {}),
             "rule": {"name": self.rule.rule.name, **self.rule.rule.params},
             "modifiers": [{"name": m.name, **m.params} for m in self.rule.modifiers],
             **guardrails_entry(self.rule),

@@ -178,6 +178,7 @@ class History:
                 f"The pool's delegate is {self.snapshot.delegate}: whose turn it was is not replayed; jobs"
                 " queue by fifo with backfill instead."
             )
+        trace.quotas = self.snapshot.quotas
         trace.cluster = self._cluster()
         trace.rule = self._rule(trace.notes)
         trace.latencies = self._latencies()

@@ -19,7 +19,8 @@ from typing import Any
 
 from controller.policy.params import ParamError, describe
 from controller.policy.queueing import make_policy
-from controller.policy.types import Paired, PolicySpec
+from controller.policy.types import Paired, PolicySpec, Quota
+from sim import quotas
 from sim.cluster import Cluster
 from sim.foresight import RuleSpec
 from sim.latencies import Latencies
@@ -31,7 +32,18 @@ from sim.workload import Evals
 
 NAME = "evalstop-trace"
 VERSION = 1
-_HEADER = ("format", "version", "cluster", "policy", "rule", "modifiers", "guardrails", "run", "history")
+_HEADER = (
+    "format",
+    "version",
+    "cluster",
+    "policy",
+    "quotas",
+    "rule",
+    "modifiers",
+    "guardrails",
+    "run",
+    "history",
+)
 _FIELDS = {"key": "job", "submitted": "submitted", "gpus": "gpus", "work": "work"}
 
 
@@ -142,6 +154,7 @@ def _header(file: Path, line: int, entry: dict[str, Any], trace: Trace) -> None:
         if "policy" in entry:
             trace.policy = _spec(file, line, "policy", entry["policy"])
             make_policy(trace.policy)
+        trace.quotas = _quotas(file, line, entry.get("quotas", []))
         if "rule" in entry:
             rule = _spec(file, line, "rule", entry["rule"])
             modifiers, guardrails = _modifiers(file, line, entry), _guardrails(file, line, entry)
@@ -174,6 +187,13 @@ def _cluster(file: Path, line: int, value: Any) -> Cluster | None:
         return Cluster.of_nodes([_whole(gpus) for gpus in value["nodes"]])
     except (ValueError, TypeError, KeyError):
         raise TraceError.value(file, line, "cluster", value, expected) from None
+
+
+def _quotas(file: Path, line: int, value: Any) -> tuple[Quota, ...]:
+    try:
+        return quotas.read(value)
+    except ValueError as error:
+        raise TraceError(file, line, "quotas", str(error).removeprefix("quotas: ")) from None
 
 
 def _spec(file: Path, line: int, field: str, value: Any) -> PolicySpec:

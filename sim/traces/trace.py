@@ -8,7 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from controller.policy.types import PolicySpec
+from controller.policy.types import PolicySpec, Quota
 from sim.cluster import Cluster
 from sim.foresight import RuleSpec
 from sim.latencies import Latencies
@@ -56,6 +56,7 @@ class Trace:
     left_out: Counter[str] = field(default_factory=Counter)
     cluster: Cluster | None = None
     policy: PolicySpec | None = None
+    quotas: tuple[Quota, ...] = ()
     rule: RuleSpec | None = None
     run: dict[str, Any] = field(default_factory=dict)  # how a recorded run was made
     latencies: Latencies | None = None  # of a recorded run, or as a history shows them

@@ -13,8 +13,8 @@ from math import exp
 from random import Random
 
 from controller.policy.queueing import MAX_WAIT, EvalStop, make_policy
-from controller.policy.types import Mode, PolicySpec
-from sim import specs
+from controller.policy.types import Mode, PolicySpec, Quota
+from sim import quotas, specs
 from sim.cluster import Cluster
 from sim.engine import Journal, Result, simulate
 from sim.foresight import RuleSpec, first_stop, foresee
@@ -42,6 +42,7 @@ class Alternative:
     cluster: Cluster | None = None
     stops: bool = True
     enforce: bool = False
+    quotas: tuple[Quota, ...] | None = None
 
     @property
     def name(self) -> str:
@@ -55,6 +56,8 @@ class Alternative:
             parts.append("stops of Shadow jobs enforced")
         if self.policy is not None:
             parts.append(f"policy {specs.text(self.policy)}")
+        if self.quotas is not None:
+            parts.append("quotas " + " ".join(map(quotas.text, self.quotas)) if self.quotas else "no quotas")
         if self.cluster is not None:
             parts.append(cluster_text(self.cluster))
         return ", ".join(parts) or "as recorded"
@@ -104,6 +107,7 @@ class Setting:
     rule: RuleSpec | None
     notes: tuple[str, ...]
     left_out: tuple[TraceJob, ...] = ()
+    quotas: tuple[Quota, ...] = ()
 
     @property
     def every(self) -> int:
@@ -140,6 +144,7 @@ def setting(trace: Trace, latencies: Latencies | None = None) -> Setting:
         trace.rule,
         tuple(notes),
         tuple(job for job in history.jobs if id(job) not in kept),
+        trace.quotas,
     )
 
 
@@ -265,7 +270,7 @@ def run(
     spec = _with_wait(other.policy, given.policy)
     cluster = other.cluster or given.cluster
     streams = other.judges_as_it_runs
-    policy = make_policy(spec)
+    policy = make_policy(spec, given.quotas if other.quotas is None else other.quotas)
     evals = [
         row.evals if streams else _told(row, policy.watches, job.evals)
         for row, job in zip(rows, given.jobs, strict=True)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sim import quotas
 from sim.engine import Result
 from sim.experiments.estimate import Estimate
 from sim.latencies import Latencies
@@ -153,11 +154,13 @@ class Comparison:
             "baseline": {
                 "cluster": cluster_entry(given.cluster),
                 "policy": spec_entry(given.policy),
+                "quotas": quotas.entry(given.quotas),
                 "rule": rule_entry(given.rule) if given.rule is not None else None,
             },
             "alternative": {
                 "cluster": cluster_entry(other.cluster or given.cluster),
                 "policy": spec_entry(other.policy or given.policy),
+                "quotas": quotas.entry(given.quotas if other.quotas is None else other.quotas),
                 "rule": rule_entry(other.rule) if other.rule is not None else None,
                 "stops": other.stops,
                 "enforce": other.enforce,
@@ -194,6 +197,8 @@ def compare(
     given = setting(trace, latencies)
     if other.cluster is not None:
         check_fits(given, other.cluster)
+    if other.quotas:
+        quotas.check_fits(other.quotas, ((job.key, job.gpus) for job in given.jobs))
     chosen = np.array([n for n, job in enumerate(given.jobs) if window.has(job.submitted)], dtype=np.int64)
     if not len(chosen):
         first, last = given.jobs[0].submitted, given.jobs[-1].submitted

@@ -94,10 +94,25 @@ CASES = (
         {"kind": "job"},
     ),
     Case(
+        "EvalStopPoolFails",
+        {'evalstop_pool_failing_seconds{instance="a"}': "0+30x60"},
+        "10m",
+        "No pass of a GPUPool has succeeded for 10m 0s",
+        {'evalstop_pool_failing_seconds{instance="a"}': "0+30x7 0x60"},
+    ),
+    Case(
+        "EvalStopObjectsPutAside",
+        {'evalstop_objects_put_aside{instance="a",resource="rlhfjobs"}': "2x60"},
+        "15m",
+        "2 rlhfjobs are put aside: too deep or too large to be read",
+        {'evalstop_objects_put_aside{instance="a",resource="rlhfjobs"}': "2x15 stale"},
+        {"resource": "rlhfjobs"},
+    ),
+    Case(
         "EvalStopUnreadableStatus",
         {'evalstop_unreadable_jobs{instance="a"}': "2x60"},
         "10m",
-        "2 RLHFJobs are left alone: their status does not read back",
+        "2 RLHFJobs are left alone: they, or their status, cannot be read",
         {'evalstop_unreadable_jobs{instance="a"}': "0x60"},
     ),
     Case(

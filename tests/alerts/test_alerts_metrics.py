@@ -17,7 +17,6 @@ import yaml
 from kubernetes.aio.client import Configuration
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.extender.certificates import issue_server, make_authority
 from controller.extender.process import Extender
 from controller.extender.settings import Settings as ExtenderSettings
 from controller.kube.connect import Connection
@@ -37,6 +36,7 @@ from controller.policy.jobs import (
     ScrapeOutcome,
 )
 from controller.policy.types import Mode, Proposal, Verb, Verdict
+from controller.web.certificates import issue_server, make_authority
 from deploy.grafana import dashboards
 
 NAME = re.compile(r"\b(evalstop_\w+)(?:\{([^}]*)\})?")

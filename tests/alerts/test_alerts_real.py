@@ -1,4 +1,5 @@
-"""A real Prometheus with the shipped rules scrapes a real operator; that dies, and the alert fires."""
+"""A real Prometheus with the shipped rules scrapes a real operator, over TLS and with a token of its own; the
+operator dies, and the alert fires."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import subprocess
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,11 @@ import yaml
 from operator_rig import eventually, install
 from replicas import Operator
 
+from controller.web.certificates import issue_server, make_authority
 from deploy.grafana import dashboards
 from deploy.local.plane import Plane
 
+NAME = "evalstop-operator.evalstop-system.svc"
 LEASE = {
     "EVALSTOP_LEASE_SECONDS": "5",
     "EVALSTOP_LEASE_RENEW_SECONDS": "4",
@@ -30,7 +34,7 @@ LEASE = {
 class Server:
     """A Prometheus of the test's own: it scrapes each second, and its rules fire without waiting."""
 
-    def __init__(self, program: Path, folder: Path, target: int, alerts: Path) -> None:
+    def __init__(self, program: Path, folder: Path, target: int, alerts: Path, ca: Path, token: Path) -> None:
         rules = yaml.safe_load(alerts.read_text())
         for group in rules["groups"]:
             for rule in group["rules"]:
@@ -40,7 +44,13 @@ class Server:
             "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
             "rule_files": [str(folder / "rules.yaml")],
             "scrape_configs": [
-                {"job_name": "evalstop", "static_configs": [{"targets": [f"127.0.0.1:{target}"]}]}
+                {
+                    "job_name": "evalstop",
+                    "scheme": "https",
+                    "authorization": {"credentials_file": str(token)},
+                    "tls_config": {"ca_file": str(ca), "server_name": NAME},
+                    "static_configs": [{"targets": [f"127.0.0.1:{target}"]}],
+                }
             ],
         }
         (folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
@@ -82,23 +92,46 @@ class Server:
 
 @pytest.fixture
 def operator(plane: Plane, tmp_path: Path) -> Iterator[Operator]:
-    found = Operator("watched", install(plane), tmp_path, LEASE, 0.0)
+    now = datetime.now(UTC)
+    authority = make_authority(now)
+    pair = issue_server(authority, [NAME], now)
+    files = {"ca.crt": authority.certificate, "tls.crt": pair.certificate, "tls.key": pair.key}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    shown = {
+        "EVALSTOP_METRICS_CERTIFICATE": str(tmp_path / "tls.crt"),
+        "EVALSTOP_METRICS_KEY": str(tmp_path / "tls.key"),
+    }
+    found = Operator("watched", install(plane), tmp_path, LEASE | shown, 0.0)
     yield found
     found.close()
 
 
+@pytest.fixture
+def token(plane: Plane, namespace: str, tmp_path: Path) -> Iterator[Path]:
+    """Of a ServiceAccount that may read metrics, as docs/install.md binds it."""
+    plane.kubectl("create", "serviceaccount", "prometheus-k8s", "-n", namespace)
+    account = f"--serviceaccount={namespace}:prometheus-k8s"
+    role = "--clusterrole=evalstop-metrics-reader"
+    plane.kubectl("create", "clusterrolebinding", f"metrics-{namespace}", role, account)
+    path = tmp_path / "token"
+    path.write_text(plane.kubectl("create", "token", "prometheus-k8s", "-n", namespace))
+    yield path
+    plane.kubectl("delete", "clusterrolebinding", f"metrics-{namespace}")
+
+
 def test_a_real_prometheus_fires_when_the_operator_dies(
-    operator: Operator, prometheus: Path, alerts: Path, tmp_path: Path
+    operator: Operator, token: Path, prometheus: Path, alerts: Path, tmp_path: Path
 ) -> None:
     async def story() -> None:
         await eventually(lambda: operator.says("leader"), what="the operator to lead")
-        server = Server(prometheus, tmp_path, operator.port, alerts)
+        server = Server(prometheus, tmp_path, operator.metrics_port, alerts, tmp_path / "ca.crt", token)
         try:
             await eventually(scraped(server), what="a scrape")
             # Each rule tells of its last evaluation, which may have been before there was a leader.
             await eventually(quiet(server), what="every alert to be inactive")
             states = server.states()
-            assert len(states) == 25
+            assert len(states) == 27
             assert set(states.values()) == {"inactive"}, states
             for dashboard in dashboards.DASHBOARDS:
                 for panel in dashboard.panels:

@@ -109,16 +109,38 @@ def test_what_runs_is_told_as_the_operator_tells_it() -> None:
     assert ", ".join(RUN) == supported()
 
 
-def test_changing_the_workload_asks_again_and_nothing_else_does(guarded: Plane, namespace: str) -> None:
+STOPPED = ("spec.runState", "Stopped")
+ELSEWHERE = ("spec.checkpoints.retention", {"volumeClaim": {"claimName": "bobs"}})
+RESUMED = ("spec.resume", {"id": "bobs", "from": "Best"})
+LET_RUN = ("spec.mode", "Off")
+POWERFUL = ("spec.workload.template.spec.template.spec.serviceAccountName", "powerful")
+
+
+@pytest.mark.parametrize("change", [STOPPED, ELSEWHERE, RESUMED, LET_RUN, POWERFUL], ids=lambda c: c[0])
+def test_who_may_not_run_the_workload_changes_nothing_of_a_colleagues_job(
+    guarded: Plane, namespace: str, change: tuple[str, Any]
+) -> None:
+    """bob has rights on RLHFJobs alone: to stop or resume a run, or send its weights elsewhere, he would have
+    the operator do what he may not do."""
     guarded.client().post(jobs(namespace), job(namespace, template()))
-    editor = author(guarded, namespace, "editor")
-    now = editor.get(jobs(namespace, "run"))
+    bob = author(guarded, namespace, "bob")
+    now = bob.get(jobs(namespace, "run"))
     dry = jobs(namespace, "run", "dryRun=All")
-    assert refusal(editor, "PUT", dry, changed(now, "spec.mode", "Shadow")) == ""
-    deeper = changed(now, "spec.workload.template.spec.template.spec.serviceAccountName", "powerful")
-    assert "you may not create jobs.batch" in refusal(editor, "PUT", dry, deeper)
+    assert "you may not create jobs.batch" in refusal(bob, "PUT", dry, changed(now, *change))
+    colleague = author(guarded, namespace, "colleague", rule("batch", "jobs", "create"))
+    assert refusal(colleague, "PUT", dry, changed(now, *change)) == ""
+
+
+def test_a_change_of_metadata_asks_nobody_and_one_of_a_ref_asks_for_it(
+    guarded: Plane, namespace: str
+) -> None:
+    guarded.client().post(jobs(namespace), job(namespace, template()))
+    bob = author(guarded, namespace, "bob")
+    now = bob.get(jobs(namespace, "run"))
+    dry = jobs(namespace, "run", "dryRun=All")
+    assert refusal(bob, "PUT", dry, changed(now, "metadata.labels", {"team": "x"})) == ""
     assert "you may not patch jobs.batch mine" in refusal(
-        editor, "PUT", dry, changed(now, "spec.workload", reference())
+        bob, "PUT", dry, changed(now, "spec.workload", reference())
     )
 
 
@@ -127,7 +149,7 @@ def operator(plane: Plane) -> Client:
 
 
 def test_the_operator_writes_status_and_finalizer_unhindered(guarded: Plane, namespace: str) -> None:
-    """Its own writes never touch the workload, so the policy passes them over."""
+    """Its own writes never touch the spec, so the policy passes them over."""
     guarded.client().post(jobs(namespace), job(namespace, reference()))
     client = operator(guarded)
     client.patch(jobs(namespace, "run") + "/status", {"status": {"summary": "Queued"}})
@@ -214,8 +236,10 @@ def test_no_role_of_ours_has_a_wildcard() -> None:
     for path in (ROOT / "deploy" / "manifests").glob("*.yaml"):
         for document in yaml.safe_load_all(path.read_text()):
             for entry in document.get("rules", ()) if document["kind"].endswith("Role") else ():
-                assert "*" not in [*entry["apiGroups"], *entry["resources"], *entry["verbs"]], path
-                assert "secrets" not in entry["resources"], path
+                resources, paths = entry.get("resources", []), entry.get("nonResourceURLs", [])
+                assert "*" not in [*entry.get("apiGroups", []), *resources, *entry["verbs"]], path
+                assert not any("*" in one for one in paths), path
+                assert "secrets" not in resources, path
 
 
 def test_editors_and_viewers_of_a_namespace_get_the_matching_rights(

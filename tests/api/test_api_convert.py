@@ -329,6 +329,22 @@ def test_the_grace_of_preemption_is_the_pool_s() -> None:
     assert desired(JOB, pool(preemption={"graceSeconds": 20})).preempt_grace == 20.0
 
 
+def test_the_pool_says_how_often_a_page_is_read_at_most() -> None:
+    often = changed(JOB, "spec.scrape", {"intervalSeconds": 5})
+    assert desired(often, pool()).scrape_interval == 5.0
+    assert desired(often, pool(minScrapeIntervalSeconds=30)).scrape_interval == 30.0
+    seldom = changed(JOB, "spec.scrape", {"intervalSeconds": 60})
+    assert desired(seldom, pool(minScrapeIntervalSeconds=30)).scrape_interval == 60.0
+
+
+def test_a_template_of_any_form_is_read_without_an_error() -> None:
+    """Which form it must have is told before its workload is made (tests/workloads)."""
+    queued = pool(delegate="Kueue", kueue={"localQueue": "team"})
+    for spoilt in ("abc", [], 5, {"labels": "abc"}, {"labels": {"kueue.x-k8s.io/queue-name": 5}}):
+        found = desired(changed(JOB, "spec.workload.template.metadata", spoilt), queued)
+        assert found.queue == "team"
+
+
 def test_every_namespace_is_a_fallback() -> None:
     open_pool = pool(allowedNamespaces=[{"name": "*"}, {"name": "vip", "maxPriority": 100}])
     assert (open_pool.ceiling("vip"), open_pool.ceiling("anyone")) == (100, 0)

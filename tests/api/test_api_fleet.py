@@ -17,9 +17,11 @@ from controller.policy.codec import decode, encode
 from controller.policy.jobs import Guardrail, Observed
 from controller.policy.types import (
     FleetNoise,
+    FleetScope,
     FleetView,
     MetricNoise,
     PolicySpec,
+    ScoredBy,
     SharedFall,
     StopCount,
     StopLimits,
@@ -45,6 +47,28 @@ def test_the_brains_defaults_are_those_of_the_api() -> None:
     assert fleet.stop_limits(pool()) == StopLimits()
 
 
+def test_whose_runs_count_is_the_owners_to_say() -> None:
+    def scoped(scope: Any) -> Any:
+        spec = pool().spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        metadata = {"name": "research"}
+        made = {"apiVersion": "evalstop.dev/v1alpha1", "kind": "GPUPool", "metadata": metadata}
+        return parse_pool(made | {"spec": spec | {"fleet": {"scope": scope}}})
+
+    assert fleet.stop_limits(pool()).scope is FleetScope.NAMESPACE
+    assert fleet.stop_limits(scoped("Pool")).scope is FleetScope.POOL
+    reason, message = scoped("Cluster")
+    assert reason == "InvalidSpec"
+    assert message.startswith("spec.fleet.scope: is 'Cluster':")
+
+
+def test_what_changed_of_one_namespace_is_told_to_it_alone() -> None:
+    known = MetricNoise("ns", "gold", "", FleetNoise(0.5, 9.0), 3)
+    fall = SharedFall("other", "", "", 1.0, 2.0, 3, 4)
+    told = fleet.taught(fleet.stored(StopCount(), (known,), (fall,)))
+    assert {name: len(entries) for name, entries in told.items()} == {"ns": 1, "other": 1}
+    assert fleet.taught({"noise": ["odd"]}) == {}
+
+
 def test_limits_in_the_brains_words() -> None:
     given_ = pool(
         perHour=3,
@@ -54,7 +78,7 @@ def test_limits_in_the_brains_words() -> None:
         precision="0.975",
         precisionJobs=7,
     )
-    assert fleet.stop_limits(given_) == StopLimits(3, 60, None, 60.0, 0.975, 7)
+    assert fleet.stop_limits(given_) == StopLimits(3, 60, None, 60.0, 0.975, 7, FleetScope.NAMESPACE)
 
 
 @pytest.mark.parametrize(
@@ -96,14 +120,23 @@ def test_a_pool_that_promises_precision_refuses_what_it_cannot_weigh() -> None:
     assert problem[1].startswith("spec.metrics: stopRule of 'safety': 'glr' yields no e-values")
 
 
+GOLD = ScoredBy("ns", "gold", "")
 SIZES = st.floats(1e-9, 1e9)
+NAMES = st.text("abc-", min_size=1, max_size=9)
 METRICS = st.text(min_size=1, max_size=20)
 NOISE = st.builds(
-    MetricNoise, METRICS, st.builds(FleetNoise, SIZES, st.floats(1.0, 1000.0)), st.integers(0, 9999)
+    MetricNoise,
+    NAMES,
+    METRICS,
+    NAMES | st.just(""),
+    st.builds(FleetNoise, SIZES, st.floats(0.0, 1000.0), st.just(0.0)),
+    st.integers(0, 9999),
 )
 FALLS = st.builds(
     SharedFall,
+    NAMES,
     METRICS | st.just(""),
+    NAMES | st.just(""),
     st.floats(1, 4e9),
     st.floats(1, 4e9),
     st.integers(0, 99),
@@ -124,6 +157,15 @@ def test_what_is_remembered_reads_back_exactly(noise, falls, since, today) -> No
     assert fleet.breaker_since(stored) == since
 
 
+def test_what_an_earlier_version_knew_of_the_whole_pool_is_forgotten() -> None:
+    """It would be nobody's; and a pool is not left alone for it."""
+    status = {
+        "noise": [{"metric": "gold", "sigma": "0.5", "freedom": "9", "jobs": 3}],
+        "sharedFalls": [{"after": "soon"}],
+    }
+    assert (fleet.noise(status), fleet.shared_falls(status)) == ((), ())
+
+
 def test_an_empty_memory_leaves_no_trace() -> None:
     assert fleet.stored(StopCount(), (), ()) == {}
     assert (fleet.noise(None), fleet.shared_falls({}), fleet.breaker_since(None)) == ((), (), None)
@@ -131,29 +173,32 @@ def test_an_empty_memory_leaves_no_trace() -> None:
 
 def test_a_job_is_told_of_its_own_metric_and_the_newest_fall() -> None:
     falls = (
-        SharedFall("gold", 1.0, 2.0, 3, 4),
-        SharedFall("", 5.0, 6.0, 3, 3),
-        SharedFall("kl", 7.0, 8.0, 3, 3),
+        SharedFall("ns", "gold", "", 1.0, 2.0, 3, 4),
+        SharedFall("ns", "", "", 5.0, 6.0, 3, 3),
+        SharedFall("ns", "kl", "", 7.0, 8.0, 3, 3),
     )
-    known = (MetricNoise("gold", FleetNoise(0.5, 9.0), 3),)
+    known = (MetricNoise("ns", "gold", "", FleetNoise(0.5, 9.0), 3),)
     status = fleet.stored(StopCount(), known, falls)
-    assert fleet.told(status, "gold") == FleetView(FleetNoise(0.5, 9.0), falls[1])
-    assert fleet.told(status, "kl") == FleetView(None, falls[2])
-    assert fleet.told(None, "gold") == FleetView()
-    seen = Observed(fleet=fleet.told(status, "gold"))
+    assert fleet.told(status, GOLD) == FleetView(FleetNoise(0.5, 9.0), falls[1])
+    assert fleet.told(status, GOLD._replace(metric="kl")) == FleetView(None, falls[2])
+    assert fleet.told(None, GOLD) == FleetView()
+    seen = Observed(fleet=fleet.told(status, GOLD))
     assert decode(Observed, encode(seen)) == seen
 
 
 @pytest.mark.parametrize(
     ("status", "read"),
     [
-        ({"noise": [{"metric": "m"}]}, fleet.noise),
+        ({"noise": [{"namespace": "ns", "metric": "m"}]}, fleet.noise),
         ({"noise": 5}, fleet.noise),
-        ({"sharedFalls": [{"after": "soon", "before": "later", "fell": 1, "of": 2}]}, fleet.shared_falls),
+        (
+            {"sharedFalls": [{"namespace": "ns", "after": "soon", "before": "later", "fell": 1, "of": 2}]},
+            fleet.shared_falls,
+        ),
         ({"stops": {"breakerSince": "yesterday"}}, fleet.breaker_since),
     ],
 )
 def test_what_does_not_read_back_is_refused_by_name(status, read) -> None:
     with pytest.raises(StatusError, match=r"status\.(noise|sharedFalls|stops): "):
         read(status)
-    assert fleet.told(status, "m") == FleetView()
+    assert fleet.told(status, GOLD) == FleetView()

@@ -69,7 +69,7 @@ def test_the_operator_plans_nothing_for_such_a_job_and_says_so() -> None:
     newer = {"metadata": ABOUT | {"resourceVersion": "2"}, "status": {"attempt": 1, "mood": "good"}}
     cache.put(RLHFJOBS, known | newer)
     assert brain.think(key) is None
-    assert (brain.unreadable(key), brain.unreadable_count) == (True, 1)
+    assert (bool(brain.unreadable(key)), brain.unreadable_count) == (True, 1)
     assert brain.recall(key) is None, "nor is an earlier plan carried out"
 
 

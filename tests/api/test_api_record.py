@@ -25,6 +25,7 @@ from controller.policy.jobs import (
     Condition,
     Confirming,
     EvalsDue,
+    Expected,
     GangBackoff,
     Guard,
     JobRecord,
@@ -94,6 +95,7 @@ TIME_FIELDS = {
     "deferred_at",
     "asked_at",
     "decided",
+    "delayed_at",
     "queued_at",
 }
 
@@ -185,6 +187,7 @@ def test_every_field_of_the_record_makes_a_difference() -> None:
     full = dataclasses.replace(full, guards=(guard,), confirming=Confirming(60, 1e9, 4))
     full = dataclasses.replace(full, past_grades=PastGrades(60.0, 30.0, 0.0, 500.0))
     full = dataclasses.replace(full, evals_due=EvalsDue(1e9, 600.0))
+    full = dataclasses.replace(full, expected=Expected(60.0, 50.0), delayed_at=1e9)
     before = status(full, DESIRED, 0.0)
     for f in dataclasses.fields(JobRecord):
         default = getattr(JobRecord(), f.name)

@@ -170,6 +170,20 @@ REFUSED: list[tuple[str, Any, list[str]]] = [
         {"objectStore": {"uri": "s3://bucket//run"}},
         ["uri: Invalid value", "should match"],
     ),
+    *(
+        (f"{PLACES}.location", {"objectStore": {"uri": uri}}, [told])
+        for uri, told in (
+            ("s3a://bucket/run", "expected a scheme of s3, gs or az"),
+            ("gcs://bucket/run", "so that a bucket has one name"),
+            ("http://169.254.169.254/latest", "expected a scheme of s3, gs or az"),
+            ("https://store/run", "expected a scheme of s3, gs or az"),
+            ("file:///retained/team", "uri: Invalid value"),
+            ("memory://x/run", "expected a scheme of s3, gs or az"),
+            ("s3://Bucket/run", "should match"),
+            ("s3://bucket/r%75n", "should match"),
+            ("s3://bucket:9000/run", "should match"),
+        )
+    ),
     (f"{PLACES}.location", {"objectStore": {"uri": "s3://bucket/./run"}}, ['has a step "." or ".."']),
     (f"{PLACES}.maxStepLag", -1, [f"{PLACES}.maxStepLag: Invalid value: -1", "greater than or equal to 0"]),
     (

@@ -29,10 +29,11 @@ from controller.policy.types import (
 from sim import specs
 from sim.cluster import Cluster
 from sim.engine import simulate
+from sim.rules.fleets import EVALS, JOBS, SIGMA, fallen
 from sim.workload import Evals, Workload
 from tests.bench.rows import Row
 
-SIGMA, JOBS, EVALS, CHANGE, FLEETS = 0.02, 20, 40, 15, 20
+FLEETS = 20
 HOUR = 3600.0
 _AT = [(n + 1) / EVALS for n in range(EVALS)]
 ASKS = Proposal(10, 5, "Fell", 3.0, 2.0)
@@ -42,8 +43,8 @@ def run(progress: Callable[[str], None]) -> Iterator[Row]:
     for rule in ("scan", "cusum", "drawdown:max_drop=0,sigmas=3"):
         for drop in (0, 2, 3, 5):
             progress(f"{rule}, a fall of {drop} standard deviations")
-            guarded = [_stopped(rule, drop, seed, StopLimits()) for seed in range(FLEETS)]
-            bare = [_stopped(rule, drop, seed, None) for seed in range(FLEETS)]
+            guarded = [fallen(rule, drop, str(seed), StopLimits()) for seed in range(FLEETS)]
+            bare = [fallen(rule, drop, str(seed), None) for seed in range(FLEETS)]
             name = f"fleet: {rule.partition(':')[0]}, all fall {drop} sd: healthy runs stopped"
             yield Row(name, _share(guarded, 0), "share", _share(bare, 0))
             yield Row(f"{name[: name.index('healthy')]}decliners stopped", _share(guarded, 1), "share")
@@ -51,7 +52,7 @@ def run(progress: Callable[[str], None]) -> Iterator[Row]:
         for drop in (3, 5):
             progress(f"{jobs} runs, a fall of {drop} standard deviations")
             guarded, bare = (
-                [_stopped("scan", drop, seed, limits, jobs) for seed in range(3 * FLEETS)]
+                [fallen("scan", drop, str(seed), limits, jobs) for seed in range(3 * FLEETS)]
                 for limits in (StopLimits(), None)
             )
             name = f"fleet: scan, {jobs} runs fall {drop} sd: healthy runs stopped"
@@ -69,29 +70,6 @@ def run(progress: Callable[[str], None]) -> Iterator[Row]:
     progress("cost")
     for jobs, asking in ((100, 5), (1000, 20)):
         yield Row(f"fleet: sift of {jobs} jobs, {asking} of which ask", _seconds(jobs, asking) * 1e3, "ms")
-
-
-def _curve(rng: random.Random, drop: float, decline: bool) -> list[float]:
-    def level(n: int) -> float:
-        below = drop * SIGMA if n >= CHANGE else 0.0
-        return 0.7 - below - (0.4 * SIGMA * max(0, n - CHANGE - 5) if decline else 0.0)
-
-    return [level(n) + rng.gauss(0.0, SIGMA) for n in range(1, EVALS + 1)]
-
-
-def _stopped(
-    rule: str, drop: float, seed: int, limits: StopLimits | None, jobs: int = JOBS
-) -> tuple[float, float]:
-    """Share of the healthy runs, and of the two that decline later in a full fleet, that are stopped."""
-    rng = random.Random(f"fleet {seed}")
-    declining = {0, 1} if jobs == JOBS else set()
-    curves = [_curve(rng, drop, decline=i in declining) for i in range(jobs)]
-    workload = Workload(
-        [60.0 * i for i in range(jobs)], [1] * jobs, [10 * HOUR] * jobs, evals=[Evals(_AT, c) for c in curves]
-    )
-    policy = EvalStop(make_policy(PolicySpec("fifo")))
-    found = simulate(workload, Cluster(gpus=jobs), policy, rule=specs.rule(rule), limits=limits).stopped
-    return len(found - declining) / (jobs - len(declining)), len(found & declining) / max(1, len(declining))
 
 
 def _precision(limits: StopLimits | None) -> tuple[float, float]:

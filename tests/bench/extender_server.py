@@ -20,11 +20,13 @@ from pydantic_core import from_json, to_json
 
 from controller.extender.metrics import Metrics
 from controller.extender.parked import Parking
-from controller.extender.process import server
+from controller.extender.process import KEEP_ALIVE
 from controller.extender.service import Service
 from controller.extender.settings import Settings
 from controller.extender.web import verbs_app
 from controller.policy.nodeclaims import Gang, Ledger
+from controller.web.connections import Connections, Limits
+from controller.web.server import WebServer
 from deploy.local.scheduler import Certificates
 
 HOST = "127.0.0.1"
@@ -118,17 +120,21 @@ async def main(folder: Path, nodes: int, kept: int, gangs: int) -> None:
         "idle": idle_app(),
         "echo": echo,
     }
-    servers = {name: server(app, HOST, 0, tls) for name, app in apps.items()}
+    crowd = Connections()
+    servers = {
+        name: WebServer(
+            app, HOST, 0, tls=tls.tls(), limits=Limits(keep_alive=KEEP_ALIVE), connections=crowd, name=name
+        )
+        for name, app in apps.items()
+    }
     gc.collect()
     gc.freeze()
-    running = [asyncio.create_task(found.serve()) for found in servers.values()]
-    while not all(found.started for found in servers.values()):  # noqa: ASYNC110 - uvicorn has no event
-        await asyncio.sleep(0.01)
-    print(json.dumps({name: found.bound_port for name, found in servers.items()}), flush=True)
+    for found in servers.values():
+        await found.start()
+    print(json.dumps({name: found.port for name, found in servers.items()}), flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     for found in servers.values():
-        found.should_exit = True
-    await asyncio.gather(*running)
+        await found.stop()
 
 
 if __name__ == "__main__":

@@ -64,6 +64,7 @@ class Scale:
             "PYTHONPATH": str(REPOSITORY),
             "EVALSTOP_HOST": "127.0.0.1",
             "EVALSTOP_PORT": "0",
+            "EVALSTOP_METRICS_PORT": "0",
             "EVALSTOP_QUEUE_PORT": "0",
             "EVALSTOP_LEADER_ELECT": "false",  # nobody else is there, and a busy machine is not to depose it
             "EVALSTOP_SCRAPE_ADDRESSES": "Loopback",

@@ -91,7 +91,7 @@ class Cluster:
             # The API server's authorizer hears of a binding, and of what `view` is made of, a moment later;
             # a no that the dashboard gets until then it keeps for half a minute.
             eventually(f"{name} to have its rights", lambda: self.may_list(name))
-        return kubectl("create", "token", name, "-n", self.first).strip()
+        return kubectl("create", "token", name, "-n", self.first, "--audience=evalstop-dashboard").strip()
 
     def may_list(self, name: str) -> bool:
         """Whether the API server lets a ServiceAccount of the first namespace list RLHFJobs there."""
@@ -212,6 +212,7 @@ def test_the_command_serves_the_callers_own_view_with_positions_from_a_real_oper
     settings = {
         "EVALSTOP_HOST": "127.0.0.1",
         "EVALSTOP_PORT": "0",
+        "EVALSTOP_METRICS_PORT": "0",
         "EVALSTOP_QUEUE_PORT": str(queue_port),
         "EVALSTOP_LEASE_SECONDS": "3",
         "EVALSTOP_LEASE_RENEW_SECONDS": "2",

@@ -13,17 +13,17 @@ from typing import Any, Final
 import pytest
 from rendering import NAMESPACE
 
-from controller.extender.certificates import issue_server, make_authority
 from controller.kube.cache import Cache
 from controller.kube.client import Api
 from controller.kube.connect import connect
-from controller.kube.resources import NODES, RLHFJOBS
+from controller.kube.resources import JOBS, NODES, RLHFJOBS
 from controller.names import POOL_TAINT
 from controller.operator.leadership import Unopposed
 from controller.operator.metrics import Metrics
 from controller.operator.taints import Taints
 from controller.operator.world import World
 from controller.operator.writer import Stale, StatusWriter
+from controller.web.certificates import issue_server, make_authority
 from deploy.helm.cluster import Cluster, until
 from deploy.helm.local import LOCAL, POOL
 from deploy.local.errors import PlaneError
@@ -82,7 +82,8 @@ class Dashboard:
             kubectl("create", "rolebinding", name, "-n", SPACE, f"--clusterrole={role}", subject)
             # A no that the dashboard gets before the authorizer knows, it keeps for half a minute.
             until(f"{account} to be {role}", lambda: may(self._cluster, user, "list", "rlhfjobs", SPACE))
-        return kubectl("create", "token", account, "-n", SPACE).strip()
+        # By the command that the dashboard's page gives.
+        return kubectl("create", "token", account, "-n", SPACE, "--audience=evalstop-dashboard").strip()
 
     def ask(self, path: str, token: str = "") -> tuple[int, str]:
         """Status and text of what it answers."""
@@ -119,6 +120,7 @@ async def meet_conflicts(kubeconfig: Path, pool: Any, job: Any, node: Any) -> No
         with pytest.raises(Stale):
             await writer.pool(outdated(pool), {"observedGeneration": 0})
         await writer.refresh(RLHFJOBS, job)
+        await writer.refresh(JOBS, job)  # its workload bears its name
         cache.put(NODES, outdated(node) | {"spec": {"taints": [{"key": POOL_TAINT, "effect": "NoSchedule"}]}})
         await Taints(api, cache).ensure()
         assert cache.get(NODES, node["metadata"]["name"])["metadata"]["resourceVersion"] != "1"  # type: ignore[index]

@@ -13,15 +13,16 @@ from deploy.local.helm.client import Helm
 
 Object = dict[str, Any]
 NAMESPACE = "evalstop-system"
-MONITORING = [
-    f"monitoring.coreos.com/v1/{kind}" for kind in ("ServiceMonitor", "PodMonitor", "PrometheusRule")
-]
+MONITORING = [f"monitoring.coreos.com/v1/{kind}" for kind in ("ServiceMonitor", "PrometheusRule")]
+API_SERVER = ["10.96.0.1/32", "192.0.2.10/32"]
 SCHEDULER = {"enabled": True, "image": "scheduler:v1.36.3"}
 
 
 def values(given: Object) -> str:
-    """Values as a file's text for `-f -`; JSON is YAML."""
-    return json.dumps(given)
+    """Values as a file's text for `-f -` (JSON is YAML), with the API server's addresses: `helm template`
+    asks no cluster for them."""
+    network = {"apiServerAddresses": API_SERVER, **given.get("networkPolicy", {})}
+    return json.dumps({**given, "networkPolicy": network})
 
 
 def render(helm: Helm, chart: Path, given: Object | None = None, apis: Iterable[str] = ()) -> list[Object]:
@@ -46,12 +47,18 @@ def kinds(objects: Iterable[Object], kind: str) -> list[Object]:
 
 
 def rules(role: Object) -> set[tuple[str, str, str, str]]:
-    """A role as a set of (group, resource, resource name or "", verb)."""
-    return {
+    """A role as a set of (group, resource or path, resource name or "", verb)."""
+    paths = {
+        ("", path, "", verb)
+        for rule in role.get("rules") or ()
+        for path in rule.get("nonResourceURLs") or ()
+        for verb in rule["verbs"]
+    }
+    return paths | {
         (group, resource, name, verb)
         for rule in role.get("rules") or ()
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
+        for group in rule.get("apiGroups") or ()
+        for resource in rule.get("resources") or ()
         for name in rule.get("resourceNames") or [""]
         for verb in rule["verbs"]
     }

@@ -6,12 +6,16 @@ The tests build on each other, in their order: installed, run, looked at, change
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import copy
+import gzip
 import json
 import re
 import shlex
 import shutil
+import socket
+import ssl
 import time
 from pathlib import Path
 from typing import Any
@@ -19,9 +23,13 @@ from typing import Any
 import pytest
 import yaml
 from audit_log import AuditLog, Right
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from installed import SPACE, Dashboard, may, meet_conflicts
 from rendering import NAMESPACE, Object, named, render, rules
 
+from controller.operator import runfile
+from controller.policy.jobs import RunFile
 from deploy.helm.cluster import RELEASE, Cluster, until
 from deploy.helm.local import LOCAL, POOL, POOL_LABEL
 from deploy.local.demo import cast as casting
@@ -143,18 +151,60 @@ def test_every_right_that_is_given_is_used_and_every_one_that_is_used_is_given(
     identity = f"system:serviceaccount:{NAMESPACE}:evalstop-operator"
     kubeconfig = chart_plane.kubeconfig_for(identity, ["system:serviceaccounts", "system:authenticated"])
     asyncio.run(meet_conflicts(kubeconfig, pool, job, node))
+    read_metrics(cluster)
     # A request is logged after it is answered.
-    read_anew = {("evalstop.dev", "gpupools"), ("evalstop.dev", "rlhfjobs"), ("", "nodes")}
+    read_anew = {("evalstop.dev", "gpupools"), ("evalstop.dev", "rlhfjobs"), ("batch", "jobs"), ("", "nodes")}
     wait_for_rights(audit, {(group, resource, "get") for group, resource in read_anew})
     objects = render(helm, chart, LOCAL)
     wanted = {
         "evalstop-operator": [("ClusterRole", "evalstop-operator"), ("Role", "evalstop-leader")],
-        "evalstop-extender": [("ClusterRole", "evalstop-extender")],
+        "evalstop-extender": [("ClusterRole", "evalstop-extender"), ("Role", "evalstop-extender")],
         "evalstop-pools": [("ClusterRole", "evalstop-pools")],
         "evalstop-test": [("Role", "evalstop-test")],
     }
     for account, roles in wanted.items():
         compare(audit, account, [named(objects, kind, name) for kind, name in roles])
+
+
+def read_metrics(cluster: Cluster) -> None:
+    """Of operator and extender: for who may, with a token, and for nobody else."""
+    tokens = {}
+    for name in ("prometheus", "passer-by"):
+        cluster.kubectl("create", "serviceaccount", name, "-n", SPACE)
+        tokens[name] = cluster.kubectl("create", "token", name, "-n", SPACE).strip()
+    cluster.kubectl(
+        *("create", "clusterrolebinding", "prometheus-metrics", "--clusterrole=evalstop-metrics-reader"),
+        f"--serviceaccount={SPACE}:prometheus",
+    )
+    user = f"system:serviceaccount:{SPACE}:prometheus"
+    until("the binding", lambda: "yes" in cluster.kubectl("auth", "can-i", "get", "/metrics", f"--as={user}"))
+    authority = base64.b64decode(secrets(cluster)["evalstop-metrics-tls"]["ca.crt"]).decode()
+    for component in ("evalstop-operator", "evalstop-extender"):
+        pods = cluster.get("pods", "-n", NAMESPACE, "-l", f"app.kubernetes.io/name={component}")["items"]
+        at = [pod["status"]["podIP"] for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+        for address in at:
+            name = f"{component}.{NAMESPACE}.svc"
+            assert scrape(address, name, authority, "")[0] == 401
+            assert scrape(address, name, authority, "random")[0] == 401
+            status, said = scrape(address, name, authority, tokens["passer-by"])
+            assert status == 403
+            assert "evalstop-metrics-reader" in said
+            status, said = scrape(address, name, authority, tokens["prometheus"])
+            assert status == 200
+            assert "_api_calls_total" in said
+
+
+def scrape(address: str, name: str, authority: str, token: str) -> tuple[int, str]:
+    """Metrics of a pod, as Prometheus asks for them by the chart's ServiceMonitor."""
+    context = ssl.create_default_context(cadata=authority)
+    bearer = f"Authorization: Bearer {token}\r\n" if token else ""
+    with (
+        socket.create_connection((address, 8444), timeout=20) as plain,
+        context.wrap_socket(plain, server_hostname=name) as wire,
+    ):
+        wire.sendall(f"GET /metrics HTTP/1.1\r\nHost: {name}\r\n{bearer}Connection: close\r\n\r\n".encode())
+        head, _, body = b"".join(iter(lambda: wire.recv(65536), b"")).decode().partition("\r\n\r\n")
+    return int(head.split()[1]), body
 
 
 def compare(audit: AuditLog, account: str, roles: list[Object]) -> None:
@@ -242,10 +292,10 @@ def wake_a_parked_pod(cluster: Cluster) -> None:
     )
 
     def touched() -> bool:
-        notes = cluster.get("pod", "parked", "-n", SPACE)["metadata"].get("annotations") or {}
-        return "evalstop.dev/retry" in notes
+        mine = cluster.get("csistoragecapacities", "evalstop-wake", "-n", NAMESPACE)["metadata"]
+        return "evalstop.dev/retry" in (mine.get("annotations") or {})
 
-    until("the extender to touch the pod", touched, 60)
+    until("the extender to touch its own object, so that kube-scheduler tries the pod again", touched, 60)
     cluster.kubectl("delete", "pod", "parked", "-n", SPACE, "--wait=false")
 
 
@@ -264,8 +314,13 @@ def test_the_dashboard_shows_viewers_what_they_may_see_by_rights_that_it_uses(
     status, text = dashboard.ask("/view/jobs", dashboard.token("stranger"))
     assert status == 403
     assert f"system:serviceaccount:{SPACE}:stranger" in text
-    status, text = dashboard.ask("/view/jobs", dashboard.token("viewer", "view"))
+    token = dashboard.token("viewer", "view")
+    status, text = dashboard.ask("/view/jobs", token)
     assert status == 200
+    kubectl = cluster.kubectl
+    assert dashboard.ask("/view/jobs", kubectl("create", "token", "viewer", "-n", SPACE).strip())[0] == 401, (
+        "a token for the API server itself was taken"
+    )
     assert f"{SPACE}/{jobs[Role.OVER_OPTIMISING]['metadata']['name']}" in text
     role = named(render(helm, chart, given), "ClusterRole", "evalstop-dashboard")
     rights = {(group, resource, verb) for group, resource, _, verb in rules(role)}
@@ -314,21 +369,7 @@ def test_without_its_rights_over_finalizers_the_operator_could_own_nothing(
     }
     cluster.apply([role, binding])
     owner = cluster.get("rlhfjobs", "-n", SPACE)["items"][0]
-    child = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": "owned",
-            "namespace": SPACE,
-            "ownerReferences": [
-                {
-                    **{key: owner[key] for key in ("apiVersion", "kind")},
-                    **{key: owner["metadata"][key] for key in ("name", "uid")},
-                    "blockOwnerDeletion": True,
-                }
-            ],
-        },
-    }
+    child = runfile.manifest({"metadata": {**owner["metadata"], "name": "owned"}}, RunFile())
     operator = f"--as=system:serviceaccount:{NAMESPACE}:evalstop-operator"
     ask = ("create", "--dry-run=server", "-f", "-")
     cluster.kubectl(*ask, operator, stdin=json.dumps(child))
@@ -356,10 +397,42 @@ def test_an_upgrade_keeps_certificates_renews_them_in_time_and_takes_new_pools(
     )
     cluster.install(changed)
     after = secrets(cluster)
-    assert after["evalstop-extender-ca"] == before["evalstop-extender-ca"]
-    for name in ("evalstop-extender-tls", "evalstop-scheduler-tls"):
-        assert after[name]["tls.crt"] != before[name]["tls.crt"]
-        assert after[name]["ca.crt"] == before[name]["ca.crt"]
+    assert (
+        set(after) == set(before) == {f"evalstop-{name}-tls" for name in ("extender", "scheduler", "metrics")}
+    )
+    for name, now in after.items():
+        assert now["tls.crt"] != before[name]["tls.crt"]
+        # Signed by an authority whose key nobody has any more, and pods restart one after the other: for so
+        # long the one before counts, too, and no third one.
+        old, both = (base64.b64decode(found["ca.crt"]) for found in (before[name], now))
+        assert both.endswith(old)
+        assert both.count(b"BEGIN CERTIFICATE") == 2
+        assert now["ca.crt"] == after["evalstop-metrics-tls"]["ca.crt"]
+    again = copy.deepcopy(changed)
+    again["extender"] = {**again.get("extender", {}), "certificates": {"hosts": ["elsewhere.example"]}}
+    cluster.install(again)
+    third = base64.b64decode(secrets(cluster)["evalstop-extender-tls"]["ca.crt"])
+    assert third.count(b"BEGIN CERTIFICATE") == 2
+    cluster.install(changed)
+
+
+def test_helms_record_of_the_release_can_sign_nothing(cluster: Cluster, notes: str) -> None:
+    """Whoever reads it has the keys of these pods, and no more: not one of the extender's authority."""
+    found = cluster.get("secrets", "-n", NAMESPACE, "-l", "owner=helm")["items"]
+    assert found
+    authorities = [
+        authority.public_key()
+        for data in secrets(cluster).values()
+        for authority in x509.load_pem_x509_certificates(base64.b64decode(data["ca.crt"]))
+    ]
+    for release in found:
+        packed = base64.b64decode(base64.b64decode(release["data"]["release"]))
+        manifest = json.loads(gzip.decompress(packed))["manifest"]
+        keys = [base64.b64decode(key) for key in re.findall(r"tls\.key: (\S+)", manifest)]
+        assert keys
+        assert "evalstop-extender-ca" not in manifest
+        for key in keys:
+            assert serialization.load_pem_private_key(key, None).public_key() not in authorities
 
 
 def secrets(cluster: Cluster) -> dict[str, dict[str, str]]:

@@ -33,7 +33,6 @@ _CERT_MANAGER = Module(
 _MONITORS = "example/prometheus-operator-crd/monitoring.coreos.com_{}.yaml"
 DEFINITIONS = {
     "ServiceMonitor": (_PROMETHEUS, _MONITORS.format("servicemonitors")),
-    "PodMonitor": (_PROMETHEUS, _MONITORS.format("podmonitors")),
     "PrometheusRule": (_PROMETHEUS, _MONITORS.format("prometheusrules")),
     "Certificate": (_CERT_MANAGER, "deploy/crds/cert-manager.io_certificates.yaml"),
 }

@@ -5,13 +5,28 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from rendering import MONITORING, NAMESPACE, SCHEDULER, Object, kinds, named, render, rules, values
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from rendering import (
+    API_SERVER,
+    MONITORING,
+    NAMESPACE,
+    SCHEDULER,
+    Object,
+    kinds,
+    named,
+    render,
+    rules,
+    values,
+)
 
+from controller.api import admission
 from controller.extender import scheduler_config
 from controller.workloads.kinds import KINDS
 from deploy.local.helm.client import Helm
@@ -33,6 +48,7 @@ QUEUE_TO: Object = {
     "to": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "evalstop-operator"}}}],
     "ports": [{"port": 8081}],
 }
+MONITORS: Object = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
 # Everything on, and everything off.
 FULL: Object = {
     "delegates": {"kueue": True},
@@ -40,9 +56,11 @@ FULL: Object = {
     "scheduler": SCHEDULER | {"replicas": 2},
     "dashboard": {"enabled": True, "tlsSecret": "dashboard-tls", "settings": {"plainHttp": "refuse"}},
     "operator": {"settings": {"workers": 16}},
+    "metrics": {"readers": [{"name": "prometheus-k8s", "namespace": "monitoring"}]},
     "networkPolicy": {
-        "metricsFrom": [{"namespaceSelector": {}}],
+        "metricsFrom": [MONITORS],
         "extenderFrom": [{"podSelector": {}}],
+        "dashboardFrom": [{"ipBlock": {"cidr": "10.1.0.0/16"}}],
         "operatorTo": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/16"}}]}],
         "operatorFrom": [QUEUE_FROM],
         "dashboardTo": [QUEUE_TO],
@@ -55,9 +73,8 @@ LEAST: Object = {
     "extender": {"enabled": False},
     "rbac": {"aggregate": False},
     "networkPolicy": {"enabled": False},
-    "monitoring": {
-        name: {"enabled": False} for name in ("serviceMonitor", "podMonitor", "prometheusRule", "dashboards")
-    },
+    "monitoring": {name: {"enabled": False} for name in ("serviceMonitor", "prometheusRule", "dashboards")},
+    "metrics": {"access": "open"},
 }
 CERT_MANAGER: Object = {
     "extender": {
@@ -91,6 +108,8 @@ def masked(objects: list[Object]) -> str:
         if given["kind"] == "Secret":
             given["data"] = dict.fromkeys(given["data"], "…")
             given["metadata"].get("annotations", {}).pop("evalstop.dev/not-after", None)
+        if given["kind"] == "Deployment":
+            given["spec"]["template"]["metadata"].get("annotations", {}).pop("evalstop.dev/authority", None)
         kept.append(given)
     kept.sort(key=lambda o: (o["kind"], o["metadata"]["name"]))
     return yaml.safe_dump_all(kept, sort_keys=True, width=110, allow_unicode=True)
@@ -190,7 +209,9 @@ def test_network_policies_reach_every_trainer_and_take_more_rules(helm: Helm, ch
     operator, dashboard = before["evalstop-operator"], before["evalstop-dashboard"]
     every = {"protocol": "TCP", "port": 1, "endPort": 65535}  # as RLHFJobs may name any of them
     assert operator["egress"][1:] == [{"to": [{"namespaceSelector": {}}], "ports": [every]}]
-    assert len(operator["ingress"]) == len(dashboard["egress"]) == 1, "more than metrics, and the API server"
+    assert len(operator["ingress"]) == len(dashboard["egress"]) == 1, (
+        "more than helm test, and the API server"
+    )
     host = {"to": [{"ipBlock": {"cidr": "10.0.0.0/16"}}]}
     more = {"operatorTo": [host], "operatorFrom": [QUEUE_FROM], "dashboardTo": [QUEUE_TO]}
     after = {name: spec(name, plain | {"networkPolicy": more}) for name in before}
@@ -198,6 +219,147 @@ def test_network_policies_reach_every_trainer_and_take_more_rules(helm: Helm, ch
     assert after["evalstop-operator"]["ingress"] == [*operator["ingress"], QUEUE_FROM]
     assert after["evalstop-dashboard"]["egress"] == [*dashboard["egress"], QUEUE_TO]
     assert after["evalstop-dashboard"]["ingress"] == dashboard["ingress"]
+
+
+def test_the_api_servers_addresses_are_named_or_asked_for(helm: Helm, chart: Path) -> None:
+    """Nobody who holds a pod of ours sends what it reads to any address on port 443."""
+    objects = render(helm, chart, {"dashboard": {"enabled": True}, "scheduler": SCHEDULER})
+    for name in ("operator", "extender", "dashboard", "scheduler"):
+        first = named(objects, "NetworkPolicy", f"evalstop-{name}")["spec"]["egress"][0]
+        assert first["to"] == [{"ipBlock": {"cidr": cidr}} for cidr in API_SERVER]
+    done = helm.run("template", "evalstop", str(chart), "-n", NAMESPACE)
+    assert "networkPolicy.apiServerAddresses is empty, and there is no cluster to ask" in done.stderr
+
+
+OPENED: Object = {
+    "delegates": {"kueue": True},
+    "image": {"repository": "mine/operator", "tag": "2"},
+    "policies": {"operator": {"namespaceLabel": "team"}, "gpuPods": {"users": ["argo"], "groups": ["a b"]}},
+}
+
+
+def test_policies_bear_the_names_of_the_release(helm: Helm, chart: Path) -> None:
+    install = admission.Install(
+        namespace="elsewhere",
+        image="mine/operator:2",
+        label="team",
+        users=(*admission.PLAIN.users, "argo"),
+        groups=(*admission.PLAIN.groups, "a b"),
+    )
+    text = helm("template", "x", str(chart), "-n", "elsewhere", "-f", "-", stdin=values(OPENED))
+    objects = [o for o in yaml.safe_load_all(text) if o]
+    for theirs in admission.manifests(install):
+        assert named(objects, theirs["kind"], theirs["metadata"]["name"])["spec"] == theirs["spec"]
+
+
+def test_each_policy_has_a_value_that_takes_it_away(helm: Helm, chart: Path) -> None:
+    def found(**given: Any) -> set[str]:
+        objects = render(helm, chart, given)
+        bound = {o["spec"]["policyName"] for o in kinds(objects, "ValidatingAdmissionPolicyBinding")}
+        assert bound == {o["metadata"]["name"] for o in kinds(objects, "ValidatingAdmissionPolicy")}
+        return bound
+
+    every = {policy.name for policy in admission.policies(admission.PLAIN)}
+    kueue = {name for name in every if "operator-workload" in name or "admissioncheck" in name}
+    assert found(delegates={"kueue": True}) == every
+    assert found() == every - kueue
+    of_operator = {name for name in every if name.startswith("operator-")}
+    assert found(policies={"operator": {"enabled": False}}) == every - of_operator
+    assert found(policies={"author": {"enabled": False}}) == every - kueue - {"rlhfjob-author.evalstop.dev"}
+    assert found(policies={"gpuPods": {"enabled": False}}) == every - kueue - {"gpu-pods.evalstop.dev"}
+
+
+def everybody_let_in(objects: list[Object]) -> dict[str, list[Object]]:
+    """Of each pod of ours: the peers that may connect to it, each with the ports."""
+    return {
+        policy["metadata"]["name"]: [
+            {"from": peer, "ports": [port["port"] for port in rule["ports"]]}
+            for rule in policy["spec"]["ingress"]
+            for peer in rule.get("from") or ["everybody"]
+        ]
+        for policy in kinds(objects, "NetworkPolicy")
+    }
+
+
+def test_nobody_is_let_in_but_who_is_named(helm: Helm, chart: Path) -> None:
+    """A tenant's pod that opens hundreds of connections does not even reach us."""
+
+    def pods(name: str) -> Object:
+        return {"podSelector": {"matchLabels": {"app.kubernetes.io/name": name}}}
+
+    on = {"dashboard": {"enabled": True, "tlsSecret": "dashboard-tls"}, "scheduler": SCHEDULER}
+    test, scheduler = pods("evalstop-test"), pods("evalstop-scheduler")
+    closed = {
+        "evalstop-operator": [{"from": test, "ports": ["http"]}],
+        "evalstop-extender": [{"from": scheduler, "ports": ["verbs"]}, {"from": test, "ports": ["http"]}],
+        "evalstop-scheduler": [],
+        "evalstop-dashboard": [],
+    }
+    assert everybody_let_in(render(helm, chart, on)) == closed
+    node = {"ipBlock": {"cidr": "10.0.0.4/32"}}
+    named_ones = {"metricsFrom": [MONITORS], "extenderFrom": [node], "dashboardFrom": [pods("ingress")]}
+    opened = everybody_let_in(render(helm, chart, on | {"networkPolicy": named_ones}))
+    more = {name: [rule for rule in opened[name] if rule not in closed[name]] for name in opened}
+    assert more == {
+        "evalstop-operator": [{"from": MONITORS, "ports": ["metrics"]}],
+        "evalstop-extender": [
+            {"from": node, "ports": ["verbs"]},
+            {"from": MONITORS, "ports": ["metrics"]},
+        ],
+        "evalstop-scheduler": [{"from": MONITORS, "ports": ["https"]}],
+        "evalstop-dashboard": [{"from": pods("ingress"), "ports": ["pages"]}],
+    }
+
+
+def test_no_key_that_could_sign_another_certificate_is_in_the_release(helm: Helm, chart: Path) -> None:
+    """Helm keeps what it renders, for every revision, and pods mount these Secrets."""
+    objects = render(helm, chart, {"scheduler": SCHEDULER})
+    found = kinds(objects, "Secret")
+    assert {o["metadata"]["name"] for o in found} == {
+        "evalstop-extender-tls",
+        "evalstop-scheduler-tls",
+        "evalstop-metrics-tls",
+    }
+    texts = {o["metadata"]["name"]: {k: b64decode(v).decode() for k, v in o["data"].items()} for o in found}
+    authorities = {text["ca.crt"] for text in texts.values()}
+    (authority,) = (x509.load_pem_x509_certificate(text.encode()) for text in authorities)
+    everything = yaml.safe_dump_all(objects) + "".join(str(text) for text in texts.values())
+    keys = re.findall(
+        r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", everything, re.S
+    )
+    assert len(keys) == 3, "one of each, and none besides"
+    for text in texts.values():
+        key = serialization.load_pem_private_key(text["tls.key"].encode(), None)
+        assert key.public_key() != authority.public_key()
+        leaf = x509.load_pem_x509_certificate(text["tls.crt"].encode())
+        assert leaf.issuer == authority.subject
+        assert not leaf.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+
+
+def test_metrics_are_asked_for_with_a_token_over_tls_that_is_verified(helm: Helm, chart: Path) -> None:
+    objects = render(helm, chart, FULL, MONITORING)
+    for name in ("evalstop-operator", "evalstop-extender"):
+        (endpoint,) = named(objects, "ServiceMonitor", name)["spec"]["endpoints"]
+        assert endpoint["scheme"] == "https"
+        assert "insecureSkipVerify" not in endpoint["tlsConfig"]
+        certificate = named(objects, "Secret", "evalstop-metrics-tls")["data"]["tls.crt"]
+        leaf = x509.load_pem_x509_certificate(b64decode(certificate))
+        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        assert endpoint["tlsConfig"]["serverName"] in names.get_values_for_type(x509.DNSName)
+        assert endpoint["bearerTokenFile"].startswith("/var/run/secrets/")
+        (service,) = [o for o in kinds(objects, "Service") if o["metadata"]["name"] == name]
+        assert endpoint["port"] in [port["name"] for port in service["spec"]["ports"]]
+    reader = named(objects, "ClusterRole", "evalstop-metrics-reader")
+    assert reader["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+    binding = named(objects, "ClusterRoleBinding", "evalstop-metrics-reader")
+    assert binding["subjects"] == [
+        {"kind": "ServiceAccount", "name": "prometheus-k8s", "namespace": "monitoring"}
+    ]
+    token = {"monitoring": {"serviceMonitor": {"tokenSecret": {"name": "scrape-token"}}}}
+    monitor = named(render(helm, chart, token, MONITORING), "ServiceMonitor", "evalstop-operator")
+    assert monitor["spec"]["endpoints"][0]["authorization"] == {
+        "credentials": {"name": "scrape-token", "key": "token"}
+    }
 
 
 def test_the_page_opens_the_queue_api_to_the_dashboard_alone(
@@ -217,10 +379,10 @@ def test_the_page_opens_the_queue_api_to_the_dashboard_alone(
 
 
 def test_monitoring_only_where_its_kinds_are_served(helm: Helm, chart: Path) -> None:
-    monitors = {"ServiceMonitor", "PodMonitor", "PrometheusRule"}
+    monitors = {"ServiceMonitor", "PrometheusRule"}
     assert not monitors & {o["kind"] for o in render(helm, chart)}
-    one = render(helm, chart, apis=["monitoring.coreos.com/v1/PodMonitor"])
-    assert monitors & {o["kind"] for o in one} == {"PodMonitor"}
+    one = render(helm, chart, apis=["monitoring.coreos.com/v1/ServiceMonitor"])
+    assert monitors & {o["kind"] for o in one} == {"ServiceMonitor"}
     every = render(helm, chart, apis=MONITORING)
     with_rules = monitors if (chart / "files" / "alerts.yaml").exists() else monitors - {"PrometheusRule"}
     assert monitors & {o["kind"] for o in every} == with_rules
@@ -273,7 +435,9 @@ OLDER = {("batch", "jobs/status", "", "patch")}
 
 def test_a_right_for_older_servers_is_given_there_only(helm: Helm, chart: Path) -> None:
     def found(version: str) -> set[Any]:
-        text = helm("template", "e", str(chart), "-n", NAMESPACE, f"--kube-version={version}")
+        given = values({})
+        asked = ("-n", NAMESPACE, f"--kube-version={version}", "-f", "-")
+        text = helm("template", "e", str(chart), *asked, stdin=given)
         return rules(named([o for o in yaml.safe_load_all(text) if o], "ClusterRole", "evalstop-operator"))
 
     assert found("1.35.4") - found("1.36.0") == OLDER

@@ -74,7 +74,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"networkPolicy": {"dashboardTo": [{"ports": [{"port": 0}]}]}},
         "at '/networkPolicy/dashboardTo/0/ports/0/port'",
     ),
-    ({"monitoring": {"podMonitor": {"interval": "soon"}}}, "at '/monitoring/podMonitor/interval'"),
+    ({"monitoring": {"serviceMonitor": {"interval": "soon"}}}, "at '/monitoring/serviceMonitor/interval'"),
+    ({"metrics": {"access": "everybody"}}, "at '/metrics/access': value must be one"),
+    (
+        {"metrics": {"readers": [{"name": "prometheus"}]}},
+        "at '/metrics/readers/0': missing property 'namespace'",
+    ),
+    ({"networkPolicy": {"dashboardFrom": [{"pods": {}}]}}, "at '/networkPolicy/dashboardFrom/0': additional"),
     ({"crds": {"install": "yes"}}, "at '/crds/install': got string, want boolean"),
     ({"rbac": None} | {"rbac": {"clusterAdmin": True}}, "at '/rbac': additional properties 'clusterAdmin'"),
 ]

@@ -28,6 +28,7 @@ from controller.checkpoints.plan import Piece, Plan
 from controller.checkpoints.progress import METER
 from controller.checkpoints.request import Request, Result, Source
 from controller.checkpoints.retaining import restore, retain
+from controller.checkpoints.rooted import Rooted
 from controller.checkpoints.staging import Writer
 from controller.checkpoints.volume import Volume
 from controller.checkpoints.volume_copy import VolumeCopy
@@ -535,12 +536,12 @@ def test_who_is_being_cleared_away_publishes_nothing(tmp_path: Path, monkeypatch
         for name in ("one", "two"):
             location.write(f"{alive.folder}/{name}", b"content")
 
-        def halfway(path: str, ignore_errors: bool = False) -> None:
-            next(Path(path).rglob("one")).unlink(missing_ok=True)
+        def halfway(name: str, **more: Any) -> None:
+            next((tmp_path / ".evalstop" / OWNER / name).rglob("one")).unlink(missing_ok=True)
             with pytest.raises(AccessError) as caught:
                 alive.publish()
             told.append(caught.value.reason)
-            remove(path, ignore_errors=ignore_errors)
+            remove(name, **more)
 
         with monkeypatch.context() as patch:
             patch.setattr(shutil, "rmtree", halfway)
@@ -563,9 +564,10 @@ def test_a_dead_worker_of_a_newer_request_is_found_dead_by_ones_own_clock(tmp_pa
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    got = staging.enter(
-        str(folder), "40", "0" * 16, Writer(2), dead_seconds=120.0, monotonic=lambda: now[0], sleep=sleep
-    )
+    with Rooted(str(folder)).folder("") as opened:
+        got = staging.enter(
+            opened, "40", "0" * 16, Writer(2), dead_seconds=120.0, monotonic=lambda: now[0], sleep=sleep
+        )
     assert got is not None
     assert 120.0 <= now[0] <= 125.0
     assert not left.exists()

@@ -191,6 +191,33 @@ def test_retain_and_restore_mount_both() -> None:
         assert request.source.digest == DIGEST
 
 
+@pytest.mark.parametrize(
+    ("action", "read_only"),
+    [
+        (SECURE, {"location": False}),
+        (StartAccess("check-400-6", Operation.CHECK, 400, source=PINNED), {"location": True}),
+        (RETAIN, {"location": True, "retention": False}),
+        (RESTORE, {"location": False, "retention": True}),
+        (StartAccess("restore-400-7", Operation.RESTORE, 400), {"location": False}),
+    ],
+)
+def test_what_is_only_read_is_mounted_so(action: StartAccess, read_only: dict[str, bool]) -> None:
+    """In `restore` a trainer's link led into others' copies; on a node, the mount refuses what is written."""
+    job = build(action)
+    mounts = pod_of(job)["containers"][0]["volumeMounts"]
+    assert {m["name"]: m.get("readOnly", False) for m in mounts} == read_only
+    request = request_of(job)
+    assert request.location_within == "/data"
+    assert request.destination_within == ("/retained" if "retention" in read_only else "")
+
+
+def test_a_sandboxed_trainer_has_sandboxed_access_jobs() -> None:
+    template = copy.deepcopy(TEMPLATE)
+    assert "runtimeClassName" not in pod_of(build(SECURE))
+    template["spec"]["runtimeClassName"] = "gvisor"
+    assert pod_of(build(SECURE, template=template))["runtimeClassName"] == "gvisor"
+
+
 def test_restore_without_a_source_stays_on_the_location() -> None:
     job = build(StartAccess("restore-400-5", Operation.RESTORE, 400))
     assert [v["name"] for v in pod_of(job)["volumes"]] == ["location"]
@@ -248,6 +275,14 @@ def test_what_cannot_be_done_is_said_with_field_and_value() -> None:
     assert access_problem(RLHFJOB, TEMPLATE, one_pod) == ("ClaimForOnePod", caught.value.message)
     assert access_problem(RLHFJOB, TEMPLATE, CLAIMS) is None
 
+
+@pytest.mark.parametrize(("place", "said"), [({}, "empty"), ({"nfs": {"server": "s"}}, "nfs")])
+def test_a_place_of_another_kind_is_named(place: dict, said: str) -> None:
+    rlhfjob = copy.deepcopy(RLHFJOB)
+    rlhfjob["spec"]["checkpoints"]["location"] = place
+    expected = f"spec.checkpoints.location: {said}, expected volumeClaim or objectStore"
+    assert access_problem(rlhfjob, TEMPLATE, CLAIMS) == ("PlaceMissing", expected)
+
     reason, message = access_problem(RLHFJOB, TEMPLATE, {"work": CLAIMS["work"]}) or ("", "")
     assert reason == "ClaimMissing"
     assert "spec.checkpoints.retention.volumeClaim.claimName: 'kept'" in message
@@ -271,7 +306,14 @@ def test_object_stores_get_the_trainers_credentials_and_no_claim() -> None:
     pod = pod_of(job)
     container = pod["containers"][0]
     names = [variable["name"] for variable in container["env"]]
-    assert names == ["AWS_REGION", "AWS_KEY", "EVALSTOP_REQUEST", "PYTHONDONTWRITEBYTECODE", "POD_IP"]
+    assert names == [
+        "AWS_REGION",
+        "AWS_KEY",
+        "EVALSTOP_REQUEST",
+        "PYTHONDONTWRITEBYTECODE",
+        "EVALSTOP_STORE_ENDPOINTS",
+        "POD_IP",
+    ]
     assert container["envFrom"] == [{"secretRef": {"name": "cloud"}}]
     assert pod["volumes"] == [{"name": "key", "secret": {"secretName": "cloud"}}]
     assert container["volumeMounts"] == [{"name": "key", "mountPath": "/key", "readOnly": True}]
@@ -327,6 +369,35 @@ def test_an_answer_counts_as_soon_as_the_pod_has_ended() -> None:
         DIGEST,
         7,
     )
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[31mred\x1b[0m\r\u202eevil\ud800"
+
+
+def test_what_a_terminal_would_obey_is_taken_out_of_answers() -> None:
+    """The status is shown in terminals, logs and pages; the answer is written in a tenant's namespace."""
+    no = parse_result(
+        job_with(),
+        [
+            pod_with(
+                json.dumps(
+                    {
+                        "ok": False,
+                        "reason": "LocationTaken",
+                        "message": HOSTILE,
+                        "holder": {"uid": HOSTILE, "job": HOSTILE},
+                    }
+                )
+            )
+        ],
+    )
+    yes = parse_result(job_with(), [pod_with(json.dumps({**GOOD, "note": HOSTILE}))])
+    assert no.holder is not None
+    for text in (no.message, yes.message, *no.holder):
+        assert text.isprintable()
+        assert "red" in text
+    path = parse_result(job_with(), [pod_with(json.dumps({**GOOD, "path": f"/a/{HOSTILE}"}))])
+    assert (path.ok, path.reason, path.message.isprintable()) == (False, "AccessFailed", True)
 
 
 def test_no_is_an_answer_too() -> None:

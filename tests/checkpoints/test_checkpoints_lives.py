@@ -12,6 +12,7 @@ import pytest
 from trainers_files import age, hugging_face, plain, save, sharded, torch_file, write
 
 from controller.checkpoints.access import answer, carry_out
+from controller.checkpoints.completeness import judge
 from controller.checkpoints.errors import AccessError, Reason
 from controller.checkpoints.request import BranchLife, Request, Result, Source
 
@@ -265,6 +266,31 @@ def test_files_that_change_while_they_are_linked_are_not_pinned(
     monkeypatch.setattr(os, "link", racing)
     told = refusal(Reason.INCOMPLETE, tmp_path, "secure", 40)
     assert "while it was being linked" in told.message
+
+
+def test_what_rotation_takes_between_the_verdict_and_the_links_is_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its record it was whole when it was looked at."""
+    files = hugging_face(40)
+    folder = save(tmp_path, "HuggingFace", 40, files)
+    record(tmp_path, "1-aa01b2c3", 40, "checkpoint-40", files)
+    read = judge.read_record
+
+    def racing(*args: Any) -> Any:
+        found = read(*args)
+        (folder / sorted(files)[0]).unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(judge, "read_record", racing)
+    refusal(
+        Reason.INCOMPLETE,
+        tmp_path,
+        "secure",
+        40,
+        layout="HuggingFace",
+        branch=(BranchLife("1-aa01b2c3", -1),),
+    )
 
 
 def test_a_step_that_another_process_saved_anew_is_not_the_former_ones(tmp_path: Path) -> None:

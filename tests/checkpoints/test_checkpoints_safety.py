@@ -317,7 +317,7 @@ def test_rotation_during_the_link_loop_falls_back_to_an_earlier_one(
     link = os.link
 
     def racing(source: str, *args: Any, **more: Any) -> None:
-        if "step-100" in source and linked:
+        if "step-100" in os.readlink(f"/proc/self/fd/{more['src_dir_fd']}") and linked:
             disk.rotate(100)
         linked.append(source)
         link(source, *args, **more)

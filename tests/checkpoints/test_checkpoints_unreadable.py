@@ -15,6 +15,7 @@ from trainers_files import plain, save, write
 from controller.checkpoints import securing
 from controller.checkpoints.access import carry_out
 from controller.checkpoints.errors import AccessError, Reason
+from controller.checkpoints.layouts import LAYOUTS
 from controller.checkpoints.request import BranchLife, Request, Result, Source
 from controller.names import STEP_MAX
 
@@ -61,13 +62,19 @@ def place(tmp_path: Path) -> Place:
     return place
 
 
+def of(folder: Any) -> str:
+    """The path of a folder, also of an open one."""
+    return os.readlink(f"/proc/self/fd/{folder}") if isinstance(folder, int) else str(folder)
+
+
 def failing(monkeypatch: pytest.MonkeyPatch, code: int, at: Callable[[str], bool]) -> None:
     """Let listing certain folders fail, as their file system would."""
     real = os.scandir
 
     def scandir(path: Any = ".") -> Any:
-        if at(str(path)):
-            raise OSError(code, os.strerror(code), str(path))
+        text = of(path)
+        if at(text):
+            raise OSError(code, os.strerror(code), text)
         return real(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
@@ -211,7 +218,7 @@ def test_a_record_s_temporary_file_that_goes_while_it_is_listed_hides_none(
         real = getattr(os, name)
 
         def listing(path: Any = ".", real: Any = real) -> Any:
-            if not str(path).endswith("/saves"):
+            if not of(path).endswith("/saves"):
                 return real(path)
             temporary.touch()
             found = real(path)
@@ -288,7 +295,7 @@ def test_a_pin_without_its_note_is_damaged_and_made_anew_beside(tmp_path: Path) 
 # -- steps -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("layout", ["Plain", "HuggingFace", "Verl", "OpenRLHF", "NeMoRL"])
+@pytest.mark.parametrize("layout", sorted(LAYOUTS))
 def test_a_step_goes_as_far_in_the_store_as_on_the_page(tmp_path: Path, layout: str) -> None:
     place = Place(tmp_path, layout)
     place.ask("claim", attempt="1")

@@ -25,6 +25,7 @@ PAIRS = (
     "delegates/kueue.py",
     "delegates/kueue_queues.py",
     "operator/actions.py",
+    "operator/locations.py",
     "operator/world.py",
     "workloads/child.py",
     "workloads/dryrun.py",

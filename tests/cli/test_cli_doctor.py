@@ -407,8 +407,8 @@ def test_rights_that_somebody_took_away_are_named_by_the_api_servers_own_word(cl
         "metadata": {"name": "evalstop-extender", "labels": {**labels, PART_OF: "evalstop"}},
         "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
     }  # fmt: skip
-    documents = yaml.safe_load_all((w.ROOT / "deploy" / "extender" / "rbac.yaml").read_text())
-    role = next(d for d in documents if d["kind"] == "ClusterRole")
+    documents = list(yaml.safe_load_all((w.ROOT / "deploy" / "extender" / "rbac.yaml").read_text()))
+    role, own = (next(d for d in documents if d["kind"] == kind) for kind in ("ClusterRole", "Role"))
     rbac = "/apis/rbac.authorization.k8s.io/v1"
     role = {"metadata": {"name": ns}, "rules": role["rules"]}
     binding = {
@@ -425,18 +425,20 @@ def test_rights_that_somebody_took_away_are_named_by_the_api_servers_own_word(cl
     try:
         admin.post(f"{rbac}/clusterroles", role)
         admin.post(f"{rbac}/clusterrolebindings", binding)
+        admin.post(f"{rbac}/namespaces/{ns}/roles", {"metadata": {"name": ns}, "rules": own["rules"]})
+        mine = {**binding, "roleRef": {**binding["roleRef"], "kind": "Role"}}
+        admin.post(f"{rbac}/namespaces/{ns}/rolebindings", mine)
         w.eventually("the binding counts", lambda: told()["level"] == "ok")
         lesser = [
             {**rule, "verbs": ["list"] if "nodes" in rule["resources"] else rule["verbs"]}
             for rule in role["rules"]
-            if rule["resources"] != ["pods/status"]
         ]
         admin.patch(f"{rbac}/clusterroles/{ns}", {"rules": lesser})
-        w.eventually("the lesser role counts", lambda: told()["level"] == "wrong")
+        admin.patch(f"{rbac}/namespaces/{ns}/roles/{ns}", {"rules": []})
+        w.eventually("the lesser roles count", lambda: "evalstop-wake" in told()["text"])
         found = told()
-        assert (
-            found["text"] == f"ServiceAccount {ns}/default lacks watch nodes, watch pods, patch pods/status"
-        )
+        lacks = "watch nodes, watch pods, patch csistoragecapacities.storage.k8s.io evalstop-wake"
+        assert found["text"] == f"ServiceAccount {ns}/default lacks {lacks} (in its own namespace)"
         assert found["cure"] == "kubectl apply -f deploy/extender/rbac.yaml"
     finally:
         admin.delete(f"/apis/apps/v1/namespaces/{ns}/deployments/evalstop-extender")

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from controller.cli.main import app
 from controller.cli.replay import differences
-from controller.policy import declog, lifecycle, pool
+from controller.policy import declog, lifecycle, pool, transitions
 from controller.policy.jobs import (
     Desired,
     JobRecord,
@@ -39,7 +39,7 @@ DESIRED = Desired(
 def log_lines() -> list[str]:
     """A run that is accepted, evaluated (one score is NaN) and a pool that admits one job of two."""
     lines, observed = [], Observed()
-    record = lifecycle.admitted(JobRecord(), Admission("team/run", ("n0",)), 1000.0)
+    record = transitions.admitted(JobRecord(), Admission("team/run", ("n0",)), 1000.0)
     for i in range(6):
         planned = lifecycle.plan(DESIRED, observed, record, 1000.5 + i)
         lines.append(declog.job_line(DESIRED, observed, record, 1000.5 + i, planned))
@@ -107,8 +107,8 @@ def test_a_pools_difference_is_found_too(tmp_path: Path) -> None:
 DAMAGE = [
     pytest.param(lambda line: line[:50], "line 3: not JSON", id="cut off"),
     pytest.param(
-        lambda line: line.replace('"v":4', '"v":99'),
-        "version 99, this evalstop reads versions 2, 3 and 4: it is of a newer evalstop; replay it with",
+        lambda line: line.replace('"v":5', '"v":99'),
+        "version 99, this evalstop reads version 5: it is of a newer evalstop; replay it with",
         id="version",
     ),
     pytest.param(lambda line: "[]", "line 3: version None", id="no object"),
@@ -157,7 +157,7 @@ def test_differences_are_few_and_short() -> None:
 def test_version_names_what_decisions_depend_on() -> None:
     output = run("version").output
     assert "evalstop 0." in output
-    assert "evalstop.dev/v1alpha1, decision log 4, stop rules: " in output
+    assert "evalstop.dev/v1alpha1, decision log 5, stop rules: " in output
     for rule in RULES:
         assert re.search(rf"\b{rule} [1-9]", output), f"no version of {rule}"
 

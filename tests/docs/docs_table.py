@@ -70,6 +70,8 @@ SHOWN = {
     "python -m controller.web.dashboard": "tests/browser/test_browser_cluster.py",
     "kubectl port-forward": "tests/web/test_web_queue.py::test_by_port_forward",
     "kubectl create token": "tests/browser/test_browser_cluster.py",
+    "kubectl -n evalstop-system port-forward deployment/evalstop-operator 8444": BY_HAND
+    + "tests/chart/test_chart_installed.py reads them so, by the pods' addresses",
     "evalstop queue research": WEB_QUEUE + "test_the_command_prints_the_queue",
     "evalstop queue research --job": WEB_QUEUE + "test_one_job_and_json",
     "evalstop list -n team -w": "tests/cli/test_cli_watch.py::test_list_prints_the_rows_that_change",
@@ -86,6 +88,7 @@ SHOWN = {
     "evalstop rules evaluate HISTORY": "tests/sim_rules/test_sim_rules_evidence.py::test_commands_end_to_end",
     "evalstop rules tune": "tests/sim_rules/test_sim_rules_evidence.py::test_commands_end_to_end",
     "evalstop rules flat": "tests/sim_rules/test_sim_rules_evidence.py::test_flat_rates_as_text_and_as_json",
+    "evalstop rules fleet": "tests/sim_rules/test_sim_rules_fleet.py::test_as_text_and_as_json",
     "evalstop rules outliers": "tests/sim_rules/test_sim_rules_outliers.py::test_as_text_and_as_json",
     "evalstop rules table": STUDY,
     "kubectl patch rlhfjob run": CHANGE,
@@ -135,6 +138,10 @@ WITHIN: dict[str, str] = {
     "python tests/cli/cli_docs.py": BLOCKS["cli.md"],
     "python tests/trainer/trainer_curves.py": BY_HAND
     + "hundreds of trainings; tests/trainer/test_trainer_curves.py makes twenty of them",
+    "kubectl create clusterrolebinding prometheus-evalstop": INSTALLED
+    + "test_every_right_that_is_given_is_used_and_every_one_that_is_used_is_given",
+    "kubectl auth can-i get /metrics": INSTALLED
+    + "test_every_right_that_is_given_is_used_and_every_one_that_is_used_is_given",
     # alerts.md and others: what there is to see
     "kubectl get rlhfjob": LOOK,
     "kubectl get rj": LOOK,

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from controller import names
 from controller.extender.process import Extender
 from controller.extender.settings import Settings
+from controller.extender.waking import ANNOTATION_RETRY
 from controller.kube.connect import connect
 from controller.kube.packed import key_of
 from controller.kube.resources import GPUPOOLS, PODS, RLHFJOBS, Resource
@@ -72,7 +73,8 @@ class ExtenderThread:
             client_ca=str(certificates.ca),
             status_host="127.0.0.1",
             status_port=0,
-            **settings,
+            metrics_port=0,
+            **{"metrics_access": "open", **settings},
         )
         self._late: list[tuple[Resource, Object, bool]] | None = None
         self._ended = threading.Event()
@@ -120,7 +122,7 @@ class ExtenderThread:
     def metric(self, text: str) -> float:
         """The value of a sample, named with its labels; 0 if there is none."""
         with contextlib.closing(
-            http.client.HTTPConnection("127.0.0.1", self.extender.status_port)
+            http.client.HTTPConnection("127.0.0.1", self.extender.metrics_port)
         ) as connection:
             connection.request("GET", "/metrics")
             for line in connection.getresponse().read().decode().splitlines():
@@ -413,8 +415,11 @@ class Cluster:
             return error.status == 404
         return False
 
-    def annotation(self, name: str, key: str) -> str | None:
-        return (self.pod(name)["metadata"].get("annotations") or {}).get(key)
+    def woken(self) -> str:
+        """When parked pods were last woken; "": never."""
+        root = f"/apis/storage.k8s.io/v1/namespaces/{names.NAMESPACE}/csistoragecapacities"
+        found = self.client.get(f"{root}/{names.WAKE_OBJECT}")
+        return str((found["metadata"].get("annotations") or {}).get(ANNOTATION_RETRY, ""))
 
     def questions(self, jobs: list[str]) -> Iterator[dict[str, Any]]:
         """Filter requests of a member of each job, early, in time and late, and of a stranger."""

@@ -175,6 +175,33 @@ def test_refusals_name_who_keeps_a_node_or_where_the_pod_belongs(ledger: Ledger)
     assert refused["n2"] == "evalstop: member 0 of t/a (admission 1) is planned on n0"
 
 
+def test_refusals_name_no_job_of_another_namespace(ledger: Ledger) -> None:
+    """They stand in the status of the refused pod, which its whole team reads."""
+    ledger.put_job("rich/secret-model", 8, gang("rich/secret-model", 4, ["n0"], expires=NOW + 5))
+    for job in ("rich/other-model", "t/b"):
+        ledger.put_job(job, 8, None)
+    holds = [
+        Hold("rich/other-model", "t/b", ("n1",), NOW + 60, 1),
+        Hold("t/b", "rich/other-model", ("n2",), NOW + 60, 1),
+    ]
+    ledger.put_promises("p", holds)
+    elsewhere = "a job of another namespace"
+    spy = Asker("spy/pod", 8)
+    assert judge(ledger, spy, NODES, NOW).refused == {
+        "n0": f"evalstop: 8 GPUs kept for {elsewhere} until 1005 s",
+        "n1": f"evalstop: GPUs of {elsewhere} promised to {elsewhere} until 1060 s",
+        "n2": f"evalstop: GPUs of {elsewhere} promised to {elsewhere} until 1060 s",
+    }
+    assert judge(ledger, stranger(), NODES, NOW).refused == {
+        "n0": f"evalstop: 8 GPUs kept for {elsewhere} until 1005 s",
+        "n1": f"evalstop: GPUs of {elsewhere} promised to t/b until 1060 s",
+        "n2": f"evalstop: GPUs of t/b promised to {elsewhere} until 1060 s",
+    }
+    own = judge(ledger, Asker("rich/pod", 8), NODES, NOW).refused
+    assert own["n0"] == "evalstop: 8 GPUs kept for rich/secret-model (admission 4) until 1005 s"
+    assert judge(ledger, Asker("spy/member", 8, "spy/run", 1, 0), NODES, NOW).refused.keys() == set(NODES)
+
+
 @pytest.mark.parametrize("asker", [member(), stranger()])
 def test_before_it_is_ready_everything_is_refused(asker: Asker) -> None:
     found = not_ready(NODES)

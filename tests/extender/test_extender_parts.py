@@ -17,7 +17,6 @@ from kubernetes.aio.client import Configuration
 from typer.testing import CliRunner
 
 from controller.cli.main import app
-from controller.extender import certificates as made
 from controller.extender import waking
 from controller.extender.callers import FORGET, Callers
 from controller.extender.main import main
@@ -28,10 +27,11 @@ from controller.extender.scheduler_config import ConfigError, Options, configura
 from controller.extender.settings import Settings, SettingsError, describe
 from controller.extender.waking import ANNOTATION_RETRY
 from controller.kube.connect import Connection
-from controller.kube.errors import ApiError, Conflict, Gone, NotFound, Unavailable
+from controller.kube.errors import ApiError, Gone, Unavailable
 from controller.kube.listwatch import ListWatch
 from controller.kube.resources import NODES
 from controller.policy.nodeclaims import Asker, Ledger
+from controller.web import certificates as made
 from deploy.local.scheduler import Certificates
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -332,12 +332,10 @@ class PatchedApi:
 
     def __init__(self, *failures: ApiError) -> None:
         self.failures = list(failures)
-        self.patched: list[tuple[str, str, str, str]] = []
+        self.patched: list[tuple[str, str, str]] = []
 
-    async def merge_patch(
-        self, resource: Any, name: str, patch: Any, namespace: str, *, subresource: str, uid: str
-    ) -> None:
-        self.patched.append((namespace, name, subresource, uid))
+    async def merge_patch(self, resource: Any, name: str, patch: Any, namespace: str) -> None:
+        self.patched.append((str(resource), namespace, name))
         if self.failures:
             raise self.failures.pop(0)
         assert list(patch["metadata"]["annotations"]) == [ANNOTATION_RETRY]
@@ -348,16 +346,17 @@ class PatchedApi:
     [
         ([], 1, "touched"),
         ([broken(), broken()], 3, "touched"),
-        ([NotFound(404, "NotFound", "")], 1, "gone"),
-        ([Conflict(409, "Conflict", "another uid")], 1, "gone"),
+        ([broken()] * 5, 5, "failed"),
     ],
 )
-def test_a_touch_is_tried_again_unless_the_pod_is_gone(
+def test_a_touch_of_its_own_object_is_tried_again_a_few_times(
     monkeypatch: pytest.MonkeyPatch, failures: list[ApiError], tries: int, outcome: str
 ) -> None:
     monkeypatch.setattr(waking, "RETRY", 0.0)
     api, metrics = PatchedApi(*failures), Metrics()
-    touching = waking.Waking(api, Ledger(), Parking(), metrics, lambda: 0.0)  # type: ignore[arg-type]
-    asyncio.run(touching.touch("uid", Asker("ns/../../nodes/n", 1)))
-    assert api.patched == [("ns", "..%2F..%2Fnodes%2Fn", "status", "uid")] * tries
-    assert f'wakes_total{{outcome="{outcome}"}} 1.0' in metrics.text().decode()
+    touching = waking.Waking(api, Ledger(), Parking(), metrics, lambda: 0.0, "mine")  # type: ignore[arg-type]
+    asyncio.run(touching.wake(Asker("ns/../../nodes/n", 1), Asker("ns/b", 1)))
+    assert api.patched == [("csistoragecapacities.storage.k8s.io", "mine", "evalstop-wake")] * tries
+    times = tries - 1 if outcome == "touched" else tries
+    assert f'wakes_total{{outcome="failed"}} {times}.0' in metrics.text().decode() or not times
+    assert ('wakes_total{outcome="touched"} 1.0' in metrics.text().decode()) == (outcome == "touched")

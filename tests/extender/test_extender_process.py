@@ -16,8 +16,9 @@ import pytest
 import yaml
 from extender_rig import eventually
 
-from controller.extender.certificates import LEAF_DAYS, Pem, issue_client, issue_server
+from controller import names
 from controller.extender.scheduler_config import write
+from controller.web.certificates import LEAF_DAYS, Pem, issue_client, issue_server, make_authority
 from deploy.local.client import Client
 from deploy.local.plane import Plane
 from deploy.local.scheduler import EXTENDER_USER, Certificates, Extender
@@ -32,7 +33,7 @@ def test_the_process_is_ready_tells_that_it_fails_open_and_ends_when_asked(
     options = Certificates(tmp_path / "pki").options("https://127.0.0.1:1", ignorable=True)
     config.write_text(write(options))
     process = Extender(plane, process="extender-process", config=config).start()
-    with urllib.request.urlopen(f"{process.status}/metrics", timeout=20) as answer:
+    with urllib.request.urlopen(process.metrics, timeout=20) as answer:
         lines = answer.read().decode().splitlines()
     assert "evalstop_extender_ignorable 1.0" in lines
     assert "evalstop_extender_ready 1.0" in lines
@@ -52,9 +53,12 @@ class Wire:
         self._ca = self._process.certificates.ca
         self._authority = Pem(self._ca.read_text(), self._ca.with_suffix(".key").read_text())
         self.serving = self._write("serving", issue_server(self._authority, ["127.0.0.1"], _days_ago(0)))
-        client = issue_client(self._authority, "scheduler", _days_ago(0))
+        client = issue_client(self._authority, names.SCHEDULER_NAME, _days_ago(0))
         self.client = self._write("client", client)
+        self._clients = folder / "clients.crt"
+        self._clients.write_text(self._authority.certificate)
         self._process.environment |= {
+            "EVALSTOP_EXTENDER_CLIENT_CA": str(self._clients),
             "EVALSTOP_EXTENDER_CERTIFICATE": str(self.serving[0]),
             "EVALSTOP_EXTENDER_KEY": str(self.serving[1]),
         }
@@ -81,9 +85,17 @@ class Wire:
     def log(self) -> str:
         return self._plane.log("extender-certificates").read_text()
 
+    def client_named(self, name: str) -> tuple[Path, Path]:
+        """A client certificate of the same authority that bears this name."""
+        return self._write("named", issue_client(self._authority, name, _days_ago(0)))
+
+    def replace_authority(self) -> None:
+        """Have another authority vouch for clients from now on, as a leak of the first one's key asks for."""
+        self._clients.write_text(make_authority(_days_ago(0)).certificate)
+
     def client_of(self, issued: datetime.datetime) -> tuple[Path, Path]:
         """A client certificate made at that time."""
-        return self._write("aged", issue_client(self._authority, "scheduler", issued))
+        return self._write("aged", issue_client(self._authority, names.SCHEDULER_NAME, issued))
 
     def ask(self, client: tuple[Path, Path]) -> int:
         """The status of a request; a connection of its own. Raises OSError: one of the two is refused."""
@@ -99,7 +111,7 @@ class Wire:
     def ends(self, certificate: str = "serving") -> float | None:
         """When a certificate ends (s), as the extender's metric has it; None: it says nothing of that one."""
         name = f'evalstop_extender_certificate_expiry_timestamp_seconds{{certificate="{certificate}"}} '
-        with urllib.request.urlopen(f"{self._process.status}/metrics", timeout=20) as answer:
+        with urllib.request.urlopen(self._process.metrics, timeout=20) as answer:
             lines = answer.read().decode().splitlines()
         found = [float(line.removeprefix(name)) for line in lines if line.startswith(name)]
         return found[0] if found else None
@@ -160,6 +172,28 @@ def test_an_expired_certificate_is_refused_on_both_sides_and_the_metric_says_whe
     eventually(lambda: answer() == "certificate has expired", "the whole pair to be served")
 
 
+def test_a_certificate_of_the_authority_with_another_name_learns_nothing(wire: Wire) -> None:
+    """Who holds what, and pods patched on demand: for kube-scheduler alone. What Helm's
+    functions sign for servers is good for clients, too, and so may be what an issuer signs for others."""
+    for name in ("evalstop-extender", "evalstop-metrics", "prometheus", "system:admin"):
+        assert wire.ask(wire.client_named(name)) == 403
+    assert wire.ends("client") is None, "none of them was heard"
+    assert wire.ask(wire.client) == 400
+
+
+def test_an_authority_that_is_replaced_vouches_for_nobody_any_more(wire: Wire) -> None:
+    assert wire.ask(wire.client) == 400
+    wire.replace_authority()
+
+    def refused() -> bool:
+        try:
+            return not wire.ask(wire.client)
+        except (ssl.SSLError, ConnectionError, http.client.RemoteDisconnected):
+            return True
+
+    eventually(refused, "the authority before to count no more")
+
+
 def test_the_metric_says_when_the_certificate_of_who_asks_ends(wire: Wire) -> None:
     """Nobody else sees it where a kube-scheduler has a copy in its own configuration."""
     assert wire.ends("client") is None, "nobody has asked yet"
@@ -172,15 +206,15 @@ def test_the_metric_says_when_the_certificate_of_who_asks_ends(wire: Wire) -> No
     assert days_left(wire.ends("client")) > 364
 
 
-def test_its_identity_may_touch_a_pods_status_and_nothing_else(
+def test_its_identity_may_touch_an_object_of_its_own_and_nothing_else(
     plane: Plane, extender_kubeconfig: Path
 ) -> None:
     groups = ["system:serviceaccounts", "system:authenticated"]
     client = Client(plane.url, plane.ca, plane.client_cert(EXTENDER_USER, groups))
 
-    def may(verb: str, what: str, subresource: str = "") -> bool:
+    def may(verb: str, what: str, subresource: str = "", **more: str) -> bool:
         resource, _, group = what.partition(".")
-        asked = {"verb": verb, "resource": resource, "group": group, "subresource": subresource}
+        asked = {"verb": verb, "resource": resource, "group": group, "subresource": subresource, **more}
         review = client.post(
             "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
             {
@@ -191,7 +225,11 @@ def test_its_identity_may_touch_a_pods_status_and_nothing_else(
         )
         return bool(review["status"]["allowed"])
 
-    assert may("patch", "pods", "status")
+    capacities, own = "csistoragecapacities.storage.k8s.io", {"namespace": names.NAMESPACE}
+    assert may("patch", capacities, **own, name=names.WAKE_OBJECT)
+    assert not may("patch", capacities, **own, name="theirs")
+    assert not may("patch", capacities, namespace="default", name=names.WAKE_OBJECT)
+    assert not may("patch", "pods", "status"), "a pod's address, labels and conditions are not its own"
     for resource in ("rlhfjobs.evalstop.dev", "gpupools.evalstop.dev", "nodes", "pods"):
         assert may("watch", resource)
         assert not any(may(verb, resource) for verb in ("create", "update", "patch", "delete"))

@@ -4,7 +4,8 @@
 --seconds 60         as many as fit (in place of --runs)
 --row 4              histories in which one row's situation comes up often
 --replay FILE …      play traces and print what happens
---mutants            take the cure of each row away, and show that the machine finds it
+--mutants [ROW …]    take the cure of each row away, and show what finds it (--seconds: each, in place of 600)
+--mutants --hunt     the same, and the machine looks for those that have a test as well
 """
 
 from __future__ import annotations
@@ -115,11 +116,12 @@ def main() -> int:
     parser.add_argument("--traces", type=Path, default=driver.TRACES)
     parser.add_argument("--replay", type=Path, nargs="+")
     parser.add_argument("--mutants", nargs="*", metavar="NAME")
+    parser.add_argument("--hunt", action="store_true")
     given = parser.parse_args()
     if given.replay:
         return replay(given.replay)
     if given.mutants is not None:
-        return mutants.main(given.mutants, given.jobs)
+        return mutants.main(given.mutants, given.jobs, given.seconds or mutants.LIMIT, hunt=given.hunt)
     if not given.runs and not given.seconds:
         given.seconds = 60.0
     return run(given)

@@ -15,6 +15,8 @@ STOPPING = "controller/policy/stopping_run.py"
 RETENTION = "controller/policy/retention.py"
 TAKING_BACK = "controller/policy/taking_back.py"
 ENDINGS = "controller/policy/endings.py"
+CLAIMING = "controller/policy/claiming.py"
+LOST_BESTS = "controller/policy/lost_bests.py"
 JUDGE = "controller/checkpoints/completeness/judge.py"
 SECURING = "controller/checkpoints/securing.py"
 
@@ -56,6 +58,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "            return Verdict(None, SAVE_RECORD, whole[0])\n"
         "        if life is not None and life.attempt in differences:\n",
     ),
+    Mutant(
+        "of many processes the newest are remembered, not those on the way",
+        "1",
+        LIVES,
+        "lives=_kept((*record.lives, new)), ",
+        "lives=(*record.lives, new)[-LIVES_KEPT:], ",
+        "tests/policy/test_policy_identity.py"
+        "::test_the_life_that_all_restarts_went_on_from_is_kept_however_many_there_are",
+    ),
     # 2: a newer best while a secure Job runs
     Mutant(
         "an answer is recorded without its score",
@@ -80,6 +91,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "            return Verdict(None, SAVE_RECORD, life.attempt)\n",
     ),
     Mutant(
+        "a record counts though another process saved over it",
+        "3",
+        JUDGE,
+        "            over = _saved_over(life.attempt, ",
+        "            over = None and (life.attempt, ",
+        "tests/checkpoints/test_checkpoints_lives.py"
+        "::test_a_step_that_another_process_saved_anew_is_not_the_former_ones",
+    ),
+    Mutant(
         "files are not looked at again once they are linked",
         "3",
         SECURING,
@@ -87,6 +107,15 @@ MUTANTS: tuple[Mutant, ...] = (
         '            raise Damaged("files came, went or were written while it was being linked")\n',
         "",
         "tests/checkpoints/test_checkpoints_lives.py::test_files_that_change_while_they_are_linked_are_not_pinned",
+    ),
+    Mutant(
+        "what was judged is not what is linked",
+        "3",
+        SECURING,
+        "_times(survey.looked_at(candidate))\n",
+        "_written(store, candidate)\n",
+        "tests/checkpoints/test_checkpoints_lives.py"
+        "::test_what_rotation_takes_between_the_verdict_and_the_links_is_missed",
     ),
     Mutant(
         "what was linked is not compared with what was there",
@@ -111,6 +140,33 @@ MUTANTS: tuple[Mutant, ...] = (
         "        if lacking:\n",
         "        if lacking and not lacking:\n",
         "tests/checkpoints/test_checkpoints_whole.py",
+    ),
+    Mutant(
+        "what lies in a folder that is away is missing",
+        "3",
+        "controller/checkpoints/access.py",
+        "            if store is not None and not store.exists():\n",
+        "            if False:\n",
+        "tests/checkpoints/test_checkpoints_unreadable.py"
+        "::test_a_location_that_is_away_is_unreachable_and_comes_back",
+    ),
+    Mutant(
+        "a stale handle is an absence",
+        "3",
+        "controller/checkpoints/volume.py",
+        "(FileNotFoundError, NotADirectoryError) as error:\n                # ESTALE is no absence:",
+        "OSError as error:\n                # ESTALE is no absence:",
+        "tests/checkpoints/test_checkpoints_unreadable.py"
+        "::test_stale_handles_of_a_network_file_system_are_no_absence",
+    ),
+    Mutant(
+        "a pin that is missing is let go at once",
+        "3",
+        LOST_BESTS,
+        "    if reason == CHANGED:\n        if damaged is not None:",
+        "    if damaged is not None:\n        requests.release(draft, damaged.path)\n"
+        "    if reason == CHANGED:\n        if damaged is not None:",
+        "tests/policy/test_policy_changed.py::test_a_pin_that_is_missing_is_asked_for_anew_and_not_let_go",
     ),
     # 4: another trainer's page
     Mutant(
@@ -179,8 +235,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "a copy begins from zero",
         "5",
         "controller/checkpoints/staging.py",
-        "            elif _taken(there, path):\n                return path\n",
-        "            else:\n                clear(there)\n",
+        "            elif _taken(parent, name, str(own)):\n                return str(own)\n",
+        "            else:\n                clear(parent, name)\n",
         "tests/checkpoints/test_checkpoints_goes_on.py",
     ),
     # 6: a user's stop whose copy cannot be made
@@ -214,7 +270,32 @@ MUTANTS: tuple[Mutant, ...] = (
         "    return math.isfinite(point.score) and point.samples != 0\n",
         "    return math.isfinite(point.score)\n",
     ),
+    Mutant(
+        "a late pin makes a dropped eval the best",
+        "7",
+        SAFEKEEPING,
+        "        if not _counts(draft, kept) or (secured",
+        "        if (secured",
+        "tests/policy/test_policy_identity.py"
+        "::test_the_late_pin_of_an_eval_that_waits_behind_a_higher_one_is_not_the_bests",
+    ),
     # 8: the evaluator changes, or the run ends, while a secure Job runs
+    Mutant(
+        "evals of two evaluators on one page are compared",
+        "8",
+        "controller/metrics/parse.py",
+        "    if len(versions) != 1 or all(",
+        "    if True or all(",
+        "tests/metrics/test_metrics_parse.py::test_evals_of_another_evaluator_than_the_page_s_are_left_out",
+    ),
+    Mutant(
+        "all evals of a page say its present evaluator",
+        "8",
+        "examples/evalstop_client.py",
+        "_Eval(step, attempt, value, spread, samples, reward, differences, self._evaluator)",
+        '_Eval(step, attempt, value, spread, samples, reward, differences, "")',
+        "tests/trainer/test_trainer_client.py::test_an_eval_keeps_the_evaluator_that_scored_it",
+    ),
     Mutant(
         "what was asked on the old scale is taken for the new one's",
         "8",
@@ -243,8 +324,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "a run is not read while its rule cannot be made",
         "9",
         "controller/policy/lifecycle.py",
-        "    return use if draft.desired.metric else None\n",
-        "    return use if draft.desired.metric and wrong is None else None\n",
+        "    draft.use = use = made if desired.metric else None\n",
+        "    draft.use = use = made if desired.metric and wrong is None else None\n",
         "tests/policy/test_policy_watched.py",
     ),
     # 10: a verdict of a branch that was left, or of yesterday
@@ -280,6 +361,22 @@ MUTANTS: tuple[Mutant, ...] = (
         '    if False:\n        raise Damaged(f"it was changed',
     ),
     Mutant(
+        "a best that was changed after its pin keeps its score",
+        "11",
+        LOST_BESTS,
+        "        _lose(draft, waited, reason, message)\n        return\n    delay",
+        "    delay",
+        "tests/policy/test_policy_changed.py::test_a_changed_best_is_never_kept_under_its_score",
+    ),
+    Mutant(
+        "a best that was changed is looked for again",
+        "11",
+        LOST_BESTS,
+        "    if best in record.changed_bests:\n",
+        "    if False:\n",
+        "tests/policy/test_policy_changed.py::test_a_changed_best_is_never_kept_under_its_score",
+    ),
+    Mutant(
         "a folder has two owners",
         "11",
         "controller/checkpoints/ownership.py",
@@ -309,6 +406,14 @@ MUTANTS: tuple[Mutant, ...] = (
         HISTORY,
         '    fingerprint += _INVERTED if direction is Direction.MINIMIZE else ""\n',
         "",
+    ),
+    Mutant(
+        "another rule reads what the one before kept",
+        "12",
+        HISTORY,
+        "    if record.rule is not None:\n        record = _same_rule(record, use)  #",
+        "    if record.rule is None:\n        record = _same_rule(record, use)  #",
+        "tests/policy/test_policy_edited_rule.py",
     ),
     # 13: the clock
     Mutant(
@@ -344,6 +449,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "    if False:\n",
     ),
     Mutant(
+        "a stopped child that somebody starts while its pods are going runs on",
+        "15",
+        STOPPING,
+        "        started = decision.suspended_at is not None ",
+        "        started = False ",
+        "tests/policy/test_policy_endings.py"
+        "::test_a_stopped_run_that_somebody_starts_while_its_pods_are_going_is_suspended_again",
+    ),
+    Mutant(
         "GPUs are released while a pod may come in the place of another",
         "15",
         ENDINGS,
@@ -367,7 +481,40 @@ MUTANTS: tuple[Mutant, ...] = (
         "    if False:\n",
         "tests/policy/test_policy_endings.py",
     ),
-    # 16: a user's pin Job hangs
+    Mutant(
+        "a member whose planned node others took is charged nowhere",
+        "15",
+        "controller/policy/accounts.py",
+        "            short.append((job, missing))\n",
+        "",
+        "tests/policy/test_policy_accounts.py"
+        "::test_a_member_whose_planned_node_others_took_is_charged_where_it_fits",
+    ),
+    # 16: a user's pin Job hangs, or a claim
+    Mutant(
+        "the best waits for a claim for as long as it takes",
+        "16",
+        CLAIMING,
+        "    return left > 0\n",
+        "    return True\n",
+        "tests/policy/test_policy_claiming.py::test_bests_are_pinned_though_the_claim_fails_or_hangs",
+    ),
+    Mutant(
+        "the best waits for a claim that is tried again",
+        "16",
+        CLAIMING,
+        "    if waited.tries and not retries:\n        return False\n",
+        "",
+        "tests/policy/test_policy_claiming.py::test_a_best_waits_for_no_claim_that_is_tried_again",
+    ),
+    Mutant(
+        "a claim gives way to nothing",
+        "16",
+        SAFEKEEPING,
+        "Operation.RETAIN, Operation.CHECK, Operation.CLAIM)\n",
+        "Operation.RETAIN, Operation.CHECK)\n",
+        "tests/policy/test_policy_claiming.py::test_bests_are_pinned_though_the_claim_fails_or_hangs",
+    ),
     Mutant(
         "the best waits for a user's pin",
         "16",
@@ -382,6 +529,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "    if transfer.stalled(view, draft.now):\n",
         "    if False:\n",
         "tests/policy/test_policy_taking_back.py",
+    ),
+    Mutant(
+        "a request for a branch that was left keeps pins waiting",
+        "16",
+        SAFEKEEPING,
+        "        left = wanted is None or not waited.is_for(wanted)\n",
+        "        left = False\n",
+        "tests/policy/test_policy_edited_rule.py"
+        "::test_a_best_of_a_branch_that_was_left_keeps_no_user_s_pin_waiting",
     ),
     # 17: deletion, failover, resumes
     Mutant(
@@ -421,7 +577,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "examples/evalstop_client.py",
         '        own = [r for r in found if r.uid == uid and r.attempt.partition("-")[0] == str(number)]\n',
         "        own = []\n",
-        "tests/trainer/test_trainer_docs.py",
+        "tests/trainer/test_trainer_saves.py",
     ),
     # 18: an object over 5 GiB
     Mutant(
@@ -445,7 +601,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a living worker's staging folder is taken over",
         "19",
         "controller/checkpoints/staging.py",
-        "found.serial >= writer.serial and not _dead(there, seen, dead_seconds, monotonic())",
+        "found.serial >= writer.serial and not _dead(parent, name, seen, dead_seconds, monotonic())",
         "False",
         "tests/checkpoints/test_checkpoints_goes_on.py tests/checkpoints/test_checkpoints_safety.py",
     ),

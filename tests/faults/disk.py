@@ -10,16 +10,16 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import controller.checkpoints.access
 import controller.checkpoints.volume  # noqa: F401
 from controller.checkpoints import staging, workers
+from controller.checkpoints.rooted import Folder
 
 # What a program asks of the system, by the name of the function. Closing is always allowed.
 OPERATIONS = (
@@ -58,15 +58,15 @@ class Disk:
         self.dead = True
         raise Killed
 
-    def operation(self, path: object) -> None:
+    def operation(self, path: str, counted: bool = True) -> None:
         if self.dead:
             raise Killed
-        self.count += 1
+        self.count += counted
         if self.at is not None and self.count >= self.at:
             self.at, then = None, self.then
             if then is not None:
                 then()
-        if isinstance(path, str) and (code := self.broken(path)) is not None:
+        if (code := self.broken(path)) is not None:
             raise OSError(code, os.strerror(code), path)
 
 
@@ -83,13 +83,24 @@ class _System:
     @staticmethod
     def _watched(call: Callable[..., Any], disk: Disk) -> Callable[..., Any]:
         def watched(*args: Any, **more: Any) -> Any:
-            disk.operation(args[0] if args else None)
+            # To come by a folder on the way to a file is a part of what is done with the file.
+            passing = call is os.open and args[1] & os.O_PATH
+            disk.operation(_path(args, more), counted=not passing)
             return call(*args, **more)
 
         return watched
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._module, name)
+
+
+def _path(args: tuple[Any, ...], more: Mapping[str, Any]) -> str:
+    """Of what an operation is: also where it is named by an open folder, or relative to one."""
+    name = args[0] if args else "."
+    folder = next((more[key] for key in ("dir_fd", "src_dir_fd") if key in more), None)
+    if isinstance(name, int):
+        return os.readlink(f"/proc/self/fd/{name}")
+    return str(name) if folder is None else f"{os.readlink(f'/proc/self/fd/{folder}')}/{name}"
 
 
 class _OneAfterTheOther:
@@ -111,11 +122,11 @@ class _OneAfterTheOther:
 class _Heartbeat:
     """In place of a thread that shows from time to time that the program lives."""
 
-    def __init__(self, path: str, seconds: float = 0.0) -> None:
-        self._path = path
+    def __init__(self, parent: Folder, name: str, seconds: float = 0.0) -> None:
+        self._parent, self._name = parent, name
 
     def __enter__(self) -> _Heartbeat:
-        Path(self._path, "beat").write_text("here\n")
+        staging.beat(self._parent, self._name)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -6,13 +6,13 @@ import json
 import re
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.faults.acts import ACTS
+from tests.faults.acts import ACTS, Act
 from tests.faults.disk import watched
 from tests.faults.oracle import Violation
 from tests.faults.world import LAYOUTS, RULES, World
@@ -59,13 +59,11 @@ def drawn_config(r: Random) -> dict[str, Any]:
         "mode": r.choice(("Enforce",) * 7 + ("Shadow",)),
         "lag": r.choice((0, 0, 0, 10, 20)),
         "rule": r.choice(list(RULES)),
-        "records": True,
         "page": r.random() < 0.95,
         "serves": r.random() < 0.8,
         "save_first": r.random() < 0.5,
         "anew": r.random() < 0.7,
         "keep": r.choice((1, 2, 3)),
-        "new_clock": False,
         "leftovers": r.random() < 0.15,
         "stderr": r.choice((None, 0.02)),
         "gate": r.random() < 0.3,
@@ -87,18 +85,23 @@ def drawn(seed: int, focus: Focus | None = None) -> tuple[dict[str, Any], list[S
 
 
 def play(config: dict[str, Any], steps: Sequence[Step], *, talks: bool = False) -> Outcome:
-    """Play a history, and let the world settle."""
+    """Play a history, and let the world settle.
+
+    Raises:
+        ValueError: there is no such act (any more).
+    """
+    known = [(name, seed, _act(name)) for name, seed in _beginning(config) + list(steps)]
     world = World(config)
     world.talks = talks
     outcome = Outcome(counts=world.counts, log=world.log)
     try:
         with watched(world.disk):
-            for number, (name, seed) in enumerate(_beginning(config) + list(steps)):
+            for number, (name, seed, act) in enumerate(known):
                 outcome.at = number
                 world.counts[f"act {name}"] += 1
                 if talks:
                     world.say(f"--- {name} {seed}")
-                BEGINNING.get(name, ACTS[name].act if name in ACTS else None)(world, Random(seed))  # type: ignore[misc]
+                act(world, Random(seed))
             if talks:
                 world.say("--- settle")
             world.oracle.settle()
@@ -118,7 +121,14 @@ def _start(world: World, r: Random) -> None:
     world.tick(6)
 
 
-BEGINNING: dict[str, Callable[[World, Random], None]] = {"start": _start}
+BEGINNING: dict[str, Act] = {"start": _start}
+
+
+def _act(name: str) -> Act:
+    found = BEGINNING.get(name) or (ACTS[name].act if name in ACTS else None)
+    if found is None:
+        raise ValueError(f"act {name!r}: not known, expected one of {', '.join(sorted(ACTS))}")
+    return found
 
 
 def _beginning(config: dict[str, Any]) -> list[Step]:

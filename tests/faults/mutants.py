@@ -20,29 +20,39 @@ from pathlib import Path
 
 from tests.faults import driver
 from tests.faults.cures import MUTANTS, Mutant
-from tests.faults.rows import focus_of
+from tests.faults.rows import ROWS, focus_of
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 600.0  # s
+HELD = ("controller/policy/", "controller/checkpoints/")  # what the world runs of the product
 COPIED = ("controller", "tests", "examples", "deploy", "sim")
 LEFT_OUT = (".git", ".venv", "build")
 FOUND, LOST, OLD = "found", "NOT found", "no longer applies"
 
 
-def main(names: Sequence[str], jobs: int, limit: float = LIMIT, mutants: Sequence[Mutant] = MUTANTS) -> int:
-    """Try all mutants, or those of these names or rows; 1 if one is not found."""
+def main(
+    names: Sequence[str],
+    jobs: int,
+    limit: float = LIMIT,
+    mutants: Sequence[Mutant] = MUTANTS,
+    hunt: bool = False,
+) -> int:
+    """Try all mutants, or those of these names or rows; 1 if one is not found.
+
+    ``hunt``: the machine is set on those that have a test as well, where policy or store hold the cure.
+    """
     lost = tried = 0
     for mutant in mutants:
         if names and not {mutant.name, mutant.row} & set(names):
             continue
-        how = try_out(mutant, jobs, limit)
+        how = try_out(mutant, jobs, limit, hunt)
         tried, lost = tried + 1, lost + (not how.startswith(FOUND))
         print(f"{mutant.row:>2}  {mutant.name}: {how}", flush=True)
     print(f"{tried - lost} of {tried} found")
     return 1 if lost else 0
 
 
-def try_out(mutant: Mutant, jobs: int, limit: float = LIMIT) -> str:
+def try_out(mutant: Mutant, jobs: int, limit: float = LIMIT, hunt: bool = False) -> str:
     """How it was found, or that it was not."""
     with copy_of_all() as folder:
         path = folder / mutant.file
@@ -50,7 +60,12 @@ def try_out(mutant: Mutant, jobs: int, limit: float = LIMIT) -> str:
         if source.count(mutant.old) != 1:
             return f"{OLD}: {mutant.file} has {source.count(mutant.old)} of {mutant.old!r}"
         path.write_text(source.replace(mutant.old, mutant.new))
-        return _by_test(mutant.test, folder) if mutant.test else _by_machine(mutant.row, folder, jobs, limit)
+        if not mutant.test:
+            return _by_machine(mutant.row, folder, jobs, limit)
+        how = _by_test(mutant.test, folder)
+        if hunt and mutant.row in ROWS and mutant.file.startswith(HELD):
+            how += f"; by the machine: {_by_machine(mutant.row, folder, jobs, limit)}"
+        return how
 
 
 def _by_test(test: str, folder: Path) -> str:

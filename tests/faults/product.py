@@ -5,15 +5,21 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
-from controller.api import convert
 from controller.checkpoints import access as access_program
 from controller.checkpoints.jobs import AccessRefused, AccessSettings, access_job, parse_result
 from controller.checkpoints.request import REQUEST_ENV
-from controller.policy import jobs as policy_jobs
-from controller.policy.jobs import AccessView, PodView, ScrapeOutcome, ScrapeView, StartAccess
+from controller.policy.jobs import (
+    AccessView,
+    MetricPoints,
+    Page,
+    Progress,
+    ScrapeOutcome,
+    ScrapeView,
+    StartAccess,
+)
 from controller.policy.types import Attempt, EvalPoint
 from tests.faults.trainer import Eval, Life
 
@@ -22,8 +28,6 @@ RETENTION = "/retained"  # where an access pod mounts it; the world has it in it
 METRIC, GUARD = "gold", "safety"
 CLAIMS = {name: {"spec": {"accessModes": ["ReadWriteMany"]}} for name in ("work", "kept")}
 SETTINGS = AccessSettings()
-_SCRAPE = {f.name for f in fields(ScrapeView)}
-_POD = {f.name for f in fields(PodView)}
 
 
 def attempt(life: str) -> Attempt:
@@ -81,31 +85,26 @@ def page(life: Life, uid: str | None, now: float, pod: str, created: float, tota
     others = ()
     if any(e.guard is not None for e in shown):
         guards = tuple(_point(e, e.guard) for e in shown if e.guard is not None)
-        others = (policy_jobs.MetricPoints(GUARD, guards),)
+        others = (MetricPoints(GUARD, guards),)
     names = {METRIC} if read else set()
-    given: Json = {
-        "at": now,
-        "metrics_seen": tuple(sorted(names | {o.metric for o in others})),
-        "points": points,
-        "evals_total": len(life.evals),
-        "step": life.step,
-        "total_steps": total,
-        "checkpoint_step": life.checkpoint_step,
-        "resumed_step": life.resumed if life.tells else None,
-        "request_served": life.served,
-        "evaluator": life.evaluator,
-        "evals_labelled": True,
-        "others": others,
-        "pod": pod,
-        "pod_created": created,
-    }
-    if uid is not None and hasattr(policy_jobs, "Page"):
-        given["page"] = policy_jobs.Page(uid, attempt(life.text))
-    return ScrapeView(ScrapeOutcome.OK, **{k: v for k, v in given.items() if k in _SCRAPE})
-
-
-def pod_view(**given: Any) -> PodView:
-    return PodView(**{k: v for k, v in given.items() if k in _POD})
+    return ScrapeView(
+        ScrapeOutcome.OK,
+        at=now,
+        metrics_seen=tuple(sorted(names | {o.metric for o in others})),
+        points=points,
+        evals_total=len(life.evals),
+        step=life.step,
+        total_steps=total,
+        checkpoint_step=life.checkpoint_step,
+        resumed_step=life.resumed if life.tells else None,
+        request_served=life.served,
+        evaluator=life.evaluator,
+        evals_labelled=True,
+        others=others,
+        pod=pod,
+        pod_created=created,
+        page=Page(uid, attempt(life.text)) if uid is not None else None,
+    )
 
 
 # -- access Jobs ---------------------------------------------------------------------------------------
@@ -148,7 +147,7 @@ def access_view(
     if view.finished:
         return view
     done = int(moved - since)
-    progress = policy_jobs.Progress(done, done + 100, 1.0, now, moved)
+    progress = Progress(done, done + 100, 1.0, now, moved)
     return replace(view, since=since, progress=progress)
 
 
@@ -164,7 +163,7 @@ def edited(obj: Json, change: Mapping[str, Any]) -> Json:
     if "status" in obj:
         new["status"] = obj["status"]
     for path, value in change.items():
-        node: Any = new
+        node: Any = new["spec"]
         *parents, last = path.split(".")
         for part in parents:
             node = node.setdefault(part, {})
@@ -179,6 +178,3 @@ def edited(obj: Json, change: Mapping[str, Any]) -> Json:
 def plain(value: Any) -> Any:
     """As the API server stores it."""
     return json.loads(json.dumps(value))
-
-
-__all__ = ["convert"]

@@ -50,7 +50,7 @@ ROWS: dict[str, tuple[str, Focus]] = {
     "13": ("the clock steps", Focus(("clock", "crash", "away"), {})),
     "14": ("a finished child is removed", Focus(("ends", "away"), {})),
     "15": ("a stopped child is started by hand", Focus(("unsuspended", "stop"), {})),
-    "16": ("a user's pin Job hangs", Focus(("pins", "hanging_access"), {})),
+    "16": ("a user's pin Job hangs, or a claim", Focus(("pins", "hanging_access", "claims_out"), {})),
     "17": ("resumes, and deletion under a stop", Focus(("resume", "delete", "stop", "decline"), {})),
     "19": (
         "more evals than are kept, in Shadow",

@@ -6,12 +6,14 @@ and any action. What it does between plan and act is what controller/operator do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from controller.policy import lifecycle, pool
+from controller.api import convert
+from controller.policy import lifecycle, pool, transitions
 from controller.policy.handbacks import hand_backs
+from controller.policy.job_view import job_view
 from controller.policy.jobs import (
     AccessView,
     Action,
@@ -21,6 +23,7 @@ from controller.policy.jobs import (
     JobRecord,
     Observed,
     Plan,
+    PodView,
     RunFile,
     ScrapeView,
     SetFinalizer,
@@ -32,8 +35,7 @@ from controller.policy.jobs import (
 )
 from controller.policy.types import JobView, Mode, NodeView, PoolPlan, PoolSnapshot, StopLimits
 from tests.faults import product
-from tests.faults.cluster import Access, Child, Job, Json, Pod
-from tests.faults.product import convert
+from tests.faults.cluster import Child, Job, Json, Pod
 
 if TYPE_CHECKING:
     from tests.faults.world import World
@@ -125,7 +127,7 @@ class Operator:
 
     def _look_anew(self, job: Job) -> Seen:
         pods = tuple(
-            product.pod_view(
+            PodView(
                 name=p.name,
                 node=p.node,
                 gpus=p.gpus,
@@ -456,7 +458,7 @@ class Operator:
     def _view(self, t: Thought, found, now: float) -> JobView | None:  # type: ignore[no-untyped-def]
         ceiling = found.ceiling("team")
         wanted = int(t.seen.obj["spec"].get("priority") or 0)
-        return lifecycle.job_view(
+        return job_view(
             t.desired,
             t.observed,
             t.plan.record,
@@ -478,22 +480,22 @@ class Operator:
                 raise Stale  # it was judged anew since its pool was planned
             thoughts[grant.key], desired = newest, newest.desired
             self.world.granting(newest)
-            put(grant.key, lambda r, g=grant, d=desired: lifecycle.granted(r, d, g, now))
+            put(grant.key, lambda r, g=grant, d=desired: transitions.granted(r, d, g, now))
         for preemption in plan.preemptions:
-            put(preemption.key, lambda r, p=preemption: lifecycle.preempted(r, p, now))
+            put(preemption.key, lambda r, p=preemption: transitions.preempted(r, p, now))
         marks = dict(plan.marks)
         for admission in plan.admissions:
             self.world.admitting(thoughts[admission.key], admission)
-            put(admission.key, lambda r, a=admission: lifecycle.admitted(r, a, now))
+            put(admission.key, lambda r, a=admission: transitions.admitted(r, a, now))
         for held in plan.held_back:
             desired = thoughts[held.key].desired
             if (
-                lifecycle.held_back(thoughts[held.key].record, desired, held, now)
+                transitions.held_back(thoughts[held.key].record, desired, held, now)
                 is not thoughts[held.key].record
             ):
-                put(held.key, lambda r, h=held, d=desired: lifecycle.held_back(r, d, h, now))
+                put(held.key, lambda r, h=held, d=desired: transitions.held_back(r, d, h, now))
         for key, mark in marks.items():
-            put(key, lambda r, m=mark: lifecycle.marked(r, m))
+            put(key, lambda r, m=mark: transitions.marked(r, m))
         pairs = [(a.source, a.key) for a in plan.admissions if a.source is not None]
         pairs += [
             (t.record.admission.source, key)
@@ -504,15 +506,10 @@ class Operator:
             if source not in thoughts:
                 continue
             record = thoughts[source].record
-            if lifecycle.handed(record, target, now) is not record:
-                put(source, lambda r, to=target: lifecycle.handed(r, to, now))
+            if transitions.handed(record, target, now) is not record:
+                put(source, lambda r, to=target: transitions.handed(r, to, now))
         for why in plan.waiting:
             t = thoughts[why.key]
             known = t.record.condition("Admitted")
             if known is None or known.status or known.reason != why.reason:
-                put(why.key, lambda r, w=why, d=t.desired: lifecycle.waiting(r, d, w, now))
-
-
-__all__ = ["Access", "Crash", "Operator", "Stale", "Thought"]
-
-_ = Iterable
+                put(why.key, lambda r, w=why, d=t.desired: transitions.waiting(r, d, w, now))

@@ -6,6 +6,9 @@ from __future__ import annotations
 SITUATIONS = (
     "S1: a checkpoint is owed",
     "S2: a rule's stop is carried out",
+    "S5: a run goes on from a checkpoint that its user named",
+    "S5: a user's stop is carried out",
+    "S5: what a user pins is pinned",
     "a best without a checkpoint",
     "a claim fails",
     "a claim hangs",
@@ -43,6 +46,7 @@ SITUATIONS = (
     "row 3: rotation",
     "row 4: a page that is not the trainer's",
     "row 5: a newer best under a stop",
+    "row 5: a stop is taken back",
     "row 5: mode edited under a stop",
     "row 6: a user stops a run",
     "row 6: a user stops a run, no space to retain",

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.faults import driver, mutants
+from controller.policy.jobs import RunState
+from controller.policy.types import Mode
+from tests.faults import driver, mutants, product
 from tests.faults.cures import MUTANTS, Mutant
+from tests.faults.disk import watched
 from tests.faults.machine import Machine
 from tests.faults.rows import ROWS
+from tests.faults.world import World
 
 HISTORIES = 160  # from seeds, beside hypothesis' own
 FIRST = 1_000_000  # seed
@@ -21,6 +26,13 @@ FIRST = 1_000_000  # seed
 def test_what_was_found_once_is_not_found_again(trace: Path) -> None:
     config, steps, _ = driver.load(trace)
     assert driver.play(config, steps).violation == ""
+
+
+def test_a_trace_with_an_act_that_there_is_no_more_says_so() -> None:
+    """It played on until that act, and was told as a failure of the product (S0)."""
+    config, steps = driver.drawn(FIRST)
+    with pytest.raises(ValueError, match="act 'rised': not known, expected one of another, away"):
+        driver.play(config, [*steps, ("rised", 1)])
 
 
 def test_histories_of_seeds_hold() -> None:
@@ -42,6 +54,27 @@ def test_the_stateful_machine_finds_nothing() -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+def test_what_users_write_reaches_the_operator() -> None:
+    """Once edits went beside the spec, and no history had a stop, a resume or a pin of a user in it."""
+    world = World({**driver.drawn_config(Random(1)), "jobs": 1, "mode": "Enforce"})
+    try:
+        with watched(world.disk):
+            world.tick(10)
+            job = world.jobs["team/a"]
+            world.edit(job, runState="Stopped", mode="Shadow", checkpoints__pins=[10])
+            world.pool = product.edited(world.pool or {}, {"modeCap": "Off"})
+            world.tick(2)
+            thought = world.operator.load(job.key)
+            assert thought is not None
+            asked = thought.desired
+            assert (asked.run_state, asked.mode, asked.pins) == (RunState.STOPPED, Mode.OFF, (10,))
+            world.tick(20)
+            assert job.child is not None
+            assert job.child.suspended
+    finally:
+        world.close()
 
 
 LIVES = "controller/policy/lives.py"
@@ -70,6 +103,12 @@ def test_of_the_runner(broken: bool) -> None:
 def test_the_runner_of_mutants_is_not_blind(old: str, new: str, test: str, how: str) -> None:
     test = f"tests/faults/test_faults.py::test_of_the_runner{test}" if test else ""
     assert mutants.try_out(Mutant("of a test", "", LIVES, old, new, test), 1, limit=1.0).startswith(how)
+
+
+def test_the_table_of_rows_is_that_of_the_code() -> None:
+    page = (Path(__file__).parent / "README.md").read_text()
+    for row, (what, focus) in ROWS.items():
+        assert f"| {row} | {what} | {', '.join(f'`{act}`' for act in focus.acts)} |" in page, row
 
 
 def test_each_row_has_a_mutant_that_still_applies() -> None:

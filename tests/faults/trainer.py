@@ -35,6 +35,7 @@ class Eval:
     samples: int | None = None
     stderr: float | None = None
     jumps: bool = False  # so far from the one before that a gate may wait for others, and drop it
+    young: bool = False  # so early of its process and evaluator that later ones may still show it was none
     left: bool = False  # the run went on from before it, and that was seen
     doubtful: bool = False  # it came with the news of another evaluator
 
@@ -73,6 +74,7 @@ class Life:
     checkpoint_step: int | None = None
     served: int = 0
     alive: bool = True
+    read: bool = False  # a scrape of the operator's met its page
     saving: tuple[int, list[tuple[str, bytes]]] | None = None  # step, files still to be written
 
     @property
@@ -110,11 +112,10 @@ class Files:
 
     Args:
         layout: "Plain", "HuggingFace", or "HuggingFace/FSDP", whose ranks save side by side.
-        records: whether its client writes save records.
     """
 
-    def __init__(self, folder: Path, layout: str, records: bool) -> None:
-        self.folder, self.layout, self.records = folder, layout, records
+    def __init__(self, folder: Path, layout: str) -> None:
+        self.folder, self.layout = folder, layout
         self.saved: list[Saved] = []
         self.written = 0
         self.changes = 0  # by which pins may hold other bytes: they share them
@@ -178,13 +179,14 @@ class Files:
             shutil.rmtree(path, ignore_errors=True)
         path.mkdir(exist_ok=True)
         record = self._record(life.text, step)
-        if self.records and record.exists():
+        if record.exists():
             record.unlink()
         life.saving = (step, self.content(life.text, step))
         self._pending: list[tuple[str, bytes]] = list(life.saving[1])
 
-    def go_on(self, life: Life, most: int | None = None) -> Saved | None:
-        """Write the next files of the save under way; the checkpoint once all are there."""
+    def go_on(self, life: Life, most: int | None = None, *, recorded: bool = True) -> Saved | None:
+        """Write the next files of the save under way; the checkpoint once all are there, and its save record
+        then, as our client does."""
         assert life.saving is not None
         self.changes += 1
         step, left = life.saving
@@ -201,22 +203,20 @@ class Files:
         files = {n: d for n, d in self._pending if n}
         saved = Saved(step, life, self.name(step), files, fingerprint(files.items()))
         self.saved.append(saved)
-        if self.records:
+        if recorded:
             self._write_record(saved)
         life.checkpoint_step = max(step, life.checkpoint_step or 0)
         return saved
 
-    def save(self, life: Life, step: int, *, anew: bool) -> Saved:
+    def save(self, life: Life, step: int, *, anew: bool, recorded: bool = True) -> Saved:
         self.begin(life, step, anew=anew)
-        saved = self.go_on(life)
+        saved = self.go_on(life, recorded=recorded)
         assert saved is not None
         return saved
 
     def leftover(self, life: Life, step: int) -> None:
         """A checkpoint that an earlier run left here: no client of ours has written it."""
-        records, self.records = self.records, False
-        self.save(life, step, anew=True)
-        self.records = records
+        self.save(life, step, anew=True, recorded=False)
 
     def _record(self, life: str, step: int) -> Path:
         return self.folder / ".evalstop" / "saves" / f"{life}-{step}.json"

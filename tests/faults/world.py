@@ -23,6 +23,7 @@ from controller.policy.jobs import (
     ScrapeView,
     StartAccess,
 )
+from controller.policy.stopping.noise import ROBUST_MOST, robust
 from controller.policy.types import Admission
 from tests.faults import product
 from tests.faults.cluster import Access, Cluster, Job, Json
@@ -34,6 +35,7 @@ from tests.faults.trainer import Eval, Files, Life, Saved, fingerprint, read
 
 TICK = 5.0  # s
 SCRAPE = 15.0  # s between scrapes
+YOUNG = 8  # evals of a process that a gate without standard errors may judge again
 START = 1_795_000_000.0
 NO_POD = ScrapeView(ScrapeOutcome.NO_PODS, "no pod", at=0.0)
 REFUSED = ScrapeView(ScrapeOutcome.UNREACHABLE, "connection refused", at=0.0)
@@ -61,8 +63,7 @@ class World:
         self.clock_ahead = 0.0
         self.cluster = Cluster({"n1": 2, "n2": 1})
         self.pool: Json | None = product.gpupool()
-        if config.get("queue"):
-            self.pool["spec"]["queuePolicy"] = config["queue"]
+        self.cap = "Enforce"  # how far the pool lets the operator go, or did when there last was one
         self.disk = Disk()
         self.disk.broken = self._errno
         self.disk.free = lambda path: 0 if self.now < self.no_space_until else 1 << 40
@@ -131,7 +132,7 @@ class World:
             spec["modifiers"] = [*spec.get("modifiers", usual), {"onlyWhenContended": {}}]
         obj = product.rlhfjob(name, f"uid{number:05d}-{name}", mount, **spec)
         obj["metadata"]["creationTimestamp"] = "2026-11-18T00:00:00Z"
-        files = Files(self.root / "work" / (folder or name), layout, c["records"])
+        files = Files(self.root / "work" / (folder or name), layout)
         before = self.jobs.get(f"team/{name}")
         if before is not None:
             files = before.files
@@ -147,7 +148,6 @@ class World:
         )
         (self.root / "retained").mkdir(exist_ok=True)
         self.jobs[job.key] = job
-        self.oracle.submitted(job)
         return job
 
     def edit(self, job: Job, **change: Any) -> None:
@@ -182,6 +182,8 @@ class World:
     def tick(self, times: int = 1, seconds: float = TICK) -> None:
         for _ in range(times):
             self.now += seconds
+            if self.pool is not None:
+                self.cap = self.pool["spec"].get("modeCap", "Enforce")
             self.cluster.tick(self.now)
             for job in self.jobs.values():
                 self._start_process(job)
@@ -203,7 +205,7 @@ class World:
             self.saw("crash")
             self.say("operator dies")
             self.operator = Operator(self)
-            self.operator.latest = self.operator.latest if self.config["new_clock"] else op.latest
+            self.operator.latest = op.latest
             return False
         return whole
 
@@ -229,6 +231,7 @@ class World:
         if life is None:
             return REFUSED
         shows = (life.text, len(life.evals), life.step, life.checkpoint_step, life.served, life.evaluator)
+        life.read = True
         known = self._shown.get(job.uid)
         if known is None or known[0] != shows:
             uid = job.uid if job.names_itself else None
@@ -300,14 +303,28 @@ class World:
         e.stderr = self.config["stderr"]
         if fault == "nothing":
             e.samples = 0
-        if (stderr := self.config["stderr"]) is not None:
-            before = [b for b in life.branch if not b.fault]
-            if before and abs(before[-1].score - score) > 4.5 * stderr:
-                e.jumps = before[-1].jumps = True
+        self._mark_jumps(e)
         self._saw_best(job, e)
         life.evals.append(e)
         self.say(f"{job.name}: {life.text} eval {score:.3f} at step {e.step} {fault}")
         return e
+
+    def _mark_jumps(self, e: Eval) -> None:
+        """Mark what a gate may take for no eval, with a margin: it judges by what it was shown."""
+        stderr, early = self.config["stderr"], [b for b in e.life.evals if b.evaluator == e.evaluator]
+        e.young = sum(1 for b in early if not b.fault) < (1 if stderr is not None else YOUNG)
+        known = [*(b for b in e.life.branch if not b.fault), e]
+        last = known[-2:]
+        scale = robust([b.score for b in known[:-1]][-ROBUST_MOST:])
+        limit = 4.5 * stderr if stderr is not None else None if scale is None else 4.0 * scale
+        if len(last) == 2 and limit is not None and abs(last[0].score - last[1].score) > limit:
+            last[0].jumps = last[1].jumps = True
+        if stderr is None and e.young:  # those before there was a scale are judged again
+            for at, one in enumerate(known):
+                others = [b.score for b in known if b is not one]
+                scale = robust(others)
+                if scale is not None and abs(one.score - others[max(0, at - 1)]) > 4.0 * scale:
+                    one.jumps = True
 
     def _saw_best(self, job: Job, e: Eval) -> None:
         """A new best may come while something is made sure of the former one."""
@@ -412,6 +429,8 @@ class World:
 
     def told(self, job: Job, event: Event) -> None:
         self.events.append((self.now, job.key, event))
+        if event.reason == "StopTakenBack":
+            self.saw("row 5: a stop is taken back")
         self.say(f"{job.name}: Event {event.reason}: {event.message}")
 
     def suspending(self, job: Job, thought: Thought, reason: str) -> None:

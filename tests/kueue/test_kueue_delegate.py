@@ -61,7 +61,7 @@ class Pair(NamedTuple):
 
     def _metrics(self) -> str:
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with direct.open(f"{self.extender.status}/metrics", timeout=20) as answer:
+        with direct.open(self.extender.metrics, timeout=20) as answer:
             text: str = answer.read().decode()
         return text
 

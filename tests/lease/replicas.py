@@ -115,6 +115,7 @@ class Operator:
             "KUBECONFIG": str(kubeconfig),
             "EVALSTOP_HOST": "127.0.0.1",
             "EVALSTOP_PORT": "0",
+            "EVALSTOP_METRICS_PORT": "0",
             "EVALSTOP_QUEUE_PORT": "0",
             "EVALSTOP_INSTANCE": name,
             "EVALSTOP_SCRAPE_ADDRESSES": "Loopback",
@@ -129,7 +130,15 @@ class Operator:
     @property
     def port(self) -> int:
         """Its own choice, which nobody else can have taken; 0: it has not told it yet."""
-        told = re.search(r"\bstarted\b.*\bport=(\d+).*\n", self.log.read_text())
+        return self._told("port")
+
+    @property
+    def metrics_port(self) -> int:
+        """Like `port`: of its metrics."""
+        return self._told("metrics_port")
+
+    def _told(self, name: str) -> int:
+        told = re.search(rf"\bstarted\b.*\b{name}=(\d+).*\n", self.log.read_text())
         return int(told[1]) if told is not None else 0
 
     def ask(self, path: str) -> tuple[int, str]:

@@ -52,16 +52,16 @@ def test_every_address_has_its_class(address: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("address", "kind"), CLASSES)
-def test_by_default_only_public_and_private_addresses_are_scraped(address: str, kind: str) -> None:
+def test_by_default_only_private_addresses_are_scraped(address: str, kind: str) -> None:
     problem = AddressPolicy().problem(address)
-    assert (problem is None) == (kind in ("Public", "Private"))
+    assert (problem is None) == (kind == "Private")
     assert problem is None or kind in problem
 
 
 def test_loopback_is_opened_by_the_setting_that_the_refusal_names() -> None:
     problem = AddressPolicy().problem("127.9.9.9")
     assert problem == (
-        "pod IP 127.9.9.9 is Loopback, allowed: Public, Private; "
+        "pod IP 127.9.9.9 is Loopback, allowed: Private; "
         "the operator's setting EVALSTOP_SCRAPE_ADDRESSES decides that"
     )
     assert AddressPolicy.parse("private, loopback").problem("127.9.9.9") is None

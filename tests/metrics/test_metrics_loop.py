@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.metrics import ScrapeLoop, Target
-from controller.metrics.schedule import MAX_BACKOFF, Schedule, Turn, jitter
+from controller.metrics.schedule import COST, MAX_BACKOFF, Schedule, Turn, jitter, stretched
 from controller.policy.jobs import ScrapeOutcome, ScrapeView
 
 OK, DOWN = ScrapeView(ScrapeOutcome.OK), ScrapeView(ScrapeOutcome.UNREACHABLE)
@@ -31,6 +31,7 @@ class World:
         *,
         concurrency: int = 64,
         per_host: int = 64,
+        per_namespace: int = 64,
         grain: float = 0.002,
         clock: Callable[[], float] | None = None,
     ) -> None:
@@ -47,6 +48,7 @@ class World:
             self._deliver,
             concurrency=concurrency,
             per_host=per_host,
+            per_namespace=per_namespace,
             grain=grain,
             monotonic=self.clock,
         )
@@ -81,7 +83,7 @@ def gaps(times: list[float]) -> list[float]:
 def test_a_target_is_scraped_at_a_fixed_rate_whatever_a_scrape_takes() -> None:
     async def main() -> list[float]:
         world = World()
-        world.seconds = lambda t: 3.7 if len(world.scrapes) % 2 else 9.9
+        world.seconds = lambda t: 0.4 if len(world.scrapes) % 2 else 0.99
         world.loop.put("ns/a", target())
         await world.pass_time(1000)
         await world.end()
@@ -261,7 +263,7 @@ def test_a_pod_in_anothers_place_is_scraped_at_once_and_the_old_answer_is_droppe
 def test_a_key_forgotten_and_added_again_has_one_rhythm_not_two() -> None:
     async def main() -> tuple[int, int]:
         world = World()
-        world.seconds = lambda t: 9.0
+        world.seconds = lambda t: 9.0 if len(world.scrapes) == 1 else 0.9
         world.loop.put("ns/a", target())
         await world.pass_time(10 * jitter("ns/a") + 1)
         for _ in range(3):
@@ -397,3 +399,99 @@ def test_any_use_of_the_schedule_keeps_every_key_in_it_once(steps: list[tuple[st
         assert turn.key not in drained
         drained.add(turn.key)
     assert drained == known
+
+
+# -- slow trainers of one tenant -------------------------------------------------------------------------
+
+
+def many(namespace: str, count: int, net: int, interval: float) -> dict[str, Target]:
+    return {f"{namespace}/{i}": target(f"10.{net}.{i // 250}.{i % 250 + 1}", interval) for i in range(count)}
+
+
+def late_by(at: float, key: str, interval: float = 5.0) -> float:
+    """s after its slot; what is due in a moment is begun at once."""
+    return (at - interval * jitter(key) + 0.01) % interval - 0.01
+
+
+@pytest.mark.parametrize("slow", [128, 256, 1000])
+def test_slow_trainers_make_nobody_elses_scrapes_late(slow: int) -> None:
+    """128 trainers that take 4.9 s every 5 s fill 64 slots twice over: half of all scrapes were missed."""
+    honest = many("honest", 50, 1, 5.0)
+
+    async def main() -> tuple[list[float], int, float]:
+        world = World(per_namespace=16)
+        world.seconds = lambda t: 4.9 if t.ip.startswith("10.2.") else 0.02
+        world.loop.sync(honest | many("alice", slow, 2, 5.0))
+        await world.pass_time(300)
+        begun = [at for at, t in world.scrapes if t in honest.values()]
+        late = sorted(late_by(at, key) for key in honest for at, t in world.scrapes if t == honest[key])
+        lag = world.loop.stats.max_lag
+        await world.end()
+        return late, len(begun), lag
+
+    late, count, lag = virtual_loop.run(main())
+    assert count >= 50 * 59
+    assert late[int(0.99 * len(late))] < 1.0
+    assert lag < 1.0  # who waits for his own neighbours does not make the metric say that scrapes are late
+
+
+def test_many_namespaces_with_slow_trainers_cannot_take_all_slots_either() -> None:
+    honest = many("honest", 20, 1, 5.0)
+
+    async def main() -> list[float]:
+        world = World(per_namespace=16)
+        world.seconds = lambda t: 0.02 if t.ip.startswith("10.1.") else 4.9
+        crowd = [many(f"alice-{i}", 64, 2 + i, 5.0) for i in range(8)]
+        world.loop.sync({key: t for found in (honest, *crowd) for key, t in found.items()})
+        await world.pass_time(300)
+        keys = {t.ip: key for key, t in honest.items()}
+        late = sorted(late_by(at, keys[t.ip]) for at, t in world.scrapes if t.ip in keys)
+        await world.end()
+        return late
+
+    late = virtual_loop.run(main())
+    assert len(late) >= 20 * 59
+    assert late[int(0.99 * len(late))] < 1.0
+
+
+def test_a_slow_trainer_is_asked_less_often_and_told_so_and_recovers() -> None:
+    async def main() -> tuple[list[float], list[str], list[float]]:
+        world = World()
+        world.seconds = lambda t: 4.9
+        world.loop.put("ns/a", target(interval=5.0))
+        await world.pass_time(600)
+        slow, world.scrapes = [at for at, _ in world.scrapes], []
+        told = [view.message for _, _, view in world.delivered]
+        world.seconds = lambda t: 0.01
+        await world.pass_time(600)
+        await world.end()
+        return slow, told, [at for at, _ in world.scrapes]
+
+    slow, told, after = virtual_loop.run(main())
+    assert gaps(slow)[:1] == [5.0]  # once is chance
+    assert set(gaps(slow)[2:]) == {80.0}
+    assert told[0] == ""
+    assert told[-1] == "its page takes long to answer, so it is read every 80 s instead of every 5 s"
+    assert gaps(after)[-1] == 5.0
+
+
+@given(st.floats(1, 3600), st.floats(0, 60), st.sampled_from([1, 2, 4, 8, 16, 32]))
+def test_a_stretched_interval_is_long_enough_or_the_longest(
+    interval: float, took: float, before: int
+) -> None:
+    stretch = stretched(interval, took, before)
+    assert stretch * interval >= COST * took or 2 * stretch * interval > MAX_BACKOFF
+    assert stretch == stretched(interval, took, stretch) or stretch < before
+
+
+def test_failures_are_no_cost() -> None:
+    async def main() -> list[float]:
+        world = World()
+        world.seconds = lambda t: 4.9 if len(world.scrapes) == 2 else 0.1
+        world.view = lambda t: DOWN if len(world.scrapes) == 2 else OK
+        world.loop.put("ns/a", target(interval=5.0))
+        await world.pass_time(60)
+        await world.end()
+        return [at for at, _ in world.scrapes]
+
+    assert set(gaps(virtual_loop.run(main()))) == {5.0}

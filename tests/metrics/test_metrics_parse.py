@@ -201,18 +201,37 @@ def test_a_standard_error_that_cannot_be_one_is_absent(value: str) -> None:
     assert parse(body, "gold").points == (EvalPoint(1, 2.0, Attempt(1, "1732186000")),)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"s3cr3t\n",
+        b"up 1\ns3cr3t",
+        b"\xff s3cr3t\n",
+        b"rlhf_kl s3cr3t\n",
+        b'rlhf_eval_score{metric="s3cr3t} 1\n',
+        b"rlhf_kl " + b"s3cr3t" * 999 + b"\n",
+        "rlhf_kl s3cr3t٣\n".encode(),
+    ],
+)
+def test_what_cannot_be_used_is_not_quoted(body: bytes) -> None:
+    """The page may be another's than the trainer's, and its first line was told in the status."""
+    assert "s3cr3t" not in refused(body).message
+
+
 NOT_PROMETHEUS = [
     pytest.param(b"\x89PNG\r\n\x1a\n\0\0", "not UTF-8", id="binary"),
     pytest.param(b"a 1\0\n", "NUL", id="nul bytes"),
-    pytest.param(b"<!doctype html>\n<p>hello\n", "starts with '<!doctype html>'", id="html"),
-    pytest.param(b'{"step": 1}\n', "starts with", id="json"),
-    pytest.param(b"it works\n", "starts with 'it works'", id="prose"),
-    pytest.param(b"hello\n", "starts with 'hello'", id="a word"),
-    pytest.param(b"x" * 9000 + b"<p>\n", "starts with 'xxxx", id="one long line"),
+    pytest.param(b"<!doctype html>\n<p>hello\n", "starts with HTML or XML;", id="html"),
+    pytest.param(b'{"step": 1}\n', "starts with JSON;", id="json"),
+    pytest.param(b"it works\n", "starts with a line that is no sample;", id="prose"),
+    pytest.param(b"hello\n", "starts with a line that is no sample;", id="a word"),
+    pytest.param(b"x" * 9000 + b"<p>\n", "starts with a line that is no sample;", id="one long line"),
     pytest.param(b"rlhf_step 1\nrlhf_kl 0.1", "the page is cut off", id="cut"),
-    pytest.param(page(score(1, 2), "rlhf_kl\n"), "'rlhf_kl'", id="no value"),
-    pytest.param(page(score(1, 2), "rlhf_kl one\n"), "'rlhf_kl one'", id="value is a word"),
-    pytest.param(page(score(1, 2), "rlhf_kl 1_0\n"), "'rlhf_kl 1_0'", id="underscore in a value"),
+    pytest.param(page(score(1, 2), "rlhf_kl\n"), "line of rlhf_kl cannot be read", id="no value"),
+    pytest.param(page(score(1, 2), "rlhf_kl one\n"), "line of rlhf_kl cannot be read", id="value is a word"),
+    pytest.param(
+        page(score(1, 2), "rlhf_kl 1_0\n"), "line of rlhf_kl cannot be read", id="underscore in a value"
+    ),
     pytest.param(page(score(1, 2), "rlhf_kl ٣\n"), "ASCII", id="digits of another script"),
     pytest.param(page(score(1, 1), score(2, "٣.٣")), "ASCII", id="score in digits of another script"),
     pytest.param(page(score("٣", 1)), "has step '٣'", id="step in digits of another script"),

@@ -125,14 +125,17 @@ BAD = [
     pytest.param(
         answer(status="301 Moved", headers="Location: http://169.254.169.254/\r\n"),
         "NotPrometheus",
-        "redirect (301) to http://169.254.169.254/, never followed",
+        "redirect (301), never followed",
         id="redirect",
     ),
     pytest.param(
-        answer(status="307 Moved"), "NotPrometheus", "redirect (307) to nowhere", id="redirect to nowhere"
+        answer(status="307 Moved"),
+        "NotPrometheus",
+        "redirect (307), never followed",
+        id="redirect to nowhere",
     ),
     pytest.param(answer(HTML, kind="text/html"), "NotPrometheus", "answered text/html", id="html"),
-    pytest.param(answer(HTML), "NotPrometheus", "the page starts with '<!doctype html>", id="html as text"),
+    pytest.param(answer(HTML), "NotPrometheus", "the page starts with HTML or XML", id="html as text"),
     pytest.param(answer(b"\x7fELF\0\xff\xfe"), "NotPrometheus", "not UTF-8", id="binary"),
     pytest.param(
         answer(b"", status="204 No Content"),

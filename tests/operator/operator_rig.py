@@ -32,7 +32,14 @@ Object = dict[str, Any]
 LIFE = "a1"  # every trainer has one process
 OPERATOR = "system:serviceaccount:evalstop-system:evalstop-operator"
 SETTINGS = Settings(
-    host="127.0.0.1", port=0, queue_port=0, foreign_seconds=1.0, drain_seconds=2.0, instance="test"
+    host="127.0.0.1",
+    port=0,
+    metrics_port=0,
+    metrics_access="open",
+    queue_port=0,
+    foreign_seconds=1.0,
+    drain_seconds=2.0,
+    instance="test",
 )
 
 
@@ -48,10 +55,10 @@ def failure(status: int, reason: str) -> Response:
 
 def install(plane: Plane) -> Path:
     """Apply CRDs and what the operator needs. Returns the kubeconfig of the operator's own identity, so that
-    every test proves its rights, too."""
+    every test proves its rights, and what the policies leave of them."""
     root = Path(__file__).resolve().parents[2]
     plane.kubectl("apply", "-f", str(root / "crds"))
-    for name in ("namespace.yaml", "rbac.yaml", "priorityclass.yaml"):
+    for name in ("namespace.yaml", "rbac.yaml", "priorityclass.yaml", "admission.yaml"):
         plane.kubectl("apply", "-f", str(root / "deploy" / "manifests" / name))
     plane.kubectl(
         "wait", "--for=condition=Established", "crd", "rlhfjobs.evalstop.dev", "gpupools.evalstop.dev"
@@ -408,3 +415,16 @@ async def eventually(
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {seconds:g} s for {what}")
         await asyncio.sleep(every)
+
+
+def trainer(step: int, checkpoint: int, served: int | None = None, resumed: int = 0) -> ScrapeView:
+    """What a trainer shows that can be asked for checkpoints (``served``: the last request)."""
+    return ScrapeView(
+        ScrapeOutcome.OK,
+        at=time.time(),
+        step=step,
+        total_steps=100,
+        checkpoint_step=checkpoint,
+        resumed_step=resumed,
+        request_served=served,
+    )

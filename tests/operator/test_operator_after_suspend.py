@@ -6,7 +6,7 @@ import asyncio
 
 from fake_kubelet import FakeKubelet
 from operator_rig import Rig, eventually
-from test_operator_crash import RISE_AND_FALL, gone, retaining
+from test_operator_crash import RISE_AND_FALL, gone, retaining, rising, until_the_next_waits
 
 from controller import names
 from controller.kube.resources import RLHFJOBS
@@ -18,15 +18,10 @@ def test_the_next_job_runs_while_the_copy_is_made(rig: Rig, kubelet: FakeKubelet
 
     async def story() -> None:
         async with rig:
-            await rig.make_pool()
-            await rig.make_job("over", replicas=2)
+            await rising(rig)
             await rig.patch("over", {"spec": {"checkpoints": {"retain": "AfterSuspend"}}})
-            rig.scores["over"] = RISE_AND_FALL[:4]
             async with rig.operator():
-                await eventually(lambda: rig.is_true("over", "Running"))
-                await rig.make_job("next", replicas=2)
-                await eventually(lambda: rig.is_true("over", "BestCheckpointSecured"))
-                await eventually(lambda: rig.has_reason("next", "Admitted", "WaitingForGPUs"))
+                await until_the_next_waits(rig)
                 rig.scores["over"] = RISE_AND_FALL
 
                 async def checked() -> bool:

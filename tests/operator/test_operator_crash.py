@@ -21,15 +21,24 @@ RISE_AND_FALL = [1.0, 2.0, 3.0, 4.0, 3.5, 3.0, 2.5]
 
 async def up_to_the_decision(rig: Rig) -> None:
     """`over` runs on all GPUs with its best in safety, `next` waits; the operator has ended."""
+    await rising(rig)
+    async with rig.operator():
+        await until_the_next_waits(rig)
+    rig.scores["over"] = RISE_AND_FALL
+
+
+async def rising(rig: Rig) -> None:
+    """`over` is there, and its evals up to its best; no operator yet."""
     await rig.make_pool()
     await rig.make_job("over", replicas=2)
     rig.scores["over"] = RISE_AND_FALL[:4]
-    async with rig.operator():
-        await eventually(lambda: rig.is_true("over", "Running"))
-        await rig.make_job("next", replicas=2)
-        await eventually(lambda: rig.is_true("over", "BestCheckpointSecured"))
-        await eventually(lambda: rig.has_reason("next", "Admitted", "WaitingForGPUs"))
-    rig.scores["over"] = RISE_AND_FALL
+
+
+async def until_the_next_waits(rig: Rig) -> None:
+    await eventually(lambda: rig.is_true("over", "Running"))
+    await rig.make_job("next", replicas=2)
+    await eventually(lambda: rig.is_true("over", "BestCheckpointSecured"))
+    await eventually(lambda: rig.has_reason("next", "Admitted", "WaitingForGPUs"))
 
 
 async def handed_over(rig: Rig) -> bool:

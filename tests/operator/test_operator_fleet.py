@@ -22,6 +22,7 @@ from controller.policy.types import (
     FleetView,
     MetricNoise,
     Paired,
+    ScoredBy,
     SharedFall,
     StopCount,
 )
@@ -265,8 +266,8 @@ async def has_event(rig: Rig, reason: str) -> bool:
 
 def test_what_the_fleet_remembers_survives_in_the_pools_status(rig: Rig, kubelet: FakeKubelet) -> None:
     """Read back by another operator, and pruned of nothing by the API server."""
-    noise = (MetricNoise("gold", FleetNoise(0.0123, 17.5), 4),)
-    falls = (SharedFall("", 100.0, 160.0, 3, 4), SharedFall("gold", 200.0, 260.0, 5, 6))
+    noise = (MetricNoise("ns", "gold", "v1", FleetNoise(0.0123, 17.5), 4),)
+    falls = (SharedFall("ns", "", "", 100.0, 160.0, 3, 4), SharedFall("ns", "gold", "v1", 200.0, 260.0, 5, 6))
     stored = fleet_status.stored(StopCount(2, 5, 1234.5), noise, falls)
 
     async def story() -> None:
@@ -285,8 +286,11 @@ def test_what_the_fleet_remembers_survives_in_the_pools_status(rig: Rig, kubelet
         assert fleet_status.noise(status) == noise
         assert fleet_status.shared_falls(status) == falls
         assert fleet_status.breaker_since(status) == 1234.5
-        assert fleet_status.told(status, "gold").fall == falls[1]
-        assert fleet_status.told(status, "other").fall == falls[0]
-        assert fleet_status.told({"noise": [{}]}, "gold") == FleetView()
+        assert fleet_status.told(status, ScoredBy("ns", "gold", "v1")).fall == falls[1]
+        assert fleet_status.told(status, ScoredBy("ns", "gold", "v2")).fall == falls[0]
+        assert fleet_status.told(status, ScoredBy("other", "gold", "v1")) == FleetView()
+        assert (
+            fleet_status.told({"noise": [{"namespace": "ns"}]}, ScoredBy("ns", "gold", "v1")) == FleetView()
+        )
 
     asyncio.run(story())

@@ -27,7 +27,9 @@ class Pods:
     def __init__(self, *pods: dict[str, Any]) -> None:
         self.pods, self.asked = list(pods), list[str]()
 
-    async def list(self, _: object, *, labels: str, fields: str) -> tuple[list[dict[str, Any]], str]:
+    async def list(
+        self, _: object, namespace: str = "", *, labels: str, fields: str
+    ) -> tuple[list[dict[str, Any]], str]:
         assert labels == f"!{names.LABEL_JOB}"
         where = fields.split(",")[0]
         self.asked.append(where)

@@ -36,8 +36,8 @@ def test_the_younger_is_refused_and_both_are_named(first: str, second: str, said
     assert known.clash(younger) is None
     assert known.put(older) == ["second"], "who is concerned by its news"
     assert known.clash(older) is None
-    message = known.clash(younger)
-    assert message is not None
+    reason, message = known.clash(younger) or ("", "")
+    assert reason == "LocationShared"
     assert said in message
     assert "second needs a folder of its own" in message
     assert known.drop(older) == ["second"]
@@ -57,6 +57,20 @@ def test_what_does_not_overlap_is_left_alone(other: dict[str, Any]) -> None:
     known.put(job("first", "/runs/a"))
     known.put(other)
     assert known.clash(other) is None
+
+
+def test_a_place_of_an_unknown_kind_is_refused_by_name() -> None:
+    """Two jobs in one such place would not be told from each other."""
+    known, odd = Locations(), job("odd", "/runs/a")
+    odd["spec"]["checkpoints"]["location"] = {"nfs": {"server": "s", "path": "/runs/a"}}
+    known.put(odd)
+    assert known.clash(odd) == (
+        "PlaceMissing",
+        "spec.checkpoints.location: nfs is no kind of place, expected volumeClaim or objectStore",
+    )
+    odd["spec"]["checkpoints"] = {}
+    known.put(odd)
+    assert known.clash(odd) is None, "a run that is only watched has none"
 
 
 PATHS = st.lists(st.sampled_from("ab"), max_size=3).map(lambda parts: "/" + "/".join(parts))

@@ -26,7 +26,7 @@ from controller.kube.packed import Plain
 from controller.kube.watch import JitteredBackoffs
 from controller.operator import nodes, runfile
 from controller.operator.declogfile import DecisionLog
-from controller.operator.health import Health, HealthServer
+from controller.operator.health import Health
 from controller.operator.metrics import Metrics
 from controller.operator.settings import Settings, SettingsError, describe
 from controller.operator.world import Loaded
@@ -43,6 +43,8 @@ from controller.policy.jobs import (
     ScrapeView,
 )
 from controller.policy.types import Mode, PolicySpec, Proposal
+from controller.web.server import WebServer
+from controller.web.status import health_app
 
 # -- settings ------------------------------------------------------------------------------------------------
 
@@ -265,7 +267,8 @@ def test_a_part_without_progress_is_named_and_readiness_says_what_is_missing() -
         health.watch("scrapes", lambda: beat)
         missing: list[str | None] = ["not every kind is listed yet"]
         health.require("lists", lambda: missing[0])
-        server = HealthServer(health, Metrics(), "127.0.0.1", 0)
+        app = health_app(health.stalled, health.unready, health.notes)
+        server = WebServer(app, "127.0.0.1", 0)
         await server.start()
         async with aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session:
 
@@ -282,7 +285,9 @@ def test_a_part_without_progress_is_named_and_readiness_says_what_is_missing() -
             assert (status, text) == (503, "loop: no progress for 61 s, at most 60 s are expected\n")
             health.beat("loop")
             assert (await ask("/healthz"))[0] == 200
-            assert "evalstop_handback_seconds" in (await ask("/metrics"))[1]
+            health.standing = lambda: "standby: operator-2 has it"
+            assert await ask("/readyz") == (200, "ok\nstandby: operator-2 has it\n")
+            assert (await ask("/metrics"))[0] == 404, "they are on a port of their own"
         await server.stop()
 
     asyncio.run(run())

@@ -20,7 +20,7 @@ POOL = {
     "apiVersion": "evalstop.dev/v1alpha1",
     "kind": "GPUPool",
     "metadata": {"name": "p", "uid": "pool", "generation": 1, "resourceVersion": "1"},
-    "spec": {"nodeSelector": [{"key": "gpu", "value": "a100"}], "allowedNamespaces": [{"name": "team"}]},
+    "spec": {"nodeSelector": [{"key": "gpu", "value": "a100"}], "allowedNamespaces": [{"name": "*"}]},
 }
 CONTAINER = {"name": "trainer", "image": "trainer:1"}
 TEMPLATE = {
@@ -54,7 +54,8 @@ class Rig:
         """An RLHFJob with evals at steps 10, 20, …; returns its key."""
         evals = tuple(EvalPoint(10 * (i + 1), s, LIFE) for i, s in enumerate(scores))
         record = JobRecord(evals=evals, evals_seen=len(evals), evaluator=changes.pop("evaluator", ""))
-        desired = Desired(f"team/{name}", name, 1, "gold", 1, 1, PolicySpec("kDeclines"))
+        namespace = changes.pop("namespace", "team")
+        desired = Desired(f"{namespace}/{name}", name, 1, "gold", 1, 1, PolicySpec("kDeclines"))
         metric = changes.pop("metric", {"name": "gold"})
         spec = {
             "pool": "p",
@@ -71,7 +72,7 @@ class Rig:
                 "apiVersion": "evalstop.dev/v1alpha1",
                 "kind": "RLHFJob",
                 "metadata": {
-                    "namespace": "team",
+                    "namespace": namespace,
                     "name": name,
                     "uid": name,
                     "generation": self.version,
@@ -126,6 +127,27 @@ def test_a_job_that_is_minimized_sees_its_peers_the_other_way_up(rig: Rig) -> No
     key = rig.job("a", [], stopRule=MEDIAN, modifiers=[], metric=down)
     rig.shows(key, [0.1, 0.2])
     assert rig.told(key) == (PeersAt(10, 1, pytest.approx(-0.5)), PeersAt(20, 1, pytest.approx(-0.6)))
+
+
+@pytest.mark.parametrize("scope", ["Namespace", "Pool"])
+def test_attack_three_fake_peers_of_another_namespace(rig: Rig, scope: str) -> None:
+    """Whatever the pool's scope: being below them would stop a run."""
+    pool = {**POOL, "spec": {**POOL["spec"], "fleet": {"scope": scope}}}
+    pool["metadata"] = {**POOL["metadata"], "generation": 2, "resourceVersion": "2"}
+    rig.cache.put(GPUPOOLS, pool)
+    for n in range(3):
+        rig.job(f"fake{n}", [0.99] * 4, namespace=f"mallory-{n}")
+    key = rig.job("a", [0.1, 0.2], stopRule=MEDIAN, modifiers=[])
+    view = rig.shows(key, [0.1, 0.2, 0.3])
+    assert rig.told(key) == ()
+    loaded = rig.world.load(key)
+    assert loaded is not None
+    rule = absorb(loaded.record, RuleInUse.of(loaded.desired, loaded.observed.fleet), view).rule
+    assert rule is not None
+    assert rule.verdict is not None
+    assert (rule.verdict.verb, rule.verdict.reason) == (Verb.CONTINUE, "TooFewPeers")
+    rig.job("own", [0.5, 0.7, 0.9])
+    assert rig.told(key) == (PeersAt(30, 1, pytest.approx(0.7)),)
 
 
 def test_peers_are_of_the_same_metric_and_evaluator_and_have_come_as_far(rig: Rig) -> None:

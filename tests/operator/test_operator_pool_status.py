@@ -12,7 +12,7 @@ from controller.operator import pool_status
 from controller.operator.pool_status import Surroundings
 from controller.policy import pool
 from controller.policy.handbacks import HandBack
-from controller.policy.types import Hold, JobState, JobView, NodeView, PolicySpec, PoolSnapshot
+from controller.policy.types import Hold, JobState, JobView, NodeView, PolicySpec, PoolSnapshot, Quota
 
 NOW = datetime(2026, 7, 1, 12, 0, 0, tzinfo=UTC)
 ALONE = Surroundings({}, [])
@@ -70,6 +70,23 @@ def test_a_pool_without_nodes_says_so_and_so_do_its_jobs() -> None:
     (waits,) = pool.plan(found, 0.0).waiting
     assert (waits.reason, waits.position) == ("NoUsableNodes", 0)
     assert "GPUPool 'p' has no ready and schedulable node" in waits.message
+
+
+def test_quotas_are_told_in_gpus_and_guarantees_beyond_the_pool_by_a_condition() -> None:
+    quotas = (Quota(("a", "b"), 8, 12), Quota(("c",), 4))
+    runs = JobView("a/1", 0, 0, 1, 6, state=JobState.ADMITTED, bound=(("n1", 6),), nodes=("n1",))
+    ends = JobView("b/1", 0, 0, 1, 4, state=JobState.STOPPING, bound=(("n2", 4),), nodes=("n2",))
+    jobs = (runs, ends, JobView("b/2", 1, 0, 1, 4), JobView("c/1", 2, 0, 1, 4))
+    told = status(snapshot(*jobs, quotas=quotas))
+    assert told["quotas"] == [
+        {"namespaces": ["a", "b"], "guaranteed": 8, "limit": 12, "used": 10, "borrowed": 2, "waiting": 4},
+        {"namespaces": ["c"], "guaranteed": 4, "used": 4, "borrowed": 0, "waiting": 0},
+    ]
+    assert condition(told, "GuaranteesFit")["status"] == "True"
+    told = status(snapshot(quotas=(*quotas, Quota(("d",), 5))))
+    assert condition(told, "GuaranteesFit")["reason"] == "MoreThanThePoolHas"
+    assert "spec.quotas: 17 GPUs are guaranteed, of 16 that the pool has" in str(told)
+    assert "quotas" not in status(snapshot())
 
 
 def test_pools_that_select_the_same_nodes_both_say_so() -> None:

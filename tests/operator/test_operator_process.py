@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
+import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -42,15 +45,17 @@ def start(
     """Starts operators; those still running at the end are killed."""
     running: list[subprocess.Popen[str]] = []
 
-    def run(**settings: str) -> subprocess.Popen[str]:
+    def run(descriptors: int | None = None, **settings: str) -> subprocess.Popen[str]:
         environ = {k: v for k, v in os.environ.items() if not k.startswith("EVALSTOP_")}
-        environ |= {"KUBECONFIG": str(installed), "EVALSTOP_HOST": "127.0.0.1", **LEASE, **settings}
+        environ |= {"KUBECONFIG": str(installed), "EVALSTOP_HOST": "127.0.0.1", "EVALSTOP_METRICS_PORT": "0"}
+        environ |= LEASE | settings
         process = subprocess.Popen(
             [sys.executable, "-m", "controller.operator"],
             cwd=repository,
             env=environ,
             stderr=(tmp_path / "operator.log").open("w"),
             text=True,
+            preexec_fn=None if descriptors is None else lambda: resource.setrlimit(*limited(descriptors)),
         )
         running.append(process)
         return process
@@ -60,6 +65,11 @@ def start(
         if process.poll() is None:
             process.kill()
             process.wait()
+
+
+def limited(descriptors: int) -> tuple[int, tuple[int, int]]:
+    """So many, half of them before anything is raised."""
+    return resource.RLIMIT_NOFILE, (descriptors // 2, descriptors)
 
 
 def ask(port: int, path: str) -> tuple[int, str]:
@@ -82,8 +92,10 @@ def wait_until(check: Callable[[], bool], seconds: float, what: str) -> None:
 def test_it_gets_ready_works_logs_its_decisions_and_ends_on_sigterm(
     rig: Rig, kubelet: FakeKubelet, start: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
-    port, path = free_port(), tmp_path / "decisions.jsonl"
-    process = start(EVALSTOP_PORT=str(port), EVALSTOP_DECISION_LOG=str(path), EVALSTOP_INSTANCE="test")
+    port, metrics, path = free_port(), free_port(), tmp_path / "decisions.jsonl"
+    shown = {"EVALSTOP_METRICS_PORT": str(metrics), "EVALSTOP_METRICS_ACCESS": "open"}
+    log = {"EVALSTOP_DECISION_LOG": str(path), "EVALSTOP_INSTANCE": "test"}
+    process = start(EVALSTOP_PORT=str(port), **shown, **log)
     wait_until(lambda: ask(port, "/healthz")[0] == 200, 60, "health")
     wait_until(lambda: ask(port, "/readyz")[0] == 200, 60, f"readiness: {ask(port, '/readyz')[1]}")
 
@@ -94,7 +106,7 @@ def test_it_gets_ready_works_logs_its_decisions_and_ends_on_sigterm(
             await eventually(lambda: rig.is_true("run", "Running"))
 
     asyncio.run(story())
-    _, text = ask(port, "/metrics")
+    _, text = ask(metrics, "/metrics")
     assert 'evalstop_passes_total{kind="job",result="wrote"}' in text
     assert 'evalstop_api_calls_total{outcome="200",resource="rlhfjobs",verb="patch-status"}' in text
     assert f'namespace="{rig.namespace}"' not in text
@@ -107,6 +119,42 @@ def test_it_gets_ready_works_logs_its_decisions_and_ends_on_sigterm(
     assert f"{rig.namespace}/run" in {r.subject for r in replayed}
     for line in replayed:
         assert line.replayed == line.recorded, f"line {line.line}: {line.kind} {line.subject}"
+
+
+def test_three_hundred_idle_connections_cost_no_probe_no_scrape_and_no_api_call(
+    rig: Rig, kubelet: FakeKubelet, start: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    """A tenant holds what connections can be had to each port; the operator may have 256 descriptors."""
+    ports = {name: free_port() for name in ("EVALSTOP_PORT", "EVALSTOP_METRICS_PORT", "EVALSTOP_QUEUE_PORT")}
+    numbers = {name: str(port) for name, port in ports.items()}
+    start(256, EVALSTOP_METRICS_ACCESS="open", EVALSTOP_SCRAPE_CONCURRENCY="32", **numbers)
+    health, metrics = ports["EVALSTOP_PORT"], ports["EVALSTOP_METRICS_PORT"]
+    wait_until(lambda: ask(health, "/readyz")[0] == 200, 60, "readiness")
+
+    def outcomes(word: str) -> float:
+        lines = [line for line in ask(metrics, "/metrics")[1].splitlines() if word in line]
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith("evalstop_api_calls"))
+
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool()
+            await rig.make_job("run")
+            await eventually(lambda: rig.is_true("run", "Running"), 60)
+
+    with contextlib.ExitStack() as stack:
+        for n in range(300):
+            with contextlib.suppress(OSError):
+                peer, port = f"127.0.0.{1 + n % 50}", list(ports.values())[n % 3]
+                wire = socket.create_connection(("127.0.0.1", port), timeout=5, source_address=(peer, 0))
+                stack.enter_context(wire)
+        for _ in range(3):
+            assert ask(health, "/healthz")[0] == 200
+            assert ask(metrics, "/metrics")[0] == 200
+        asyncio.run(story())
+        assert ask(health, "/readyz")[0] == 200
+        assert outcomes('outcome="broken"') == 0
+        assert "evalstop_connections_turned_away_total" in ask(metrics, "/metrics")[1]
+    assert "Too many open files" not in (tmp_path / "operator.log").read_text()
 
 
 def test_killed_hard_and_started_again(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from dataclasses import replace
 from typing import Any
 
 import aiohttp
 import pytest
 from fake_kubelet import FakeKubelet
-from operator_rig import Rig, eventually
+from operator_rig import Rig, eventually, trainer
 
 from controller.api.gpupool import GPUPool
 from controller.kube.packed import Plain
@@ -24,27 +23,12 @@ from controller.policy.jobs import (
     JobRecord,
     Observed,
     Plan,
-    ScrapeOutcome,
-    ScrapeView,
 )
 from controller.policy.types import JobState, Mode, PolicySpec
 from controller.web.app import ROOT
 
 # A run leaves the first queue after half a second on its four GPUs.
 LAS = {"firstThreshold": "2", "secondThreshold": "1e9"}
-
-
-def trainer(step: int, checkpoint: int, served: int | None = None, resumed: int = 0) -> ScrapeView:
-    """What a trainer shows that can be asked for checkpoints (``served``: the last request)."""
-    return ScrapeView(
-        ScrapeOutcome.OK,
-        at=time.time(),
-        step=step,
-        total_steps=100,
-        checkpoint_step=checkpoint,
-        resumed_step=resumed,
-        request_served=served,
-    )
 
 
 async def request(rig: Rig, name: str) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+from kubernetes.aio.client import Configuration
+
 from controller.operator.engine import Engine
 from controller.operator.settings import Settings
 
@@ -18,7 +20,7 @@ class NoApi:
 
 def test_a_leader_that_stood_by_for_hours_is_not_taken_for_stalled() -> None:
     async def take_over() -> None:
-        connection: Any = SimpleNamespace(origin="nowhere")
+        connection: Any = SimpleNamespace(origin="nowhere", configuration=Configuration())
         api: Any = NoApi()
         engine = Engine(Settings.from_environ({}), connection, api=api, scrape=lambda target: None)
         loop = engine._scrape_loop()

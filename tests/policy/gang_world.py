@@ -12,7 +12,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from controller.policy import lifecycle, pool
+from controller.policy import lifecycle, pool, transitions
+from controller.policy.job_view import job_view
 from controller.policy.jobs import (
     AccessView,
     CreateWorkload,
@@ -136,12 +137,12 @@ class GangWorld:
         planned = pool.plan(snapshot, self.now)
         for admission in planned.admissions:
             job = self.jobs[admission.key]
-            job.record = lifecycle.admitted(job.record, admission, self.now)
+            job.record = transitions.admitted(job.record, admission, self.now)
         self.holds = planned.holds
 
     def _view(self, job: Gang) -> JobView | None:
         assert job.plan is not None
-        return lifecycle.job_view(
+        return job_view(
             job.desired,
             job.observed(),
             job.record,

@@ -12,11 +12,14 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from controller.policy import declog, lifecycle, pool
+from controller.policy import declog, lifecycle, pool, transitions
+from controller.policy.fleet_noise import usual
+from controller.policy.job_view import job_view
 from controller.policy.jobs import (
     AccessView,
     CreateWorkload,
     Desired,
+    Event,
     ForgetAccess,
     JobRecord,
     Observed,
@@ -45,7 +48,9 @@ from controller.policy.types import (
     PeersAt,
     PolicySpec,
     PoolSnapshot,
+    ScoredBy,
     StopLimits,
+    namespace_of,
 )
 
 
@@ -64,8 +69,14 @@ class Job:
     slow_pods: bool = False
     readable: bool = True  # a scrape out of turn succeeds
 
+    def wish(self, **changes) -> None:
+        """Its user, or its pool's, writes these fields."""
+        self.desired = replace(self.desired, **changes)
+
 
 class World:
+    pace = 10.0  # s between passes, where time just goes on
+
     def __init__(self, nodes: dict[str, int], policy: PolicySpec | None = None) -> None:
         self.nodes = nodes
         self.policy = policy or PolicySpec("fifo")
@@ -73,6 +84,7 @@ class World:
         self.slow: frozenset[Operation] = frozenset()  # access Jobs of these go on and on, or fail:
         self.failing: str | None = None  # why
         self.asked: dict[str, StartAccess] = {}
+        self.events: list[Event] = []  # of `go_on`
         self.holds: tuple = ()
         self.stopped: tuple[PastStop, ...] = ()  # as the pool's status remembers them
         self.limits = StopLimits()
@@ -140,8 +152,12 @@ class World:
         """One pass over one job; only the first ``acts`` actions happen before the operator dies."""
         self.now += seconds
         job = self.jobs[key]
-        noise = next((n.noise for n in self.told.noise if n.metric == job.desired.metric), None)
-        fleet = FleetView(noise, self.told.falls[-1] if self.told.falls else None, self.peers)
+        seen = job.observed.scrape
+        evaluator = (seen.evaluator if seen is not None else None) or job.record.evaluator
+        scored_by = ScoredBy(namespace_of(key), job.desired.metric, evaluator)
+        mine = [fall for fall in self.told.falls if fall.concerns(scored_by)]
+        noise = usual(self.told.noise, scored_by, self.limits.scope)
+        fleet = FleetView(noise, mine[-1] if mine else None, self.peers)
         job.observed = replace(job.observed, fleet=fleet)
         planned = lifecycle.plan(job.desired, job.observed, job.record, self.now)
         if planned.record != job.record:
@@ -156,7 +172,7 @@ class World:
         for job in self.jobs.values():
             if job.plan is None:
                 continue
-            view = lifecycle.job_view(
+            view = job_view(
                 job.desired,
                 job.observed,
                 job.record,
@@ -183,21 +199,24 @@ class World:
         planned = self.told = pool.plan(snapshot, self.now)
         for grant in planned.grants:
             job = self.jobs[grant.key]
-            job.record = lifecycle.granted(job.record, job.desired, grant, self.now)
+            job.record = transitions.granted(job.record, job.desired, grant, self.now)
         for admission in planned.admissions:
             job = self.jobs[admission.key]
-            job.record = lifecycle.admitted(job.record, admission, self.now)
+            job.record = transitions.admitted(job.record, admission, self.now)
             if admission.source:
                 source = self.jobs[admission.source]
-                source.record = lifecycle.handed(source.record, admission.key, self.now)
+                source.record = transitions.handed(source.record, admission.key, self.now)
+        for held in planned.held_back:
+            job = self.jobs[held.key]
+            job.record = transitions.held_back(job.record, job.desired, held, self.now)
         for refusal in planned.refusals:
             job = self.jobs[refusal.key]
-            job.record = lifecycle.refused(job.record, job.desired, refusal, self.now)
+            job.record = transitions.refused(job.record, job.desired, refusal, self.now)
         for key in planned.lifted:
-            self.jobs[key].record = lifecycle.lifted(self.jobs[key].record)
+            self.jobs[key].record = transitions.lifted(self.jobs[key].record)
         for preemption in planned.preemptions:
             job = self.jobs[preemption.key]
-            job.record = lifecycle.preempted(job.record, preemption, self.now)
+            job.record = transitions.preempted(job.record, preemption, self.now)
         self.holds = planned.holds
         return planned
 
@@ -226,6 +245,15 @@ class World:
                     return
             self.now += 10.0
         raise AssertionError("the world does not settle")
+
+    def go_on(self, seconds: float, every: float | None = None) -> None:
+        """Passes over everything, ``every`` (s) apart, whether anything changes or not."""
+        until = self.now + seconds
+        while self.now < until:
+            for key in self.jobs:
+                self.events += self.step(key, seconds=every or self.pace).events
+                self._cluster(self.jobs[key])
+            self.pool_pass()
 
     def _carry_out(self, job: Job, action: object) -> None:
         seen = job.observed

@@ -51,6 +51,7 @@ class HiddenSlots:
     def __init__(self, slots: int) -> None:
         self._room = SlotRoom(slots)
         self.take, self.give, self.trial = self._room.take, self._room.give, self._room.trial
+        self.bars = self._room.bars
 
 
 @dataclass(frozen=True)

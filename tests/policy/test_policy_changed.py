@@ -9,7 +9,7 @@ from policy_world import Job, World
 
 from controller.policy import conditions as c
 from controller.policy import requests
-from controller.policy.jobs import AccessView, Event, Operation, Page, Retain, RunState, StartAccess
+from controller.policy.jobs import AccessView, Operation, Page, Retain, RunState, StartAccess
 from controller.policy.types import Attempt, EvalPoint
 
 KEY = "ns/a"
@@ -18,11 +18,12 @@ KEY = "ns/a"
 class Rewriting(World):
     """The trainer writes into checkpoints that are there; pins share their data."""
 
+    pace = 5.0
+
     def __init__(self) -> None:
         super().__init__({"n1": 8})
         self.content: dict[int, str] = {}
         self.log: list[StartAccess] = []
-        self.events: list[Event] = []
         self.gone = False  # pins go as soon as they are made
 
     def rewrite(self, *steps: int) -> None:
@@ -44,14 +45,6 @@ class Rewriting(World):
                 return AccessView(ask.request_id, ask.operation, True, False, "DigestMismatch", "changed")
             return replace(view, digest=here)
         return view
-
-    def go_on(self, seconds: float, every: float = 5.0) -> None:
-        until = self.now + seconds
-        while self.now < until:
-            for key in self.jobs:
-                self.events += self.step(key, seconds=every).events
-                self._cluster(self.jobs[key])
-            self.pool_pass()
 
 
 def pinned_best() -> tuple[Rewriting, Job]:
@@ -75,10 +68,10 @@ def asked(world: Rewriting, operation: Operation, step: int) -> int:
 def test_a_changed_best_is_never_kept_under_its_score(by: str, retain: Retain) -> None:
     # D3
     world, job = pinned_best()
-    job.desired = replace(job.desired, retain=retain)
+    job.wish(retain=retain)
     world.rewrite(20)
     if by == "its user":
-        job.desired = replace(job.desired, run_state=RunState.STOPPED)
+        job.wish(run_state=RunState.STOPPED)
     else:
         world.scores(KEY, 0.6)
         world.go_on(10.0)
@@ -103,10 +96,10 @@ def test_the_same_step_is_kept_once_another_process_has_written_and_scored_it_an
     # D3
     world, job = pinned_best()
     world.rewrite(20)
-    job.desired = replace(job.desired, run_state=RunState.STOPPED)
+    job.wish(run_state=RunState.STOPPED)
     world.go_on(60.0)
     assert [best.step for best in job.record.changed_bests] == [20]
-    job.desired = replace(job.desired, run_state=RunState.RUN)
+    job.wish(run_state=RunState.RUN)
     world.go_on(60.0)
     life = Attempt(job.record.attempt, "2")
     points = (EvalPoint(10, 0.5, life), EvalPoint(20, 0.95, life))
@@ -121,7 +114,7 @@ def test_a_store_in_which_everything_is_changed_is_not_asked_for_ever() -> None:
     # D3
     world, job = pinned_best()
     world.slow, world.failing = frozenset({Operation.RETAIN}), "DigestMismatch"
-    job.desired = replace(job.desired, run_state=RunState.STOPPED)
+    job.wish(run_state=RunState.STOPPED)
     world.go_on(120.0)
     before = len(world.asked)
     world.go_on(3600.0, every=10.0)
@@ -135,7 +128,7 @@ def test_pins_that_go_again_and_again_are_made_anew_with_a_pause() -> None:
     world, job = pinned_best()
     world.gone = True
     job.pins.clear()
-    job.desired = replace(job.desired, run_state=RunState.STOPPED)
+    job.wish(run_state=RunState.STOPPED)
     world.go_on(600.0, every=1.0)
     assert asked(world, Operation.SECURE, 20) <= 600 / 5 + 1
     assert job.observed.workload.suspended
@@ -147,10 +140,10 @@ def test_pins_that_go_again_and_again_are_made_anew_with_a_pause() -> None:
 def test_a_copy_of_a_lost_best_from_an_earlier_stop_starts_no_search() -> None:
     """Its checkpoint is gone from the trainer's folder; of the others the best one is pinned."""
     world, job = pinned_best()
-    job.desired = replace(job.desired, run_state=RunState.STOPPED)
+    job.wish(run_state=RunState.STOPPED)
     world.go_on(60.0)
     assert [kept.step for kept in job.record.retained] == [20]
-    job.desired = replace(job.desired, run_state=RunState.RUN)
+    job.wish(run_state=RunState.RUN)
     world.go_on(60.0)
     world.rewrite(20)
     best = job.record.best
@@ -165,3 +158,16 @@ def test_a_copy_of_a_lost_best_from_an_earlier_stop_starts_no_search() -> None:
 @pytest.mark.parametrize("tries", [1, 2, 100, 1025, 5000])
 def test_the_pause_between_tries_has_an_end(tries: int) -> None:
     assert 0.0 < requests.retry_delay(tries) <= requests.RETRY_MOST
+
+
+def test_a_pin_that_is_missing_is_asked_for_anew_and_not_let_go() -> None:
+    """It may be there again: of a store that was away for a moment nothing is deleted."""
+    world, job = pinned_best()
+    assert job.record.secured is not None
+    path = job.record.secured.path
+    job.pins.clear()
+    job.desired = replace(job.desired, run_state=RunState.STOPPED)
+    world.go_on(60.0)
+    anew = [ask for ask in world.log if (ask.operation, ask.step) == (Operation.SECURE, 20)][1:]
+    assert anew
+    assert all(path not in ask.release for ask in world.log)

@@ -8,8 +8,8 @@ import pytest
 from policy_world import Job, World
 
 from controller.policy import conditions as c
-from controller.policy import lifecycle
-from controller.policy.jobs import AccessView, Condition, Event, Operation, Page, RunState, StartAccess
+from controller.policy import transitions
+from controller.policy.jobs import AccessView, Condition, Operation, Page, RunState, StartAccess
 from controller.policy.types import Attempt, EvalPoint, Preemption
 
 KEY, OTHER = "ns/a", "ns/b"
@@ -24,20 +24,11 @@ class Claims(World):
         self.slow = frozenset({Operation.CLAIM}) if fails else frozenset()
         self.failing = problem
         self.log: list[StartAccess] = []
-        self.events: list[Event] = []
 
     def _carry_out(self, job: Job, action: object) -> None:
         if isinstance(action, StartAccess) and action.request_id not in self.asked:
             self.log.append(action)
         super()._carry_out(job, action)
-
-    def go_on(self, seconds: float, every: float = 10.0) -> None:
-        until = self.now + seconds
-        while self.now < until:
-            for key in self.jobs:
-                self.events += self.step(key, seconds=every).events
-                self._cluster(self.jobs[key])
-            self.pool_pass()
 
     def mended(self) -> None:
         self.slow, self.failing = frozenset(), None
@@ -79,10 +70,10 @@ def test_what_a_user_pins_is_pinned_though_the_claim_fails_or_hangs(problem: str
     world, job = running(problem)
     world.scores(KEY, 0.5, 0.4)
     world.go_on(60.0)
-    job.desired = replace(job.desired, pins=(20,))
+    job.wish(pins=(20,))
     world.go_on(120.0)
     assert [kept.step for kept in job.record.pinned] == [20]
-    job.desired = replace(job.desired, pins=(20, 70))  # 70 is never saved
+    job.wish(pins=(20, 70))  # 70 is never saved
     job.observed = replace(job.observed, scrape=replace(job.observed.scrape, checkpoint_step=None))
     world.mended()
     world.go_on(1300.0)
@@ -100,7 +91,7 @@ def test_a_user_stops_a_run_whose_claim_fails_or_hangs(problem: str | None, seen
         job.checkpoints.clear()
         job.observed = replace(job.observed, scrape=replace(job.observed.scrape, checkpoint_step=0))
     world.step(KEY)
-    job.desired = replace(job.desired, run_state=RunState.STOPPED)
+    job.wish(run_state=RunState.STOPPED)
     world.go_on(240.0)
     assert job.observed.workload.suspended
     assert bool(job.kept) == seen
@@ -120,6 +111,22 @@ def test_a_claim_that_failed_says_why_how_often_and_what_helps() -> None:
     world.go_on(200.0)
     assert told(job, c.CLAIMED).status
     assert job.record.claim.problem == ""
+
+
+def test_a_best_waits_for_no_claim_that_is_tried_again() -> None:
+    world, job = running("OutOfSpace")
+    world.scores(KEY, 0.5)
+    world.go_on(30.0)
+    world.failing = None  # from now on it hangs
+    for _ in range(200):
+        world.go_on(5.0, every=5.0)
+        waited = job.record.access
+        if waited is not None and waited.operation is Operation.CLAIM and waited.tries and waited.started:
+            break
+    assert job.record.access.operation is Operation.CLAIM
+    world.scores(KEY, 0.6)
+    world.step(KEY)
+    assert (job.record.access.operation, job.record.access.step) == (Operation.SECURE, 20)
 
 
 def test_a_first_claim_that_takes_its_time_is_waited_for_a_little() -> None:
@@ -248,11 +255,11 @@ def test_a_stopped_run_whose_folder_was_taken_goes_on_once_it_is_free() -> None:
     refuse(world, 30.0)
     assert told(job, c.ACCEPTED).reason == "LocationTaken"
     assert job.observed.workload.suspended is False, "what runs is left to run"
-    job.desired = replace(job.desired, run_state=RunState.STOPPED)
+    job.wish(run_state=RunState.STOPPED)
     refuse(world, 200.0)
     assert job.record.decision.pods_gone_at is not None
     world.mended()
-    job.desired = replace(job.desired, run_state=RunState.RUN)
+    job.wish(run_state=RunState.RUN)
     world.go_on(200.0)
     assert job.started == [1, 2]
 
@@ -289,9 +296,9 @@ def test_a_process_that_begins_during_a_stop_is_claimed(by: str) -> None:
     world.go_on(20.0)
     world.slow = frozenset({Operation.RETAIN})
     if by == "a preemption":
-        job.record = lifecycle.preempted(job.record, Preemption(KEY, "Preempted"), world.now)
+        job.record = transitions.preempted(job.record, Preemption(KEY, "Preempted"), world.now)
     else:
-        job.desired = replace(job.desired, run_state=RunState.STOPPED)
+        job.wish(run_state=RunState.STOPPED)
     world.go_on(20.0)
     before = len(world.log)
     begin_process(world, job, 0.9 if by == "a preemption" else 0.4)

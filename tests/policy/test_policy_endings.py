@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from policy_world import World
 
 from controller.extender import views
-from controller.policy import accounts, endings, incomplete, lifecycle, requests
+from controller.policy import accounts, endings, incomplete, lifecycle, preempting, requests
 from controller.policy import conditions as c
+from controller.policy.job_view import job_view
 from controller.policy.jobs import (
     AccessView,
     AdmissionRecord,
@@ -32,7 +33,7 @@ from controller.policy.jobs import (
     WorkloadView,
 )
 from controller.policy.nodeclaims import Bound, Ledger
-from controller.policy.types import JobState, Mode, NodeView, PolicySpec, PoolSnapshot
+from controller.policy.types import JobState, JobView, Mode, NodeView, PolicySpec, PoolSnapshot
 
 RISE = (0.1, 0.3, 0.5)
 
@@ -64,7 +65,7 @@ def test_a_run_whose_workload_went_unseen_is_told_and_not_trained_again(mode: Mo
     world.scores("ns/a", *RISE)
     world.settle()
     job = world.jobs["ns/a"]
-    job.desired = replace(job.desired, mode=mode, workload_ref=ref)
+    job.wish(mode=mode, workload_ref=ref)
     lose(world)
     for _ in range(5):
         planned = world.step("ns/a")
@@ -108,7 +109,7 @@ def test_a_run_that_went_unseen_before_its_stop_was_carried_out_is_not_told_as_s
         world.settle()
     world.slow = frozenset({Operation.RETAIN})
     if by == "user":
-        job.desired = replace(job.desired, run_state=RunState.STOPPED)
+        job.wish(run_state=RunState.STOPPED)
     else:
         world.scores("ns/a", 0.2)
     for _ in range(8):
@@ -137,7 +138,7 @@ def test_its_user_has_it_go_on_by_a_resume() -> None:
     lose(world)
     world.settle()
     assert job.record.finished == "Failed"
-    job.desired = replace(job.desired, resume=ResumeRequest("again", ResumeFrom.LATEST), generation=2)
+    job.wish(resume=ResumeRequest("again", ResumeFrom.LATEST), generation=2)
     world.settle()
     assert job.record.finished is None
     assert told(world, c.FAILED) is None
@@ -171,10 +172,10 @@ def test_a_workload_that_was_never_started_is_made_again() -> None:
 def test_a_workload_that_removes_itself_is_named() -> None:
     world = running()
     job = world.jobs["ns/a"]
-    job.desired = replace(job.desired, note="spec.workload.template.x is left out")
+    job.wish(note="spec.workload.template.x is left out")
     assert "is left out" in world_accepted(world)
     job.observed = replace(job.observed, workload=replace(job.observed.workload, expires=True))
-    job.desired = replace(job.desired, workload_ref="batch/v1 Job a", note="")
+    job.wish(workload_ref="batch/v1 Job a", note="")
     assert "batch/v1 Job a has spec.ttlSecondsAfterFinished" in world_accepted(world)
 
 
@@ -190,7 +191,7 @@ def world_accepted(world: World) -> str:
 
 def stopped_by_user(world: World) -> None:
     job = world.jobs["ns/a"]
-    job.desired = replace(job.desired, run_state=RunState.STOPPED)
+    job.wish(run_state=RunState.STOPPED)
 
 
 def test_a_stop_releases_nothing_while_a_pod_may_come_in_the_place_of_another() -> None:
@@ -228,7 +229,7 @@ def test_an_end_releases_nothing_while_its_workload_still_has_active_pods() -> N
 
 def test_gpus_of_a_gang_on_its_way_out_are_free_when_no_pod_may_return() -> None:
     # row 15
-    view = lifecycle.JobView(
+    view = JobView(
         "ns/a", 0.0, 0, 2, 2, state=JobState.STOPPING, bound=(("n0", 2),), nodes=("n0", "n1"), may_return=True
     )
     nodes = (NodeView("n0", 2), NodeView("n1", 2))
@@ -246,7 +247,7 @@ def test_a_run_that_is_over_and_that_somebody_starts_again_is_suspended_again(en
     if ended == "stop":
         stopped_by_user(world)
     else:
-        job.desired = replace(job.desired, workload_ref="batch/v1 Job a")
+        job.wish(workload_ref="batch/v1 Job a")
         world.finish("ns/a")
     world.settle()
     assert told(world, c.RELEASED).status
@@ -264,13 +265,35 @@ def test_a_run_that_is_over_and_that_somebody_starts_again_is_suspended_again(en
     assert job.started == [1]
 
 
+def test_a_stopped_run_that_somebody_starts_while_its_pods_are_going_is_suspended_again() -> None:
+    # row 15
+    world = running()
+    stopped_by_user(world)
+    job = world.jobs["ns/a"]
+    pods = job.observed.pods
+    for _ in range(100):
+        world.step("ns/a")
+        job.observed = replace(job.observed, pods=pods)  # they take long to go
+        if job.record.decision is not None and job.record.decision.suspended_at is not None:
+            break
+    assert job.record.decision.pods_gone_at is None
+    job.observed = replace(job.observed, workload=replace(job.observed.workload, suspended=False))
+    planned = world.step("ns/a")
+    assert [type(a) for a in planned.actions] == [SuspendWorkload]
+    assert told(world, c.RELEASED).reason == endings.STARTED_AGAIN
+    job.observed = replace(job.observed, pods=())
+    world.settle()
+    assert job.observed.workload.suspended
+    assert told(world, c.RELEASED).status
+
+
 def test_in_shadow_a_stopped_run_that_somebody_starts_again_is_only_counted_and_told() -> None:
     world = running()
     world.scores("ns/a", 0.1, 0.3, 0.5, 0.45, 0.4, 0.35)
     world.settle()
     job = world.jobs["ns/a"]
     assert told(world, c.RELEASED).status
-    job.desired = replace(job.desired, mode=Mode.SHADOW)
+    job.wish(mode=Mode.SHADOW)
     pod = PodView("pod-0", "n0", 2, terminal=False, ready=True)
     job.observed = replace(job.observed, workload=WorkloadView("w", suspended=False), pods=(pod,))
     planned = world.step("ns/a")
@@ -280,9 +303,7 @@ def test_in_shadow_a_stopped_run_that_somebody_starts_again_is_only_counted_and_
 
 def view_of(world: World, planned: Plan):
     job = world.jobs["ns/a"]
-    return lifecycle.job_view(
-        job.desired, job.observed, job.record, planned, submitted=0.0, priority=0, now=world.now
-    )
+    return job_view(job.desired, job.observed, job.record, planned, submitted=0.0, priority=0, now=world.now)
 
 
 def test_a_gang_with_a_member_that_ended_well_is_admitted_rarely_and_told_what_helps() -> None:
@@ -296,7 +317,7 @@ def test_a_gang_with_a_member_that_ended_well_is_admitted_rarely_and_told_what_h
         workload=WorkloadView("w", suspended=True, settled=True, completed=(0,)),
         pods=(),
     )
-    job.record = replace(record, preempting=lifecycle.preempting.Preempting("Displaced", world.now))
+    job.record = replace(record, preempting=preempting.Preempting("Displaced", world.now))
     start, begun = world.now, len(job.started)
     while world.now < start + 6 * 3600.0:
         world.step("ns/a", seconds=0.0)
@@ -348,7 +369,7 @@ def test_operator_and_extender_agree_whose_nodes_are_kept(members: list[str], sh
     observed = Observed(workload=WorkloadView("w", suspended=False, completed=ended), pods=pods)
     record = JobRecord(attempt=3, admission=AdmissionRecord(3, nodes, 0.0, running_since=1.0))
     planned = lifecycle.plan(desired, observed, record, 10.0)
-    view = lifecycle.job_view(desired, observed, planned.record, planned, submitted=0.0, priority=0, now=10.0)
+    view = job_view(desired, observed, planned.record, planned, submitted=0.0, priority=0, now=10.0)
     assert view is not None
     room = tuple(NodeView(node, 8) for node in dict.fromkeys(nodes))
     shot = PoolSnapshot("p", PolicySpec("fifo"), room, (view,))
@@ -409,7 +430,7 @@ def test_after_the_end_a_best_without_a_whole_checkpoint_gives_way_after_two_tri
     if end == "by itself":
         world.finish("ns/a")
     else:
-        job.desired = replace(job.desired, run_state=RunState.STOPPED)
+        job.wish(run_state=RunState.STOPPED)
     ended = None
     for _ in range(600):
         world.step("ns/a")

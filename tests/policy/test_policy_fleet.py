@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.policy import conditions, lifecycle, pool
+from controller.policy import conditions, pool, transitions
 from controller.policy.codec import decode, encode
 from controller.policy.fleet import HOUR, sift
 from controller.policy.fleet_precision import DAY
@@ -51,7 +51,7 @@ def fleet(limits: StopLimits, stopped: Sequence[float] = ()) -> PoolSnapshot:
 
 
 def past(*times: float) -> tuple[PastStop, ...]:
-    return tuple(PastStop(at) for at in times)
+    return tuple(PastStop(at, job="ns/gone") for at in times)
 
 
 def jobs(asking: int, quiet: int) -> list[JobView]:
@@ -125,13 +125,13 @@ def test_the_snapshot_goes_through_the_decision_log() -> None:
 def test_the_job_says_why_it_was_held_back_once() -> None:
     desired = Desired("ns/j0", "u", 1, "m", 1, 1, PolicySpec("scan"))
     why = HeldBack("ns/j0", "ManyAtOnce", "3 of 4 jobs")
-    record = lifecycle.held_back(JobRecord(), desired, why, NOW)
+    record = transitions.held_back(JobRecord(), desired, why, NOW)
     said = record.condition(conditions.TERMINATION)
     assert said is not None
     assert (said.status, said.reason) == (False, "ManyAtOnce")
     assert said.message == "to be stopped, but held back by the pool: 3 of 4 jobs"
     again = HeldBack("ns/j0", "ManyAtOnce", "4 of 5 jobs")
-    assert lifecycle.held_back(record, desired, again, NOW + 1) is record
+    assert transitions.held_back(record, desired, again, NOW + 1) is record
 
 
 def test_the_breaker_says_since_when_it_is_open_and_closes_by_itself() -> None:

@@ -195,7 +195,7 @@ def test_where_one_eval_leaves_it_open_three_are_waited_for() -> None:
 def test_short_runs_are_judged_by_the_noise_of_the_pool() -> None:
     jobs = [run(i, noisy(("short", i), 5, 0.3)) for i in range(6)]
     assert asked(jobs).fall is None  # nobody knows what is usual
-    assert asked(jobs, noise=[MetricNoise("gold", FleetNoise(NOISE, 20.0), 4)]).fall is not None
+    assert asked(jobs, noise=[MetricNoise("ns", "gold", "", FleetNoise(NOISE, 20.0), 4)]).fall is not None
 
 
 @given(st.integers(0, 10**6), st.integers(3, 12))
@@ -245,9 +245,9 @@ def test_waiting_for_the_others_wakes_the_pool() -> None:
 def test_falls_are_remembered_by_metric_and_bounded() -> None:
     falls: tuple[SharedFall, ...] = ()
     for i in range(FALLS_KEPT + 3):
-        falls = remember(falls, SharedFall(f"m{i}", 10.0 * i, 10.0 * i + 5.0, 3, 3))
+        falls = remember(falls, SharedFall("ns", f"m{i}", "", 10.0 * i, 10.0 * i + 5.0, 3, 3))
     assert [f.metric for f in falls] == [f"m{i}" for i in range(3, FALLS_KEPT + 3)]
-    newer = SharedFall("m5", 500.0, 505.0, 4, 5)
+    newer = SharedFall("ns", "m5", "", 500.0, 505.0, 4, 5)
     assert remember(falls, newer)[-1] == newer
     assert len(remember(falls, newer)) == FALLS_KEPT
     assert mixes(run(0, noisy("x", 12), metric="m5", last=510.0), [newer]) == newer
@@ -415,18 +415,18 @@ def test_a_shared_fall_leaves_the_evals_behind_it() -> None:
         record = take(record, scrape(*evals(*range(i)), at=100.0 * i))
     secured = Kept(60, 60, "/pins/60", "sha256:x", 601.0, score=5.0, attempt=ONE)
     record = replace(record, secured=secured)
-    fall = SharedFall("gold", 350.0, 400.0, 4, 5)
+    fall = SharedFall("ns", "gold", "", 350.0, 400.0, 4, 5)
     view = scrape(*evals(*range(6)), at=700.0)
     cut = take(record, view, fall)
     assert [p.step for p in cut.evals] == [40, 50, 60]
     assert cut.eval_times == (400, 500, 600)
     assert (cut.secured, cut.best) == (replace(secured, scale=1), record.best)  # still the best of those kept
     assert take(cut, view, fall) is cut
-    assert take(record, view, SharedFall("gold", 10.0, 20.0, 4, 5)).evals == record.evals
+    assert take(record, view, SharedFall("ns", "gold", "", 10.0, 20.0, 4, 5)).evals == record.evals
 
 
 def test_a_run_that_began_after_the_fall_is_never_cut() -> None:
-    fall, record = SharedFall("gold", 10.0, 20.0, 4, 5), JobRecord()
+    fall, record = SharedFall("ns", "gold", "", 10.0, 20.0, 4, 5), JobRecord()
     for i in range(1, 31):
         record = take(record, scrape(*evals(*range(i)), at=100.0 * i), fall)
     assert len(record.evals) == 30

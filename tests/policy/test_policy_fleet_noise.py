@@ -87,7 +87,7 @@ def test_what_is_known_stays_until_it_is_clearly_otherwise() -> None:
 
 
 def test_metrics_are_bounded_and_those_with_jobs_stay() -> None:
-    known = tuple(MetricNoise(f"m{i:02d}", FleetNoise(0.1, 5.0), 3) for i in range(METRICS_KEPT))
+    known = tuple(MetricNoise("ns", f"m{i:02d}", "", FleetNoise(0.1, 5.0), 3) for i in range(METRICS_KEPT))
     found = learn(known, [job(i, FleetNoise(0.05, 10.0), "zz") for i in range(3)])
     assert len(found) == METRICS_KEPT
     assert found[-1].metric == "zz"

@@ -21,6 +21,7 @@ from controller.policy.fleet_precision import (
 )
 from controller.policy.stopping import MODIFIERS, make_rule
 from controller.policy.types import (
+    Ended,
     EvalPoint,
     JobState,
     JobView,
@@ -169,7 +170,9 @@ def asks(number: int, e_value: float | None, *, patient: bool = False) -> JobVie
 
 
 def pool(limits: StopLimits, *stopped: PastStop, ended: int = 0) -> PoolSnapshot:
-    return PoolSnapshot("p", PolicySpec("fifo"), (), (), limits=limits, stopped=stopped, ended=ended)
+    return PoolSnapshot(
+        "p", PolicySpec("fifo"), (), (), limits=limits, stopped=stopped, ended=(Ended("ns", ended),)
+    )
 
 
 NOW = 10 * DAY + 50_000.0
@@ -199,12 +202,12 @@ def test_the_account_is_the_days_jobs() -> None:
     assert let_through([asks(0, 20.0), new], pool(limits)) == ["ns/j0"]
     assert let_through([asks(0, 39.0), preempted], pool(limits)) == []
     assert let_through([asks(0, 40.0), preempted], pool(limits)) == ["ns/j0"]
-    earlier = PastStop(day_of(NOW), 40.0)
+    earlier = PastStop(day_of(NOW), 40.0, "ns/gone")
     assert let_through([asks(0, 20.0)], pool(limits, earlier)) == ["ns/j0"]
     assert let_through([asks(0, 19.0)], pool(limits, earlier)) == []
-    yesterday = PastStop(day_of(NOW) - 1.0, 1e9)
+    yesterday = PastStop(day_of(NOW) - 1.0, 1e9, "ns/gone")
     assert let_through([asks(0, 20.0)], pool(limits, yesterday)) == ["ns/j0"]
-    by_another_rule = PastStop(NOW - 5.0, None)
+    by_another_rule = PastStop(NOW - 5.0, None, "ns/gone")
     assert let_through([asks(0, 39.0)], pool(limits, by_another_rule)) == []
     assert let_through([asks(0, 40.0)], pool(limits, by_another_rule)) == ["ns/j0"]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from policy_world import World
 
 from controller.policy import conditions as c
-from controller.policy import lifecycle
+from controller.policy.job_view import job_view
 from controller.policy.stopping import ParamError, make_rule
 from controller.policy.stopping.graded import share
 from controller.policy.types import EvalPoint, Grade, Mode, PolicySpec, Verb, Verdict
@@ -115,9 +115,7 @@ def evals(world: World, *scores: float, apart: float = 0.0) -> None:
 def demoted(world: World) -> bool:
     job = world.jobs["ns/a"]
     assert job.plan is not None
-    view = lifecycle.job_view(
-        job.desired, job.observed, job.record, job.plan, submitted=0.0, priority=0, now=world.now
-    )
+    view = job_view(job.desired, job.observed, job.record, job.plan, submitted=0.0, priority=0, now=world.now)
     assert view is not None
     return view.demoted
 
@@ -181,7 +179,7 @@ def test_the_demotion_is_in_the_record_and_gone_with_the_modifier() -> None:
     job = world.jobs["ns/a"]
     job.observed = replace(job.observed, scrape=None)
     assert demoted(world)
-    job.desired = replace(job.desired, modifiers=())
+    job.wish(modifiers=())
     world.scores("ns/a", 6.5)
     world.step("ns/a")
     assert not demoted(world)

@@ -289,7 +289,7 @@ def test_going_on_past_a_guardrail_s_stop_is_the_user_s_will() -> None:
     w.settle()
     job = w.jobs["ns/a"]
     assert job.record.decision is not None
-    job.desired = replace(job.desired, resume=ResumeRequest("again", ResumeFrom.LATEST))
+    job.wish(resume=ResumeRequest("again", ResumeFrom.LATEST))
     w.settle()
     assert job.record.decision is None
     assert guard(w, "safety").verdict is None
@@ -300,7 +300,7 @@ def test_other_parameters_begin_a_guardrail_anew_and_a_removed_one_is_forgotten(
     w = world(SAFETY, TOXICITY)
     evals(w, [1, 2], safety=[0.9, 0.8], toxicity=[0.1, 0.1])
     job = w.jobs["ns/a"]
-    job.desired = replace(job.desired, guardrails=(Guardrail("safety", K3),))
+    job.wish(guardrails=(Guardrail("safety", K3),))
     evals(w, [1, 2, 3], safety=[0.9, 0.8, 0.7], toxicity=[0.1, 0.1, 0.1])
     assert [g.metric for g in job.record.guards] == ["safety"]
     assert guard(w, "safety").state == (0.7, 0)

@@ -56,8 +56,9 @@ class SlowStore(World):
         self.paths = (self.paths - set(ask.release)) | {path}
         return replace(view, path=path)
 
-    def end_access(self, job: Job) -> None:
-        """The slow Jobs end now."""
+    def end_access(self, job: Job, *, hangs: bool = True) -> None:
+        """The slow Jobs end now. ``hangs``: those that come are slow too."""
+        self.hangs = hangs
         for ask in self.open:
             found = self._answer(job, ask)
             access = tuple(found if a.request_id == ask.request_id else a for a in job.observed.access)
@@ -144,8 +145,7 @@ def test_the_answer_about_the_old_evaluators_best_stays_beside_the_new_ones() ->
     world.step(KEY)
     show(world, FIRST, {10: 0.4, 20: 0.6, 30: 0.1, 40: 0.2})
     world.step(KEY)
-    world.hangs = False
-    world.end_access(job)
+    world.end_access(job, hangs=False)
     world.step(KEY)
     assert job.record.scale is not None
     assert (job.record.scale.kept.score, job.record.scale.kept.best_step) == (0.6, 20)
@@ -298,7 +298,7 @@ def test_a_user_pin_that_runs_gives_way_to_the_best() -> None:  # row 16
     show(world, FIRST, {10: 0.4, 20: 0.3})
     world.settle()
     world.hangs = True
-    job.desired = replace(job.desired, pins=(20,), run_state=RunState.RUN)
+    job.wish(pins=(20,), run_state=RunState.RUN)
     world.step(KEY)
     assert job.record.access.operation is Operation.PIN
     show(world, FIRST, {10: 0.4, 20: 0.3, 30: 0.6})
@@ -317,20 +317,27 @@ def show_measured(world: World, life: Attempt, evals: dict[int, float], **fields
     world.jobs[KEY].observed = replace(world.jobs[KEY].observed, scrape=replace(seen, points=points))
 
 
-def test_the_late_pin_of_an_eval_that_was_dropped_meanwhile_is_not_the_bests() -> None:
-    """An outlier waits, its secure Job is slow, the next eval drops it; then the trainer restarts."""
+RISING = {10: 0.50, 20: 0.53, 30: 0.56}
+
+
+def pinning_an_outlier() -> tuple[SlowStore, Job]:
+    """Above three evals that rise one waits to be borne out; its secure Job does not end."""
     world, job = running(**GATED)
-    rising = {10: 0.50, 20: 0.53, 30: 0.56}
-    show_measured(world, FIRST, rising)
+    show_measured(world, FIRST, RISING)
     world.settle()
     world.hangs = True
-    show_measured(world, FIRST, {**rising, 40: 0.99})
+    show_measured(world, FIRST, {**RISING, 40: 0.99})
     world.step(KEY)
     assert (job.record.access.operation, job.record.access.step) == (Operation.SECURE, 40)
-    show_measured(world, FIRST, {**rising, 40: 0.99, 50: 0.55})
+    return world, job
+
+
+def test_the_late_pin_of_an_eval_that_was_dropped_meanwhile_is_not_the_bests() -> None:
+    """An outlier waits, its secure Job is slow, the next eval drops it; then the trainer restarts."""
+    world, job = pinning_an_outlier()
+    show_measured(world, FIRST, {**RISING, 40: 0.99, 50: 0.55})
     world.step(KEY)
-    world.hangs = False
-    world.end_access(job)
+    world.end_access(job, hangs=False)
     world.step(KEY)
     assert (job.record.secured.best_step, job.record.secured.score) == (30, 0.56)
     show_measured(world, SECOND, {40: 0.60}, resumed_step=30)
@@ -339,7 +346,8 @@ def test_the_late_pin_of_an_eval_that_was_dropped_meanwhile_is_not_the_bests() -
     assert job.record.best.attempt == SECOND
 
 
-def test_an_eval_that_still_waited_when_its_branch_was_left_is_never_the_best() -> None:
+def test_the_late_pin_of_an_eval_that_waits_behind_a_higher_one_is_not_the_bests() -> None:
+    """Two evals far above wait; the pin of the first comes when that of the second is what is wanted."""
     world, job = running(**GATED)
     rising = {10: 0.50, 20: 0.53, 30: 0.56}
     show_measured(world, FIRST, rising)
@@ -347,10 +355,19 @@ def test_an_eval_that_still_waited_when_its_branch_was_left_is_never_the_best() 
     world.hangs = True
     show_measured(world, FIRST, {**rising, 40: 0.99})
     world.step(KEY)
+    show_measured(world, FIRST, {**rising, 40: 0.99, 50: 1.6})
+    world.step(KEY)
+    assert (job.record.access.step, job.record.awaiting.step) == (40, 50)
+    world.end_access(job)
+    world.step(KEY)
+    assert (job.record.best.step, job.record.secured.best_step) == (30, 30)
+
+
+def test_an_eval_that_still_waited_when_its_branch_was_left_is_never_the_best() -> None:
+    world, job = pinning_an_outlier()
     show_measured(world, SECOND, {}, resumed_step=30)
     world.step(KEY)
-    world.hangs = False
-    world.end_access(job)
+    world.end_access(job, hangs=False)
     world.settle()
     assert (job.record.best.step, job.record.secured.best_step) == (30, 30)
 
@@ -367,8 +384,7 @@ def test_the_pin_of_a_first_eval_that_was_dropped_is_no_best_after_a_restart() -
     show_measured(world, SECOND, {}, resumed_step=30)
     world.step(KEY)
     job.checkpoints.clear()
-    world.hangs = False
-    world.end_access(job)
+    world.end_access(job, hangs=False)
     show_measured(world, SECOND, {40: 0.51}, resumed_step=30)
     world.settle()
     assert job.record.best.score < 0.6
@@ -386,8 +402,7 @@ def test_a_better_best_of_a_branch_that_was_left_while_it_was_being_pinned_stays
     show(world, SECOND, {}, resumed_step=20)
     world.step(KEY)
     assert job.record.best.step == 20
-    world.hangs = False
-    world.end_access(job)
+    world.end_access(job, hangs=False)
     world.step(KEY)
     assert (job.record.best.step, job.record.best.score, job.record.best.attempt) == (40, 0.6, FIRST)
     show(world, SECOND, {30: 0.45, 40: 0.48}, resumed_step=20)
@@ -452,3 +467,24 @@ def test_of_more_lives_on_the_way_than_are_kept_the_first_and_the_newest_stay() 
     found = lives.branch(record, record.lives[-1].attempt)
     assert [one.attempt.life[-2:] for one in found] == ["19", "18", "17", "16", "15", "14", "13", "00"]
     assert found[-1] == BranchLife(Attempt(1, "aaaaaa00"), -1)
+
+
+def test_the_best_of_before_a_process_without_evals_is_pinned_after_the_next_one_too() -> None:
+    """It went back behind evals that the next one, from beyond it, has on its way: those are not known any
+    more, but the best of the others is."""
+    world, job = running()
+    world.hangs = True
+    show(world, FIRST, {10: 0.4, 20: 0.6, 30: 0.5, 40: 0.5})
+    world.step(KEY)
+    show(world, SECOND, {}, resumed_step=20)
+    world.step(KEY)
+    show(world, Attempt(1, "cccc"), {}, resumed_step=40)
+    world.step(KEY)
+    assert (job.record.best.step, job.record.best.attempt) == (20, FIRST)
+    world.hangs = False
+    world.end_access(job)
+    world.settle()
+    assert (job.record.secured.best_step, job.record.secured.score) == (20, 0.6)
+    show(world, Attempt(1, "cccc"), {50: 0.55}, resumed_step=40)
+    world.settle()
+    assert (job.record.best.step, [p.step for p in job.record.evals]) == (20, [10, 20, 50])

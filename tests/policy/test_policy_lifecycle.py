@@ -166,12 +166,12 @@ def test_user_stop_and_run_again_from_the_latest() -> None:
     job = world.jobs["ns/a"]
     world.scores("ns/a", 0.1, 0.3)
     world.settle()
-    job.desired = replace(job.desired, run_state=RunState.STOPPED)
+    job.wish(run_state=RunState.STOPPED)
     world.settle()
     assert job.observed.workload.suspended
     assert job.kept == {20}
     assert c.summary(job.record.conditions) == "Stopped"
-    job.desired = replace(job.desired, run_state=RunState.RUN)
+    job.wish(run_state=RunState.RUN)
     world.settle()
     assert job.started == [1, 2]
     assert len(job.record.evals) == 2
@@ -183,7 +183,7 @@ def test_resume_from_best_restores_writes_the_run_file_then_starts() -> None:
     for score in RISE_AND_FALL:
         world.scores("ns/a", score)
         world.settle()
-    job.desired = replace(job.desired, resume=ResumeRequest("again", ResumeFrom.BEST))
+    job.wish(resume=ResumeRequest("again", ResumeFrom.BEST))
     job.observed = replace(job.observed, scrape=None)
     world.settle()
     assert job.started == [1, 2]
@@ -239,7 +239,7 @@ def test_deleted_in_the_middle_of_a_stop_the_retention_is_finished_first() -> No
     world.pool_pass()
     world.step("ns/a", acts=1)  # the finalizer is set, then the operator dies
     assert job.observed.finalizer
-    job.desired = replace(job.desired, deleting=True)
+    job.wish(deleting=True)
     for _ in range(6):
         world.step("ns/a")
     assert job.kept == {30}
@@ -250,7 +250,7 @@ def test_deleted_in_the_middle_of_a_stop_the_retention_is_finished_first() -> No
 def test_an_invalid_rule_is_refused_by_name_and_a_running_job_goes_on() -> None:
     world = world_with("ns/a")
     job = world.jobs["ns/a"]
-    job.desired = replace(job.desired, rule=PolicySpec("kDeclines", {"k": 0}))
+    job.wish(rule=PolicySpec("kDeclines", {"k": 0}))
     world.step("ns/a")
     assert "kDeclines.k: 0" in condition(world, "ns/a", c.ACCEPTED).message
     assert not job.observed.workload.suspended
@@ -397,7 +397,7 @@ def test_a_resume_request_that_was_there_before_the_stop_does_not_undo_it(source
 def test_resuming_a_finished_run_is_answered() -> None:
     world = finished_world()
     job = world.jobs["ns/a"]
-    job.desired = replace(job.desired, resume=ResumeRequest("r", ResumeFrom.BEST))
+    job.wish(resume=ResumeRequest("r", ResumeFrom.BEST))
     world.settle()
     assert "only a stopped run" in condition(world, "ns/a", c.RESUMED).message
     assert job.started == [1]
@@ -407,9 +407,9 @@ def test_a_changed_resume_request_gets_its_own_checkpoint() -> None:
     world = world_with("ns/a")
     stop_it(world)
     job = world.jobs["ns/a"]
-    job.desired = replace(job.desired, resume=ResumeRequest("one", ResumeFrom.STEP, 10))
+    job.wish(resume=ResumeRequest("one", ResumeFrom.STEP, 10))
     world.step("ns/a")  # the access Job for step 10 is made, and answers
-    job.desired = replace(job.desired, resume=ResumeRequest("two", ResumeFrom.BEST))
+    job.wish(resume=ResumeRequest("two", ResumeFrom.BEST))
     world.settle()
     assert job.record.resume_id == "two"
     assert job.record.run.resume_path == "/restored/30"
@@ -422,7 +422,7 @@ def test_a_workload_deleted_after_its_stop_is_made_again_for_a_resume() -> None:
     job.observed = replace(job.observed, workload=None)
     world.settle()
     assert job.observed.workload is None
-    job.desired = replace(job.desired, resume=ResumeRequest("again", ResumeFrom.BEST))
+    job.wish(resume=ResumeRequest("again", ResumeFrom.BEST))
     world.settle()
     assert job.started == [1, 2]
     assert job.record.run.resume_path == "/restored/30"
@@ -432,12 +432,12 @@ def test_a_user_s_stop_waits_for_the_best_that_is_being_secured_and_says_when_th
     world = world_with("ns/a")
     job = world.jobs["ns/a"]
     world.scores("ns/a", 0.1, 0.3)
-    job.desired = replace(job.desired, run_state=RunState.STOPPED)
+    job.wish(run_state=RunState.STOPPED)
     world.settle()
     assert job.kept == {20}
     bare = world_with("ns/b")
     bare.scores("ns/b", 0.1, 0.3, checkpoints=False)
-    bare.jobs["ns/b"].desired = replace(bare.jobs["ns/b"].desired, run_state=RunState.STOPPED)
+    bare.jobs["ns/b"].wish(run_state=RunState.STOPPED)
     bare.settle()
     assert bare.jobs["ns/b"].observed.workload.suspended
     assert condition(bare, "ns/b", c.RETAINED).reason == "NothingRetained"
@@ -488,7 +488,7 @@ def test_a_user_s_stop_lets_the_trainer_save_first_but_not_for_ever() -> None:
         world.settle()
         seen = job.observed.scrape
         job.observed = replace(job.observed, scrape=replace(seen, request_served=0))
-        job.desired = replace(job.desired, run_state=RunState.STOPPED)
+        job.wish(run_state=RunState.STOPPED)
         for _ in range(10):
             world.step("ns/a")
         assert job.observed.run_written == job.record.run
@@ -501,6 +501,6 @@ def test_a_user_s_stop_lets_the_trainer_save_first_but_not_for_ever() -> None:
             world.step("ns/a")
         assert (world.now - began < 10) is serves
         assert world.now - began < 40
-        job.desired = replace(job.desired, run_state=RunState.RUN)
+        job.wish(run_state=RunState.RUN)
         world.settle()
         assert (job.record.run.request_id, job.record.run.stop) == (1, False)

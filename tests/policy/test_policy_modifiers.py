@@ -7,6 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from controller.api.status import RULE_STATE_MAX
+from controller.names import STEP_MAX
 from controller.policy.codec import dumps, encode
 from controller.policy.stopping import MODIFIERS, RULES, ParamError, make_rule
 from controller.policy.types import EvalPoint, PolicySpec, Verb
@@ -53,6 +54,12 @@ def test_patience(scores: list[float], evals: int, expected: list[int]) -> None:
 )
 def test_cooldown(params: dict, expected: list[int]) -> None:
     assert stops(FALL, spec("cooldown", **params)) == expected
+
+
+def test_the_event_of_a_cooldown_is_at_a_step_that_there_can_be() -> None:
+    assert stops(FALL, spec("cooldown", at_step=STEP_MAX)) == [10, 20, 30, 40, 50]
+    with pytest.raises(ParamError, match=rf"cooldown\.at_step: {STEP_MAX + 1} .* <= {STEP_MAX} \(step\)"):
+        stops(FALL, spec("cooldown", at_step=STEP_MAX + 1))
 
 
 def test_cooldown_forgets_scores_that_cannot_be_compared() -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from queue_world import QueueWorld
 
 from controller.policy import conditions as c
-from controller.policy import lifecycle, outside
+from controller.policy import outside, transitions
 from controller.policy.jobs import Answer, RunState, SuspendWorkload
 from controller.policy.types import PolicySpec, Preemption
 
@@ -24,7 +22,7 @@ def world(quota: int = 8, nodes: dict[str, int] | None = None, *, close: bool = 
 def preempt(of: QueueWorld, key: str) -> None:
     """Its pool wants its GPUs for another."""
     job = of.jobs[key]
-    job.record = lifecycle.preempted(job.record, Preemption(key, "Demoted"), of.now)
+    job.record = transitions.preempted(job.record, Preemption(key, "Demoted"), of.now)
 
 
 def reason(of: QueueWorld, key: str, type_: str) -> str:
@@ -199,13 +197,13 @@ def test_a_user_s_stop_of_one_that_waits_keeps_it_out_of_its_queue() -> None:
     at.submit("ns/b", 2, 2)
     at.settle()
     job = at.jobs["ns/b"]
-    job.desired = replace(job.desired, run_state=RunState.STOPPED)
+    job.wish(run_state=RunState.STOPPED)
     at.settle()
     assert not at.tickets["ns/b"].active
     at.switch("ns/b", True)  # somebody lines it up again
     at.settle()
     assert not at.tickets["ns/b"].active
-    job.desired = replace(job.desired, run_state=RunState.RUN)
+    job.wish(run_state=RunState.RUN)
     at.finish("ns/a")
     at.settle()
     assert runs(at, "ns/b")
@@ -217,7 +215,7 @@ def test_a_stop_that_the_queue_does_not_carry_out_is_told_and_ends_when_it_does(
     at.settle()
     at.down = True
     job = at.jobs["ns/a"]
-    job.desired = replace(job.desired, run_state=RunState.STOPPED)
+    job.wish(run_state=RunState.STOPPED)
     for _ in range(60):
         at.step("ns/a")
         at._cluster(job)
@@ -269,7 +267,7 @@ def test_quota_that_finds_no_nodes_goes_back_and_others_have_it() -> None:
     at.evict("ns/wide")
     at.nodes = {"n1": 4, "n2": 0}  # a machine is gone: no gang of two fours fits on its GPUs now
     for key in ("ns/wide", "ns/small"):
-        at.jobs[key].desired = replace(at.jobs[key].desired, gang_timeout=300.0)
+        at.jobs[key].wish(gang_timeout=300.0)
     at.settle(200)
     assert runs(at, "ns/small")
     assert not runs(at, "ns/wide")
@@ -279,7 +277,7 @@ def test_a_child_of_another_queue_is_made_anew() -> None:
     at = world()
     at.submit("ns/a", 2, 2)
     at.settle()
-    at.jobs["ns/a"].desired = replace(at.jobs["ns/a"].desired, queue="other")
+    at.jobs["ns/a"].wish(queue="other")
     at.settle()
     assert runs(at, "ns/a")  # not while it runs
     at.evict("ns/a")
@@ -352,6 +350,8 @@ EVENTS = st.sampled_from(
     ),
     st.booleans(),
 )
+# Switched off and on again before its queue had looked: nothing was put out, and it runs on.
+@example([("evict", "ns/a", 2, 4), ("down", "ns/a", 0, 0), ("off", "ns/a", 0, 1)], False)
 def test_whatever_happens_and_whenever_the_operator_dies_the_wish_is_carried_out_in_the_end(
     story: list[tuple[str, str, int, int]],
     close: bool,
@@ -372,7 +372,7 @@ def test_whatever_happens_and_whenever_the_operator_dies_the_wish_is_carried_out
             preempt(at, key)
         elif event in ("stop", "run"):
             state = RunState.STOPPED if event == "stop" else RunState.RUN
-            job.desired = replace(job.desired, run_state=state)
+            job.wish(run_state=state)
         elif event in ("down", "up"):
             at.down = event == "down"
         elif event == "finish" and runs(at, key) and job.observed.pods:
@@ -390,7 +390,7 @@ def test_whatever_happens_and_whenever_the_operator_dies_the_wish_is_carried_out
     for key, job in at.jobs.items():
         if key in at.tickets and not at.tickets[key].active and not at.tickets[key].ours:
             at.switch(key, True)
-        job.desired = replace(job.desired, run_state=RunState.RUN)
+        job.wish(run_state=RunState.RUN)
         at.now += job.desired.preempt_grace
     at.settle(200)
     for key, job in at.jobs.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -29,7 +28,7 @@ def world(*scores: float, **spec) -> World:
 
 def name_pins(made: World, *steps: int) -> None:
     job = made.jobs[KEY]
-    job.desired = replace(job.desired, pins=steps, generation=job.desired.generation + 1)
+    job.wish(pins=steps, generation=job.desired.generation + 1)
 
 
 def pinned(made: World) -> tuple[int, ...]:
@@ -168,7 +167,7 @@ def test_pins_outlive_a_stop_and_a_run_can_go_on_from_one() -> None:
     made.settle()
     assert pinned(made) == (10, 60), "a stopped run's checkpoints can be pinned too"
     wish = ResumeRequest("again", ResumeFrom.STEP, 10)
-    job.desired = replace(job.desired, resume=wish, run_state=RunState.RUN)
+    job.wish(resume=wish, run_state=RunState.RUN)
     made.settle()
     assert job.record.run.resume_step == 10
 
@@ -220,7 +219,7 @@ def test_a_best_that_is_no_longer_to_be_secured_keeps_no_pin_waiting(mode: Mode)
     made.step(KEY, acts=0)
     assert job.record.access is not None
     assert job.record.access.operation is Operation.SECURE
-    job.desired = replace(job.desired, mode=mode)
+    job.wish(mode=mode)
     name_pins(made, 10)
     for _ in range(4):
         made.step(KEY)

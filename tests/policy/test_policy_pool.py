@@ -262,3 +262,12 @@ def test_a_gang_that_fits_the_pool_but_not_its_open_nodes_is_not_called_too_larg
     # With all of them open it starts.
     plan = pool.plan(PoolSnapshot("p", spec, shut, (wide,)), 10)
     assert names(plan.admissions) == ["ns/wide"]
+
+
+def test_who_waits_is_not_told_the_name_of_a_job_of_another_namespace() -> None:
+    """Its message goes into the job's status, which its whole team reads."""
+    runs = job("else/runs", 2, at=0, state=JobState.ADMITTED, bound=(("n1", 2),), nodes=("n1",))
+    queue = [job("rich/secret-model", 2, 2, at=1), job("mine/small", 2, at=2), job("rich/small", 2, at=3)]
+    told = {w.key: w.message for w in pool.plan(snapshot(runs, *queue), 10).waiting}
+    assert told["mine/small"] == "it would fit, but a job of another namespace comes first"
+    assert told["rich/small"] == "it would fit, but rich/secret-model comes first"

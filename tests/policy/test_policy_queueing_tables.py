@@ -127,9 +127,10 @@ def test_las_thresholds_must_be_in_order() -> None:
 @pytest.mark.parametrize(
     ("losses", "gain"),
     [
-        ([], float("inf")),
-        ([1.0], float("inf")),
-        ([1.0, 1.5], float("inf")),  # it never fell: nothing is known of it
+        ([], float("-inf")),
+        ([1.0], float("-inf")),
+        ([1.0, 1.5], float("-inf")),  # it never fell: nothing is known of it
+        ([1e308, -1e308], float("-inf")),  # nor of what is no number any more
         ([4.0, 3.0], 1.0),
         ([4.0, 3.0, 2.5], 0.25),  # half as much as before, and half of that is to come
         ([4.0, 3.0, 3.0], 0.0),
@@ -147,7 +148,8 @@ def test_the_gain_is_the_predicted_share_of_a_job_s_largest_fall(losses: list[fl
 
 def test_slaq_gives_gpus_where_the_loss_falls_and_leaves_young_runs_alone() -> None:
     flat = LossTrend(1.0, 10.0, drop=0.0, before=1.0, largest=1.0)
-    jobs = [runs("r", loss_trend=flat, since=900.0), waits("a")]
+    falls = LossTrend(1.0, 10.0, drop=1.0, before=1.0, largest=1.0)
+    jobs = [runs("r", loss_trend=flat, since=900.0), waits("a", loss_trend=falls)]
     assert verdict(decide(PolicySpec("slaq", {"epoch": 100.0}), jobs, 0)) == ([], ["r"])
     young = decide(PolicySpec("slaq", {"epoch": 101.0}), jobs, 0)
     assert (verdict(young), young.wake_at) == (([], []), 1001.0)
@@ -202,3 +204,20 @@ def test_gpus_of_a_job_on_its_way_out_are_counted_on_but_not_given_out() -> None
         others = [runs("r", 2, attained=5000.0, remaining=90.0), waits("a", 2, at=1, remaining=5.0)]
         policy.rebuild([going, *others], 10.0)
         assert verdict(policy.decide(10.0, SlotRoom(0))) == ([], [])
+
+
+def test_attack_who_reports_no_loss_goes_first_in_slaq() -> None:
+    falls = LossTrend(1.0, 10.0, drop=0.2, before=1.0, largest=1.0)
+    jobs = [runs("honest", loss_trend=falls), waits("silent")]
+    assert verdict(decide(PolicySpec("slaq", {"epoch": 1.0}), jobs, 0)) == ([], [])
+    one = add_loss(None, 1.0, 5.0)  # a single report tells nothing either
+    jobs = [runs("honest", loss_trend=falls), waits("silent", loss_trend=one)]
+    assert verdict(decide(PolicySpec("slaq", {"epoch": 1.0}), jobs, 0)) == ([], [])
+    policy = make_policy(PolicySpec("slaq"))
+    policy.rebuild([waits("silent", at=1.0), waits("honest", at=2.0, loss_trend=falls)])
+    assert [job.key for job in policy.queue()] == ["honest", "silent"]
+
+
+def test_attack_a_run_that_says_it_is_done_goes_first_in_srtf_est() -> None:
+    jobs = [runs("odd", estimate=1e6, progress=1.0), waits("honest", estimate=60.0, progress=0.0)]
+    assert verdict(decide(PolicySpec("srtfEst"), jobs, 0)) == ([], ["odd"])

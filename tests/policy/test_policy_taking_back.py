@@ -116,7 +116,7 @@ def test_mode_and_cap_are_obeyed_until_the_suspend(mode: Mode) -> None:
     # row 5
     world = copying()
     job = world.jobs["ns/a"]
-    job.desired = replace(job.desired, mode=mode)
+    job.wish(mode=mode)
     events = world.step("ns/a").events
     assert "StopTakenBack" in {e.reason for e in events}
     passes(world, 3)
@@ -134,7 +134,7 @@ def test_mode_and_cap_are_obeyed_until_the_suspend(mode: Mode) -> None:
 def test_its_user_calls_a_rule_s_stop_off_by_resuming_it_where_it_is() -> None:
     world = copying()
     job = world.jobs["ns/a"]
-    job.desired = replace(job.desired, resume=ResumeRequest("on", ResumeFrom.LATEST))
+    job.wish(resume=ResumeRequest("on", ResumeFrom.LATEST))
     passes(world, 5)
     went_on(world, "Resumed")
     assert job.record.resume_id == "on"
@@ -151,12 +151,12 @@ def test_a_stop_that_was_called_off_does_not_come_back_by_the_same_evals(again: 
     """A restart of the pod, or another parameter, has the evals folded once more: not those of before."""
     world = copying()
     job = world.jobs["ns/a"]
-    job.desired = replace(job.desired, resume=ResumeRequest("on", ResumeFrom.LATEST))
+    job.wish(resume=ResumeRequest("on", ResumeFrom.LATEST))
     passes(world, 5)
     end_copy(world)
     newest = job.record.evals[-1].step
     if again == "parameter":
-        job.desired = replace(job.desired, rule=PolicySpec("kDeclines", {"k": 2}))
+        job.wish(rule=PolicySpec("kDeclines", {"k": 2}))
     else:
         world.scores("ns/a", 0.42)
         passes(world, 3)
@@ -179,7 +179,7 @@ def test_a_stop_that_was_called_off_does_not_come_back_by_the_same_evals(again: 
 def test_a_resume_from_the_best_is_carried_out_once_the_run_is_suspended() -> None:
     world = copying()
     job = world.jobs["ns/a"]
-    job.desired = replace(job.desired, resume=ResumeRequest("back", ResumeFrom.BEST))
+    job.wish(resume=ResumeRequest("back", ResumeFrom.BEST))
     passes(world, 3)
     assert job.record.decision is not None
     end_copy(world)
@@ -266,7 +266,7 @@ def test_killed_between_any_two_writes_the_stop_is_taken_back_whole() -> None:
         for lost in (0, 1, None):
             world = copying()
             job = world.jobs["ns/a"]
-            job.desired = replace(job.desired, mode=Mode.SHADOW)
+            job.wish(mode=Mode.SHADOW)
             for i in range(8):
                 if i == died_after:
                     # Nothing of this pass but the record is carried out; the pool's pass is lost, too.
@@ -287,10 +287,10 @@ def test_killed_between_any_two_writes_the_stop_is_taken_back_whole() -> None:
 def test_the_budget_that_comes_back_lets_the_next_stop_through() -> None:
     world = copying()
     job = world.jobs["ns/a"]
-    job.desired = replace(job.desired, mode=Mode.OFF)
+    job.wish(mode=Mode.OFF)
     passes(world, 3)
     assert spent(world) == 0
-    job.desired = replace(job.desired, mode=Mode.ENFORCE)
+    job.wish(mode=Mode.ENFORCE)
     world.slow = frozenset()
     passes(world, 12)
     assert job.observed.workload.suspended, "the one stop of this hour is not spent"
@@ -332,7 +332,7 @@ def suspended_before_its_copy() -> World:
 def test_deleted_before_the_copy_that_follows_is_made() -> None:
     world = suspended_before_its_copy()
     job = world.jobs["ns/a"]
-    job.desired = replace(job.desired, deleting=True)
+    job.wish(deleting=True)
     passes(world, 3)
     assert job.observed.finalizer
     end_copy(world)
@@ -345,7 +345,7 @@ def test_deleted_before_the_copy_that_follows_is_made() -> None:
 def test_resumed_before_the_copy_that_follows_is_made(source: ResumeFrom) -> None:
     world = suspended_before_its_copy()
     job = world.jobs["ns/a"]
-    job.desired = replace(job.desired, resume=ResumeRequest("on", source))
+    job.wish(resume=ResumeRequest("on", source))
     passes(world, 5)
     assert job.record.resume_id == "on"
     assert job.record.decision is None
@@ -368,7 +368,7 @@ def test_a_pin_that_was_changed_before_the_suspend_is_found_out() -> None:
 
 def user_stopped(world: World) -> None:
     job = world.jobs["ns/a"]
-    job.desired = replace(job.desired, run_state=RunState.STOPPED)
+    job.wish(run_state=RunState.STOPPED)
 
 
 def running() -> World:
@@ -412,6 +412,25 @@ def test_a_user_s_stop_suspends_though_no_copy_can_be_made_and_copies_on(reason:
     assert not job.observed.finalizer
 
 
+@pytest.mark.parametrize("reason", ["StoreUnreachable", "hangs"])
+def test_a_user_stops_a_run_that_its_rule_stops_already_and_that_cannot_be_copied(reason: str) -> None:
+    # row 6
+    world = copying()
+    job = world.jobs["ns/a"]
+    assert job.record.decision.by != "User"
+    world.failing = None if reason == "hangs" else reason
+    passes(world, 200, 5.0)
+    assert not job.observed.workload.suspended, "its rule's stop waits for the copy"
+    user_stopped(world)
+    began = world.now
+    while not job.observed.workload.suspended:
+        passes(world, 1, 5.0)
+        assert world.now - began < 600, "still running after its user stopped it"
+    world.failing, world.slow = None, frozenset()
+    passes(world, 30, 30.0)
+    assert job.kept == {30}
+
+
 @pytest.mark.parametrize("failing", [None, "OutOfSpace"])
 def test_run_takes_a_user_s_stop_back_until_the_suspend_and_resumes_after_it(failing: str | None) -> None:
     # row 6
@@ -421,13 +440,13 @@ def test_run_takes_a_user_s_stop_back_until_the_suspend_and_resumes_after_it(fai
     user_stopped(world)
     passes(world, 3)
     assert job.record.decision is not None
-    job.desired = replace(job.desired, run_state=RunState.RUN)
+    job.wish(run_state=RunState.RUN)
     passes(world, 3)
     went_on(world, "CalledOff")
     user_stopped(world)
     passes(world, 300, 5.0)
     assert job.observed.workload.suspended
-    job.desired = replace(job.desired, run_state=RunState.RUN)
+    job.wish(run_state=RunState.RUN)
     passes(world, 3)
     assert job.record.decision is None
     assert job.record.queued_at is not None
@@ -442,7 +461,7 @@ def test_called_off_after_the_trainer_was_asked_to_stop_it_is_started_anew() -> 
     passes(world, 4)
     assert job.record.run.stop
     assert not job.observed.workload.suspended
-    job.desired = replace(job.desired, run_state=RunState.RUN)
+    job.wish(run_state=RunState.RUN)
     passes(world, 8)
     assert job.started == [1, 1], "the same admission, on the same nodes"
     assert not job.record.run.stop
@@ -484,7 +503,7 @@ def test_deleted_in_the_foreground_the_copy_is_still_made() -> None:
     assert job.observed.finalizer, (
         "on before the deletion: none can be put on an object that is being deleted"
     )
-    job.desired = replace(job.desired, deleting=True)
+    job.wish(deleting=True)
     job.observed = replace(job.observed, workload=None, pods=())
     passes(world, 3)
     assert job.observed.finalizer
@@ -498,7 +517,7 @@ def test_a_deletion_does_not_wait_for_ever_and_says_what_it_gave_up() -> None:
     # row 17
     world = copying()
     job = world.jobs["ns/a"]
-    job.desired = replace(job.desired, deleting=True)
+    job.wish(deleting=True)
     events = []
     for _ in range(400):
         events += world.step("ns/a", seconds=10.0).events
@@ -515,12 +534,10 @@ def test_pins_are_made_though_a_resume_was_withdrawn() -> None:
     user_stopped(world)
     passes(world, 8)
     world.slow = frozenset({Operation.RESTORE})
-    job.desired = replace(
-        job.desired, run_state=RunState.RUN, resume=ResumeRequest("x", ResumeFrom.STEP, 10), pins=(20,)
-    )
+    job.wish(run_state=RunState.RUN, resume=ResumeRequest("x", ResumeFrom.STEP, 10), pins=(20,))
     passes(world, 3)
     assert job.record.access.operation is Operation.RESTORE
-    job.desired = replace(job.desired, run_state=RunState.STOPPED, resume=None)
+    job.wish(run_state=RunState.STOPPED, resume=None)
     passes(world, 4)
     assert [k.step for k in job.record.pinned] == [20]
     assert condition(world, c.RESUMED).reason == "Withdrawn"
@@ -536,7 +553,7 @@ def test_resumed_from_the_best_of_what_was_retained_not_from_the_newest() -> Non
     worse = replace(first, best_step=90, step=90, score=0.2, path="/kept/90", at=first.at + 1)
     unknown = replace(first, best_step=95, step=95, score=None, path="/kept/95", at=first.at + 2)
     job.record = replace(job.record, retained=(worse, first, unknown))
-    job.desired = replace(job.desired, run_state=RunState.RUN, resume=ResumeRequest("x", ResumeFrom.BEST))
+    job.wish(run_state=RunState.RUN, resume=ResumeRequest("x", ResumeFrom.BEST))
     passes(world, 3)
     assert job.record.restored.step == 30
 
@@ -546,7 +563,7 @@ def test_the_best_goes_before_a_user_s_pin_job_that_hangs() -> None:
     world = running()
     job = world.jobs["ns/a"]
     world.slow = frozenset({Operation.PIN})
-    job.desired = replace(job.desired, pins=(20,))
+    job.wish(pins=(20,))
     passes(world, 3)
     assert job.record.access.operation is Operation.PIN
     world.scores("ns/a", 0.9)

@@ -84,10 +84,10 @@ def test_hours_in_the_queue_are_no_silence() -> None:
         world.now += 600
         world.scores("a", score)
         world.settle()
-    job.desired = replace(job.desired, run_state=RunState.STOPPED)
+    job.wish(run_state=RunState.STOPPED)
     world.settle()
     world.now += 20_000
-    job.desired = replace(job.desired, run_state=RunState.RUN)
+    job.wish(run_state=RunState.RUN)
     world.settle()
     points = job.observed.scrape.points
     world.scrape("a", points=points, page=Page("uid-a", Attempt(2, "1")), resumed_step=50)
@@ -122,7 +122,7 @@ def stopped_once() -> tuple[World, Job]:
     world, job = running(rule=PolicySpec("kDeclines", {"k": 1}))
     world.scores("a", 0.5)
     world.settle()
-    job.desired = replace(job.desired, run_state=RunState.STOPPED)
+    job.wish(run_state=RunState.STOPPED)
     world.settle()
     assert told(job, c.RETAINED)[0]
     return world, job
@@ -132,7 +132,7 @@ def test_a_restore_tells_how_far_it_is_and_what_ails_it() -> None:
     """It said "resume 'r1': from Best" in every pass, with two Events each."""
     world, job = stopped_once()
     request = ResumeRequest("r1", ResumeFrom.BEST)
-    job.desired = replace(job.desired, run_state=RunState.RUN, resume=request)
+    job.wish(run_state=RunState.RUN, resume=request)
     world.slow = frozenset({Operation.RESTORE})
     events = [e.reason for e in world.step("a").events]
     assert events == ["Restoring"]
@@ -156,14 +156,14 @@ def test_a_restore_tells_how_far_it_is_and_what_ails_it() -> None:
 
 def test_the_copy_of_a_second_stop_is_not_that_of_the_first() -> None:
     world, job = stopped_once()
-    job.desired = replace(job.desired, run_state=RunState.RUN)
+    job.wish(run_state=RunState.RUN)
     world.settle()
     job.checkpoints.add(20)
     point = EvalPoint(20, 0.9, Attempt(2, "x"))
     world.scrape("a", points=(point,), checkpoint_step=20, resumed_step=10)
     world.settle()
     world.slow = frozenset({Operation.RETAIN})
-    job.desired = replace(job.desired, run_state=RunState.STOPPED)
+    job.wish(run_state=RunState.STOPPED)
     for k in (1, 2, 3, 4):
         world.step("a", seconds=30)
         world.move_copy("a", 100 * GB * k, 1000 * GB)
@@ -227,7 +227,7 @@ def test_a_users_pin_tells_how_far_it_is() -> None:
     world.scores("a", 0.5, 0.4)
     world.settle()
     world.slow = frozenset({Operation.PIN})
-    job.desired = replace(job.desired, pins=(20,))
+    job.wish(pins=(20,))
     events = list(world.step("a").events)
     for k in (1, 2):
         world.move_copy("a", 100 * GB * k, 1000 * GB)

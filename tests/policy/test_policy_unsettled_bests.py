@@ -205,7 +205,7 @@ class Run:
         return self
 
     def stop(self) -> Run:
-        self.job.desired = replace(self.job.desired, run_state=RunState.STOPPED)
+        self.job.wish(run_state=RunState.STOPPED)
         return self.go(40)
 
     def kept(self) -> tuple[int | None, int | None]:
@@ -262,7 +262,7 @@ def test_after_a_users_stop_that_was_taken_back_the_next_eval_decides(
 ) -> None:
     """Both checkpoints are there still, whichever it is."""
     run = Run(0.02).show(10, *HELD).stop()
-    run.job.desired = replace(run.job.desired, run_state=RunState.RUN)
+    run.job.wish(run_state=RunState.RUN)
     run.go(3)
     run.world.settle()
     run.begin("b", 50)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from controller.policy import lifecycle, progress
+from controller.policy import progress
 from controller.policy.draft import Draft
+from controller.policy.job_view import job_view
 from controller.policy.jobs import (
     AdmissionRecord,
     Desired,
@@ -29,9 +30,7 @@ BASE = JobRecord(attained=400.0, lost=100.0)
 
 def view(record: JobRecord, queue: JobState | None, now: float = 200.0, **more: Any) -> JobView:
     planned = Plan(record, queue=queue)
-    found = lifecycle.job_view(
-        DESIRED, Observed(), record, planned, submitted=10.0, priority=3, now=now, **more
-    )
+    found = job_view(DESIRED, Observed(), record, planned, submitted=10.0, priority=3, now=now, **more)
     assert found is not None
     return found
 
@@ -56,7 +55,8 @@ def test_a_running_job_s_service_goes_on() -> None:
 
 
 def test_what_is_left_of_a_run_that_outlives_its_user_s_word() -> None:
-    assert view(replace(BASE, attained=9000.0), JobState.QUEUED).remaining == 0.0
+    assert view(replace(BASE, attained=2900.0), JobState.QUEUED).remaining == 0.0  # 700 s of 500
+    assert view(replace(BASE, attained=9000.0), JobState.QUEUED).remaining is None  # nobody knows any more
 
 
 def test_what_the_record_keeps_for_policies() -> None:
@@ -86,11 +86,17 @@ def noted(record: JobRecord, news: bool, now: float = 160.0, **shown: Any) -> Jo
 
 def test_progress_is_noted_first_then_in_twentieths_and_with_every_eval() -> None:
     first = noted(RUNS, False, step=10, total_steps=100)
-    assert first.progress == RunProgress(10, 100, 50 * 4.0)
+    since = (10, 50 * 4.0)  # its pace is measured from there on
+    assert first.progress == RunProgress(10, 100, 50 * 4.0, *since)
     assert noted(first, False, 170.0, step=14, total_steps=100) == first  # a few steps are no write
-    assert noted(first, False, 170.0, step=16, total_steps=100).progress == RunProgress(16, 100, 60 * 4.0)
-    assert noted(first, True, 170.0, step=11, total_steps=100).progress == RunProgress(11, 100, 60 * 4.0)
-    assert noted(first, False, 170.0, step=2, total_steps=100).progress == RunProgress(2, 100, 60 * 4.0)
+    assert noted(first, False, 170.0, step=16, total_steps=100).progress == RunProgress(
+        16, 100, 60 * 4.0, *since
+    )
+    assert noted(first, True, 170.0, step=11, total_steps=100).progress == RunProgress(
+        11, 100, 60 * 4.0, *since
+    )
+    back = noted(first, False, 170.0, step=2, total_steps=100).progress
+    assert back == RunProgress(2, 100, 60 * 4.0, 2, 60 * 4.0)
 
 
 def test_loss_is_noted_with_evals() -> None:

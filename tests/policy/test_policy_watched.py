@@ -3,8 +3,6 @@ admissions and stops are withheld."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from policy_world import World
 
@@ -39,7 +37,7 @@ def test_what_befalls_a_pool_stops_neither_reading_nor_securing(problem: tuple[s
     # row 9
     world = running()
     job = world.jobs["ns/a"]
-    job.desired = replace(job.desired, problem=problem)
+    job.wish(problem=problem)
     world.scores("ns/a", *RISE)
     world.settle()
     assert [e.score for e in job.record.evals][-3:] == list(RISE)
@@ -54,7 +52,7 @@ def test_what_befalls_a_pool_stops_neither_reading_nor_securing(problem: tuple[s
     assert told(world, c.TERMINATION).reason == "NotAccepted"
     assert problem[1] in told(world, c.TERMINATION).message
     assert told(world, c.RUNNING).status
-    job.desired = replace(job.desired, problem=None)  # mended: what was seen meanwhile counts
+    job.wish(problem=None)  # mended: what was seen meanwhile counts
     world.settle()
     assert job.record.decision is not None
 
@@ -83,7 +81,7 @@ def test_a_rule_that_cannot_be_made_stops_neither_reading_nor_securing(spec: dic
     world = running()
     job = world.jobs["ns/a"]
     before = job.desired
-    job.desired = replace(job.desired, **spec)
+    job.wish(**spec)
     world.scores("ns/a", *RISE, *FALL)
     world.settle()
     assert [e.score for e in job.record.evals][-6:] == [*RISE, *FALL]
@@ -103,6 +101,6 @@ def test_what_cannot_be_read_is_not_said_to_be() -> None:
     world = running()
     job = world.jobs["ns/a"]
     assert told(world, c.METRICS).status
-    job.desired = replace(job.desired, metric="", problem=("InvalidSpec", "spec.metrics: missing"))
+    job.wish(metric="", problem=("InvalidSpec", "spec.metrics: missing"))
     world.step("ns/a")
     assert not told(world, c.METRICS).status

@@ -43,7 +43,7 @@ def test_the_board_is_the_operators_standings_after_any_reports(
             if kind == group and other != row and theirs
         ]
         expected = standings(others, (step,), Direction.MAXIMIZE)
-        found = board.report(row + 10 * (group == ""), group, at, score)
+        found = board.report(row + 10 * (group == ""), ("ns", group), at, score)
         if expected:
             assert found is not None
             assert (found.runs, found.median) == (expected[0].runs, pytest.approx(expected[0].median))
@@ -55,12 +55,12 @@ def test_the_board_is_the_operators_standings_after_any_reports(
 
 def test_peers_are_others_at_the_same_step() -> None:
     board = PeerBoard()
-    assert board.report(0, "rlhf", 0.25, 1.0) is None
-    assert board.report(1, "rlhf", 0.25, 5.0) == (1, 1.0)
-    assert board.report(2, "lora", 0.25, 5.0) is None
-    assert board.report(3, "rlhf", 0.25, 3.0) == (2, 3.0)  # median of 1 and 5
-    assert board.report(0, "rlhf", 0.5, 3.0) is None  # nobody else is that far
-    assert board.report(1, "rlhf", 0.5, 0.0) == (1, 2.0)  # job 0's mean of 1 and 3
+    assert board.report(0, ("ns", "rlhf"), 0.25, 1.0) is None
+    assert board.report(1, ("ns", "rlhf"), 0.25, 5.0) == (1, 1.0)
+    assert board.report(2, ("ns", "lora"), 0.25, 5.0) is None
+    assert board.report(3, ("ns", "rlhf"), 0.25, 3.0) == (2, 3.0)  # median of 1 and 5
+    assert board.report(0, ("ns", "rlhf"), 0.5, 3.0) is None  # nobody else is that far
+    assert board.report(1, ("ns", "rlhf"), 0.5, 0.0) == (1, 2.0)  # job 0's mean of 1 and 3
 
 
 def test_evals_count_where_they_are_in_the_training_not_by_their_number() -> None:

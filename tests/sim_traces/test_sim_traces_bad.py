@@ -134,10 +134,10 @@ CASES: dict[str, tuple[str, str]] = {
     "trainer without a score": (TRAINER + '{"step": 20, "time": 1}', r"f, line 2, gold: None is not allowed"),
     "decision log of another version": (
         '{"v": 9, "kind": "pool", "input": {}, "now": 1, "decision": {}}\n',
-        r"f, line 1, v: 9 is not allowed, expected versions 2, 3 and 4: it is of a newer evalstop",
+        r"f, line 1, v: 9 is not allowed, expected version 5: it is of a newer evalstop",
     ),
     "decision log that lacks a field": (
-        '{"v": 2, "kind": "pool", "input": {"pool": 3}, "now": 1, "decision": {}}\n',
+        '{"v": 5, "kind": "pool", "input": {"pool": 3}, "now": 1, "decision": {}}\n',
         r"f, line 1, input: .*PoolSnapshot\.pool: expected str, got 3",
     ),
 }

@@ -261,28 +261,49 @@ def _verl_megatron_1(folder: Path, rank: Rank, step: int) -> None:
 
 def _verl_megatron_2(bridge: bool) -> Callable[[Path, Rank, int], None]:
     """verl 0.9.1, utils/checkpoint/megatron_checkpoint_manager.py `save_checkpoint` (1173-1303), schema v2:
-    dist_ckpt of model, optimizer and extra; HF weights with a bridge; ckpt_contents.json by rename, last
-    (`_write_checkpoint_manifest`, 609-635)."""
+    dist_ckpt of model, optimizer and extra; with a bridge HF's config, tokenizer and weights in place of the
+    model's; transformer_config.json; ckpt_contents.json by rename, last (`_build_checkpoint_manifest`,
+    `_write_checkpoint_manifest`, 609-635)."""
 
     def save(folder: Path, rank: Rank, step: int) -> None:
-        contents = {}
         for what in ("optimizer", "extra") if bridge else ("model", "optimizer", "extra"):
             _megatron(folder / what / "dist_ckpt", rank, step)
-            contents[what] = {"path": f"{what}/dist_ckpt", "format": "dist_checkpointing"}
-        if rank.leads:
-            _hugging_face_config(folder / "model" / "huggingface")
-        rank.wait()
-        if bridge and rank.leads:
-            weights = folder / "model" / "huggingface" / "model.safetensors"
-            replace(weights, content.safetensors(seed=step), ".abc123")
-            contents["model"] = {"path": "model/huggingface", "format": "huggingface"}
+        if bridge:
+            if rank.leads:
+                _hugging_face_config(folder / "model" / "huggingface")
+            rank.wait()
+            if rank.leads:
+                weights = folder / "model" / "huggingface" / "model.safetensors"
+                replace(weights, content.safetensors(seed=step), ".abc123")
         if rank.leads:
             write(folder / "transformer_config.json", content.text({"num_layers": 2}))
-            manifest = {"schema_version": 2, "global_step": step, "contents": contents, "directories": {}}
+            manifest = {
+                "schema_version": 2,
+                "global_step": step,
+                "contents": _listed(bridge),
+                "directories": {},
+            }
             replace(folder / "ckpt_contents.json", content.text(manifest))
         rank.wait()
 
     return save
+
+
+def _listed(bridge: bool) -> dict[str, dict[str, str]]:
+    hugging_face = {"path": "model/huggingface", "format": "huggingface"}
+    found = {
+        what: {"path": f"{where}/dist_ckpt", "format": "megatron_dist_checkpoint"}
+        for what, where in (
+            ("model", "model"),
+            ("optimizer", "optimizer"),
+            ("lr_scheduler", "optimizer"),
+            ("rng_state", "extra"),
+        )
+    }
+    found["transformer_config"] = {"path": "transformer_config.json", "format": "json"}
+    if bridge:
+        found |= dict.fromkeys(("model", "hf_config", "tokenizer"), hugging_face)
+    return found
 
 
 # -- OpenRLHF

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import aiohttp
 import pytest
 from dashboard_scene import STOPPED, WAITING, scene
-from dashboard_world import KEY, MemoryApi, Running, job_object, pool_object, running
+from dashboard_world import EVERYONE, KEY, MemoryApi, Running, job_object, pool_object, running
 
 from controller.kube.errors import NotFound, Unavailable
 from controller.web.dashboard.access import CannotReview, KeyGate, Viewer
+from controller.web.dashboard.app import Dashboard
+from controller.web.dashboard.queues import Fixed, Queues
+from controller.web.server import WebServer
 
 VIEWS = (
     "/view/",
@@ -115,6 +120,22 @@ def test_names_made_to_resolve_to_this_machine_are_refused(board: Running, host:
     assert ask(board, "/", Host=f"LOCALHOST:{board.port}").status == 200
 
 
+def test_browsers_are_told_to_come_back_over_https_where_there_is_a_certificate(board: Running) -> None:
+    async def headers(secure: bool) -> Mapping[str, str]:
+        made = Dashboard(board.feed, Queues(Fixed()), KeyGate(KEY, EVERYONE), secure=secure)
+        server = WebServer(made.app, "127.0.0.1", 0)
+        await server.start()
+        try:
+            url = f"http://127.0.0.1:{server.port}/"
+            async with aiohttp.ClientSession() as session, session.get(url) as answer:
+                return answer.headers
+        finally:
+            await server.stop()
+
+    assert asyncio.run(headers(True))["Strict-Transport-Security"] == "max-age=31536000"
+    assert "Strict-Transport-Security" not in asyncio.run(headers(False))
+
+
 def test_an_answer_is_sent_once_as_long_as_it_is_the_same(board: Running) -> None:
     first = ask(board, "/view/jobs")
     tag = first.headers["ETag"]
@@ -144,10 +165,24 @@ def test_static_files_are_known_by_what_is_in_them(board: Running) -> None:
 def test_a_viewer_sees_the_namespaces_that_they_may_list_and_no_other(restricted: Running, path: str) -> None:
     found = ask(restricted, path)
     assert found.status == 200
+    # Who got its GPUs is told to those who may list that job, and to others not even in its status.
     for name in ("gemma-rm-large", "gemma-safety", "earlier-", "phi-shadow", "team-b", "team-c"):
-        if path == "/view/jobs/team-a/overoptimising" and name in ("gemma-rm-large", "team-b"):
-            continue  # stands in the status of the job itself, which they may read
         assert name not in found.text, name
+
+
+def test_quotas_are_shown_and_others_namespaces_only_counted() -> None:
+    objects = scene(time.time())
+    for one in objects:
+        if one["kind"] == "GPUPool":
+            one["status"]["quotas"] = [
+                {"namespaces": ["team-a", "team-z"], "guaranteed": 8, "used": 12, "borrowed": 4, "waiting": 2}
+            ]
+    with running(objects) as board:
+        assert "team-a, team-z" in ask(board, "/view/pools/research").text
+    with running(objects, Viewer("reader", frozenset({"team-a"}), True)) as board:
+        text = ask(board, "/view/pools/research").text
+        assert "team-a, 1 other<" in text
+        assert "team-z" not in text
 
 
 def test_jobs_of_other_namespaces_are_as_if_they_were_not_there(restricted: Running) -> None:
@@ -251,7 +286,7 @@ def test_a_cluster_that_was_never_listed_is_not_shown_as_an_empty_one() -> None:
 
 def test_what_the_api_server_says_of_the_dashboard_is_not_for_whoever_asks() -> None:
     class Silent(KeyGate):
-        async def viewer(self, token: str, namespaces: Any) -> Viewer:
+        async def viewer(self, token: str, namespaces: Any, peer: str) -> Viewer:
             raise CannotReview("tokenreviews is forbidden: User system:serviceaccount:x:y at 10.0.0.1")
 
     with Running(MemoryApi(), Silent(KEY, Viewer("jane", None, True)), None) as board:

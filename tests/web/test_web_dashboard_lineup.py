@@ -63,6 +63,14 @@ def test_who_waited_too_long_comes_first_whatever_the_policy() -> None:
     assert places(of, *jobs) == [("long", 1), ("short", 2)]
 
 
+def test_who_is_at_the_limit_of_a_quota_has_no_place() -> None:
+    of = pool({"fifo": {}})
+    assert places(of, waits("one", NOW - 90, of)) == [("one", 1)]
+    namespace = waits("one", NOW - 90, of)["metadata"]["namespace"]
+    of["spec"]["quotas"] = [{"namespaces": [namespace], "limit": 0}]
+    assert places(of, waits("one", NOW - 90, of)) == [("one", None)]
+
+
 def test_who_cannot_start_has_no_place() -> None:
     of = pool({"fifo": {}})
     unfit = waits("unfit", NOW - 900, of)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import os
 import socket
@@ -17,8 +18,10 @@ from typer.testing import CliRunner
 
 from controller.cli.main import app as cli
 from controller.policy import pool
-from controller.policy.types import JobState, JobView, LossTrend, NodeView, PolicySpec, PoolSnapshot
+from controller.policy.types import JobState, JobView, LossTrend, NodeView, PolicySpec, PoolSnapshot, Quota
+from controller.web import positions
 from controller.web.app import ROOT, create
+from controller.web.hosts import Hosts
 from controller.web.positions import Moment
 from controller.web.server import WebServer
 
@@ -79,6 +82,43 @@ def base() -> Iterator[str]:
     loops[0].call_soon_threadsafe(ended.set)
     thread.join(30)
     assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:8081", "localhost.evil.example", "127.0.0.1.nip.example", "[evil]", ""],
+)
+def test_a_page_whose_own_name_resolves_to_the_operator_reads_nothing(base: str, host: str) -> None:
+    """DNS rebinding: the browser of somebody with a port-forward sends what the page has it send."""
+    port = int(base.rpartition(":")[2])
+    for path in (ROOT, f"{ROOT}/p/queue", "/openapi.json"):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection.request("GET", path, headers={"Host": host})
+        answer = connection.getresponse()
+        body = answer.read().decode()
+        connection.close()
+        assert answer.status == 421
+        assert json.loads(body)["reason"] == "WrongHost"
+        assert "a/1" not in body
+
+
+@pytest.mark.parametrize(
+    ("host", "yes"),
+    [
+        ("127.0.0.1:40123", True),
+        ("localhost", True),
+        ("LOCALHOST:1", True),
+        ("[::1]:8081", True),
+        ("10.96.0.30:8081", True),
+        ("queue.example:8081", True),
+        ("queue.example", True),
+        ("evil.queue.example", False),
+        ("queue.example.evil", False),
+        ("0x7f.1", False),
+    ],
+)
+def test_addresses_and_the_names_given_may_be_asked_by(host: str, yes: bool) -> None:
+    assert Hosts(["Queue.example", " "]).allow(host) is yes
 
 
 def get(base: str, path: str, method: str = "GET") -> tuple[int, Any]:
@@ -166,7 +206,7 @@ LAS = {"first_threshold": 100.0, "second_threshold": 1000.0}
             waits("a/1", attained=100.0, at=5.0),
             {"priority": 0, "queue": 2, "attainedGPUSeconds": 100.0, "since": 5.0},
         ),
-        (PolicySpec("slaq"), waits("a/1"), {"priority": 0, "predictedGain": None}),
+        (PolicySpec("slaq"), waits("a/1"), {"priority": 0, "predictedGain": None}),  # not known: the last
         (
             PolicySpec("slaq"),
             waits("a/1", loss_trend=LossTrend(1.0, 10.0, drop=0.5, before=1.0, largest=1.0)),
@@ -304,3 +344,15 @@ def test_a_port_forward_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest
     assert "deployments.apps not found" in " ".join(result.stderr.split())
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     assert "cannot run kubectl" in command("p").stderr
+
+
+def test_with_quotas_each_place_says_how_it_stands_with_its_own() -> None:
+    quotas = (Quota(("a",), 4), Quota(("b",), 0, 2))
+    jobs = (waits("a/1", at=9.0), waits("x/1", at=1.0), waits("b/2", at=2.0), runs("b/r"))
+    snapshot = PoolSnapshot("p", PolicySpec("fifo"), (NodeView("n1", 2),), jobs, quotas=quotas)
+    told = positions.queue(Moment(snapshot, pool.plan(snapshot, NOW), NOW), NOW, 9)
+    assert [(i.job, i.position, i.reason, i.key["quota"]) for i in told.items] == [
+        ("a/1", 1, "WaitingForGPUs", "guaranteed"),
+        ("x/1", 2, "WaitingForGPUs", "borrows"),
+        ("b/2", None, "AtQuotaLimit", "at limit"),
+    ]

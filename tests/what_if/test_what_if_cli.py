@@ -89,6 +89,17 @@ def test_two_nodes_more(exported: Path) -> None:
     assert {job["job"] for job in found["most_changed"]} == {"ns/next", "ns/late"}
 
 
+def test_quotas(exported: Path) -> None:
+    """A namespace that may have all there is has no more than without."""
+    found = document(exported, "--quota", "ns=0:4", "--quota", "other=2")
+    assert found["baseline"]["quotas"] == []
+    assert found["alternative"]["quotas"] == [
+        {"namespaces": ["ns"], "guaranteed": 0, "limit": 4},
+        {"namespaces": ["other"], "guaranteed": 2},
+    ]
+    assert found["title"].startswith("quotas ns=0:4 other=2")
+
+
 def test_another_rule_that_asks_for_what_nobody_saw(exported: Path) -> None:
     found = document(exported, "--rule", "kDeclines:k=5")
     assert found["scenarios"] == ["least", "most"]
@@ -204,6 +215,11 @@ REFUSED: dict[str, tuple[list[str], str]] = {
         "--nodes: '-3' is not allowed, for there are 2 nodes of 2 GPUs",
     ),
     "too small": (["--nodes", "1x2"], "--nodes: nodes 1x2 cannot hold ns/late (2x2 GPUs)"),
+    "quotas that are none": (["--quota", "ns"], "quota: 'ns' is not allowed, expected NAMESPACE"),
+    "a limit that no job fits": (
+        ["--quota", "ns=0:1"],
+        "quota: 'ns=0:1' is not allowed, expected a limit of",
+    ),
     "no such future": (
         ["--rule", "scan", "--future", "sure"],
         "--future: 'sure' is not allowed, expected one of bounds, nearest, recorded",

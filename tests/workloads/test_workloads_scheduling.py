@@ -59,6 +59,8 @@ def pod_of(child: dict[str, Any]) -> dict[str, Any]:
         ({"schedulerName": names.SCHEDULER_NAME}, POOL, (names.SCHEDULER_NAME, names.PRIORITY_CLASS)),
         ({"schedulerName": "volcano"}, OWN_CLASS, ("volcano", "gold")),
         ({}, Scheduling(), (None, None)),
+        ({"priorityClassName": "mine"}, POOL._replace(allowed=("mine",)), (names.SCHEDULER_NAME, "mine")),
+        ({}, POOL._replace(allowed=()), (names.SCHEDULER_NAME, names.PRIORITY_CLASS)),
         ({"preemptionPolicy": "Never"}, POOL, (names.SCHEDULER_NAME, names.PRIORITY_CLASS)),
         (
             {"priorityClassName": "mine", "preemptionPolicy": "PreemptLowerPriority"},
@@ -95,6 +97,13 @@ def test_what_a_child_gets(given: Any, wanted: Scheduling, expected: tuple[str |
         ),
         ({"preemptionPolicy": "Never"}, OWN_CLASS, "PriorityMismatch", "that of PriorityClass 'gold' goes"),
         ({"priority": 7}, POOL, "PriorityMismatch", "spec.priority: 7, leave it out"),
+        (
+            {"priorityClassName": "system-node-critical"},
+            POOL._replace(allowed=("mine",)),
+            "PriorityClassNotAllowed",
+            "spec.workload.template.spec.template.spec.priorityClassName: 'system-node-critical' is not "
+            "allowed by the GPUPool, only: evalstop-rlhf, mine",
+        ),
     ],
 )
 def test_what_stands_in_its_way_is_told_by_name(
@@ -182,3 +191,12 @@ def test_a_start_time_is_taken_away_only_where_there_is_one(started: str | None)
         assert patch is None
     else:
         assert json.loads(json.dumps(patch)) == {"metadata": {"uid": "u9"}, "status": {"startTime": None}}
+
+
+def test_a_ref_may_not_have_a_class_that_its_pool_does_not_allow() -> None:
+    job, child = referred()
+    pod_of(child)["priorityClassName"] = "system-cluster-critical"
+    problem = workloads.ref_problem(job, child, POOL._replace(allowed=()))
+    assert problem is not None
+    assert problem.reason == "PriorityClassNotAllowed"
+    assert "'system-cluster-critical' is not allowed by the GPUPool, only: evalstop-rlhf" in problem.message

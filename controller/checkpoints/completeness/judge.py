@@ -19,7 +19,7 @@ from controller.checkpoints.inventory import (
 from controller.checkpoints.layouts.base import Candidate, Folder, Layout, Times, Told
 from controller.checkpoints.pins import NOBODY
 from controller.checkpoints.request import BranchLife
-from controller.checkpoints.saves import SUFFIX, SaveRecord, read_record, save_records
+from controller.checkpoints.saves import SaveRecord, read_record, save_records
 from controller.checkpoints.store import Store
 
 SAVE_RECORD, MANIFEST, SIBLINGS = "SaveRecord", "Manifest", "Siblings"
@@ -90,6 +90,11 @@ class Survey:
         if candidate.name not in self._verdicts:
             self._verdicts[candidate.name] = self._judge(candidate)
         return self._verdicts[candidate.name]
+
+    def looked_at(self, candidate: Candidate) -> Mapping[str, str]:
+        """Signatures of the files that the verdict on a candidate is about, by name."""
+        seen = self._alone(candidate).seen
+        return seen.signatures if seen is not None else {}
 
     def complete_steps(self, newest: int) -> list[int]:
         """Steps of whole checkpoints among the newest so many that can be read, ascending."""
@@ -211,8 +216,7 @@ class Survey:
         one process.
         """
         life = branch_life(self.branch, candidate.step)
-        named = (file.removesuffix(SUFFIX).rpartition("-")[0] for of in self._records.values() for file in of)
-        if life is None or life.attempt not in named:
+        if life is None or all(life.attempt not in of.values() for of in self._records.values()):
             return None
         return (
             f"process {life.attempt} writes save records, and has written none of this one: its save is not "
@@ -269,11 +273,9 @@ def _saved_over(attempt: str, fitting: Sequence[SaveRecord]) -> str | None:
     written = {record.attempt: record.written for record in fitting if record.written is not None}
     own = written.get(attempt)
     after = [other for other, at in written.items() if own is not None and other != attempt and at > own]
-    return (
-        f"process {max(after, key=lambda other: written[other])} saved it anew after {attempt}"
-        if after
-        else None
-    )
+    if not after:
+        return None
+    return f"process {max(after, key=lambda other: written[other])} saved it anew after {attempt}"
 
 
 def _kinds(seen: _Seen) -> Counter[str]:

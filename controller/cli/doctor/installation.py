@@ -250,6 +250,7 @@ def _pool_cure(name: str, reason: str) -> str:
         "SharedWithYoungerPool": f"let the pools select different nodes: {edit}",
         "ForeignPods": "kubectl delete those pods, or keep the pool's nodes from them by a taint",
         "ForeignPodsStuck": "kubectl describe those pods; of a node that is gone: kubectl delete node NODE",
+        "MoreThanThePoolHas": f"guarantee fewer GPUs in spec.quotas, or add nodes: {edit}",
         "KueueNotInstalled": "install Kueue, or choose another spec.delegate: docs/kueue.md",
         "CheckNotFound": "make the AdmissionCheck that docs/kueue.md shows",
     }.get(reason, f"evalstop pools {name}")

@@ -71,6 +71,11 @@ def _rights(verbs: str, group: str, resources: str, name: str = "", own: bool = 
 
 
 _LEASES = "coordination.k8s.io"
+# Who somebody is, and what they may see: metrics, or the dashboard's pages.
+_REVIEWS = (
+    *_rights("create", "authentication.k8s.io", "tokenreviews"),
+    *_rights("create", "authorization.k8s.io", "subjectaccessreviews"),
+)
 # Whatever the chart's values are.
 ALWAYS = (
     *_rights("get list watch patch", names.GROUP, "rlhfjobs"),
@@ -88,6 +93,7 @@ ALWAYS = (
     *_rights("create patch", "", "events"),
     *_rights("create", _LEASES, "leases", own=True),
     *_rights("get patch", _LEASES, "leases", OPERATOR, own=True),
+    *_REVIEWS,
 )
 # To start and to stop a workload: `workloads.job` of the chart, the one kind of workload there is.
 WORKLOADS = _rights("patch", "batch", "jobs")
@@ -105,12 +111,12 @@ BESIDE = {
     EXTENDER: (
         *_rights("list watch", names.GROUP, "rlhfjobs gpupools"),
         *_rights("list watch", "", "nodes pods"),
-        *_rights("patch", "", "pods/status"),
+        *_rights("patch", "storage.k8s.io", "csistoragecapacities", names.WAKE_OBJECT, own=True),
+        *_REVIEWS,
     ),
     DASHBOARD: (
         *_rights("list watch", names.GROUP, "rlhfjobs gpupools"),
-        *_rights("create", "authentication.k8s.io", "tokenreviews"),
-        *_rights("create", "authorization.k8s.io", "subjectaccessreviews"),
+        *_REVIEWS,
     ),
 }
 # What the caller's commands need, and which those are.

@@ -5,7 +5,7 @@ A new policy is one file with its params dataclass and one entry in `POLICIES`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,11 @@ from controller.policy.queueing.evalstop import EvalStop
 from controller.policy.queueing.fair_share import FairShare, FairShareParams
 from controller.policy.queueing.fifo import Fifo, FifoParams
 from controller.policy.queueing.las import Las, LasParams
+from controller.policy.queueing.quotas import Quotas
 from controller.policy.queueing.slaq import Slaq, SlaqParams
 from controller.policy.queueing.srtf import Srtf, SrtfParams
 from controller.policy.queueing.srtf_est import SrtfEst, SrtfEstParams
-from controller.policy.types import PolicySpec
+from controller.policy.types import PolicySpec, Quota
 
 __all__ = [
     "MAX_WAIT",
@@ -32,6 +33,7 @@ __all__ = [
     "QueueEvent",
     "QueueJob",
     "QueuePolicy",
+    "Quotas",
     "Room",
     "Srtf",
     "SrtfEst",
@@ -68,8 +70,9 @@ POLICIES: Mapping[str, PolicyType] = {
 }
 
 
-def make_policy(spec: PolicySpec) -> QueuePolicy:
-    """The queue policy a spec names, with its bound on waits if it has one, without EvalStop around it.
+def make_policy(spec: PolicySpec, quotas: Sequence[Quota] = ()) -> QueuePolicy:
+    """The queue policy a spec names, with its bound on waits and within quotas if it has any, without
+    EvalStop around it.
 
     Raises:
         ParamError: unknown policy or parameter, or a value out of bounds; the message names it.
@@ -79,6 +82,6 @@ def make_policy(spec: PolicySpec) -> QueuePolicy:
     policy = POLICIES[spec.name]
     own = {name: value for name, value in spec.params.items() if name != MAX_WAIT}
     base = policy.make(build(policy.params, own, spec.name))
-    if MAX_WAIT not in spec.params:
-        return base
-    return Ageing(base, build(AgeingParams, {MAX_WAIT: spec.params[MAX_WAIT]}, spec.name))
+    if MAX_WAIT in spec.params:
+        base = Ageing(base, build(AgeingParams, {MAX_WAIT: spec.params[MAX_WAIT]}, spec.name))
+    return Quotas(base, quotas) if quotas else base

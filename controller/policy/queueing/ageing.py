@@ -111,6 +111,8 @@ class Ageing(PolicyBase):
     def admitted(self, job: QueueJob, now: float) -> None:
         key = job.key
         until = self._until.get(key)
+        if until == inf:  # it was left alone for another reason, until now
+            until = None
         if key not in self._running:
             entry = self._entries.get(key)
             waited = job.waited if entry is None else now - entry[0]
@@ -158,9 +160,10 @@ class Ageing(PolicyBase):
         admit: list[QueueJob] = []
         for entry in self._overdue():
             job = entry[-1]
-            if not room.take(job):
+            if room.take(job):
+                admit.append(job)
+            elif not room.bars(job):
                 return self._make_room(job, admit, room, now)
-            admit.append(job)
         for job in admit:
             # To the base they are as good as running: it hears of it for good when that is so.
             if self.preempts:
@@ -180,6 +183,14 @@ class Ageing(PolicyBase):
         overdue = [entry[-1] for entry in self._overdue()]
         first = {job.key for job in overdue}
         return [*overdue, *(job for job in self.base.queue() if job.key not in first)]
+
+    def look(self, now: float) -> None:
+        """Who is overdue in `queue` is from now on as of ``now`` (s)."""
+        self._now = now
+
+    def overdue(self, job: QueueJob, now: float) -> bool:
+        """Whether a waiting job comes before all others, and nobody may pass it."""
+        return overdue(job, self._most, now)
 
     def mark(self, key: JobKey) -> tuple[int, ...]:
         return self.base.mark(key)

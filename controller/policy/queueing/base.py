@@ -10,7 +10,7 @@ counts a running job's time itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -108,6 +108,11 @@ class Trial(Protocol):
         """Reserve, in the room, the GPUs of the taken gangs that can start now; return those gangs."""
         ...
 
+    def withhold(self) -> Callable[[], None]:
+        """After `commit`: keep from everybody else, in the room and in new trials of it, what the rest of the
+        taken gangs waits for. The call that is returned gives it back."""
+        ...
+
 
 class Room(Protocol):
     """The GPUs that may be given out in one pass."""
@@ -127,6 +132,10 @@ class Room(Protocol):
 
     def trial(self) -> Trial:
         """A what-if that starts from what is free now."""
+        ...
+
+    def bars(self, job: QueueJob) -> bool:
+        """Whether a gang that found no room may have no GPUs now, be they free or not: it blocks nobody."""
         ...
 
 
@@ -214,7 +223,11 @@ class QueuePolicy(Protocol):
         ...
 
     def queue(self) -> list[QueueJob]:
-        """The waiting jobs, next one first."""
+        """The waiting jobs, next one first, but for those that are barred."""
+        ...
+
+    def barred(self) -> list[QueueJob]:
+        """The waiting jobs that may have no GPUs now, be they free or not."""
         ...
 
     def mark(self, key: JobKey) -> tuple[int, ...]:
@@ -282,6 +295,9 @@ class PolicyBase:
         self.clear()
         for job in sorted(jobs, key=queue_key):
             self.updated(job, now)
+
+    def barred(self) -> list[QueueJob]:
+        return []
 
     def mark(self, key: JobKey) -> tuple[int, ...]:
         return ()

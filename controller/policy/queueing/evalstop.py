@@ -139,6 +139,9 @@ class EvalStop(PolicyBase):
     def queue(self) -> list[QueueJob]:
         return self.base.queue()
 
+    def barred(self) -> list[QueueJob]:
+        return self.base.barred()
+
     def mark(self, key: JobKey) -> tuple[int, ...]:
         return self.base.mark(key)
 

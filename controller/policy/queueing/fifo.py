@@ -95,7 +95,7 @@ class Fifo(PolicyBase):
         for job in self._waiting.values():
             if room.take(job):
                 admit.append(job)
-            elif not self._backfill:
+            elif not self._backfill and not room.bars(job):
                 if not admit:
                     self._blocked = job.gpus
                 break

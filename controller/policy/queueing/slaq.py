@@ -34,11 +34,15 @@ def add_loss(trend: LossTrend | None, loss: float, service: float) -> LossTrend:
 
 
 def predicted_gain(trend: LossTrend | None) -> float:
-    """Next fall of the loss per GPU-second, as a share of the job's largest; inf while nothing is known."""
+    """Next fall of the loss per GPU-second, as a share of the job's largest; -inf while nothing is known.
+
+    Losses are what trainers report, of whatever size: what does not come to a share says nothing.
+    """
     if trend is None or trend.largest == 0.0:
-        return inf
+        return -inf
     shrinks = min(1.0, trend.drop / trend.before) if trend.before > 0.0 else 1.0
-    return trend.drop * shrinks / trend.largest
+    gain = trend.drop / trend.largest * shrinks
+    return gain if 0.0 <= gain <= 1.0 else -inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,8 @@ class SlaqParams:
 
 
 class Slaq(KnowingPolicy):
-    """Jobs with the largest predicted gain run; a job of which nothing is known yet comes before all others.
+    """Jobs with the largest predicted gain run; a job of which nothing is known comes after all others, so
+    that nobody goes first by telling nothing.
 
     Higher priorities first; ties: who runs first, then who came first.
     """

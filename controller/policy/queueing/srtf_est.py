@@ -1,7 +1,8 @@
 """SRTF-Est: shortest remaining time first on an estimate made once and the progress a job reports.
 
-Remaining time is estimate x (1 - progress), with the progress last reported: what a scheduler is told, and
-no more. A job that never reports stays as long as its estimate said.
+Remaining time is estimate x (1 - progress). The operator tells the progress by the time that a job has run
+(`estimates`), the simulator that last reported. A job that never reports stays as long as its estimate said;
+one that is done by its own word and goes on running has none.
 """
 
 from __future__ import annotations
@@ -63,4 +64,5 @@ class SrtfEst(KnowingPolicy):
 
 def remaining(job: QueueJob) -> float:
     """Estimated remaining time, s; inf without an estimate."""
-    return inf if job.estimate is None else job.estimate * (1 - (job.progress or 0))
+    progress = job.progress or 0
+    return inf if job.estimate is None or progress >= 1 else job.estimate * (1 - progress)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from controller.names import STEP_MAX
 from controller.policy.params import check, param
 from controller.policy.stopping.base import State, StopRule
 from controller.policy.types import EvalPoint, Verb, Verdict
@@ -18,7 +19,7 @@ from controller.policy.types import EvalPoint, Verb, Verdict
 @dataclass(frozen=True, slots=True)
 class CooldownParams:
     at_step: int = param(
-        0, unit="step", doc="step of the event; evals from it on come after it", ge=0, le=10**15
+        0, unit="step", doc="step of the event; evals from it on come after it", ge=0, le=STEP_MAX
     )
     evals: int = param(5, unit="evals", doc="evals from the event on that stop nothing", ge=1, le=100_000)
     forget: bool = param(

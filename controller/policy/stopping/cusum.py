@@ -53,7 +53,10 @@ class Cusum:
         first = point.score if first is None else first
         score = windows.single(point.score - first)
         spread = noise.observe(spread, point)
-        known = noise.estimate(spread, p.usual_noise, p.usual_noise_weight, point.fleet_noise)
+        # The sum is in units of the noise of each eval's time: raised in between, it would weigh a later rise
+        # of the score less than the falls before it. So what other namespaces show is left out.
+        learned = point.fleet_noise._replace(floor=0.0) if point.fleet_noise is not None else None
+        known = noise.estimate(spread, p.usual_noise, p.usual_noise_weight, learned)
         counted = best is not None and known is not None
         if best is not None and known is not None:
             total = max(0.0, total + (best - score) / known.sigma - p.allowance)

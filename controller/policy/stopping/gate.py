@@ -200,7 +200,7 @@ class Gate:
     def _estimated(self, scores: Sequence[float], point: EvalPoint) -> float | None:
         known = noise.robust(scores)
         if known is None and point.fleet_noise is not None:
-            known = point.fleet_noise.sigma
+            known = point.fleet_noise.sigma or None  # of its own namespace: no other decides what counts
         return None if known is None else self.params.sigmas_estimated * known
 
     def _judge_again(self, memory: Memory, point: EvalPoint) -> Memory:

@@ -38,6 +38,7 @@ MOST_FREEDOM = 1000.0  # that a number which is as good as known is written with
 ROBUST_LEAST, ROBUST_MOST = 5, 16  # evals that the robust estimate is made of
 ROBUST_UNIT = math.sqrt(6.0) * 0.6744897501960817  # median of |d| for Gaussian noise of 1
 LEAST_FREEDOM = 3.0  # below it a threshold would have to be raised beyond all use
+RAISED_MOST = 2.0  # times its own estimate: so far the votes of other namespaces may raise a run's noise
 
 
 class Noise(NamedTuple):
@@ -98,11 +99,13 @@ def estimate(
     """The noise of one eval; None: too few evals to say, or no noise at all seen.
 
     ``usual``, ``weight``: the fleet's standard deviation (0: unknown) and its degrees of freedom, as the user
-    gives them; where they are unknown, as the pool has ``learned`` them from its runs (`fleet_noise`).
+    gives them; where they are unknown, as the pool has ``learned`` them from its runs (`fleet_noise`). Then
+    other namespaces may raise the estimate (``learned.floor``), which makes it no better known.
     """
     last, before, differences, mean, reports, largest = state
+    floor = 0.0
     if usual <= 0.0 and learned is not None:
-        usual, weight = learned
+        usual, weight, floor = learned
     seen = differences + (last is not None) + (before is not None)
     if reports and reports == seen:
         return Noise(largest, math.inf)
@@ -113,7 +116,8 @@ def estimate(
         freedom += weight
     if freedom < LEAST_FREEDOM or variance <= 0.0:
         return None
-    return Noise(math.sqrt(variance), freedom)
+    sigma = math.sqrt(variance)
+    return Noise(max(sigma, min(floor, RAISED_MOST * sigma)), freedom)
 
 
 def own(points: Iterable[EvalPoint]) -> FleetNoise | None:

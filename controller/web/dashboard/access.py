@@ -2,41 +2,26 @@
 somebody else's can ask in a user's name.
 
 On loopback the token is a key made at the start, and what is seen is what the caller's own kubeconfig could
-list. In a cluster it is a Kubernetes token, and the API server is asked who that is and what they may list.
+list. In a cluster it is a Kubernetes token made for the dashboard and good for nothing else, and the API
+server is asked who that is and what they may list.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import hmac
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Protocol
 
 from controller.kube.client import Api
 from controller.kube.errors import ApiError, Refused
-from controller.kube.resources import (
-    ACCESS_REVIEWS,
-    GPUPOOLS,
-    NAMESPACES,
-    RLHFJOBS,
-    SELF_ACCESS_REVIEWS,
-    TOKEN_REVIEWS,
-    Resource,
-)
+from controller.kube.resources import GPUPOOLS, NAMESPACES, RLHFJOBS, SELF_ACCESS_REVIEWS, Resource
+from controller.web.reviews import Reviews, Unauthenticated, review
 
-TOKEN_SECONDS = 60.0  # for so long a token that was revoked may still be taken
-RIGHTS_SECONDS = 30.0  # for so long a right that was given or taken away may not show
-_REMEMBERED = 10_000  # answers of the API server
-_AT_ONCE = 16  # questions to it
-
-T = TypeVar("T")
-
-
-class Unauthenticated(Exception):
-    """No token, or one that nobody vouches for."""
+# What tokens are made for that are shown here: with one for the API server, whoever reads it on its way, or
+# in this process's memory, could do there all that its owner may.
+AUDIENCE = "evalstop-dashboard"
 
 
 class Forbidden(Exception):
@@ -64,11 +49,12 @@ class Gate(Protocol):
 
     hint: str  # for people without a token: where to get one
 
-    async def viewer(self, token: str, namespaces: Iterable[str]) -> Viewer:
-        """Who that is, and which of ``namespaces`` they may look into.
+    async def viewer(self, token: str, namespaces: Iterable[str], peer: str) -> Viewer:
+        """Who that is, and which of ``namespaces`` they may look into; ``peer``: the address that asks.
 
         Raises:
-            Unauthenticated: nobody that is known. CannotReview: that cannot be found out now.
+            Unauthenticated: nobody that is known. CannotReview: that cannot be found out now. TooMany: too
+                many tokens that nobody knows came before it.
         """
         ...
 
@@ -81,7 +67,7 @@ class KeyGate:
     def __init__(self, key: str, viewer: Viewer) -> None:
         self._key, self._viewer = key.encode(), viewer
 
-    async def viewer(self, token: str, namespaces: Iterable[str]) -> Viewer:
+    async def viewer(self, token: str, namespaces: Iterable[str], peer: str) -> Viewer:
         if not hmac.compare_digest(token.encode(), self._key):
             raise Unauthenticated
         return self._viewer
@@ -90,60 +76,27 @@ class KeyGate:
 class ReviewGate:
     """Asks the API server: TokenReview for who it is, SubjectAccessReview for what they may list."""
 
-    hint = "kubectl create token <service account> -n <namespace>"
+    def __init__(self, reviews: Reviews, audience: str = AUDIENCE) -> None:
+        """``audience``: what tokens must be made for, as ``reviews`` hold them to it; "": the API server."""
+        self._reviews = reviews
+        made_for = f" --audience {audience}" if audience else ""
+        self.hint = f"kubectl create token <service account> -n <namespace>{made_for}"
 
-    def __init__(self, api: Api, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._api, self._now = api, monotonic
-        self._users: _Memory[Mapping[str, Any] | None] = _Memory(TOKEN_SECONDS, monotonic)
-        self._rights: _Memory[bool] = _Memory(RIGHTS_SECONDS, monotonic)
-        self._asking = asyncio.Semaphore(_AT_ONCE)
-
-    async def viewer(self, token: str, namespaces: Iterable[str]) -> Viewer:
-        if not token:
-            raise Unauthenticated
+    async def viewer(self, token: str, namespaces: Iterable[str], peer: str) -> Viewer:
+        may = self._reviews.may
         try:
-            user = await self._user(token)
-            if user is None:
-                raise Unauthenticated
+            user = await self._reviews.user(token, peer)
             everywhere, pools = await asyncio.gather(
-                self._may(user, RLHFJOBS, ""), self._may(user, GPUPOOLS, "")
+                may(user, _attributes(RLHFJOBS, "")), may(user, _attributes(GPUPOOLS, ""))
             )
             seen = None
             if not everywhere:
                 names = sorted(set(namespaces))
-                answers = await asyncio.gather(*(self._may(user, RLHFJOBS, name) for name in names))
-                seen = frozenset(name for name, may in zip(names, answers, strict=True) if may)
+                answers = await asyncio.gather(*(may(user, _attributes(RLHFJOBS, name)) for name in names))
+                seen = frozenset(name for name, yes in zip(names, answers, strict=True) if yes)
         except ApiError as error:
             raise CannotReview(str(error)) from error
         return Viewer(str(user.get("username") or ""), seen, pools)
-
-    async def _user(self, token: str) -> Mapping[str, Any] | None:
-        key = hashlib.sha256(token.encode()).hexdigest()  # a dump of this process's memory shows no token
-        known, user = self._users.get(key)
-        if known:
-            return user
-        answer = await self._review(TOKEN_REVIEWS, {"token": token})
-        found = answer.get("user") if answer.get("authenticated") is True else None
-        return self._users.put(key, found)
-
-    async def _may(self, user: Mapping[str, Any], resource: Resource, namespace: str) -> bool:
-        subject = {
-            "user": user.get("username", ""),
-            "uid": user.get("uid", ""),
-            "groups": user.get("groups") or [],
-            "extra": user.get("extra") or {},
-        }
-        key = hashlib.sha256(repr((sorted(subject.items()), str(resource), namespace)).encode()).hexdigest()
-        known, may = self._rights.get(key)
-        if known:
-            return bool(may)
-        attributes = _attributes(resource, namespace)
-        answer = await self._review(ACCESS_REVIEWS, {**subject, "resourceAttributes": attributes})
-        return self._rights.put(key, answer.get("allowed") is True)
-
-    async def _review(self, resource: Resource, spec: Mapping[str, Any]) -> Mapping[str, Any]:
-        async with self._asking:
-            return await _review(self._api, resource, spec)
 
 
 async def own_rights(api: Api, wanted: Iterable[str], usual: str) -> Viewer:
@@ -158,9 +111,7 @@ async def own_rights(api: Api, wanted: Iterable[str], usual: str) -> Viewer:
     """
 
     async def may(resource: Resource, namespace: str) -> bool:
-        answer = await _review(
-            api, SELF_ACCESS_REVIEWS, {"resourceAttributes": _attributes(resource, namespace)}
-        )
+        answer = await review(api, SELF_ACCESS_REVIEWS, _attributes(resource, namespace))
         return answer.get("allowed") is True
 
     pools = await may(GPUPOOLS, "")
@@ -184,37 +135,7 @@ async def own_rights(api: Api, wanted: Iterable[str], usual: str) -> Viewer:
     return Viewer("you", seen, pools)
 
 
-def _attributes(resource: Resource, namespace: str) -> Mapping[str, str]:
+def _attributes(resource: Resource, namespace: str) -> Mapping[str, Mapping[str, str]]:
     where = {"namespace": namespace} if namespace else {}
-    return {"group": resource.group, "resource": resource.plural, "verb": "list", **where}
-
-
-async def _review(api: Api, resource: Resource, spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    body = {
-        "apiVersion": resource.api_version,
-        "kind": resource.kind,
-        "metadata": {},
-        "spec": {k: v for k, v in spec.items() if v not in ("", None)},
-    }
-    answer = await api.create(resource, body)
-    status: Mapping[str, Any] = answer.get("status") or {}
-    return status
-
-
-class _Memory(Generic[T]):
-    """Answers for a while, the oldest forgotten first."""
-
-    def __init__(self, seconds: float, monotonic: Callable[[], float]) -> None:
-        self._seconds, self._now = seconds, monotonic
-        self._held: dict[str, tuple[float, T]] = {}
-
-    def get(self, key: str) -> tuple[bool, T | None]:
-        at, value = self._held.get(key, (float("-inf"), None))
-        return (True, value) if self._now() - at < self._seconds else (False, None)
-
-    def put(self, key: str, value: T) -> T:
-        self._held.pop(key, None)
-        while len(self._held) >= _REMEMBERED:
-            del self._held[next(iter(self._held))]
-        self._held[key] = (self._now(), value)
-        return value
+    asked = {"group": resource.group, "resource": resource.plural, "verb": "list", **where}
+    return {"resourceAttributes": asked}

@@ -11,7 +11,7 @@ Nothing else is answered but 405 or 404: there is nothing here that writes. Toke
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -19,12 +19,15 @@ from fastapi.responses import PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 
 from controller import log
-from controller.web.dashboard.access import CannotReview, Gate, Unauthenticated, Viewer
+from controller.web.dashboard.access import CannotReview, Gate, Viewer
 from controller.web.dashboard.charts import narrow_for
 from controller.web.dashboard.feed import Feed
 from controller.web.dashboard.pages import NotThere, Page, Pages
 from controller.web.dashboard.queues import Queues
 from controller.web.dashboard.render import render, static
+from controller.web.hosts import Hosts
+from controller.web.reviews import TooMany, Unauthenticated
+from controller.web.status import health_app
 
 _logger = log.get("evalstop.dashboard")
 
@@ -37,6 +40,8 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
+# A year, for this name alone: what a page of the same name, found over plain HTTP, would ask a token for.
+HSTS = "max-age=31536000"
 _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 Make = Callable[[Viewer, Mapping[str, str], bool], Awaitable[Page]]
 
@@ -45,19 +50,18 @@ class Dashboard:
     """One feed, one gate, and the pages between them.
 
     Args:
-        hosts: what the Host header may say, port included; empty: anything. On loopback it guards against
-            names of other sites that are made to resolve to this machine.
+        hosts: by which it may be asked: names of other sites that are made to resolve to it are refused.
+        secure: browsers are to come back over HTTPS only.
     """
 
-    def __init__(self, feed: Feed, queues: Queues, gate: Gate, hosts: Sequence[str] = ()) -> None:
-        self._feed, self._gate, self._hosts = feed, gate, frozenset(hosts)
+    def __init__(
+        self, feed: Feed, queues: Queues, gate: Gate, hosts: Hosts | None = None, *, secure: bool = False
+    ) -> None:
+        self._feed, self._gate, self.hosts = feed, gate, hosts or Hosts()
+        self._headers = HEADERS | ({"Strict-Transport-Security": HSTS} if secure else {})
         self._pages = Pages(feed, queues)
         self.app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
         self._routes()
-
-    def only(self, hosts: Iterable[str]) -> None:
-        """Answer only to these, once the port is known."""
-        self._hosts = frozenset(host.lower() for host in hosts)
 
     def _routes(self) -> None:
         get, pages = self.app.add_api_route, self._pages
@@ -65,7 +69,8 @@ class Dashboard:
         for path in frames:
             get(path, self._frame, methods=["GET", "HEAD"])
         get("/static/{name}", self._static, methods=["GET", "HEAD"])
-        _health(self.app, self._feed)
+        for route in health_app(list, lambda: unready(self._feed)).routes:
+            self.app.router.routes.append(route)
 
         def view(path: str, make: Make) -> None:
             async def answer(request: Request) -> Response:
@@ -99,12 +104,12 @@ class Dashboard:
 
     async def _guard(self, request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
         host = request.headers.get("host", "").lower()
-        if self._hosts and host not in self._hosts and request.url.path not in ("/healthz", "/readyz"):
-            known = " or ".join(sorted(self._hosts))
-            response: Response = PlainTextResponse(f"this is not {host[:100]!r}: open {known}\n", 421)
+        if not self.hosts.allow(host) and request.url.path not in ("/healthz", "/readyz"):
+            told = f"this is not {host[:100]!r}: open {self.hosts.advice()}\n"
+            response: Response = PlainTextResponse(told, 421)
         else:
             response = await answer(request)
-        for name, value in HEADERS.items():
+        for name, value in self._headers.items():
             response.headers.setdefault(name, value)
         response.headers.setdefault("Cache-Control", "no-store")
         return response
@@ -138,9 +143,15 @@ class Dashboard:
         try:
             if scheme.lower() != "bearer":
                 raise Unauthenticated
-            viewer = await self._gate.viewer(token.strip(), {j.namespace for j in self._feed.jobs()})
+            namespaces = {job.namespace for job in self._feed.jobs()}
+            peer = request.client.host if request.client else ""
+            viewer = await self._gate.viewer(token.strip(), namespaces, peer)
         except Unauthenticated:
             return self._problem(401, token=bool(token))
+        except TooMany as error:
+            answer = self._problem(429, message=str(error))
+            answer.headers["Retry-After"] = f"{error.seconds + 1:.0f}"
+            return answer
         except CannotReview as error:
             # Whoever asks is not known yet: what the API server said of this process is not for them.
             _logger.warning("cannot ask who a viewer is", error=str(error))
@@ -176,21 +187,6 @@ class Dashboard:
         return Response(text, status, media_type="text/html", headers=headers)
 
 
-def status(feed: Feed) -> FastAPI:
-    """``/healthz`` and ``/readyz`` alone, for probes."""
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    _health(app, feed)
-    return app
-
-
-def _health(app: FastAPI, feed: Feed) -> None:
-    async def healthy() -> Response:
-        return PlainTextResponse("ok\n")
-
-    async def ready() -> Response:
-        if feed.ready:
-            return PlainTextResponse("ok\n")
-        return PlainTextResponse("not listed yet; the log says why\n", 503)
-
-    app.add_api_route("/healthz", healthy, methods=["GET"])
-    app.add_api_route("/readyz", ready, methods=["GET"])
+def unready(feed: Feed) -> list[str]:
+    """Why nothing can be shown yet; whoever probes has no token, and hears no more of the cluster."""
+    return [] if feed.ready else ["not listed yet; the log says why"]

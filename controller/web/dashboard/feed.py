@@ -17,6 +17,7 @@ from controller import log
 from controller.api import convert
 from controller.api.gpupool import GPUPool, GPUPoolStatus
 from controller.api.rules import rule_and_modifiers
+from controller.kube import wire
 from controller.kube.cache import key_of
 from controller.kube.client import Api
 from controller.kube.errors import ApiError, NotFound
@@ -206,6 +207,8 @@ def read_job(obj: Object, pools: Mapping[str, Object]) -> Job:
         record = convert.record(obj.get("status"))
     except convert.StatusError as error:
         record, problem = JobRecord(), f"{error}; another version of the operator may have written it"
+    if why := wire.problem(obj):
+        problem = f"{why}; the operator leaves it alone"
     return Job(
         key=key_of(obj),
         namespace=str(metadata.get("namespace")),
@@ -246,8 +249,9 @@ def _trim(obj: Object) -> Object:
         template = spec["workload"]["template"] or {}
         spec["workload"] = {"template": {k: template[k] for k in ("apiVersion", "kind") if k in template}}
     kept = {"apiVersion": obj.get("apiVersion"), "kind": obj.get("kind"), "metadata": metadata, "spec": spec}
-    if "status" in obj:
-        kept["status"] = obj["status"]
+    for name in ("status", wire.PROBLEM):
+        if name in obj:
+            kept[name] = obj[name]
     return kept
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from controller.api import convert
-from controller.policy import judging, lifecycle
+from controller.policy import judging
 from controller.policy.conditions import ADMITTED
+from controller.policy.job_view import queued_at
 from controller.policy.queueing import MAX_WAIT, make_policy
 from controller.policy.queueing.ageing import overdue
 from controller.policy.queueing.srtf_est import SrtfEst
@@ -36,7 +37,7 @@ def line_up(pool: Pool, jobs: Iterable[Job], now: float) -> Queue | None:
     waiting = {job.key: job for job in jobs if state(job.summary).group == "waiting"}
     running = [job for job in jobs if state(job.summary).group == "running"]
     queued = [job for job in waiting.values() if job.summary == "Queued"]
-    policy = make_policy(spec)
+    policy = make_policy(spec, convert.quotas(pool.spec))
     views = {job.key: _view(pool, job, now) for job in (*queued, *running)}
     policy.rebuild(views.values(), now)
     most = float(spec.params[MAX_WAIT])
@@ -90,4 +91,4 @@ def _place(job: Job, position: int | None, late: bool, now: float) -> Place:
 
 
 def _queued(job: Job) -> float:
-    return lifecycle.queued_at(job.record, job.created)
+    return queued_at(job.record, job.created)

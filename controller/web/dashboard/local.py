@@ -11,6 +11,7 @@ from controller.web.dashboard.access import KeyGate, own_rights
 from controller.web.dashboard.app import Dashboard
 from controller.web.dashboard.feed import Feed
 from controller.web.dashboard.queues import Fixed, Queues, Way
+from controller.web.hosts import Hosts
 from controller.web.server import WebServer
 
 HOST = "127.0.0.1"
@@ -49,5 +50,8 @@ async def dashboard(
         server = WebServer(made.app, HOST, port)
         await server.start()
         stack.push_async_callback(server.stop)
-        made.only(f"{name}:{server.port}" for name in (HOST, "localhost", "[::1]"))
+        # By the port, too: the key is this run's, and so is the page.
+        made.hosts = Hosts(
+            (f"{name}:{server.port}" for name in (HOST, "localhost", "[::1]")), addresses=False
+        )
         yield f"http://{HOST}:{server.port}/#key={key}"

@@ -13,6 +13,7 @@ from controller.api.gpupool import HandBackStatus
 from controller.policy.history import RuleInUse
 from controller.policy.stopping.graded import Graded
 from controller.policy.types import Verb
+from controller.policy.wording import ELSEWHERE, UID
 from controller.web.dashboard import charts
 from controller.web.dashboard.access import Viewer
 from controller.web.dashboard.feed import Feed, Job, Pool
@@ -23,7 +24,6 @@ from controller.web.dashboard.savings import savings
 from controller.web.dashboard.states import GROUPS, STATES
 from controller.web.dashboard.whatif import what_if
 
-ELSEWHERE = "a job of another namespace"
 _FEW = 8  # of what is newest, on the overview
 
 
@@ -136,7 +136,7 @@ class Pages:
             "chart": drawn,
             "saving": next(iter(savings([job]).stops), None),
             "place": place,
-            "stages": stages_of(job),
+            "stages": stages_of(job, self._handed_to(job, viewer)),
             "what_if": asked,
             "what_if_chart": other,
             "viewer": viewer,
@@ -188,6 +188,16 @@ class Pages:
         announce = f"{found.hours:.4g} GPU-hours saved by {len(found.stops)} stops"
         values = {"savings": found, "chart": drawn, "viewer": viewer}
         return Page("savings.html", "Savings", announce, values)
+
+    def _handed_to(self, job: Job, viewer: Viewer) -> str:
+        """Who got a job's GPUs: by name for those who may list it."""
+        to = job.record.decision.handed_to if job.record.decision is not None else None
+        if not to:
+            return ""
+        if to.startswith(UID):
+            uid = to.removeprefix(UID)
+            to = next((other.key for other in self._feed.jobs() if uid and other.uid == uid), to)
+        return to if "/" in to and viewer.sees(to.partition("/")[0]) else ELSEWHERE
 
     # -- parts -------------------------------------------------------------------------------------------
 
@@ -262,8 +272,9 @@ def warned_step(job: Job) -> int | None:
     return None if found == stop else found
 
 
-def stages_of(job: Job) -> list[tuple[str, float | None]]:
-    """How far a stop has come: (stage, when in s; None: not yet)."""
+def stages_of(job: Job, handed_to: str) -> list[tuple[str, float | None]]:
+    """How far a stop has come: (stage, when in s; None: not yet). ``handed_to``: who got its GPUs, as the
+    viewer may know."""
     decision = job.record.decision
     if decision is None:
         return []
@@ -272,10 +283,7 @@ def stages_of(job: Job) -> list[tuple[str, float | None]]:
         ("best checkpoint retained, digest verified", decision.retained_at),
         ("suspended", decision.suspended_at),
         ("pods gone", decision.pods_gone_at),
-        (
-            f"GPUs handed to {decision.handed_to}" if decision.handed_to else "GPUs handed over",
-            decision.handed_at,
-        ),
+        (f"GPUs handed to {handed_to}" if handed_to else "GPUs handed over", decision.handed_at),
     ]
 
 

@@ -6,18 +6,26 @@ import asyncio
 import signal
 import sys
 
-from controller import log
+from controller import descriptors, log
 from controller.environ import SettingsError, help_text
 from controller.kube.client import Api
 from controller.kube.connect import NoCredentials, connect
+from controller.web.connections import Connections, Limits
 from controller.web.dashboard.access import ReviewGate
-from controller.web.dashboard.app import Dashboard, status
+from controller.web.dashboard.app import Dashboard, unready
 from controller.web.dashboard.feed import Feed
 from controller.web.dashboard.queues import Fixed, Queues
 from controller.web.dashboard.settings import Settings, describe
+from controller.web.hosts import Hosts
+from controller.web.reviews import Reviews
 from controller.web.server import WebServer
+from controller.web.status import health_app
+from controller.web.tls import Tls
 
 _logger = log.get("evalstop.dashboard")
+
+RESERVED = 64  # descriptors that no connection to us may take: those of the API client and the queue API's
+MOST_OF_A_PEER = 192  # a proxy in front of many people is one peer
 
 
 def main(arguments: list[str]) -> int:
@@ -44,17 +52,31 @@ async def run(settings: Settings) -> int:
     except NoCredentials as error:
         _logger.error("no way to the API server", error=str(error))
         return 2
+    descriptors.raise_limit()
+    connections = Connections.of_process(RESERVED)
     queues = Queues(Fixed(settings.queue_url))
     # Served from the first moment: /healthz answers while the first LIST is under way, /readyz says so.
     async with Api(connection, user_agent="evalstop-dashboard") as api:
         feed = Feed(api)
-        made = Dashboard(feed, queues, ReviewGate(api), settings.hosts)
+        gate = ReviewGate(Reviews(api, settings.audience), settings.audience)
+        # Without a certificate elsewhere than on loopback there is a proxy in front, which has one.
+        secure = bool(settings.tls_cert) or settings.plain_http == "allow"
+        made = Dashboard(feed, queues, gate, Hosts(settings.hosts), secure=secure)
+        tls = Tls(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
         server = WebServer(
-            made.app, settings.host, settings.port, settings.tls_cert or None, settings.tls_key or None
+            made.app,
+            settings.host,
+            settings.port,
+            tls=tls,
+            limits=Limits(per_peer=MOST_OF_A_PEER),
+            connections=connections,
+            name="pages",
         )
         servers = [server]
         if settings.status_host:  # the kubelet brings no token and reaches no loopback address
-            servers.append(WebServer(status(feed), settings.status_host, settings.status_port))
+            app = health_app(list, lambda: unready(feed))
+            at = settings.status_host, settings.status_port
+            servers.append(WebServer(app, *at, connections=connections, name="health"))
         try:
             for one in servers:
                 await one.start()

@@ -117,6 +117,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.tests["visible"] = lambda namespace, viewer: viewer.sees(namespace)
     made.filters |= {
         "number": number,
         "share": share,

@@ -9,6 +9,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from controller.environ import SettingsError, choice, described, setting, text, values_of
+from controller.web.dashboard.access import AUDIENCE
 
 PREFIX = "EVALSTOP_DASHBOARD_"
 
@@ -55,7 +56,12 @@ class Settings:
     plain_http: str = setting(
         "refuse", choice("refuse", "allow"), "listen elsewhere without a certificate: where a proxy has TLS"
     )
-    allowed_hosts: str = setting("", text, "what the Host header may say, by commas; empty: anything")
+    allowed_hosts: str = setting(
+        "", text, "names, by commas, that the Host header may say besides localhost and addresses"
+    )
+    audience: str = setting(
+        AUDIENCE, text, "what viewers' tokens must be made for; empty: the API server, as its own tokens are"
+    )
     queue_url: str = setting("", _url, "the operator's queue API; empty: positions come from the statuses")
     log_level: str = setting("INFO", choice("DEBUG", "INFO", "WARNING", "ERROR"), "level of the log")
     log_format: str = setting("json", choice("json", "console"), "form of the log lines on stderr")

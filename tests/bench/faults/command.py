@@ -201,7 +201,7 @@ def main(arguments: Sequence[str]) -> int:
             f"{outcome.name}: {folder}/failed/{outcome.name}; "
             f"again: python -m tests.bench faults --runs 1 --seed {seed}"
         )
-    return 1 if report.failed or report.twice else 0
+    return 1 if report.failed or report.twice or report.promised else 0
 
 
 if __name__ == "__main__":

@@ -53,6 +53,7 @@ class Operator:
             "KUBECONFIG": str(self._kubeconfig),
             "EVALSTOP_HOST": "127.0.0.1",
             "EVALSTOP_PORT": str(self._port),
+            "EVALSTOP_METRICS_PORT": "0",
             "EVALSTOP_QUEUE_PORT": "0",
             "EVALSTOP_INSTANCE": self.name,
             "EVALSTOP_SCRAPE_ADDRESSES": "Loopback",

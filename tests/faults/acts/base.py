@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from random import Random
 
 from tests.faults.cluster import Job
 from tests.faults.world import World
 
 Act = Callable[[World, Random], None]
+ActOn = Callable[[World, Job, Random], None]
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,21 @@ def act(weight: float) -> Callable[[Act], Act]:
     def register(function: Act) -> Act:
         ACTS[function.__name__] = Entry(function, weight)
         return function
+
+    return register
+
+
+def act_on(pick: Callable[[World, Random], Job | None], weight: float) -> Callable[[ActOn], Act]:
+    """As `act`, upon the job that ``pick`` (`some`, `training`) draws first; without one nothing happens."""
+
+    def register(function: ActOn) -> Act:
+        @wraps(function)
+        def upon(world: World, r: Random) -> None:
+            job = pick(world, r)
+            if job is not None:
+                function(world, job, r)
+
+        return act(weight)(upon)
 
     return register
 

@@ -7,7 +7,8 @@ from random import Random
 from typing import Any
 
 from tests.faults import product
-from tests.faults.acts.base import act, rest, some
+from tests.faults.acts.base import act, act_on, rest, some
+from tests.faults.cluster import Job
 from tests.faults.world import World
 
 
@@ -62,11 +63,10 @@ def stuck_pod(world: World, r: Random) -> None:
     rest(world, r, 6)
 
 
-@act(1.5)
-def unsuspended(world: World, r: Random) -> None:
+@act_on(some, 1.5)
+def unsuspended(world: World, job: Job, r: Random) -> None:
     """Somebody starts a child by hand."""
-    job = some(world, r)
-    if job is None or job.child is None or job.trained:
+    if job.child is None or job.trained:
         return
     if not job.child.suspended and r.random() < 0.5 and job.spec("runState", "Run") == "Run":
         world.edit(job, runState="Stopped")  # of a run that its user has just stopped
@@ -81,10 +81,33 @@ def unsuspended(world: World, r: Random) -> None:
     rest(world, r)
 
 
-@act(1)
-def child_deleted(world: World, r: Random) -> None:
-    job = some(world, r)
-    if job is not None and job.child is not None and job.child.finished is None:
+@act_on(some, 1)
+def child_deleted(world: World, job: Job, r: Random) -> None:
+    if job.child is not None and job.child.finished is None:
         world.saw("a child is deleted by hand")
         job.child = None
+        rest(world, r)
+
+
+@act(2)
+def child_written(world: World, r: Random) -> None:
+    """Another controller writes the child, and the operator, about to suspend it, has not heard of that."""
+    job = some(world, r)
+    if job is None or job.child is None or job.child.suspended or job.trained:
+        return
+    if job.spec("runState", "Run") == "Run":
+        world.edit(job, runState="Stopped")
+    for _ in range(40):
+        world.tick()
+        decision = world.operator.record(job.obj).decision
+        if job.gone or job.child is None or job.child.suspended or job.trained:
+            return
+        if decision is not None and decision.retained_at is not None:
+            break
+    world.operator.stale = r.randint(2, 8)
+    job.child = replace(job.child, version=job.child.version + 1)
+    world.say(f"{job.name}: its child is written by somebody else")
+    rest(world, r, 20)
+    if r.random() < 0.5 and not job.gone:
+        world.edit(job, runState="Run")
         rest(world, r)

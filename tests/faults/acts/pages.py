@@ -7,7 +7,7 @@ from random import Random
 
 from controller.policy.jobs import ScrapeOutcome, ScrapeView
 from tests.faults import product
-from tests.faults.acts.base import act, rest, training
+from tests.faults.acts.base import act_on, rest, training
 from tests.faults.cluster import Job
 from tests.faults.trainer import Eval, Life
 from tests.faults.world import World
@@ -22,8 +22,11 @@ def strange(world: World, job: Job, r: Random) -> Callable[[], ScrapeView]:
         life = other.lives[-1]
         uid = other.uid if other.names_itself else None
         return lambda: product.page(life, uid, 0.0, job.lives[-1].pod, job.lives[-1].pod_created, 1000)
-    if kind == "early" and len(job.lives) > 1:
-        life = r.choice(job.lives[:-1])
+    # Of the same pod none answers late that never was read: its port is the newest one's.
+    newest = job.lives[-1]
+    earlier = [life for life in job.lives[:-1] if life.read or life.pod != newest.pod]
+    if kind == "early" and earlier:
+        life = r.choice(earlier)
         return lambda: world_page(job, life)
     if kind == "broken":
         return lambda: ScrapeView(r.choice((ScrapeOutcome.TIMEOUT, ScrapeOutcome.UNREACHABLE)), "no answer")
@@ -45,14 +48,12 @@ def world_eval(world: World, life: Life, step: int, score: float) -> None:
     life.evals.append(Eval(step, score, life, world.now, life.evaluator))
 
 
-@act(4)
-def stranger(world: World, r: Random) -> None:
+@act_on(training, 4)
+def stranger(world: World, job: Job, r: Random) -> None:
     """The next scrapes meet another page: of another trainer, an invented one, an earlier process, none."""
-    job = training(world, r)
-    if job is not None:
-        view = strange(world, job, r)
-        if not job.names_itself:
-            world.oracle.case(job).fooled = True  # nothing tells this page from its own
-        world.pages[job.key] = [view] * r.randint(1, 4)
-        world.say(f"{job.name}: its next scrapes meet another page")
-        rest(world, r)
+    view = strange(world, job, r)
+    if not job.names_itself:
+        world.oracle.case(job).fooled = True  # nothing tells this page from its own
+    world.pages[job.key] = [view] * r.randint(1, 4)
+    world.say(f"{job.name}: its next scrapes meet another page")
+    rest(world, r)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from tests.faults.acts.base import act, rest, training
+from tests.faults.acts.base import act_on, rest, training
 from tests.faults.cluster import Job
 from tests.faults.world import World
 
@@ -40,66 +40,53 @@ def advance(world: World, job: Job, r: Random, change: float, fault: str = "", s
         job.files.rotate(world.config["keep"])
 
 
-@act(14)
-def rise(world: World, r: Random) -> None:
-    job = training(world, r)
-    if job is not None:
-        for _ in range(r.randint(1, 2)):
-            advance(world, job, r, r.uniform(0.02, 0.1))
-            rest(world, r)
+@act_on(training, 14)
+def rise(world: World, job: Job, r: Random) -> None:
+    for _ in range(r.randint(1, 2)):
+        advance(world, job, r, r.uniform(0.02, 0.1))
+        rest(world, r)
 
 
-@act(9)
-def decline(world: World, r: Random) -> None:
-    job = training(world, r)
-    if job is not None:
-        for _ in range(r.randint(1, 3)):
-            advance(world, job, r, -r.uniform(0.02, 0.1))
-            rest(world, r)
+@act_on(training, 9)
+def decline(world: World, job: Job, r: Random) -> None:
+    for _ in range(r.randint(1, 3)):
+        advance(world, job, r, -r.uniform(0.02, 0.1))
+        rest(world, r)
 
 
-@act(3)
-def unsaved_best(world: World, r: Random) -> None:
+@act_on(training, 3)
+def unsaved_best(world: World, job: Job, r: Random) -> None:
     """A best whose checkpoint is never written."""
-    job = training(world, r)
-    if job is not None:
-        advance(world, job, r, r.uniform(0.02, 0.2), save="never")
-        world.saw("a best without a checkpoint")
-        rest(world, r)
+    advance(world, job, r, r.uniform(0.02, 0.2), save="never")
+    world.saw("a best without a checkpoint")
+    rest(world, r)
 
 
-@act(3)
-def outlier(world: World, r: Random) -> None:
-    job = training(world, r)
-    if job is not None:
-        # Without a gate and a scale for it nothing tells it from a true one.
-        if world.config["stderr"] is None or not (world.config["gate"] or world.config["rule"] == "default"):
-            world.oracle.case(job).fooled = True
-        advance(
-            world, job, r, r.uniform(-0.02, 0.05), fault=r.choice(("outlier", "outlier", "nan", "nothing"))
-        )
-        world.saw("row 7: an eval that says nothing")
-        rest(world, r)
+@act_on(training, 3)
+def outlier(world: World, job: Job, r: Random) -> None:
+    # Without a gate and a scale for it nothing tells it from a true one.
+    if world.config["stderr"] is None or not (world.config["gate"] or world.config["rule"] == "default"):
+        world.oracle.case(job).fooled = True
+    advance(world, job, r, r.uniform(-0.02, 0.05), fault=r.choice(("outlier", "outlier", "nan", "nothing")))
+    world.saw("row 7: an eval that says nothing")
+    rest(world, r)
 
 
-@act(3)
-def many(world: World, r: Random) -> None:
+@act_on(training, 3)
+def many(world: World, job: Job, r: Random) -> None:
     """More evals than a page or a record holds."""
-    job = training(world, r)
-    if job is not None and r.random() < 0.3:
+    if r.random() < 0.3:
         for _ in range(r.randint(20, 40)):
             advance(world, job, r, r.uniform(-0.004, 0.01))
             world.tick(2)
         world.saw("row 19: more evals than are kept")
 
 
-@act(6)
-def restart(world: World, r: Random) -> None:
+@act_on(training, 6)
+def restart(world: World, job: Job, r: Random) -> None:
     """The process ends; the next one, in the same pod, starts from the newest or an earlier checkpoint."""
-    job = training(world, r)
-    if job is not None:
-        end_process(world, job, r)
-        rest(world, r, 3)
+    end_process(world, job, r)
+    rest(world, r, 3)
 
 
 def end_process(world: World, job: Job, r: Random) -> None:
@@ -118,11 +105,10 @@ def end_process(world: World, job: Job, r: Random) -> None:
     world.say(f"{job.name}: process ends; next from {job.next_from}")
 
 
-@act(3)
-def climb_again(world: World, r: Random) -> None:
+@act_on(training, 3)
+def climb_again(world: World, job: Job, r: Random) -> None:
     """Back to an earlier checkpoint, and past its former best at the very same steps; then down."""
-    job = training(world, r)
-    if job is None or job.life is None:
+    if job.life is None:
         return
     former = job.life
     rest(world, r, 60)
@@ -143,22 +129,19 @@ def climb_again(world: World, r: Random) -> None:
         rest(world, r, 20)
 
 
-@act(3)
-def new_pod(world: World, r: Random) -> None:
-    job = training(world, r)
-    if job is not None:
-        end_process(world, job, r)
-        pod = r.choice(job.live_pods)
-        pod.ended, pod.ready = "Failed", False
-        world.saw("a new pod in one attempt")
-        rest(world, r, 6)
+@act_on(training, 3)
+def new_pod(world: World, job: Job, r: Random) -> None:
+    end_process(world, job, r)
+    pod = r.choice(job.live_pods)
+    pod.ended, pod.ready = "Failed", False
+    world.saw("a new pod in one attempt")
+    rest(world, r, 6)
 
 
-@act(3)
-def torn_save(world: World, r: Random) -> None:
+@act_on(training, 3)
+def torn_save(world: World, job: Job, r: Random) -> None:
     """A save begins, and stays half-done until the trainer goes on, or dies."""
-    job = training(world, r)
-    if job is None or job.life is None or job.life.saving is not None:
+    if job.life is None or job.life.saving is not None:
         return
     life = job.life
     life.step += 10
@@ -174,21 +157,18 @@ def torn_save(world: World, r: Random) -> None:
         rest(world, r, 6)
 
 
-@act(3)
-def rotate(world: World, r: Random) -> None:
-    job = training(world, r)
-    if job is not None:
-        gone = job.files.rotate(r.randint(0, 2), files=r.choice((None, 1, 2)))
-        world.say(f"{job.name}: rotation of {gone}")
-        world.saw("row 3: rotation")
-        rest(world, r, 4)
+@act_on(training, 3)
+def rotate(world: World, job: Job, r: Random) -> None:
+    gone = job.files.rotate(r.randint(0, 2), files=r.choice((None, 1, 2)))
+    world.say(f"{job.name}: rotation of {gone}")
+    world.saw("row 3: rotation")
+    rest(world, r, 4)
 
 
-@act(2)
-def written_anew(world: World, r: Random) -> None:
+@act_on(training, 2)
+def written_anew(world: World, job: Job, r: Random) -> None:
     """A step that lies there is saved once more, into the same files or new ones."""
-    job = training(world, r)
-    if job is None or job.life is None or job.life.saving is not None:
+    if job.life is None or job.life.saving is not None:
         return
     mine = [s.step for s in job.files.saved if s.lies and s.life is job.life]
     if mine:
@@ -200,10 +180,9 @@ def written_anew(world: World, r: Random) -> None:
         rest(world, r)
 
 
-@act(2)
-def evaluator(world: World, r: Random) -> None:
-    job = training(world, r)
-    if job is not None and job.life is not None:
+@act_on(training, 2)
+def evaluator(world: World, job: Job, r: Random) -> None:
+    if job.life is not None:
         if r.random() < 0.5:  # while the answer of a secure Job is awaited
             advance(world, job, r, r.uniform(0.05, 0.2), save="always")
             world.tick(r.randint(2, 5))
@@ -219,11 +198,10 @@ def evaluator(world: World, r: Random) -> None:
         rest(world, r)
 
 
-@act(1)
-def ends(world: World, r: Random) -> None:
+@act_on(training, 1)
+def ends(world: World, job: Job, r: Random) -> None:
     """The training ends by itself."""
-    job = training(world, r)
-    if job is None or r.random() < 0.5:
+    if r.random() < 0.5:
         return
     if any(a.operation == "secure" for a in job.access.values()):
         world.saw("row 8: the run ends while a secure Job runs")

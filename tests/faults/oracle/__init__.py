@@ -24,9 +24,6 @@ __all__ = ["Oracle", "Violation"]
 class Oracle(Settling, Stops, Gpus):
     """What is told to it while a history goes on."""
 
-    def submitted(self, job: Job) -> None:
-        self.case(job).specs.append((self.world.now, job.obj["spec"]))
-
     def edited(self, job: Job, fields: dict[str, Any]) -> None:
         if job.trained and fields.get("resume"):
             self.case(job).asked_to_go_on = True
@@ -70,6 +67,7 @@ class Oracle(Settling, Stops, Gpus):
                 job,
                 f"process {life.text} resumes from {path}, which is no whole checkpoint of its trainer",
             )
+        self.world.saw("S5: a run goes on from a checkpoint that its user named")
         if job.spec("resume.from") != "Best":
             return
         kept = [s for where, s in self.contents(job) if s is not None and "/retained/" in where]
@@ -83,6 +81,8 @@ class Oracle(Settling, Stops, Gpus):
     def written(self, job: Job, before: JobRecord, after: JobRecord) -> None:
         if before.secured != after.secured or before.retained != after.retained:
             self.dirty = True
+        if after.pinned and before.pinned != after.pinned:
+            self.world.saw("S5: what a user pins is pinned")
 
     def tick(self, seconds: float, up: bool) -> None:
         world = self.world

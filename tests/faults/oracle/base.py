@@ -31,7 +31,6 @@ class Case:
     """What the oracle knows of one RLHFJob."""
 
     owed: list[Owed] = field(default_factory=list)
-    specs: list[tuple[float, dict[str, Any]]] = field(default_factory=list)  # when, the spec from then on
     desired: list[tuple[float, Any]] = field(default_factory=list)
     evaluators: list[str] = field(default_factory=lambda: ["1"])
     baseline: int = 0  # lives before this one count for no stop

@@ -22,7 +22,11 @@ class Gpus(Knowledge):
             for pod in bound:
                 used[pod.node or ""] = used.get(pod.node or "", 0) + pod.gpus
             comes = other.child is not None and other.child.finished is None and not other.trained
-            for node in planned[len(bound) :] if comes else ():
+            still = list(planned) if comes else []
+            for pod in bound:  # whose node is taken by a pod of its own nobody else comes to
+                if pod.node in still:
+                    still.remove(pod.node)
+            for node in still[: max(0, len(planned) - len(bound))]:
                 used[node] = used.get(node, 0) + other.gpus
         for node in admission.nodes:
             used[node] = used.get(node, 0) + job.gpus

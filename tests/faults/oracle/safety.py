@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from controller.policy.jobs import Kept, ScrapeOutcome
-from tests.faults.cluster import Job
+from tests.faults.cluster import Access, Job
 from tests.faults.oracle.base import Case, Knowledge, Owed
 from tests.faults.trainer import Eval, Saved, fingerprint, read
 
@@ -23,6 +22,7 @@ class Safety(Knowledge):
         view = world.operator.scrapes.get(job.key)
         return (
             job.spec("mode", "Enforce") == "Enforce"
+            and world.cap == "Enforce"
             and job.spec("runState", "Run") == "Run"
             and "deletionTimestamp" not in job.obj["metadata"]
             and job.life is not None
@@ -36,7 +36,7 @@ class Safety(Knowledge):
             and view.outcome is ScrapeOutcome.OK
             and not world.pages.get(job.key)
             and not self._unclaimed(job)
-            and not any(self._slow(job, a) for a in job.access.values())
+            and not any(self._slow(a) for a in job.access.values())
         )
 
     def _unclaimed(self, job: Job) -> bool:
@@ -46,9 +46,9 @@ class Safety(Knowledge):
             return False
         return bool(json.loads(owner.read_text())["uid"] != job.uid)
 
-    def _slow(self, job: Job, access: Any) -> bool:
-        if access.operation == "pin" or (access.operation == "claim" and job.files.records):
-            return False  # nothing that is owed may wait for it; without save records it tells what is whose
+    def _slow(self, access: Access) -> bool:
+        if access.operation in ("pin", "claim"):
+            return False  # nothing that is owed may wait for it: save records tell what is whose
         return access.hangs or access.ends - access.created > 30.0
 
     def _owe(self, job: Job, case: Case, seconds: float) -> None:
@@ -137,6 +137,8 @@ class Safety(Knowledge):
         case.owed = [o for o in case.owed if not any(self.worth(job, o.eval) <= v for v in worth)]
         recent = list(dict.fromkeys(e.evaluator for life in job.lives for e in life.evals))[-2:]
         case.owed = [o for o in case.owed if o.eval.evaluator in recent]  # one former scale's best is kept
+        # The one after a first eval lay far from it: a gate drops the one of the two that is not borne out.
+        case.owed = [o for o in case.owed if not (o.eval.young and o.eval.jumps)]
         safe = [s for _, s in there if s is not None]
         for evaluator in {o.eval.evaluator for o in case.owed}:
             owed = max(

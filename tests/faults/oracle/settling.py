@@ -26,6 +26,7 @@ class Settling(Safety):
         for job in world.jobs.values():
             for access in job.access.values():
                 access.ends = min(access.ends, world.now + 60.0)
+                access.runs = min(access.runs, access.ends)
                 if access.hangs:
                     access.hangs, access.ran, access.failed = False, True, "Killed"
         still, before = 0, None
@@ -79,25 +80,22 @@ class Settling(Safety):
             self.fail("S5", job, "deleted by its user, but it is still there")
         if job.spec("runState", "Run") == "Stopped" and (running or job.live_pods):
             self.fail("S5", job, "runState is Stopped, but it runs")
+        resume, said = job.spec("resume"), record.condition("Resumed")
+        # Asked to go on from a checkpoint that is not there it does not go on from another one, and says so.
+        waits = resume and record.resume_id != resume["id"] and said is not None and not said.status
         if job.spec("runState", "Run") == "Run" and not job.trained and record.finished is None:
             d = record.decision
-            if d is not None and d.by == "User" and not refused:
+            if d is not None and d.by == "User" and not refused and not waits:
                 self.fail("S5", job, "runState is Run, but its user's stop stands")
-        resume = job.spec("resume")
-        if (
-            resume
-            and record.resume_id != resume["id"]
-            and not refused
-            and job.spec("runState", "Run") == "Run"
-        ):
-            said = record.condition("Resumed")
-            if said is None or said.status:
-                self.fail("S5", job, f"resume {resume['id']}: neither carried out nor refused")
+        asked = resume and record.resume_id != resume["id"] and job.spec("runState", "Run") == "Run"
+        if asked and not refused and (said is None or said.status):
+            self.fail("S5", job, f"resume {resume['id']}: neither carried out nor refused")
         wanted = job.spec("checkpoints.pins") or ()
         pinned = record.condition("CheckpointsPinned")
         if wanted and pinned is None and job.lives and not refused:
             self.fail("S5", job, f"pins {wanted}: nothing is said of them")
-        admits = job.spec("mode", "Enforce") == "Enforce" and not refused and self.world.pool is not None
+        touched = job.spec("mode", "Enforce") == self.world.cap == "Enforce"
+        admits = touched and not refused and self.world.pool is not None
         if running and record.admission is None and record.finished is None and admits:
             self.fail("S3", job, "it runs, but nobody has admitted it")
         if job.trained and record.finished is None and record.condition("Failed") is None:

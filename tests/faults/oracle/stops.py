@@ -25,12 +25,16 @@ class Stops(Knowledge):
         if job.spec("runState", "Run") != "Stopped" or not runs:
             case.stopping = 0.0
             return
+        if any(self.world.now < a.ends and not a.hangs for a in job.access.values()):
+            return  # bytes move, however slowly
         case.stopping += seconds
         if case.stopping > STOPS_WITHIN and "deletionTimestamp" not in job.obj["metadata"]:
             self.fail("S5", job, f"its user stopped it {STOPS_WITHIN:.0f} s ago, and it still runs")
 
     def suspending(self, job: Job, thought: Thought, reason: str) -> None:
         decision = thought.record.decision
+        if decision is not None and decision.by == "User":
+            self.world.saw("S5: a user's stop is carried out")
         if decision is None or decision.mode is not Mode.ENFORCE or decision.by == "User":
             return
         if thought.record.preempting is not None or decision.suspended_at is not None:
@@ -71,6 +75,10 @@ class Stops(Knowledge):
         readings = [[e for e in evals if not e.fault]]
         if not gated:
             readings.append([e for e in evals if e.fault in ("", "outlier")])
+        # A process that ended before a scrape took with it what nobody else ever knew.
+        unseen = {id(e) for e in evals if e.shown is None and not e.life.alive}
+        if unseen:
+            readings += [[e for e in reading if id(e) not in unseen] for reading in tuple(readings)]
         sign = self.sign(job)
         moments = sorted({now - FRESH, *(e.at for e in evals if e.at > now - FRESH), now})
         for reading in readings:
@@ -83,8 +91,10 @@ class Stops(Knowledge):
             for guardrail in desired.guardrails:
                 sense = 1.0 if str(guardrail.direction) == "Maximize" else -1.0
                 pairs = [(e, sense * e.guard) for e in seen if e.guard is not None]
-                if any(self._folds(guardrail.rule, m, pairs) for m in (desired.modifiers, plain)):
-                    return True
+                known = [(e, score) for e, score in pairs if id(e) not in unseen]
+                for shown in (pairs, known) if len(known) < len(pairs) else (pairs,):
+                    if any(self._folds(guardrail.rule, m, shown) for m in (desired.modifiers, plain)):
+                        return True
         return False
 
     def _folds(

@@ -170,14 +170,78 @@ nodeCacheCapable: true
 ignorable: {{ .root.Values.extender.ignorable }}
 {{- end }}
 
+{{/* How a component serves its metrics: (dict "root" $ "prefix" "EVALSTOP_"). */}}
+{{- define "evalstop.metricsEnv" -}}
+- name: {{ .prefix }}METRICS_PORT
+  value: "8444"
+- name: {{ .prefix }}METRICS_ACCESS
+  value: {{ .root.Values.metrics.access }}
+{{- if eq .root.Values.metrics.access "review" }}
+- name: {{ .prefix }}METRICS_CERTIFICATE
+  value: /metrics-tls/tls.crt
+- name: {{ .prefix }}METRICS_KEY
+  value: /metrics-tls/tls.key
+{{- end }}
+{{- end }}
+
+{{- define "evalstop.metricsMount" }}
+{{- if eq .Values.metrics.access "review" -}}
+- name: metrics-tls
+  mountPath: /metrics-tls
+  readOnly: true
+{{- end }}
+{{- end }}
+
+{{- define "evalstop.metricsVolume" }}
+{{- if eq .Values.metrics.access "review" -}}
+- name: metrics-tls
+  secret: {secretName: evalstop-metrics-tls}
+{{- end }}
+{{- end }}
+
+{{/* Rights to ask who wants to read metrics, and whether they may. */}}
+{{- define "evalstop.metricsRules" }}
+{{- if eq .Values.metrics.access "review" -}}
+- apiGroups: [authentication.k8s.io]
+  resources: [tokenreviews]
+  verbs: [create]  # who wants to read metrics
+- apiGroups: [authorization.k8s.io]
+  resources: [subjectaccessreviews]
+  verbs: [create]  # whether they may
+{{- end }}
+{{- end }}
+
 {{/* Egress rules of NetworkPolicies. */}}
 
 {{- define "evalstop.toApiServer" }}
-# The API server has no pods that a selector could name.
-- ports:
+# The API server has no pods that a selector could name: its addresses, by the values or as the cluster tells them.
+- to:
+    {{- range include "evalstop.apiServerAddresses" . | fromJsonArray }}
+    - ipBlock: {cidr: {{ . | quote }}}
+    {{- end }}
+  ports:
     {{- range .Values.networkPolicy.apiServerPorts }}
     - {protocol: TCP, port: {{ . }}}
     {{- end }}
+{{- end }}
+{{/* As networks see it before and after they have translated the Service's address. */}}
+{{- define "evalstop.apiServerAddresses" -}}
+{{- $found := .Values.networkPolicy.apiServerAddresses }}
+{{- if not $found }}
+{{- $ips := list }}
+{{- $service := lookup "v1" "Service" "default" "kubernetes" }}
+{{- if $service }}{{ $ips = concat $ips ($service.spec.clusterIPs | default (list $service.spec.clusterIP)) }}{{ end }}
+{{- range (lookup "discovery.k8s.io/v1" "EndpointSlice" "default" "").items }}
+{{- if eq (index (.metadata.labels | default dict) "kubernetes.io/service-name" | default "") "kubernetes" }}
+{{- range .endpoints }}{{ $ips = concat $ips .addresses }}{{ end }}
+{{- end }}
+{{- end }}
+{{- range $ips | uniq | sortAlpha }}{{ $found = append $found (printf "%s/%s" . (ternary "128" "32" (contains ":" .))) }}{{ end }}
+{{- end }}
+{{- if not $found }}
+{{- fail "networkPolicy.apiServerAddresses is empty, and there is no cluster to ask where its API server is (helm template asks none): name its addresses, such as {10.96.0.1/32,192.0.2.10/32} (kubectl -n default get service,endpointslices), or set networkPolicy.enabled to false." }}
+{{- end }}
+{{- toJson $found }}
 {{- end }}
 {{- define "evalstop.dns" }}
 - ports:

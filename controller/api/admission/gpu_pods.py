@@ -1,0 +1,105 @@
+"""The policy that keeps a pool's GPUs for those who came through its queue.
+
+A pool's nodes bear its taint. The operator puts the toleration into a workload when it admits it, and system
+controllers make pods of workloads; a pod with GPUs that brings the toleration itself, or names its node, has
+gone past queue and extender. Who may update GPUPools decides who gets their GPUs anyway, and is let through.
+Pods without GPUs are nobody's concern here: DaemonSets tolerate what they like.
+"""
+
+from __future__ import annotations
+
+from controller import names
+from controller.api.admission.base import CHART, CHART_GROUPS, CHART_USERS, Check, Install, Policy, listed
+
+NAME = f"gpu-pods.{names.GROUP}"
+_WRITES = ("CREATE", "UPDATE")
+_DEVICES = f"{names.GPU_RESOURCE.partition('/')[0]}/"  # slices of a GPU among them: nvidia.com/mig-…
+_UPDATED = "request.operation == 'UPDATE'"
+_NEW, _OLD = "dyn(object).spec", "dyn(oldObject).spec"  # of a Job: the other kinds have no such fields
+
+
+def policy(install: Install) -> Policy:
+    chart = install == CHART
+    users = CHART_USERS if chart else listed((install.operator, *install.users))
+    groups = CHART_GROUPS if chart else listed(install.groups)
+    had = f"({_UPDATED} && variables.gpusBefore"
+    return Policy(
+        NAME,
+        (
+            ("", "v1", _WRITES, ("pods", "replicationcontrollers")),
+            ("batch", "v1", _WRITES, ("jobs", "cronjobs")),
+            ("apps", "v1", _WRITES, ("deployments", "replicasets", "statefulsets", "daemonsets")),
+        ),
+        (
+            ("not-a-user-who-may", f"!(request.userInfo.username in [{users}])"),
+            (
+                "not-a-group-that-may",
+                f"!has(request.userInfo.groups) || !request.userInfo.groups.exists(g, g in [{groups}])",
+            ),
+        ),
+        (
+            ("pod", _pod("object")),
+            ("podBefore", _pod("oldObject")),
+            ("gpus", _gpus("variables.pod")),
+            ("gpusBefore", _gpus("variables.podBefore")),
+            ("tolerations", _tolerations("variables.pod")),
+            ("tolerationsBefore", _tolerations("variables.podBefore")),
+            (
+                "keeper",
+                f"authorizer.group('{names.GROUP}').resource('gpupools').check('update').allowed()",
+            ),
+        ),
+        (
+            Check(
+                "!variables.gpus || variables.tolerations.size() == 0 || "
+                f"{had} && variables.tolerations == variables.tolerationsBefore) || variables.keeper",
+                f"pods with GPUs tolerate {names.POOL_TAINT} once the EvalStop operator has admitted them: "
+                "leave the toleration out (and one without a key), and submit an RLHFJob",
+            ),
+            Check(
+                "!variables.gpus || !has(variables.pod.nodeName) || variables.pod.nodeName == '' || "
+                f"{had} && has(variables.podBefore.nodeName) && "
+                "variables.podBefore.nodeName == variables.pod.nodeName) || variables.keeper",
+                "pods with GPUs are placed by a scheduler: leave nodeName out",
+            ),
+            Check(
+                f"request.kind.kind != 'Job' || !({_UPDATED}) || variables.tolerations.size() == 0 || "
+                f"!variables.gpus || !(has({_OLD}.suspend) && {_OLD}.suspend) || "
+                f"(has({_NEW}.suspend) && {_NEW}.suspend) || variables.keeper",
+                "the EvalStop operator starts the Jobs that may use a pool's GPUs: spec.suspend is not yours",
+            ),
+            Check(
+                f"request.kind.kind != 'Job' || !({_UPDATED}) || variables.tolerations.size() == 0 || "
+                f"!variables.gpus || {_NEW}.parallelism <= {_OLD}.parallelism || "
+                "variables.keeper",
+                "a Job on a pool's GPUs was admitted with so many pods: spec.parallelism cannot grow",
+            ),
+        ),
+    )
+
+
+def _pod(root: str) -> str:
+    """The spec of the pods that an object is, or makes."""
+    return (
+        f"request.kind.kind == 'Pod' ? dyn({root}).spec : request.kind.kind == 'CronJob' ? "
+        f"dyn({root}).spec.jobTemplate.spec.template.spec : dyn({root}).spec.template.spec"
+    )
+
+
+def _gpus(pod: str) -> str:
+    """Whether such a pod has GPUs: by count, or by a claim, of which nobody can tell here."""
+    return (
+        f"has({pod}.resourceClaims) && {pod}.resourceClaims.size() > 0 || "
+        f"({pod}.containers + (has({pod}.initContainers) ? {pod}.initContainers : [])).exists(c, "
+        "has(c.resources) && has(c.resources.limits) && c.resources.limits.exists(r, "
+        f"r.startsWith('{_DEVICES}') && string(c.resources.limits[r]) != '0'))"
+    )
+
+
+def _tolerations(pod: str) -> str:
+    """Its tolerations that a pool's taint counts: by name, or without a key, which is any taint."""
+    return (
+        f"has({pod}.tolerations) ? {pod}.tolerations.filter(t, (!has(t.key) || t.key == '' || "
+        f"t.key == '{names.POOL_TAINT}') && "
+        "(!has(t.effect) || t.effect == '' || t.effect == 'NoSchedule')) : []"
+    )

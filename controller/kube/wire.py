@@ -1,0 +1,69 @@
+"""What the API server answers, read with limits: an object that holds too much spoils no page and no watch.
+
+Objects are JSON that tenants wrote. The server takes them nested thousands of levels deep (an RLHFJob's
+template, whose fields no schema knows; anybody's managedFields), which no Python reader survives. What is too
+deep is left out, and the object says so in a field of its own (`problem`); who keeps objects then puts it
+aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic_core import from_json
+
+from controller import bounded, names
+
+Object = dict[str, Any]
+
+# Field of an object, beside metadata, spec and status: why it is not to be gone by. No tenant can write it:
+# the server drops what the schema does not have.
+PROBLEM = f"{names.GROUP}/unreadable"
+
+_NAMED = 8  # parts of a path that a message has
+
+
+def decode(data: bytes) -> Object:
+    """An answer, be it an object, a page of a LIST, or an event of a watch.
+
+    Fast unless something in it is too deep, which may take a second: then in a thread
+    (`controller.kube.client`).
+
+    Raises:
+        ValueError: it is no JSON object.
+    """
+    try:
+        return decode_plain(data)
+    except ValueError:
+        pruned, cuts = bounded.prune(data, bounded.DEPTH)
+    answer = decode_plain(pruned)
+    for cut in cuts:
+        _note(answer, cut)
+    return answer
+
+
+def decode_plain(data: bytes) -> Object:
+    """The same, of an answer in which nothing is too deep. Raises ValueError also where something is."""
+    answer = from_json(data, allow_inf_nan=False, cache_strings="keys")
+    if not isinstance(answer, dict):
+        raise ValueError(f"a JSON {type(answer).__name__}, expected an object")
+    return answer
+
+
+def problem(obj: Mapping[str, Any]) -> str:
+    """Why an object is not to be gone by; "": nothing is wrong with it."""
+    return str(obj.get(PROBLEM) or "")
+
+
+def _note(answer: Object, cut: bounded.Cut) -> None:
+    """Say on the object that something of it was left out; nobody reads managedFields."""
+    owner, path = answer, cut.path
+    if path[:1] == ("items",) and len(path) > 1:
+        owner, path = answer["items"][path[1]], path[2:]
+    elif path[:1] == ("object",) and isinstance(answer.get("object"), dict):
+        owner, path = answer["object"], path[1:]
+    if path[:2] == ("metadata", "managedFields"):
+        return
+    where = ".".join(map(str, path[:_NAMED])) + ("…" if len(path) > _NAMED else "")
+    owner.setdefault(PROBLEM, f"{where}: {cut.why}")

@@ -1,0 +1,281 @@
+"""Quotas around any queue policy: what is guaranteed goes first, what is idle is lent, and given back.
+
+First those who wait and fit into what they are guaranteed, in the policy's order; one that finds no room
+holds up nobody. It gets GPUs that are free, then of those who leave, then of borrowed runs, last started
+first; of those only the ones give way whose GPUs somebody gets. What it waits for is lent to nobody
+meanwhile, nor does another gang of its entry start that would use up the guarantee before it. Then the policy
+gives out the rest as ever, up to the limits. It preempts borrowed runs alone: a run within its guarantee is
+left alone by all but its own stop rule.
+
+The policy orders all: an overdue job (`ageing`) comes first of its class. Of its own entry nobody passes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from controller.policy.queueing.ageing import Ageing
+from controller.policy.queueing.base import (
+    PolicyBase,
+    QueueDecision,
+    QueueJob,
+    QueuePolicy,
+    Room,
+    Trial,
+    decided,
+)
+from controller.policy.quotas import QuotaLedger, inside
+from controller.policy.types import JobKey, Quota
+
+REASON = "GuaranteeReclaimed"
+
+OPEN, SHIELDED, LEAVES = range(3)  # what the policy was told of a run
+
+
+class Quotas(PolicyBase):
+    """The base policy's decisions within the quotas of the namespaces that jobs are of."""
+
+    name: ClassVar[str] = "quotas"
+
+    def __init__(self, base: QueuePolicy, quotas: Sequence[Quota]) -> None:
+        self.base = base
+        self.params: Any = base.params
+        self.quotas = tuple(quotas)
+        self._ageing = base if isinstance(base, Ageing) else None
+        self.clear()
+
+    @property
+    def watches(self) -> bool:
+        return self.base.watches
+
+    @property
+    def preempts(self) -> bool:
+        return True
+
+    def clear(self) -> None:
+        self._ledger = QuotaLedger(self.quotas)
+        self._waiting: dict[JobKey, QueueJob] = {}
+        self._running: dict[JobKey, tuple[QueueJob, float]] = {}  # and when it was last heard of
+        self._fixed: set[JobKey] = set()  # of those who run: nobody may preempt them
+        self._leaving: dict[JobKey, QueueJob] = {}
+        self._told: dict[JobKey, int] = {}  # of who runs: OPEN, SHIELDED or LEAVES
+        self.base.rebuild(())
+
+    # -- events
+
+    def submitted(self, job: QueueJob, now: float) -> None:
+        self._forget(job.key)
+        self._waiting[job.key] = job
+        self.base.submitted(job, now)
+
+    def admitted(self, job: QueueJob, now: float) -> None:
+        told = self._told.get(job.key)
+        self._forget(job.key)
+        self._run(job, now)
+        # What it is to be, `decide` says; until then as it was.
+        if told == SHIELDED:
+            self._told[job.key] = SHIELDED
+            self.base.shielded(job, now)
+        else:
+            self._told[job.key] = OPEN
+            self.base.admitted(job, now)
+
+    def shielded(self, job: QueueJob, now: float) -> None:
+        self._forget(job.key)
+        self._run(job, now)
+        self._fixed.add(job.key)
+        self._told[job.key] = SHIELDED
+        self.base.shielded(job, now)
+
+    def leaving(self, job: QueueJob, now: float) -> None:
+        self._forget(job.key)
+        self._leaving[job.key] = job
+        self._ledger.charge(job.key, job.gpus)
+        self.base.leaving(job, now)
+
+    def gone(self, job: QueueJob, now: float) -> None:
+        self._forget(job.key)
+        self.base.gone(job, now)
+
+    def _run(self, job: QueueJob, now: float) -> None:
+        self._running[job.key] = (job, now)
+        self._ledger.charge(job.key, job.gpus)
+
+    def _forget(self, key: JobKey) -> None:
+        if self._waiting.pop(key, None) is not None:
+            return
+        known = self._running.pop(key, None)
+        job = self._leaving.pop(key, None) if known is None else known[0]
+        if job is not None:
+            self._ledger.charge(key, -job.gpus)
+            self._told.pop(key, None)
+            self._fixed.discard(key)
+
+    # -- decisions
+
+    def decide(self, now: float, room: Room) -> QueueDecision:
+        if not self._waiting:
+            self._tell(frozenset())
+            return self.base.decide(now, room)
+        if self._ageing is not None:
+            self._ageing.look(now)
+        ledger = self._ledger.copy()
+        within = self._within()
+        first = [job for job in self.base.queue() if not job.demoted and ledger.guaranteed(job.key, job.gpus)]
+        settled: set[JobKey] = set()
+        starts: list[QueueJob] = []
+        preempt: list[QueueJob] = []
+        give_back: Callable[[], None] | None = None
+        if first:
+            trial = room.trial()
+            for job in self._leaving.values():
+                trial.give(job)
+            borrowed = self._borrowed(within)
+            for job in borrowed:
+                trial.give(job)
+            self._serve(first, ledger, trial, settled, now)
+            preempt = [job for job in borrowed if not trial.keep(job)]
+            starts = trial.commit()
+            give_back = trial.withhold()
+        self._tell({job.key for job in preempt}, within)
+        begun = {job.key for job in starts}
+        closed = {ledger.entry(key) for key in settled if key not in begun}
+        found = self.base.decide(now, QuotaRoom(room, ledger, settled, closed))
+        if give_back is not None:
+            give_back()
+        if not starts and not preempt:
+            return found
+        going = {job.key for job in preempt}
+        also = [(job, why) for job, why in found.preempt if job.key not in going]
+        return decided([*starts, *found.admit], [*((j, REASON) for j in preempt), *also], found.wake_at)
+
+    def queue(self) -> list[QueueJob]:
+        """Who fits into what it is guaranteed, then all others within their limits."""
+        ledger = self._ledger.copy()
+        first: list[QueueJob] = []
+        others: list[QueueJob] = []
+        for job in self.base.queue():
+            if not job.demoted and ledger.guaranteed(job.key, job.gpus):
+                ledger.charge(job.key, job.gpus)
+                first.append(job)
+            elif not self._ledger.bars(job.key, job.gpus):
+                others.append(job)
+        return [*first, *others]
+
+    def barred(self) -> list[QueueJob]:
+        return [job for job in self.base.queue() if self._ledger.bars(job.key, job.gpus)]
+
+    def mark(self, key: JobKey) -> tuple[int, ...]:
+        return self.base.mark(key)
+
+    def fresh(self) -> QueuePolicy:
+        return Quotas(self.base.fresh(), self.quotas)
+
+    def _serve(
+        self, first: list[QueueJob], ledger: QuotaLedger, trial: Trial, settled: set[JobKey], now: float
+    ) -> None:
+        """Let those who are guaranteed GPUs take them, in order. Changes all that it is given."""
+        closed: set[int | None] = set()  # entries in which an overdue gang waits that nobody may pass
+        for job in first:
+            entry = ledger.entry(job.key)
+            if entry in closed or not ledger.guaranteed(job.key, job.gpus):
+                continue
+            if trial.take(job):
+                ledger.charge(job.key, job.gpus)
+                settled.add(job.key)
+            elif self._ageing is not None and self._ageing.overdue(job, now):
+                closed.add(entry)
+
+    def _within(self) -> set[JobKey]:
+        """Which runs lie within what they are guaranteed."""
+        ordered = sorted((job for job, _ in self._running.values()), key=_by_start)
+        return inside(self._ledger, ((job.key, job.gpus, job.demoted) for job in ordered))
+
+    def _borrowed(self, within: set[JobKey]) -> list[QueueJob]:
+        """The runs that may be preempted for who is guaranteed GPUs; the first to go is the last."""
+        runs = (job for job, _ in self._running.values())
+        found = [job for job in runs if job.key not in within and job.key not in self._fixed and job.gpus]
+        return sorted(found, key=lambda job: (job.demoted, *_by_start(job)))
+
+    def _tell(self, going: set[JobKey] | frozenset[JobKey], within: set[JobKey] | None = None) -> None:
+        """Let the policy see its runs as they are: those who go as leaving, those it may not preempt not."""
+        if within is None:
+            within = self._within() if self.base.preempts else set()
+        for key, (job, heard) in self._running.items():
+            told = OPEN
+            if key in going:
+                told = LEAVES
+            elif self.base.preempts and (key in within or key in self._fixed):
+                told = SHIELDED
+            if told == self._told[key]:
+                continue
+            self._told[key] = told
+            if told == LEAVES:
+                self.base.leaving(job, heard)
+            elif told == SHIELDED:
+                self.base.shielded(job, heard)
+            else:
+                self.base.admitted(job, heard)
+
+
+def _by_start(job: QueueJob) -> tuple[float, float, int, JobKey]:
+    since = job.submitted if job.since is None else job.since
+    return (since, job.submitted, job.sequence, job.key)
+
+
+class QuotaRoom:
+    """The `Room` in which the policy gives out what the guaranteed have left, up to the limits."""
+
+    slots = None  # where it matters whose they are, to count GPUs is not enough
+
+    def __init__(
+        self, room: Room, ledger: QuotaLedger, settled: set[JobKey], closed: set[int | None]
+    ) -> None:
+        """``settled``: who got GPUs already, or waits for some that are kept for it. ``closed``: entries of
+        those who wait so."""
+        self._room = room
+        self.ledger = ledger
+        self._settled, self._closed = settled, closed
+
+    def take(self, job: QueueJob) -> bool:
+        if self.bars(job) or not self._room.take(job):
+            return False
+        self.ledger.charge(job.key, job.gpus)
+        return True
+
+    def give(self, job: QueueJob) -> None:
+        self._room.give(job)
+
+    def bars(self, job: QueueJob) -> bool:
+        return self.barred(job, self.ledger)
+
+    def barred(self, job: QueueJob, ledger: QuotaLedger) -> bool:
+        """As `bars`, where ``ledger`` is what everybody has."""
+        if job.key in self._settled or ledger.bars(job.key, job.gpus):
+            return True
+        return bool(job.gpus) and ledger.entry(job.key) in self._closed
+
+    def trial(self) -> QuotaTrial:
+        return QuotaTrial(self, self._room.trial())
+
+
+class QuotaTrial:
+    """A `Trial` in it: what is taken counts against the limits, be it that it can start now or not."""
+
+    def __init__(self, room: QuotaRoom, trial: Trial) -> None:
+        self._room, self._trial = room, trial
+        self._ledger = room.ledger.copy()
+        self.give, self.keep, self.withhold = trial.give, trial.keep, trial.withhold
+
+    def take(self, job: QueueJob) -> bool:
+        if self._room.barred(job, self._ledger) or not self._trial.take(job):
+            return False
+        self._ledger.charge(job.key, job.gpus)
+        return True
+
+    def commit(self) -> list[QueueJob]:
+        started = self._trial.commit()
+        for job in started:
+            self._room.ledger.charge(job.key, job.gpus)
+        return started

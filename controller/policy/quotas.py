@@ -1,0 +1,182 @@
+"""Quotas: what of a pool the gangs of some namespaces are guaranteed, and how much they may have at most.
+
+A gang counts whole, from its admission until it is off its GPUs, whether its pods have nodes or not. So what
+it was promised or is reserved counts against the limit, and the two never disagree about who has what.
+
+Which of an entry's gangs lie within its guarantee: those that run are walked in the order in which they
+started, and each lies within it that fits beside those before it that do. All others are borrowed whole. A
+run that its rule has demoted is always borrowed: it gives way to everybody anyhow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from controller.policy.types import JobKey, JobState, JobView, Quota, Waiting
+
+AT_LIMIT = "AtQuotaLimit"
+
+Entry = int | None  # place in `PoolSnapshot.quotas`; None: a namespace in no entry
+
+
+class Usage(NamedTuple):
+    """GPUs of one entry. ``waiting``: those that its waiting gangs ask for."""
+
+    used: int
+    borrowed: int
+    waiting: int
+
+
+class QuotaLedger:
+    """GPUs in use by entry. A namespace in no entry is guaranteed nothing and limited by nothing."""
+
+    __slots__ = ("_entries", "quotas", "used")
+
+    def __init__(self, quotas: Sequence[Quota]) -> None:
+        self.quotas = tuple(quotas)
+        self._entries = {name: n for n, quota in enumerate(self.quotas) for name in quota.namespaces}
+        self.used = [0] * len(self.quotas)
+
+    def entry(self, key: JobKey) -> Entry:
+        return self._entries.get(key.partition("/")[0])
+
+    def charge(self, key: JobKey, gpus: int) -> None:
+        """Add the GPUs of a gang; negative: take them off again."""
+        entry = self.entry(key)
+        if entry is not None:
+            self.used[entry] += gpus
+
+    def guaranteed(self, key: JobKey, gpus: int) -> bool:
+        """Whether a gang that waits would lie within its guarantee, beside all that its entry has."""
+        entry = self.entry(key)
+        return entry is not None and self.used[entry] + gpus <= self.quotas[entry].guaranteed
+
+    def bars(self, key: JobKey, gpus: int) -> bool:
+        """Whether a gang that waits would lie above its limit."""
+        entry = self.entry(key)
+        if entry is None or not gpus:
+            return False
+        limit = self.quotas[entry].limit
+        return limit is not None and self.used[entry] + gpus > limit
+
+    def copy(self) -> QuotaLedger:
+        other = QuotaLedger.__new__(QuotaLedger)
+        other.quotas, other._entries, other.used = self.quotas, self._entries, self.used.copy()
+        return other
+
+
+def inside(ledger: QuotaLedger, running: Iterable[tuple[JobKey, int, bool]]) -> set[JobKey]:
+    """Which of the running gangs lie within their guarantees.
+
+    ``running``: (key, GPUs, demoted) of each in the order in which they started.
+    """
+    left = [quota.guaranteed for quota in ledger.quotas]
+    found = set()
+    for key, gpus, demoted in running:
+        entry = ledger.entry(key)
+        if entry is not None and not demoted and gpus <= left[entry]:
+            left[entry] -= gpus
+            found.add(key)
+    return found
+
+
+def charged(quotas: Sequence[Quota], jobs: Iterable[JobView], admitted: Iterable[JobKey] = ()) -> QuotaLedger:
+    """What each entry has; ``admitted``: of the queued ones, who is admitted just now."""
+    starting = set(admitted)
+    ledger = QuotaLedger(quotas)
+    for job in jobs:
+        if job.state is not JobState.QUEUED or job.key in starting:
+            ledger.charge(job.key, job.gpus)
+    return ledger
+
+
+def usage(quotas: Sequence[Quota], jobs: Iterable[JobView], admitted: Iterable[JobKey] = ()) -> list[Usage]:
+    """How each entry stands, in their order."""
+    jobs, starting = list(jobs), set(admitted)
+    ledger = charged(quotas, jobs, starting)
+    waiting = [0] * len(ledger.quotas)
+    for job in jobs:
+        entry = ledger.entry(job.key)
+        if entry is not None and job.state is JobState.QUEUED and job.key not in starting:
+            waiting[entry] += job.gpus
+    return [
+        Usage(used, max(0, used - quota.guaranteed), asked)
+        for quota, used, asked in zip(ledger.quotas, ledger.used, waiting, strict=True)
+    ]
+
+
+def whose(quota: Quota, key: JobKey) -> str:
+    """An entry as a job of it is told: the names of others are none of its business."""
+    others = len(quota.namespaces) - 1
+    more = "" if not others else " and 1 more" if others == 1 else f" and {others} more"
+    return f"namespace {key.partition('/')[0]}{more}"
+
+
+def too_large(quotas: Sequence[Quota], jobs: Iterable[JobView]) -> dict[JobKey, Waiting]:
+    """Queued gangs that are larger than all that they may ever have, and why."""
+    ledger = QuotaLedger(quotas)
+    found = {}
+    for job in jobs if quotas else ():
+        entry = ledger.entry(job.key)
+        if entry is None or job.state is not JobState.QUEUED or not ledger.bars(job.key, job.gpus):
+            continue
+        quota = quotas[entry]
+        message = (
+            f"spec.gang: {job.replicas} x {job.gpus_per_replica} GPUs are more than the limit of "
+            f"{quota.limit} that the pool's quota sets for {whose(quota, job.key)}; "
+            f"at most {quota.limit} is right"
+        )
+        found[job.key] = Waiting(job.key, 0, "TooLarge", message)
+    return found
+
+
+def explained(
+    waiting: Iterable[Waiting],
+    barred: Iterable[JobView],
+    ledger: QuotaLedger,
+    views: Mapping[JobKey, JobView],
+) -> tuple[Waiting, ...]:
+    """Why jobs wait, with what quotas have to do with it. ``barred``: those at their limit."""
+    found = []
+    for why in waiting:
+        job = views[why.key]
+        entry = ledger.entry(job.key)
+        if entry is not None and why.position and not job.demoted and ledger.guaranteed(job.key, job.gpus):
+            quota = ledger.quotas[entry]
+            text = (
+                f"{why.message}; it fits into the {quota.guaranteed} GPUs guaranteed to "
+                f"{whose(quota, job.key)} ({ledger.used[entry]} in use), so borrowed runs give way where "
+                "that makes room"
+            )
+            why = replace(why, message=text)
+        found.append(why)
+    for job in barred:
+        entry = ledger.entry(job.key)
+        if entry is None:
+            continue
+        quota = ledger.quotas[entry]
+        text = (
+            f"needs {job.replicas} x {job.gpus_per_replica} GPUs; the pool's quota allows {quota.limit} "
+            f"at most to {whose(quota, job.key)}, of which {ledger.used[entry]} are in use"
+        )
+        found.append(Waiting(job.key, 0, AT_LIMIT, text))
+    return tuple(found)
+
+
+def standing(
+    quotas: Sequence[Quota], jobs: Sequence[JobView], admitted: Iterable[JobKey] = ()
+) -> Mapping[JobKey, str]:
+    """How each waiting job stands with its quota: guaranteed, borrows, or at its limit."""
+    starting = set(admitted)
+    ledger = charged(quotas, jobs, starting)
+    found = {}
+    for job in jobs if quotas else ():
+        if job.state is not JobState.QUEUED or job.key in starting:
+            continue
+        if not job.demoted and ledger.guaranteed(job.key, job.gpus):
+            found[job.key] = "guaranteed"
+        else:
+            found[job.key] = "at limit" if ledger.bars(job.key, job.gpus) else "borrows"
+    return found

@@ -1,0 +1,111 @@
+"""Health for probes, metrics for Prometheus: two small apps that every process of ours serves.
+
+Health is plain and for everybody who reaches its port: the kubelet brings no certificate and no token, and
+what it reads is ``ok`` or what is lacking. Metrics tell how much is run, stopped and saved, so they are asked
+for with a token, over TLS, by whoever may ``get`` the path ``/metrics``, as with every component of
+Kubernetes.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastapi import FastAPI, Request
+from fastapi.responses import PlainTextResponse, Response
+
+from controller import log
+from controller.kube.errors import ApiError
+from controller.web.connections import Connections
+from controller.web.reviews import Reviews, TooMany, Unauthenticated
+from controller.web.server import WebServer
+from controller.web.tls import Tls, self_signed
+
+_logger = log.get("evalstop.web")
+
+PATH = "/metrics"
+REVIEW = "review"  # over TLS, for whoever the API server says may read them
+OPEN = "open"  # over plain HTTP, for everybody who reaches the port
+Problems = Callable[[], Sequence[str]]  # what is wrong, in sentences
+
+
+def health_app(stalled: Problems, unready: Problems, notes: Callable[[], Sequence[str]] = tuple) -> FastAPI:
+    """``GET /healthz`` and ``/readyz``; ``notes``: lines that readiness adds."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+
+    async def healthz() -> Response:
+        return _told(stalled())
+
+    async def readyz() -> Response:
+        return _told(unready(), notes())
+
+    app.add_api_route("/healthz", healthz, methods=["GET"], response_model=None)
+    app.add_api_route("/readyz", readyz, methods=["GET"], response_model=None)
+    return app
+
+
+def metrics_app(text: Callable[[], bytes], reviews: Reviews | None) -> FastAPI:
+    """``GET /metrics``; with ``reviews`` for those who may."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+
+    async def metrics(request: Request) -> Response:
+        refusal = await _refusal(request, reviews) if reviews is not None else None
+        return refusal or Response(text(), media_type="text/plain; version=0.0.4")
+
+    app.add_api_route(PATH, metrics, methods=["GET"], response_model=None)
+    return app
+
+
+async def _refusal(request: Request, reviews: Reviews) -> Response | None:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    peer = request.client.host if request.client else ""
+    may = {"nonResourceAttributes": {"path": PATH, "verb": "get"}}
+    try:
+        if scheme.lower() != "bearer":
+            raise Unauthenticated
+        user = await reviews.user(token.strip(), peer)
+        if await reviews.may(user, may):
+            return None
+    except Unauthenticated:
+        said = "expected the header Authorization: Bearer, with a token of the API server's"
+        return PlainTextResponse(said + "\n", 401, {"WWW-Authenticate": 'Bearer realm="evalstop"'})
+    except TooMany as error:
+        return PlainTextResponse(f"{error}\n", 429, {"Retry-After": f"{error.seconds + 1:.0f}"})
+    except ApiError as error:  # whoever asks is not known: what was said is not for them
+        _logger.warning("cannot ask who may read metrics", error=str(error))
+        return PlainTextResponse("the API server cannot be asked who you are; the log says why\n", 503)
+    name = str(user.get("username") or "")
+    said = f"{name!r} may not get the path {PATH}: bind it to ClusterRole evalstop-metrics-reader"
+    return PlainTextResponse(said + "\n", 403)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsSettings:
+    """Where and how metrics are served: ``access`` is `REVIEW` or `OPEN`; without ``certificate`` and ``key``
+    (files in PEM) the certificate is made at the start and verified by nobody."""
+
+    host: str
+    port: int
+    access: str = REVIEW
+    certificate: str = ""
+    key: str = ""
+
+
+def metrics_server(
+    settings: MetricsSettings, text: Callable[[], bytes], reviews: Reviews, connections: Connections
+) -> WebServer:
+    """The server of a process's metrics."""
+    tls: Tls | ssl.SSLContext | None = None
+    if settings.access == REVIEW:
+        there = settings.certificate and Path(settings.certificate).exists()
+        if settings.certificate and not there:
+            _logger.warning("metrics under a certificate of nobody's", missing=settings.certificate)
+        tls = Tls(settings.certificate, settings.key) if there else self_signed(["localhost"])
+    app = metrics_app(text, reviews if settings.access == REVIEW else None)
+    return WebServer(app, settings.host, settings.port, tls=tls, connections=connections, name="metrics")
+
+
+def _told(problems: Sequence[str], notes: Sequence[str] = ()) -> Response:
+    return PlainTextResponse("\n".join([*(problems or ["ok"]), *notes]) + "\n", 503 if problems else 200)

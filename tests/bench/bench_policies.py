@@ -1,0 +1,149 @@
+"""What the admission policies add to a suspend: the operator's patch on two planes, with and without them.
+
+Request by request one after the other, so that whatever else the machine does meets both alike. Baseline: the
+plane without policies. Between two suspends the Job is started again, which is not measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from controller import names, workloads
+from deploy.local.client import Client
+from deploy.local.components import Options
+from deploy.local.plane import Plane
+from deploy.local.versions import APISERVER
+from tests.bench.rows import Row
+
+SUSPENDS = 1000
+ALLOWED = 5.0  # ms that the 99th percentile may be later
+_REPOSITORY = Path(__file__).parents[2]
+_OPERATOR = f"system:serviceaccount:{names.NAMESPACE}:evalstop-operator"
+_JOBS = "/apis/batch/v1/namespaces/default/jobs"
+
+
+def run(say: Callable[[str], None]) -> Iterator[Row]:
+    with contextlib.ExitStack() as stack:
+        folder = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="evalstop-bench-", dir="/var/tmp"))
+        )
+        sides = [_side(stack, folder / name, policies=name == "with") for name in ("with", "without")]
+        for _ in range(50):  # connections, caches, compiled expressions
+            for side in sides:
+                side.suspend()
+        taken: list[list[float]] = [[], []]
+        began = [side.cpu() for side in sides]
+        for i in range(SUSPENDS):
+            for number in (0, 1) if i % 2 else (1, 0):
+                taken[number].append(sides[number].suspend())
+        used = [(side.cpu() - at) * 1000 / SUSPENDS / 2 for side, at in zip(sides, began, strict=True)]
+    (with_, without) = (sorted(one) for one in taken)
+    late = _at(with_, 0.99) - _at(without, 0.99)
+    say(f"p99 of a suspend is {late:+.2f} ms later with the policies, at most {ALLOWED:g} are allowed")
+    for share in (0.5, 0.99):
+        name = f"policies: suspend, p{share * 100:g} (baseline: without policies)"
+        yield Row(name, _at(with_, share), "ms", _at(without, share))
+    yield Row("policies: suspend, p99 later by", late, "ms")
+    # What a busy machine does not change.
+    yield Row("policies: API server's CPU for a patch (baseline: without policies)", used[0], "ms", used[1])
+
+
+class _Side:
+    """One plane's line and Job."""
+
+    def __init__(self, client: Client, uid: str, server: int) -> None:
+        """``server``: process id of the API server."""
+        self._server = server
+        self._line = http.client.HTTPSConnection(
+            client.host, client.port, timeout=30.0, context=client.context
+        )
+        self._uid = uid
+
+    def suspend(self) -> float:
+        """Start the Job, then suspend it: ms that the latter took."""
+        self._patch(False)
+        began = time.perf_counter()
+        self._patch(True)
+        return (time.perf_counter() - began) * 1000
+
+    def cpu(self) -> float:
+        """Seconds of CPU that the API server has used."""
+        fields = Path(f"/proc/{self._server}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def _patch(self, suspend: bool) -> None:
+        body = json.dumps({"metadata": {"uid": self._uid}, "spec": {"suspend": suspend}})
+        headers = {"Content-Type": "application/merge-patch+json"}
+        self._line.request("PATCH", f"{_JOBS}/run", body, headers)
+        answer = self._line.getresponse()
+        said = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"patch refused: {said.decode()}")
+
+
+def _side(stack: contextlib.ExitStack, folder: Path, policies: bool) -> _Side:
+    plane = stack.enter_context(Plane(folder, Options(controllers=False, scheduler=False)))
+    plane.kubectl("apply", "-f", str(_REPOSITORY / "crds"))
+    plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+    for file in ("namespace", "rbac", *(["admission"] if policies else [])):
+        plane.kubectl("apply", "-f", str(_REPOSITORY / "deploy" / "manifests" / f"{file}.yaml"))
+    admin = plane.client()
+    made = admin.post(_JOBS, _child())
+    groups = ["system:serviceaccounts", "system:authenticated"]
+    operator = Client(plane.url, plane.ca, plane.client_cert(_OPERATOR, groups))
+    if policies:
+        _in_force(operator)
+    server = next(part.pid for part in plane.status().processes if part.name == APISERVER)
+    assert server is not None
+    return _Side(operator, str(made["metadata"]["uid"]), server)
+
+
+def _in_force(operator: Client) -> None:
+    """The API server takes up policies within about a second."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            operator.patch(f"{_JOBS}/run?dryRun=All", {"spec": {"activeDeadlineSeconds": 9}})
+        except RuntimeError:
+            return
+        time.sleep(0.1)
+    raise RuntimeError("the policies are not in force after 30 s")
+
+
+def _child() -> dict[str, Any]:
+    """A workload as the operator makes it, of eight pods, with what a real one has."""
+    variables = [{"name": f"V{i}", "value": "x" * 40} for i in range(40)]
+    container = {
+        "name": "trainer",
+        "image": "evalstop/example-trainer:0.1.0",
+        "env": variables,
+        "ports": [{"name": "metrics", "containerPort": 9400}],
+        "resources": {"limits": {names.GPU_RESOURCE: "8"}},
+    }
+    pod = {
+        "restartPolicy": "Never",
+        "containers": [container],
+        "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+        "nodeSelector": {"gpu": "h200"},
+    }
+    spec = {"completions": 8, "parallelism": 8, "completionMode": "Indexed", "template": {"spec": pod}}
+    job = {
+        "metadata": {"name": "run", "namespace": "default", "uid": "0f2a1bb7-3c52-4d5e-9d61-8d7b5a1c0001"},
+        "spec": {
+            "gang": {"replicas": 8, "gpusPerReplica": 8},
+            "workload": {"template": {"apiVersion": "batch/v1", "kind": "Job", "spec": spec}},
+        },
+    }
+    return workloads.build_child(job)
+
+
+def _at(ordered: list[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

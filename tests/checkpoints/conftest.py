@@ -1,0 +1,8 @@
+"""Stores that only tests have: in memory, in a folder, on this machine."""
+
+import os
+
+from controller.checkpoints import endpoints, objects
+
+objects.LOCAL = ("file", "memory")
+os.environ[endpoints.ALLOWED_ENV] = ",".join(endpoints.KINDS)

@@ -1,0 +1,93 @@
+"""What a job's status tells of other jobs: names within its namespace, and of others a uid."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from controller.api import convert
+from controller.kube.cache import Cache
+from controller.kube.resources import RLHFJOBS
+from controller.operator.job_names import JobNames
+from controller.policy.handbacks import HandBack, hand_backs
+from controller.policy.jobs import AdmissionRecord, Decision, Desired, JobRecord
+from controller.policy.types import Mode, PolicySpec, Proposal
+
+PROPOSAL = Proposal(70, 40, "ConsecutiveDeclines", 3.0, 3.0)
+DESIRED = Desired("mine/run", "u", 1, "gold", 1, 1, PolicySpec("kDeclines", {}))
+DECISION = Decision("kDeclines", Mode.ENFORCE, PROPOSAL, "fell", 100.0)
+
+
+def job(key: str, version: int = 1) -> dict[str, Any]:
+    namespace, _, name = key.partition("/")
+    metadata = {
+        "namespace": namespace,
+        "name": name,
+        "uid": f"uid-of-{name[:2]}",
+        "resourceVersion": str(version),
+    }
+    return {
+        "apiVersion": "evalstop.dev/v1alpha1",
+        "kind": "RLHFJob",
+        "metadata": metadata,
+        "spec": {"pool": "p"},
+    }
+
+
+def names(*keys: str) -> tuple[Cache, JobNames]:
+    cache = Cache()
+    made = JobNames(cache)
+    for key in keys:
+        cache.put(RLHFJOBS, job(key))
+    return cache, made
+
+
+def told(handed_to: str, source: str) -> JobRecord:
+    admission = AdmissionRecord(1, ("n1",), 50.0, source)
+    return JobRecord(
+        attempt=1, admission=admission, decision=replace(DECISION, handed_to=handed_to, handed_at=101.0)
+    )
+
+
+def test_a_status_names_no_job_of_another_namespace() -> None:
+    _, made = names("mine/run", "rich/secret-model", "rich/xylophone")
+    record = told("rich/secret-model", "rich/xylophone")
+    stored = convert.status(made.hidden(record, "mine/run"), DESIRED, 0.0)
+    assert "rich" not in str(stored)
+    assert stored["decision"]["handedTo"] == "uid:uid-of-se"
+    assert stored["admission"]["source"] == "uid:uid-of-xy"
+    # The operator itself goes on with the names; and what is hidden once more is the same.
+    again = made.shown(convert.record(stored))
+    assert (again.decision, again.admission) == (record.decision, record.admission)
+    assert convert.status(made.hidden(again, "mine/run"), DESIRED, 0.0) == stored
+
+
+def test_of_its_own_namespace_jobs_are_named() -> None:
+    _, made = names("mine/run", "mine/next")
+    record = told("mine/next", "mine/next")
+    assert made.hidden(record, "mine/run") is record
+    assert made.shown(record) is record
+
+
+def test_a_job_that_is_gone_stays_unnamed_and_a_namesake_is_not_taken_for_it() -> None:
+    cache, made = names("mine/run", "rich/secret-model")
+    hidden = made.hidden(told("rich/secret-model", "mine/before"), "mine/run")
+    cache.drop(RLHFJOBS, job("rich/secret-model", 2))
+    assert made.shown(hidden) is hidden
+    assert made.hidden(hidden, "mine/run") is hidden
+    later = job("rich/secret-model", 3)
+    later["metadata"]["uid"] = "another"
+    cache.put(RLHFJOBS, later)
+    assert made.shown(hidden) is hidden
+    gone = made.hidden(told("rich/gone", "mine/before"), "mine/run")
+    assert gone.decision is not None
+    assert gone.decision.handed_to == "uid:"
+
+
+def test_a_pools_memory_keeps_the_name_of_a_target_that_is_gone() -> None:
+    known = HandBack("mine/run", "kDeclines", 4, 100.0, target="rich/secret-model", running=120.0)
+    record = told("uid:gone", "mine/before")
+    (found,) = hand_backs([known], [("mine/run", 4, record)])
+    assert (found.target, found.running) == ("rich/secret-model", 120.0)
+    (found,) = hand_backs([], [("mine/run", 4, record)])
+    assert found.target == "uid:gone"

@@ -1,0 +1,747 @@
+"""For each expression of each policy a request that it alone refuses, and what is needed and admitted.
+
+A row is a server-side dry run. ``by``: whose account asks. ``refused``: part of what the policy says of it;
+"": it is admitted. ``without``: the condition of the policy without which an admitted row would be refused.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from policies_scene import (
+    CLOSED,
+    GPU,
+    LABEL,
+    OPERATOR,
+    POD,
+    RLHFJOB,
+    SYSTEM,
+    TEAM,
+    TOLERATION,
+    TRAINER,
+    Json,
+    Scene,
+    event,
+    job,
+    path,
+    pod,
+)
+
+from controller import names
+
+Body = Callable[[Scene], Any]
+BOB, ALICE, ADMIN = "bob", "alice", ""
+JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
+
+
+@dataclass(frozen=True)
+class Row:
+    policy: str
+    name: str
+    method: str
+    resource: str
+    object: str  # its name, "" to create
+    body: Body
+    refused: str = ""
+    by: str = OPERATOR
+    namespace: str = TEAM
+    without: str = ""
+
+    @property
+    def id(self) -> str:
+        return f"{self.policy}: {self.name}"
+
+
+def changed(obj: Json, **fields: Any) -> Json:
+    """A copy with other values at paths written with two underscores; None takes a field away."""
+    found = copy.deepcopy(obj)
+    for where, value in fields.items():
+        node: Any = found
+        *parents, last = where.split("__")
+        for part in parents:
+            node = node[int(part)] if isinstance(node, list) else node.setdefault(part, {})
+        if value is None:
+            node.pop(last, None)
+        else:
+            node[last] = value
+    return found
+
+
+def fixed(value: Any) -> Body:
+    return lambda scene: value
+
+
+def create(policy: str, name: str, resource: str, body: Body, refused: str = "", **more: Any) -> Row:
+    return Row(policy, name, "POST", resource, "", body, refused, **more)
+
+
+def patch(policy: str, name: str, resource: str, obj: str, body: Any, refused: str = "", **more: Any) -> Row:
+    made = body if callable(body) else fixed(body)
+    return Row(policy, name, "PATCH", resource, obj, made, refused, **more)
+
+
+def metadata_rows(policy: str, resource: str, obj: str, what: str, **extra: str) -> list[Row]:
+    """Labels, annotations, owners, finalizers of an object: none is the operator's to change."""
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "x"}
+    cases: dict[str, Json] = {
+        "labels": {"labels": {"z": "1"}},
+        "annotations": {"annotations": {"z": "1"}},
+        "owners": {"ownerReferences": [owner]},
+        "finalizers": {"finalizers": ["evil.dev/z"]},
+    }
+    rows = []
+    for field, metadata in cases.items():
+        said = extra.get(field, {"owners": "ownerReferences"}.get(field, field))
+        if said:
+            body = {"metadata": metadata}
+            rows.append(
+                patch(policy, f"{field} of {what}", resource, obj, body, f"changes no {said} of {what}")
+            )
+    return rows
+
+
+# -- the operator's Jobs -------------------------------------------------------------------------------------
+
+JOBS = "operator-jobs"
+_ONE = "spec__template__spec__containers__0"
+_SPEC = "spec__template__spec"
+
+
+def workload(**fields: Any) -> Body:
+    return lambda scene: changed(scene.workload("other"), **fields)
+
+
+def owned_workload(namespace: str) -> Body:
+    return lambda scene: changed(scene.workload("other"), metadata__namespace=namespace, **_owned(scene))
+
+
+def _owned(scene: Scene) -> dict[str, Any]:
+    return {"metadata__ownerReferences": [scene.owner(name="other")]}
+
+
+def of_rlhfjob(**fields: Any) -> Body:
+    """A workload under an RLHFJob of its name."""
+    return lambda scene: changed(scene.workload("other"), **_owned(scene), **fields)
+
+
+def access(**fields: Any) -> Body:
+    return lambda scene: changed(scene.access(), **fields)
+
+
+def under(owner: Json) -> Body:
+    return lambda scene: changed(scene.access(), metadata__ownerReferences=[owner])
+
+
+def placed(scene: Scene) -> Json:
+    tolerations = [*POD["tolerations"], TOLERATION]
+    return {
+        "metadata": {"annotations": {"evalstop.dev/placement": "{}", "evalstop.dev/attempt": "1"}},
+        "spec": {
+            "suspend": False,
+            "template": {
+                "metadata": {
+                    "labels": {names.LABEL_POOL: "research"},
+                    "annotations": {names.ANNOTATION_ADMISSION: "1"},
+                },
+                "spec": {"nodeSelector": {"gpu": "a100"}, "tolerations": tolerations},
+            },
+        },
+    }
+
+
+def _template(**fields: Any) -> Json:
+    return {"spec": {"template": fields}}
+
+
+PRIVILEGED = {
+    "containers": [{"name": "x", "image": "x", "securityContext": {"privileged": True}}],
+    "volumes": [{"name": "host", "hostPath": {"path": "/"}}],
+    "serviceAccountName": "clusterrole-aggregation-controller",
+    "restartPolicy": "Never",
+}
+_NOT_OURS = "no Job but workloads"
+_POD_UID = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "x", "controller": True}
+
+ROWS_JOBS = [
+    create(JOBS, "a workload", "jobs", of_rlhfjob()),
+    create(JOBS, "an access Job", "jobs", access()),
+    create(JOBS, "somebody else's Job", "jobs", fixed(job("x", suspend=False)), by=ADMIN, without="operator"),
+    create(JOBS, "in kube-system", "jobs", owned_workload("kube-system"), "kube-*", namespace="kube-system"),
+    create(JOBS, "in its own namespace", "jobs", owned_workload(SYSTEM), "in its own", namespace=SYSTEM),
+    create(JOBS, "without the label", "jobs", owned_workload(CLOSED), LABEL, namespace=CLOSED),
+    create(JOBS, "a privileged pod on a node", "jobs", fixed(job("x", PRIVILEGED)), _NOT_OURS),
+    create(JOBS, "under another kind", "jobs", under(_POD_UID), "under their workload"),
+    create(JOBS, "running at once", "jobs", of_rlhfjob(spec__suspend=False), "makes every Job suspended"),
+    create(
+        JOBS,
+        "an access Job of nobody's",
+        "jobs",
+        access(metadata__annotations={"evalstop.dev/request": "x"}),
+        "say whose they are",
+    ),
+    create(JOBS, "pods again and again", "jobs", access(spec__backoffLimit=9), "one pod, once"),
+    create(
+        JOBS,
+        "a container before it",
+        "jobs",
+        access(**{f"{_SPEC}__initContainers": [{"name": "x", "image": "x"}]}),
+        "have one container",
+    ),
+    create(JOBS, "another program", "jobs", access(**{f"{_ONE}__args": ["x"]}), "run the access program"),
+    create(JOBS, "another image", "jobs", access(**{f"{_ONE}__image": "x"}), "run image"),
+    create(
+        JOBS,
+        "escalation",
+        "jobs",
+        access(**{f"{_ONE}__securityContext__allowPrivilegeEscalation": True}),
+        "have no privileges",
+    ),
+    create(
+        JOBS,
+        "a capability",
+        "jobs",
+        access(**{f"{_ONE}__securityContext__capabilities": {"drop": ["ALL"], "add": ["CHOWN"]}}),
+        "have no capabilities",
+    ),
+    create(
+        JOBS,
+        "a file system to write",
+        "jobs",
+        access(**{f"{_ONE}__securityContext__readOnlyRootFilesystem": False}),
+        "read-only root",
+    ),
+    create(
+        JOBS,
+        "the node's processes",
+        "jobs",
+        access(**{f"{_SPEC}__hostPID": True}),
+        "namespaces of their node",
+    ),
+    create(
+        JOBS,
+        "a token",
+        "jobs",
+        access(**{f"{_SPEC}__automountServiceAccountToken": True}),
+        "no token of the API server",
+    ),
+    create(
+        JOBS,
+        "the node's files",
+        "jobs",
+        access(
+            **{
+                f"{_SPEC}__volumes": [{"name": "location", "hostPath": {"path": "/"}}],
+                f"{_ONE}__volumeMounts": [],
+            }
+        ),
+        "mount claims",
+    ),
+    create(JOBS, "a GPU", "jobs", access(**{f"{_ONE}__resources__limits": {GPU: "1"}}), "ask for no devices"),
+    create(
+        JOBS, "past the scheduler", "jobs", access(**{f"{_SPEC}__nodeName": "gpu-1"}), "placed by a scheduler"
+    ),
+    patch(JOBS, "start and place", "jobs", "run", placed),
+    patch(JOBS, "suspend", "jobs", "run", {"spec": {"suspend": True}}),
+    patch(JOBS, "out of its queue", "jobs", "run", {"metadata": {"labels": {names.QUEUE_LABEL: None}}}),
+    patch(
+        JOBS,
+        "set an access Job going",
+        "jobs",
+        "access",
+        {"metadata": {"ownerReferences": []}, "spec": {"suspend": False}},
+    ),
+    patch(
+        JOBS, "a stranger's", "jobs", "stranger", {"spec": {"suspend": False}}, "changes no Job without label"
+    ),
+    *metadata_rows(JOBS, "jobs", "run", "Jobs", owners=""),
+    patch(
+        JOBS,
+        "into another queue",
+        "jobs",
+        "run",
+        {"metadata": {"labels": {names.QUEUE_LABEL: "theirs"}}},
+        "puts none into another",
+    ),
+    patch(
+        JOBS, "away from its owner", "jobs", "run", {"metadata": {"ownerReferences": []}}, "no owners of Jobs"
+    ),
+    patch(JOBS, "a deadline", "jobs", "run", {"spec": {"activeDeadlineSeconds": 9}}, "suspend and its pods'"),
+    patch(
+        JOBS,
+        "a label of the pods",
+        "jobs",
+        "run",
+        _template(metadata={"labels": {"z": "1"}}),
+        "changes no labels of the pod template",
+    ),
+    patch(
+        JOBS,
+        "an annotation of the pods",
+        "jobs",
+        "run",
+        _template(metadata={"annotations": {"z": "1"}}),
+        "changes no annotations of the pod template",
+    ),
+    patch(
+        JOBS,
+        "the pods' affinity",
+        "jobs",
+        "run",
+        _template(
+            spec={
+                "affinity": {
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]
+                        }
+                    }
+                }
+            }
+        ),
+        "nothing of the pod template",
+    ),
+    patch(
+        JOBS,
+        "every node",
+        "jobs",
+        "run",
+        _template(spec={"tolerations": [{"operator": "Exists"}]}),
+        "no tolerations of the pod template",
+    ),
+    Row(JOBS, "delete a workload", "DELETE", "jobs", "run", fixed(None)),
+    Row(JOBS, "delete an access Job", "DELETE", "jobs", "access", fixed(None)),
+    Row(JOBS, "delete a stranger's", "DELETE", "jobs", "stranger", fixed(None), _NOT_OURS),
+    Row(JOBS, "delete a forged one", "DELETE", "jobs", "forged", fixed(None), "if it made them itself"),
+]
+
+# -- their status --------------------------------------------------------------------------------------------
+
+STATUS = "operator-job-status"
+ROWS_STATUS = [
+    patch(STATUS, "forget a start", "jobs/status", "run", {"status": {"startTime": None}}),
+    patch(
+        STATUS,
+        "a stranger's",
+        "jobs/status",
+        "stranger",
+        {"status": {"startTime": None}},
+        "no status of a Job without",
+    ),
+    *metadata_rows(STATUS, "jobs/status", "run", "Jobs"),
+    patch(
+        STATUS,
+        "a start",
+        "jobs/status",
+        "run",
+        {"status": {"startTime": "2026-01-01T00:00:00Z"}},
+        "sets no startTime",
+    ),
+    patch(STATUS, "other counts", "jobs/status", "run", {"status": {"failed": 3}}, "startTime alone"),
+    patch(
+        STATUS,
+        "an administrator's label",
+        "jobs/status",
+        "run",
+        {"metadata": {"labels": {"z": "1"}}},
+        by=ADMIN,
+        without="operator",
+    ),
+]
+
+# -- ConfigMaps ----------------------------------------------------------------------------------------------
+
+MAPS = "operator-configmaps"
+
+
+def run_map(namespace: str = TEAM, **fields: Any) -> Body:
+    return lambda scene: changed(scene.run_map("other"), metadata__namespace=namespace, **fields)
+
+
+AWS_AUTH = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "aws-auth", "namespace": "kube-system"},
+    "data": {"mapUsers": "[]"},
+}
+_LABELS = {names.LABEL_JOB: "other", names.LABEL_COMPONENT: "run", names.LABEL_MANAGED_BY: "evalstop"}
+
+
+def adopt(scene: Scene) -> Json:
+    labels = {**_LABELS, names.LABEL_JOB: "settings"}
+    return {
+        "metadata": {"labels": labels, "ownerReferences": [scene.owner(name="settings")]},
+        "data": {"run.json": "{}"},
+    }
+
+
+def take_over(scene: Scene) -> Json:
+    return {"metadata": {"ownerReferences": [scene.owner(name="theirs")]}}
+
+
+ROWS_MAPS = [
+    create(MAPS, "a run file", "configmaps", run_map()),
+    create(
+        MAPS,
+        "anybody's",
+        "configmaps",
+        fixed(changed(AWS_AUTH, metadata__namespace=TEAM)),
+        by=ALICE,
+        without="operator",
+    ),
+    create(MAPS, "in kube-system", "configmaps", run_map("kube-system"), "kube-*", namespace="kube-system"),
+    create(MAPS, "in its own namespace", "configmaps", run_map(SYSTEM), "in its own", namespace=SYSTEM),
+    create(MAPS, "without the label", "configmaps", run_map(CLOSED), LABEL, namespace=CLOSED),
+    create(MAPS, "another name", "configmaps", run_map(metadata__name="coredns"), "<name>-run"),
+    create(
+        MAPS,
+        "another's labels",
+        "configmaps",
+        run_map(metadata__labels={**_LABELS, names.LABEL_MANAGED_BY: "helm"}),
+        "its own labels alone",
+    ),
+    create(MAPS, "under nobody", "configmaps", run_map(metadata__ownerReferences=[]), "RLHFJob controls"),
+    create(MAPS, "another key", "configmaps", run_map(data__more="x"), "with key run.json alone"),
+    patch(MAPS, "the run file", "configmaps", "run-run", {"data": {"run.json": "{}"}}),
+    patch(MAPS, "a user's", "configmaps", "settings-run", adopt, "takes over no ConfigMap"),
+    patch(
+        MAPS,
+        "another key of it",
+        "configmaps",
+        "run-run",
+        {"data": {"more": "2"}},
+        "of a ConfigMap key run.json alone",
+    ),
+    patch(MAPS, "bytes", "configmaps", "run-run", {"binaryData": {"x": "eA=="}}, "no binaryData of"),
+    *metadata_rows(MAPS, "configmaps", "run-run", "ConfigMaps", owners=""),
+    patch(MAPS, "from its controller", "configmaps", "theirs-run", take_over, "from who controls it"),
+]
+
+# -- nodes ---------------------------------------------------------------------------------------------------
+
+NODES = "operator-nodes"
+_OURS = {"key": names.POOL_TAINT, "value": "research", "effect": "NoSchedule"}
+
+
+def taints(*ours: Json, less: str = "") -> Body:
+    """Of the node as it is: its controller taints it, too, since no kubelet is there."""
+
+    def body(scene: Scene) -> Json:
+        spec = scene.admin.get(path("nodes", "gpu-1", dry=False))["spec"]
+        return {"spec": {"taints": [t for t in spec["taints"] if t["key"] != less] + list(ours)}}
+
+    return body
+
+
+ROWS_NODES = [
+    patch(NODES, "the pool's taint", "nodes", "gpu-1", taints(_OURS)),
+    patch(
+        NODES,
+        "an administrator's label",
+        "nodes",
+        "gpu-1",
+        {"metadata": {"labels": {"z": "1"}}},
+        by=ADMIN,
+        without="operator",
+    ),
+    *metadata_rows(NODES, "nodes", "gpu-1", "nodes"),
+    patch(NODES, "closed to all", "nodes", "gpu-1", {"spec": {"unschedulable": True}}, "its taints alone"),
+    patch(
+        NODES, "opened to all", "nodes", "gpu-1", taints(_OURS, less="dedicated"), "no taints of nodes but"
+    ),
+    patch(
+        NODES,
+        "pods put out",
+        "nodes",
+        "gpu-1",
+        taints({**_OURS, "effect": "NoExecute"}),
+        "puts nobody out",
+    ),
+]
+
+# -- RLHFJobs ------------------------------------------------------------------------------------------------
+
+RLHFJOBS = "operator-rlhfjobs"
+ROWS_RLHFJOBS = [
+    patch(RLHFJOBS, "the finalizer", "rlhfjobs", "run", {"metadata": {"finalizers": [names.FINALIZER]}}),
+    patch(
+        RLHFJOBS,
+        "an editor's label",
+        "rlhfjobs",
+        "run",
+        {"metadata": {"labels": {"z": "1"}}},
+        by=ALICE,
+        without="operator",
+    ),
+    *metadata_rows(RLHFJOBS, "rlhfjobs", "run", "RLHFJobs", owners="owners"),
+    patch(RLHFJOBS, "the spec", "rlhfjobs", "run", {"spec": {"mode": "Off"}}, "changes no spec of RLHFJobs"),
+]
+
+# -- Events --------------------------------------------------------------------------------------------------
+
+EVENTS = "operator-events"
+_ABOUT = {"apiVersion": names.API_VERSION, "kind": "RLHFJob", "namespace": TEAM, "name": "run", "uid": "x"}
+_POD_ABOUT = {"apiVersion": "v1", "kind": "Pod", "namespace": TEAM, "name": "run", "uid": "x"}
+ROWS_EVENTS = [
+    create(EVENTS, "about an RLHFJob", "events", fixed(event("e", _ABOUT))),
+    create(
+        EVENTS, "anybody's", "events", fixed(event("e", _POD_ABOUT, "kubelet")), by=ADMIN, without="operator"
+    ),
+    create(EVENTS, "about a pod", "events", fixed(event("e", _POD_ABOUT)), "and of nothing else"),
+    create(EVENTS, "as the kubelet", "events", fixed(event("e", _ABOUT, "kubelet")), "in its own name"),
+    patch(EVENTS, "once more", "events", "told", {"count": 2, "lastTimestamp": "2026-01-01T00:00:00Z"}),
+    patch(EVENTS, "another message", "events", "told", {"message": "all is well"}, "lastTimestamp alone"),
+]
+
+# -- Kueue ---------------------------------------------------------------------------------------------------
+
+WORKLOADS, ANSWERS, CHECKS = (
+    "operator-workloads",
+    "operator-workload-status",
+    "operator-admissioncheck-status",
+)
+
+
+def condition(kind: str) -> Json:
+    return {"status": {"conditions": [{"type": kind, "status": "True"}]}}
+
+
+ROWS_KUEUE = [
+    patch(
+        WORKLOADS,
+        "switched off",
+        "workloads",
+        "w",
+        {"metadata": {"annotations": {names.ANNOTATION_SWITCHED_OFF: "why"}}, "spec": {"active": False}},
+    ),
+    patch(
+        WORKLOADS,
+        "an administrator's queue",
+        "workloads",
+        "w",
+        {"spec": {"queueName": "x"}},
+        by=ADMIN,
+        without="operator",
+    ),
+    *metadata_rows(WORKLOADS, "workloads", "w", "Workloads", owners="owners"),
+    patch(WORKLOADS, "another queue", "workloads", "w", {"spec": {"queueName": "x"}}, "spec active alone"),
+    patch(ANSWERS, "an answer", "workloads/status", "w", {"status": {"admissionChecks": [{"name": "ours"}]}}),
+    patch(
+        ANSWERS,
+        "an administrator's admission",
+        "workloads/status",
+        "w",
+        {"status": {"admission": {}}},
+        by=ADMIN,
+        without="operator",
+    ),
+    patch(
+        ANSWERS, "an admission", "workloads/status", "w", {"status": {"admission": {}}}, "its answers alone"
+    ),
+    patch(CHECKS, "who answers", "admissionchecks/status", "ours", condition("Active")),
+    patch(
+        CHECKS,
+        "an administrator's",
+        "admissionchecks/status",
+        "another",
+        condition("Active"),
+        by=ADMIN,
+        without="operator",
+    ),
+    patch(CHECKS, "another's", "admissionchecks/status", "another", condition("Active"), "of controller"),
+    patch(
+        CHECKS, "another condition", "admissionchecks/status", "ours", condition("Other"), "condition Active"
+    ),
+]
+
+# -- who makes and changes RLHFJobs --------------------------------------------------------------------------
+
+AUTHOR = "rlhfjob-author"
+
+
+def rlhfjob(workload: Json) -> Body:
+    return fixed(changed(RLHFJOB, metadata__name="another", spec__workload=workload))
+
+
+def _authored() -> list[Row]:
+    from controller.api.kinds import KINDS
+
+    rows = [
+        create(
+            AUTHOR,
+            "one that may make Jobs",
+            "rlhfjobs",
+            fixed(changed(RLHFJOB, metadata__name="x")),
+            by=ALICE,
+        ),
+        patch(
+            AUTHOR,
+            "a label alone",
+            "rlhfjobs",
+            "run",
+            {"metadata": {"labels": {"z": "1"}}},
+            by=BOB,
+            without="spec-new-or-changed",
+        ),
+        create(
+            AUTHOR,
+            "an unknown kind",
+            "rlhfjobs",
+            rlhfjob({"template": {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {}}}),
+            "spec.workload: kind apps/v1 Deployment",
+            by=BOB,
+        ),
+    ]
+    for kind in KINDS:
+        full, version = f"{kind.resource}.{kind.group}", f"{kind.group}/v1"
+        template = {"template": {"apiVersion": version, "kind": kind.kind, "spec": {}}}
+        ref = {"ref": {"apiVersion": version, "kind": kind.kind, "name": "mine"}}
+        rows += [
+            create(
+                AUTHOR, f"a template of {full}", "rlhfjobs", rlhfjob(template), f"not create {full}", by=BOB
+            ),
+            create(AUTHOR, f"a ref to {full}", "rlhfjobs", rlhfjob(ref), f"not patch {full}", by=BOB),
+        ]
+    return rows
+
+
+ROWS_AUTHOR = _authored()
+
+# -- pods with GPUs ------------------------------------------------------------------------------------------
+
+GPU_PODS = "gpu-pods"
+_ANY = {"operator": "Exists"}
+_QUEUE, _NODE, _START, _GROW = (
+    "once the EvalStop operator",
+    "leave nodeName out",
+    "is not yours",
+    "cannot grow",
+)
+
+
+def admitted_job(name: str, **spec: Any) -> Json:
+    """A Job as the operator leaves it: with the pool's toleration."""
+    return job(name, {**POD, "tolerations": [TOLERATION]}, **spec)
+
+
+def workload_kind(kind: str, pod_spec: Json) -> Json:
+    labels = {"app": "x"}
+    template = {"metadata": {"labels": labels}, "spec": {**pod_spec, "restartPolicy": "Always"}}
+    spec: Json = {"selector": {"matchLabels": labels}, "template": template}
+    if kind == "StatefulSet":
+        spec["serviceName"] = "x"
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": "x", "namespace": TEAM},
+        "spec": spec,
+    }
+
+
+CRON = {
+    "apiVersion": "batch/v1",
+    "kind": "CronJob",
+    "metadata": {"name": "x", "namespace": TEAM},
+    "spec": {
+        "schedule": "* * * * *",
+        "jobTemplate": {"spec": {"template": {"spec": {**POD, "tolerations": [_ANY]}}}},
+    },
+}
+CONTROLLER = {
+    "apiVersion": "v1",
+    "kind": "ReplicationController",
+    "metadata": {"name": "x", "namespace": TEAM},
+    "spec": {
+        "selector": {"app": "x"},
+        "template": {
+            "metadata": {"labels": {"app": "x"}},
+            "spec": {**POD, "tolerations": [_ANY], "restartPolicy": "Always"},
+        },
+    },
+}
+_TOLERANT = {**POD, "tolerations": [_ANY]}
+_NO_GPU = {**_TOLERANT, "containers": [{key: v for key, v in TRAINER.items() if key != "resources"}]}
+_CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "x"}], **_NO_GPU}
+_KEYED = {"key": names.POOL_TAINT, "operator": "Exists", "effect": "NoSchedule"}
+_EVICTED = {"operator": "Exists", "effect": "NoExecute"}
+
+
+def _mine(name: str, what: Json | str, body: Json, refused: str = "", **more: Any) -> Row:
+    return create(GPU_PODS, name, str(what), fixed(body), refused, **{"by": ALICE, **more})
+
+
+ROWS_GPU = [
+    _mine("a pod of its own", "pods", pod("x")),
+    _mine(
+        "a pod on other nodes",
+        "pods",
+        pod("x", tolerations=[{"key": "dedicated", "operator": "Exists"}, _EVICTED]),
+    ),
+    _mine("a pod with our toleration", "pods", pod("x", tolerations=[_KEYED]), _QUEUE),
+    _mine("a pod that tolerates everything", "pods", pod("x", tolerations=[_ANY]), _QUEUE),
+    _mine("a pod with a claim", "pods", changed(pod("x"), spec=_CLAIM), _QUEUE),
+    _mine("a pod with a node", "pods", pod("x", nodeName="gpu-1"), _NODE),
+    _mine("a Job", "jobs", job("x", _TOLERANT), _QUEUE),
+    _mine("a CronJob", "cronjobs", CRON, _QUEUE),
+    _mine("a ReplicationController", "replicationcontrollers", CONTROLLER, _QUEUE),
+    *(
+        _mine(f"a {kind}", f"{kind.lower()}s", workload_kind(kind, _TOLERANT), _QUEUE)
+        for kind in ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet")
+    ),
+    _mine("a DaemonSet without GPUs", "daemonsets", workload_kind("DaemonSet", _NO_GPU), by=ADMIN),
+    _mine("a DaemonSet without GPUs, of alice's", "daemonsets", workload_kind("DaemonSet", _NO_GPU)),
+    _mine("who decides about pools", "pods", pod("x", tolerations=[_ANY], nodeName="gpu-1"), by=ADMIN),
+    create(
+        GPU_PODS,
+        "the operator's own",
+        "jobs",
+        of_rlhfjob(**{f"{_SPEC}__tolerations": [_KEYED]}),
+        without="not-a-user-who-may",
+    ),
+    _mine(
+        "the Job controller's",
+        "pods",
+        pod("x", tolerations=[_KEYED]),
+        by=JOB_CONTROLLER,
+        without="not-a-group-that-may",
+    ),
+    patch(GPU_PODS, "a pod later", "pods", "waiting", {"spec": {"tolerations": [_KEYED]}}, _QUEUE, by=ALICE),
+    patch(
+        GPU_PODS,
+        "a label of an admitted Job",
+        "jobs",
+        "admitted",
+        {"metadata": {"labels": {"z": "1"}}},
+        by=ALICE,
+    ),
+    patch(GPU_PODS, "starting a Job", "jobs", "admitted", {"spec": {"suspend": False}}, _START, by=ALICE),
+    patch(
+        GPU_PODS,
+        "more pods",
+        "jobs",
+        "admitted",
+        {"spec": {"parallelism": 2, "completions": 2}},
+        _GROW,
+        by=ALICE,
+    ),
+    patch(GPU_PODS, "fewer pods", "jobs", "admitted", {"spec": {"parallelism": 0}}, by=ALICE),
+]
+
+ROWS = [
+    *ROWS_JOBS,
+    *ROWS_STATUS,
+    *ROWS_MAPS,
+    *ROWS_NODES,
+    *ROWS_RLHFJOBS,
+    *ROWS_EVENTS,
+    *ROWS_KUEUE,
+    *ROWS_AUTHOR,
+    *ROWS_GPU,
+]
+
+
+def asked(row: Row) -> str:
+    """Where its request goes."""
+    return path(row.resource, row.object, row.namespace)

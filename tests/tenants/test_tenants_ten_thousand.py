@@ -1,0 +1,290 @@
+"""Ten thousand arbitrary objects of a tenant: no pass but that of its own job fails, and none is late."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kubernetes.aio.client import Configuration
+from pills import NAMESPACE, pills
+
+from controller import log, names
+from controller.extender import views
+from controller.extender.feed import WATCHED as EXTENDERS
+from controller.extender.feed import Feed
+from controller.kube import wire
+from controller.kube.cache import Cache
+from controller.kube.connect import Connection
+from controller.kube.errors import NotFound
+from controller.kube.merge import merge_apply
+from controller.kube.resources import (
+    ADMISSION_CHECKS,
+    GPUPOOLS,
+    JOBS,
+    LOCAL_QUEUES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    RESOURCE_CLAIMS,
+    RLHFJOBS,
+    WORKLOADS,
+    Resource,
+)
+from controller.kube.trim import trim_or_bare
+from controller.operator.engine import Engine
+from controller.operator.foreign import ForeignPods
+from controller.operator.settings import Settings
+from controller.policy.nodeclaims import Ledger
+
+Object = dict[str, Any]
+
+PILLS = 10_000
+BATCH = 100
+INTERVAL = 5.0  # s, the shortest between two scrapes of a job
+HONEST = [f"honest/run-{i}" for i in range(10)]
+TIME = "2026-11-01T00:00:00Z"
+
+
+class FakeServer:
+    """What a pass asks of an API server: objects by their addresses, patches applied, everything allowed."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[Resource, str | None, str], Object] = {}
+        self.version = 10**6
+        self.on_headers: Any = None
+
+    def seed(self, resource: Resource, obj: Object) -> Object:
+        metadata = obj["metadata"]
+        self.version += 1
+        metadata["resourceVersion"] = str(self.version)
+        metadata.setdefault("uid", f"{resource.plural}-{metadata['name']}-{self.version}")
+        self.objects[resource, metadata.get("namespace"), metadata["name"]] = obj
+        return copy.deepcopy(obj)
+
+    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
+        found = self.objects.get((resource, namespace, name))
+        if found is None:
+            raise NotFound(404, "NotFound", f"{resource} {namespace}/{name}")
+        return copy.deepcopy(found)
+
+    async def list(self, resource: Resource, *_: Any, **__: Any) -> tuple[list[Object], str]:
+        return [], str(self.version)
+
+    async def create(self, resource: Resource, body: Object, *, dry_run: bool = False) -> Object:
+        return copy.deepcopy(body) if dry_run else self.seed(resource, copy.deepcopy(body))
+
+    async def merge_patch(
+        self, resource: Resource, name: str, patch: Object, namespace: str | None = None, **_: Any
+    ) -> Object:
+        found = await self.get(resource, name, namespace)
+        merged = merge_apply(found, patch)
+        merged["metadata"].pop("resourceVersion", None)
+        return self.seed(resource, merged)
+
+    async def delete(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+def node(name: str) -> Object:
+    return {
+        "metadata": {"name": name, "labels": {"pool": "gpus"}},
+        "spec": {"taints": [{"key": names.POOL_TAINT, "value": "gpus", "effect": "NoSchedule"}]},
+        "status": {
+            "allocatable": {names.GPU_RESOURCE: "8"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def gpupool(name: str, **spec: Any) -> Object:
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "GPUPool",
+        "metadata": {"name": name, "generation": 1, "creationTimestamp": TIME},
+        "spec": {
+            "nodeSelector": [{"key": "pool", "value": name}],
+            "allowedNamespaces": [{"name": "*"}],
+            **spec,
+        },
+    }
+
+
+def honest(key: str) -> Object:
+    namespace, _, name = key.partition("/")
+    container = {
+        "name": "trainer",
+        "image": "x",
+        "ports": [{"name": "metrics", "containerPort": 9400}],
+        "resources": {"limits": {names.GPU_RESOURCE: "1"}},
+    }
+    pods = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    template = {"completions": 1, "parallelism": 1, "completionMode": "Indexed", "template": pods}
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "RLHFJob",
+        "metadata": {"name": name, "namespace": namespace, "generation": 1, "creationTimestamp": TIME},
+        "spec": {
+            "pool": "gpus",
+            "gang": {"replicas": 1, "gpusPerReplica": 1},
+            "workload": {"template": {"apiVersion": "batch/v1", "kind": "Job", "spec": template}},
+            "metrics": [{"name": "gold"}],
+            "stopRule": {"kDeclines": {"k": 3}},
+            "modifiers": [],
+            "mode": "Shadow",
+            "checkpoints": {
+                "location": {"objectStore": {"uri": f"s3://{namespace}/{name}"}},
+                "layout": "Plain",
+                "retention": {"objectStore": {"uri": f"s3://{namespace}-kept"}},
+            },
+        },
+    }
+
+
+class Operator:
+    """An engine whose passes the test makes, and an extender's ledger beside it."""
+
+    def __init__(self) -> None:
+        self.server = FakeServer()
+        connection = Connection(Configuration(), "nowhere", lambda: None)
+        clock = lambda: 1_795_000_000.0 + time.monotonic()  # noqa: E731
+        self.engine = engine = Engine(Settings(instance="t"), connection, self.server, clock=clock)  # type: ignore[arg-type]
+        self.extender = Cache(EXTENDERS)
+        self.ledger = Ledger(str)
+        Feed(self.extender, self.ledger, "rack", lambda: None, lambda uid: None)
+        self.server.seed(PRIORITY_CLASSES, {"metadata": {"name": names.PRIORITY_CLASS}})
+        for name in ("node-1", "node-2"):
+            self.tell(NODES, self.server.seed(NODES, node(name)))
+        self.tell(GPUPOOLS, self.server.seed(GPUPOOLS, gpupool("gpus")))
+        queued = {"delegate": "Kueue", "kueue": {"localQueue": "team"}}
+        self.tell(GPUPOOLS, self.server.seed(GPUPOOLS, gpupool("queued", **queued)))
+        for key in HONEST:
+            self.tell(RLHFJOBS, self.server.seed(RLHFJOBS, honest(key)))
+        for kind in (*engine.outside.watches, *engine.devices.watches):
+            watch = (engine.outside.watches | engine.devices.watches)[kind]
+            watch.listed = True
+        check = {"spec": {"controllerName": names.CHECK_CONTROLLER}, "metadata": {"name": "evalstop"}}
+        self.tell(ADMISSION_CHECKS, self.server.seed(ADMISSION_CHECKS, check))
+
+    def caches(self, kind: Resource) -> Iterator[Cache]:
+        for cache in (self.engine.cache, self.engine.outside.cache, self.engine.devices.cache, self.extender):
+            if kind in cache.stores:
+                yield cache
+
+    def tell(self, kind: Resource, obj: Object) -> None:
+        for cache in self.caches(kind):
+            cache.put(kind, obj)
+
+    def counted(self, kind: str) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for metric in self.engine.metrics.passes.collect():
+            for sample in metric.samples:
+                if sample.name == "evalstop_passes_total" and sample.labels["kind"] == kind:
+                    found[sample.labels["result"]] += int(sample.value)
+        return found
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Thousands of jobs fail, and each has a trace."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    log.configure("CRITICAL", "json", sys.stderr)
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_no_pass_but_its_own_jobs_fails_and_none_is_late(seed: int) -> None:
+    async def story() -> None:
+        operator = Operator()
+        engine = operator.engine
+        longest: Counter[str] = Counter()
+
+        async def timed(what: str, call: Any) -> None:
+            begun = time.perf_counter()
+            await call
+            longest[what] = max(longest[what], time.perf_counter() - begun)  # type: ignore[assignment]
+
+        async def passes(keys: Any) -> None:
+            for key in keys:
+                await timed("job", engine.job_pass.run(key))
+            for name in ("gpus", "queued"):
+                await timed("pool", engine.pool_pass.run(name))
+            pools, fresh = engine.world.pools(), engine.outside._fresh
+            found = [obj for kind, key in fresh if (obj := engine.outside.get(kind, key)) is not None]
+            engine.outside._fresh = {}
+            await timed("upkeep", engine.outside._told(pools, found))
+
+        for _ in range(3):
+            await passes(HONEST)
+        admissions = {key: _admission(engine, key)["nodes"] for key in HONEST}
+        assert engine.job_pass.failing == {}
+        touched: set[str] = set()
+        for number, (kind, key, text) in enumerate(pills(PILLS, seed), 1):
+            begun = time.perf_counter()
+            obj = wire.decode(text)
+            operator.tell(kind, obj)
+            if kind == PODS:
+                engine.foreign._pods[obj["metadata"]["uid"]] = trim_or_bare(PODS, obj)
+            longest["told"] = max(longest["told"], time.perf_counter() - begun)  # type: ignore[assignment]
+            if kind in (RLHFJOBS, JOBS):  # so that writes find them
+                operator.server.objects[kind, NAMESPACE, key.partition("/")[2]] = obj
+            touched.add(f"{NAMESPACE}/{key.partition('/')[2].removesuffix('-run')}")
+            if number % BATCH == 0:
+                failing = set(engine.job_pass.failing)
+                await passes(sorted(touched) + HONEST)
+                touched.clear()
+                assert not (set(engine.job_pass.failing) & set(HONEST)), number
+                assert all(name.startswith(f"{NAMESPACE}/") for name in failing)
+                assert engine.pool_pass.failing() == [], number
+        pool = operator.counted("pool")
+        assert pool["failed"] == pool["unavailable"] == pool["stale"] == 0, pool
+        assert pool.total() >= 2 * PILLS / BATCH
+        assert all(seconds < INTERVAL for seconds in longest.values()), longest
+        # The honest jobs have been planned all the while, and nobody has taken what they hold.
+        for key in HONEST:
+            assert engine.brain.recall(key) is not None
+            assert engine.brain.unreadable(key) == ""
+        assert {key: _admission(engine, key)["nodes"] for key in HONEST} == admissions
+        # And the extender answers by all of them.
+        for key in HONEST:
+            job = operator.extender.get(RLHFJOBS, key)
+            assert job is not None
+            assert operator.ledger.gang(key) == views.gang(job, 300.0)
+
+    asyncio.run(story())
+
+
+def _admission(engine: Engine, key: str) -> Object:
+    obj = engine.cache.get(RLHFJOBS, key)
+    assert obj is not None
+    return (obj.get("status") or {}).get("admission") or {}
+
+
+def test_pods_that_nobody_labelled_are_read_too() -> None:
+    """What lies on the pool's nodes without our label is listed now and then, and is anybody's."""
+
+    class Lists:
+        async def list(self, resource: Resource, *_: Any, **__: Any) -> tuple[list[Object], str]:
+            return [wire.decode(text) for kind, _, text in pills(3000, 7) if kind == PODS], "1"
+
+    async def story() -> None:
+        foreign = ForeignPods(Lists())  # type: ignore[arg-type]
+        await foreign.look(["node-1"])
+        assert foreign.looked
+        assert all(isinstance(pod["metadata"]["uid"], str) for pod in foreign.pods())
+
+    asyncio.run(story())
+
+
+def test_every_kind_that_tenants_write_is_among_the_pills() -> None:
+    seen = Counter(kind for kind, _, _ in pills(1000, 3))
+    assert set(seen) >= {RLHFJOBS, PODS, JOBS, WORKLOADS, LOCAL_QUEUES, RESOURCE_CLAIMS}
