@@ -36,6 +36,10 @@ def test_a_guaranteed_gang_takes_its_gpus_back_and_the_borrower_goes_on_from_its
     async def quota_is(used: int, borrowed: int, waiting: int) -> bool:
         return await quota() == {"used": used, "borrowed": borrowed, "waiting": waiting}
 
+    async def tells(who: Rig, name: str, text: str) -> bool:
+        told = await who.condition(name, "Admitted")
+        return told is not None and text in told[2]
+
     async def story() -> None:
         async with rig, owner:
             for one in (rig, owner):
@@ -55,16 +59,19 @@ def test_a_guaranteed_gang_takes_its_gpus_back_and_the_borrower_goes_on_from_its
                 await eventually(
                     lambda: rig.has_reason("lent", "Admitted", "Preempting"), what="the borrower to give way"
                 )
-                told = await rig.condition("lent", "Admitted")
-                assert told is not None
-                assert "GuaranteeReclaimed: goes on to its next checkpoint" in told[2]
-                waits = await owner.condition("own", "Admitted")
-                assert waits is not None
-                assert "fits into the 4 GPUs guaranteed to namespace" in waits[2]
+                # The passes of the two jobs and of the pool write one after the other: each is waited for.
+                await eventually(
+                    lambda: tells(rig, "lent", "GuaranteeReclaimed: goes on to its next checkpoint"),
+                    what="the borrower to tell why",
+                )
+                await eventually(
+                    lambda: tells(owner, "own", "fits into the 4 GPUs guaranteed to namespace"),
+                    what="the owner's job to tell why it waits",
+                )
+                await eventually(lambda: quota_is(0, 0, 4), what="the quota to be told")
                 pool = await rig.api.get(GPUPOOLS, rig.pool_name)
                 held = {(h["source"], h["target"]) for h in pool["status"]["holds"]}
                 assert held == {(f"{rig.namespace}/lent", f"{owner.namespace}/own")}
-                assert await quota_is(0, 0, 4)
                 assert (await rig.workload("lent"))["spec"]["suspend"] is False, "it goes on until it saved"
                 rig.outcome["lent"] = trainer(55, 55)
                 await eventually(lambda: owner.is_true("own", "Running"), what="the owner's gang to run")
