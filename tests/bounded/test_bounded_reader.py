@@ -40,8 +40,8 @@ def test_what_is_within_the_limits_reads_as_json_does(value: Any) -> None:
         ('{"a": -' + "1" * 19 + "}", "run.json: a number of 19 digits, at most 18 are read"),
         ('"' + "x" * 70_000 + '"', "run.json: 70002 bytes, at most 65536 are read"),
         ("é" * 40_000, "run.json: 80000 bytes, at most 65536 are read"),
-        ("NaN", "run.json: no JSON: NaN is no JSON"),
-        ("{", "run.json: no JSON: "),
+        ("NaN", "run.json: not JSON (NaN is no JSON)"),
+        ("{", "run.json: not JSON ("),
     ],
 )
 def test_what_is_over_a_limit_is_told_with_it(text: str, says: str) -> None:
