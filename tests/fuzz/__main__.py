@@ -25,7 +25,12 @@ ENGINES = ("hypothesis", "atheris")
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--target", action="append", choices=sorted(TARGETS), metavar="T", help="of --list")
-    parser.add_argument("--seconds", type=float, default=600.0, help="of CPU, for all targets together")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=600.0,
+        help="of CPU for all targets together, seeds not counted; default %(default)g",
+    )
     parser.add_argument("--engine", choices=ENGINES, default="hypothesis", help="default %(default)s")
     parser.add_argument("--seed", type=int, help="the same inputs for the same number; default: another one")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="read one input; needs one --target")
@@ -54,10 +59,10 @@ def main(arguments: list[str] | None = None) -> int:
 def _all(targets: list[Target], seconds: float, out: Path, start: int, by: object) -> int:
     assert callable(by)
     print(f"{len(targets)} targets, {seconds:g} s of CPU in all, --seed {start}", flush=True)
-    begun, findings, left = time.monotonic(), 0, seconds
+    begun, findings, used = time.monotonic(), 0, 0.0
     for place, target in enumerate(targets):
-        found: Hunted = by(target, max(0.0, left) / (len(targets) - place), start)
-        left -= found.cpu
+        found: Hunted = by(target, seconds / len(targets), start)
+        used += found.cpu
         rate = found.inputs / found.cpu if found.cpu else 0.0
         state = "FOUND" if found.findings else "ok"
         print(
@@ -73,7 +78,6 @@ def _all(targets: list[Target], seconds: float, out: Path, start: int, by: objec
             )
             print(f"\n{target.name}: {finding.kind}\n{finding.told}\ninput: {shown}")
             print(f"replay: python -m tests.fuzz --target {target.name} --replay {path}\n", flush=True)
-    used = seconds - left
     print(f"{findings} findings; {used:.1f} s of CPU, {time.monotonic() - begun:.1f} s in all")
     return 1 if findings else 0
 

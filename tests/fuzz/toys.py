@@ -51,7 +51,10 @@ TOYS = tuple(
 
 
 def main() -> None:
-    found = {toy.name: [(f.kind, f.data.decode("latin-1")) for f in hunt(toy, 1.0).findings] for toy in TOYS}
+    found = {}
+    for toy in TOYS:  # until the first finding; of the one without a fault there is none
+        hunted = hunt(toy, 1.0 if toy.name == "swallows" else 15.0)
+        found[toy.name] = [(f.kind, f.data.decode("latin-1")) for f in hunted.findings]
     json.dump(found, sys.stdout)
 
 
