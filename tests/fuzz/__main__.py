@@ -25,12 +25,8 @@ ENGINES = ("hypothesis", "atheris")
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--target", action="append", choices=sorted(TARGETS), metavar="T", help="of --list")
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=600.0,
-        help="of CPU for all targets together, seeds not counted; default %(default)g",
-    )
+    seconds = "of CPU for all targets together, seeds not counted; default %(default)g"
+    parser.add_argument("--seconds", type=float, default=600.0, help=seconds)
     parser.add_argument("--engine", choices=ENGINES, default="hypothesis", help="default %(default)s")
     parser.add_argument("--seed", type=int, help="the same inputs for the same number; default: another one")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="read one input; needs one --target")
