@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: screenshots help setup demo test images kind kind-parity kind-down test-kind check lint types imports generated generate bench clean up down status
+.PHONY: screenshots help setup demo test test-pythons images kind kind-parity kind-down test-kind check lint types imports generated generate bench clean up down status
 
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ demo: $(STAMP)  ## the main job, on a real control plane of its own (KEEP=1 leav
 
 test: $(STAMP)  ## all tests, those on a real control plane among them
 	$(BIN)/python -m tests.whole
+
+test-pythons: $(STAMP)  ## what may differ between Python 3.11, 3.12 and 3.13, on each found (VERSIONS=3.13 for one)
+	$(BIN)/python -m tests.pythons $(VERSIONS)
 
 images: $(STAMP)  ## the container images, by docker (BASE_IMAGE=… for another base)
 	$(BIN)/python -m deploy.images.build

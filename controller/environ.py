@@ -33,6 +33,28 @@ def choice(*words: str) -> Callable[[str], str]:
     return parse
 
 
+def number(low: float, high: float, unit: str) -> Callable[[str], float]:
+    def parse(value: str) -> float:
+        given = float(value)
+        if not low <= given <= high:
+            raise ValueError
+        return given
+
+    parse.__doc__ = f"a number from {low:g} to {high:g} ({unit})"
+    return parse
+
+
+def whole_number(low: int, high: int, unit: str) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        given = int(value)
+        if not low <= given <= high:
+            raise ValueError
+        return given
+
+    parse.__doc__ = f"a whole number from {low} to {high} ({unit})"
+    return parse
+
+
 def switch(value: str) -> bool:
     """true or false"""
     return {"true": True, "false": False}[value]

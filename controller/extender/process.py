@@ -108,7 +108,7 @@ class Extender:
             name="health",
         )
         self._metrics_server = metrics_server(
-            settings.metrics(), self.metrics.text, Reviews(self.api), self.connections
+            settings, settings.status_host, self.metrics.text, Reviews(self.api), self.connections
         )
         self._measure(clock)
 

@@ -55,8 +55,6 @@ class Api:
     ) -> None:
         """``permit``: asked right before each write, dry runs among them. ``manager``: the field manager that
         its writes are recorded under."""
-        # No bound: each watch keeps its connection, and with a hundred of them nothing else would get one.
-        connection.configuration.connection_pool_maxsize = 0
         self._client = ApiClient(connection.configuration)
         self._client.user_agent = user_agent
         self._manager = manager

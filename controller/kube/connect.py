@@ -120,6 +120,8 @@ def _in_cluster(environ: Mapping[str, str], folder: Path) -> Connection:
 def _configuration() -> Configuration:
     configuration = Configuration()
     configuration.proxy = None
+    # No bound: each watch keeps its connection, and with a hundred of them nothing else would get one.
+    configuration.connection_pool_maxsize = 0
     # The API server is named by address.
     configuration.client_session_kwargs = {"trust_env": False, "response_class": Answer}
     return configuration

@@ -24,39 +24,13 @@ class ReplaceIn(Protocol):
 
 
 class Spread:
-    """A `ListWatch` for each of some namespaces, to be used like one.
-
-    Args:
-        replace: told of each LIST with its namespace. More: as `ListWatch`.
-    """
+    """One `ListWatch` of a kind for each of some namespaces, to be used like one."""
 
     watched = False
 
-    def __init__(
-        self,
-        api: Api,
-        resource: Resource,
-        take: Take,
-        replace: ReplaceIn,
-        namespaces: Sequence[str],
-        relist: float = 3600.0,
-        keep: Keep | None = None,
-        optional: bool = False,
-    ) -> None:
+    def __init__(self, resource: Resource, parts: Sequence[ListWatch]) -> None:
         self._resource = resource
-        self.parts = [
-            ListWatch(
-                api,
-                resource,
-                take,
-                partial(replace, namespace=namespace),
-                relist,
-                namespace,
-                keep=keep,
-                optional=optional,
-            )
-            for namespace in namespaces
-        ]
+        self.parts = parts
 
     def __str__(self) -> str:
         return str(self._resource)
@@ -100,10 +74,18 @@ def follow(
     optional: bool = False,
     watched: bool = False,
 ) -> Follow:
-    """Follow a kind: in these namespaces if it is in any, else, or without names, everywhere."""
-    if namespaces and resource.namespaced:
-        return Spread(api, resource, take, replace, namespaces, relist, keep, optional)
-    return ListWatch(api, resource, take, replace, relist, keep=keep, optional=optional, watched=watched)
+    """Follow a kind: in these namespaces if it is in any, else, or without names, everywhere.
+
+    Args:
+        replace: told of each LIST, with its namespace if there are namespaces. More: as `ListWatch`.
+    """
+    if not namespaces or not resource.namespaced:
+        return ListWatch(api, resource, take, replace, relist, keep=keep, optional=optional, watched=watched)
+    parts = (
+        ListWatch(api, resource, take, partial(replace, namespace=n), relist, n, keep=keep, optional=optional)
+        for n in namespaces
+    )
+    return Spread(resource, tuple(parts))
 
 
 async def list_in(

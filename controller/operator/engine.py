@@ -131,7 +131,7 @@ class Engine:
         # A standby shows its metrics, too: its questions about tokens need no permit.
         self._reviews = Api(connection, settings.api_timeout, self.metrics.call)
         self.metrics_server = metrics_server(
-            settings.metrics(), self.metrics.text, Reviews(self._reviews), self.connections
+            settings, settings.host, self.metrics.text, Reviews(self._reviews), self.connections
         )
         self.jobs = WorkQueue(monotonic)
         self.pools = WorkQueue(monotonic)

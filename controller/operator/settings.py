@@ -4,45 +4,33 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from controller import names
 from controller.checkpoints import endpoints
 from controller.checkpoints.jobs import AccessSettings
-from controller.environ import SettingsError, choice, described, setting, switch, text, values_of
+from controller.environ import (
+    SettingsError,
+    choice,
+    described,
+    number,
+    setting,
+    switch,
+    text,
+    values_of,
+    whole_number,
+)
 from controller.kube.lease import Timing
 from controller.metrics.address import AddressPolicy
 from controller.policy.transfer import STALL
-from controller.web.status import OPEN, REVIEW, MetricsSettings
+from controller.web.metrics_settings import MetricsSettings, problems_of
 
 __all__ = ["PREFIX", "Settings", "SettingsError", "describe"]
 
 PREFIX = "EVALSTOP_"
 _ACCESS = AccessSettings()
 _TIMING = Timing()
-
-
-def _number(low: float, high: float, unit: str) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        value = float(text)
-        if not low <= value <= high:
-            raise ValueError
-        return value
-
-    parse.__doc__ = f"a number from {low:g} to {high:g} ({unit})"
-    return parse
-
-
-def _whole(low: int, high: int, unit: str) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        value = int(text)
-        if not low <= value <= high:
-            raise ValueError
-        return value
-
-    parse.__doc__ = f"a whole number from {low} to {high} ({unit})"
-    return parse
 
 
 def _text(text: str) -> str:
@@ -65,71 +53,58 @@ def _endpoints(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(MetricsSettings):
     """Each field is read from ``EVALSTOP_<FIELD IN CAPITALS>``; see docs/operator.md for the table."""
 
     host: str = setting("0.0.0.0", _text, "address on which /healthz and /readyz are served, for probes")
-    port: int = setting(8080, _whole(0, 65535, "port; 0: any free one"), "their port (plain HTTP)")
-    metrics_host: str = setting("", text, "address on which /metrics is served; empty: EVALSTOP_HOST")
-    metrics_port: int = setting(8444, _whole(0, 65535, "port; 0: any free one"), "its port")
-    metrics_access: str = setting(
-        REVIEW,
-        choice(REVIEW, OPEN),
-        "over TLS, for those who may get the path /metrics (review), or over plain HTTP for everybody (open)",
-    )
-    metrics_certificate: str = setting(
-        "",
-        text,
-        "PEM file of its certificate; empty or not there: one is made that nobody can verify",
-    )
-    metrics_key: str = setting("", text, "PEM file of that certificate's private key")
+    port: int = setting(8080, whole_number(0, 65535, "port; 0: any free one"), "their port (plain HTTP)")
     queue_host: str = setting(
         "127.0.0.1", _text, "address of the queue API (docs/queueing.md); it asks nobody who they are"
     )
-    queue_port: int = setting(8081, _whole(0, 65535, "port; 0: any free one"), "its port")
+    queue_port: int = setting(8081, whole_number(0, 65535, "port; 0: any free one"), "its port")
     watch_namespaces: str = setting("", text, "namespaces that are served, separated by commas; empty: all")
     queue_hosts: str = setting(
         "", text, "names, by commas, by which it may be asked besides localhost and addresses"
     )
-    workers: int = setting(8, _whole(1, 256, "workers"), "RLHFJobs worked on at the same time")
+    workers: int = setting(8, whole_number(1, 256, "workers"), "RLHFJobs worked on at the same time")
     relist_seconds: float = setting(
-        300.0, _number(1, 86400, "s"), "between full LISTs that mend what the watch missed"
+        300.0, number(1, 86400, "s"), "between full LISTs that mend what the watch missed"
     )
     foreign_seconds: float = setting(
-        15.0, _number(0.1, 3600, "s"), "between looks at GPU pods that belong to no RLHFJob"
+        15.0, number(0.1, 3600, "s"), "between looks at GPU pods that belong to no RLHFJob"
     )
     foreign_list_seconds: float = setting(
         60.0,
-        _number(0.1, 3600, "s"),
+        number(0.1, 3600, "s"),
         "the same, at least, where a look takes a LIST of all the cluster's pods",
     )
     pool_delay: float = setting(
-        0.05, _number(0, 60, "s"), "a pool pass waits this long, so that a burst of events makes one pass"
+        0.05, number(0, 60, "s"), "a pool pass waits this long, so that a burst of events makes one pass"
     )
-    api_timeout: float = setting(30.0, _number(1, 300, "s"), "for one API call")
-    drain_seconds: float = setting(10.0, _number(0, 300, "s"), "for passes under way after SIGTERM")
-    stall_seconds: float = setting(60.0, _number(1, 3600, "s"), "without progress after which /healthz fails")
+    api_timeout: float = setting(30.0, number(1, 300, "s"), "for one API call")
+    drain_seconds: float = setting(10.0, number(0, 300, "s"), "for passes under way after SIGTERM")
+    stall_seconds: float = setting(60.0, number(1, 3600, "s"), "without progress after which /healthz fails")
     access_image: str = setting(_ACCESS.image, _text, "image of the access Jobs")
     access_stall_seconds: float = setting(
         STALL,
-        _number(30, 604800, "s"),
+        number(30, 604800, "s"),
         "without a byte moved after which an access Job is given up and made anew",
     )
     store_endpoints: str = setting(
         _ACCESS.endpoints, _endpoints, "where the object stores that trainers name may be"
     )
     scrape_addresses: str = setting("Private", _addresses, "which pod addresses may be scraped")
-    scrape_timeout: float = setting(5.0, _number(0.1, 60, "s"), "for one scrape, from first to last byte")
-    scrape_concurrency: int = setting(64, _whole(1, 4096, "scrapes"), "scrapes at the same time")
+    scrape_timeout: float = setting(5.0, number(0.1, 60, "s"), "for one scrape, from first to last byte")
+    scrape_concurrency: int = setting(64, whole_number(1, 4096, "scrapes"), "scrapes at the same time")
     scrape_namespace_concurrency: int = setting(
-        16, _whole(1, 4096, "scrapes"), "of these, at most so many of one namespace"
+        16, whole_number(1, 4096, "scrapes"), "of these, at most so many of one namespace"
     )
     decision_log: str = setting("", text, "file for the decision log; empty: none")
     decision_log_bytes: int = setting(
-        64 * 2**20, _whole(4096, 2**40, "bytes"), "size at which the decision log is rotated"
+        64 * 2**20, whole_number(4096, 2**40, "bytes"), "size at which the decision log is rotated"
     )
     decision_log_files: int = setting(
-        4, _whole(1, 1000, "files"), "decision log files kept, the current one too"
+        4, whole_number(1, 1000, "files"), "decision log files kept, the current one too"
     )
     log_level: str = setting("INFO", choice("DEBUG", "INFO", "WARNING", "ERROR"), "level of the log")
     log_format: str = setting("json", choice("json", "console"), "form of the log lines on stderr")
@@ -141,13 +116,13 @@ class Settings:
     )
     lease_name: str = setting("evalstop-operator", _text, "its name; replicas of one installation share it")
     lease_seconds: int = setting(
-        _TIMING.duration, _whole(1, 3600, "s"), "without renewal after which another replica takes over"
+        _TIMING.duration, whole_number(1, 3600, "s"), "without renewal after which another replica takes over"
     )
     lease_renew_seconds: float = setting(
-        _TIMING.deadline, _number(0.5, 3600, "s"), "without renewal after which a leader acts no more"
+        _TIMING.deadline, number(0.5, 3600, "s"), "without renewal after which a leader acts no more"
     )
     lease_retry_seconds: float = setting(
-        _TIMING.retry, _number(0.1, 600, "s"), "between renewals, and between a standby's looks"
+        _TIMING.retry, number(0.1, 600, "s"), "between renewals, and between a standby's looks"
     )
     instance: str = setting("", text, "name of this process in Events; empty: POD_NAME or the host's name")
 
@@ -159,6 +134,7 @@ class Settings:
             SettingsError: listing every variable that is wrong, unknown ``EVALSTOP_*`` names among them.
         """
         values, problems = values_of(Settings, PREFIX, environ, _FOREIGN)
+        problems += problems_of(values, PREFIX)
         if problems:
             raise SettingsError("; ".join(problems))
         if not values.get("instance"):
@@ -167,20 +143,12 @@ class Settings:
             values["lease_namespace"] = environ.get("POD_NAMESPACE") or names.NAMESPACE
         settings = Settings(**values)
         settings.timing()
-        if bool(settings.metrics_certificate) != bool(settings.metrics_key):
-            raise SettingsError(f"{PREFIX}METRICS_CERTIFICATE and {PREFIX}METRICS_KEY: expected both or none")
         return settings
 
     @property
     def namespaces(self) -> tuple[str, ...]:
         """Those that are served; none: all."""
         return tuple(dict.fromkeys(n.strip() for n in self.watch_namespaces.split(",") if n.strip()))
-
-    def metrics(self) -> MetricsSettings:
-        """Where and how metrics are served."""
-        host = self.metrics_host or self.host
-        certificate, key = self.metrics_certificate, self.metrics_key
-        return MetricsSettings(host, self.metrics_port, self.metrics_access, certificate, key)
 
     def timing(self) -> Timing:
         """When the Lease is renewed and when it runs out.

@@ -144,8 +144,8 @@ def _follows(draft: Draft, waited: InFlight, answered: AccessView) -> bool:
         return False
     if holder[0] in (draft.desired.uid, waited.former):
         return False
-    requests.again(draft, replace(waited, former=holder[0]), waited.tries, draft.now)
-    draft.wake_in(0.0)
+    follower = replace(waited, former=holder[0])
+    _start(draft, requests.again(draft, follower, waited.tries, draft.now))
     return True
 
 
@@ -186,11 +186,15 @@ def _claim(draft: Draft, attempt: Attempt) -> None:
                 return  # only a first claim goes before what a user pins
         requests.give_up(draft)
         waited = requests.begin(draft, Operation.CLAIM, attempt.number, attempt=attempt, tries=tries)
+    _start(draft, waited)
+
+
+def _start(draft: Draft, waited: InFlight) -> None:
     request = StartAccess(
         waited.request_id,
         Operation.CLAIM,
         waited.step,
-        attempt=attempt,
+        attempt=waited.attempt,
         branch=lives.branch(draft.record, lives.newest(draft.record)),
         former=waited.former,
     )

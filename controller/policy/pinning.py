@@ -39,6 +39,9 @@ def keep(draft: Draft) -> None:
         return  # access Jobs run by the workload's template
     if claiming.goes_first(draft, retries=True):
         return
+    if claiming.comes_first(draft):
+        _say_taken(draft, missing)
+        return
     if waited is not None and waited.operation not in (Operation.PIN, Operation.CLAIM):
         wait(draft)  # the best one goes first
         return
@@ -77,6 +80,12 @@ def wait(draft: Draft) -> None:
     text = ", ".join(map(str, missing))
     first = f"{waited.operation}, step {waited.step}"
     draft.conditions.set(c.PINNED, False, _LATER, f"step {text} is pinned after what goes first: {first}")
+
+
+def _say_taken(draft: Draft, missing: list[int]) -> None:
+    text, claim = ", ".join(map(str, missing)), draft.record.claim
+    told = remedies.of(requests.TAKEN, claim.message if claim is not None else "")
+    draft.conditions.set(c.PINNED, False, requests.TAKEN, f"step {text}: {told}", warning=True)
 
 
 def _missing(draft: Draft) -> list[int]:

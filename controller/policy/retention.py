@@ -15,7 +15,7 @@ from dataclasses import replace
 from controller.policy import claiming, lost_bests, safekeeping
 from controller.policy import conditions as c
 from controller.policy.draft import Draft
-from controller.policy.jobs import Decision, Kept, Operation, Retain, RunState, SetFinalizer
+from controller.policy.jobs import Best, Decision, Kept, Operation, Retain, RunState, SetFinalizer
 from controller.policy.taking_back import USER, unsettle
 
 USER_TRIES = 3  # failed tries after which a user's stop waits no longer
@@ -153,7 +153,7 @@ def _settled_user(draft: Draft, decision: Decision) -> bool:
     if told is not None and not told.status and told.reason in lost_bests.DAMAGED:
         _put_off(draft, told.reason, f"suspended without a copy, which is still tried: {told.message}")
         return True
-    if hopeless(draft, USER_TRIES, USER_STILL):
+    if hopeless(draft, USER_TRIES, USER_STILL) or _lost_meanwhile(draft, decision, wanted):
         told = draft.conditions.get(c.RETAINED if _access_copies(draft) else c.SECURED)
         why = told.message if told is not None and not told.status else "nothing has moved for a while"
         reason = told.reason if told is not None and not told.status else "AccessStalled"
@@ -175,6 +175,13 @@ def _settled_user(draft: Draft, decision: Decision) -> bool:
         safekeeping.check_secured(draft, secured)
         return False
     return _copied_now(draft, secured)
+
+
+def _lost_meanwhile(draft: Draft, decision: Decision, wanted: Best | None) -> bool:
+    """Whether a best was given up since the stop was asked for: that took its tries, and each of those that
+    stand in for it may take as many."""
+    tried = draft.record.lost_tried
+    return wanted is not None and tried is not None and tried >= decision.at
 
 
 def _copied_now(draft: Draft, secured: Kept) -> bool:

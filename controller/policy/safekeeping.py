@@ -60,7 +60,8 @@ def secure_best(draft: Draft) -> None:
     wanted = lost_bests.late(draft) or to_pin(draft)
     if waited is not None and waited.operation is Operation.SECURE and not requests.running(draft, waited):
         left = wanted is None or not waited.is_for(wanted)
-        if left:  # on record it would keep all else waiting
+        early = wanted is not None and not _checkpoint_due(draft, wanted)
+        if left or early:  # on record it would keep all else waiting
             requests.give_up(draft)
     if wanted is not None:
         _secure(draft, wanted)
@@ -72,14 +73,20 @@ def secure_best(draft: Draft) -> None:
 
 def to_pin(draft: Draft) -> Best | None:
     """The eval whose checkpoint is not pinned and can still be looked for: the best, or one above it that is
-    still to be borne out."""
+    still to be borne out.
+
+    That one goes before those that stand in for a best whose checkpoint is lost: it is worth more, and what
+    is older is likely to be gone as well.
+    """
     record = draft.record
     best, awaiting = keepable(record, draft.desired.direction, draft.use), record.awaiting
-    if best is not None and not _is_kept(record.secured, best):
-        return best
-    if awaiting is None or awaiting in record.lost_bests or _is_safe(record, awaiting):
-        return None
-    return awaiting
+    if best is not None and _is_kept(record.secured, best):
+        best = None
+    if awaiting is not None and (awaiting in record.lost_bests or _is_safe(record, awaiting)):
+        awaiting = None
+    if best is None or (awaiting is not None and best != record.best):
+        return awaiting
+    return best
 
 
 def leave_off(draft: Draft) -> None:

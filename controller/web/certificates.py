@@ -7,17 +7,16 @@ with a client certificate.
 from __future__ import annotations
 
 import datetime
-import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-_DAY = datetime.timedelta(days=1)
+from controller.web import signing
+
 AUTHORITY_DAYS = 3650  # kube-scheduler reads it once, at its start: it must outlive many leaves
 LEAF_DAYS = 365
 
@@ -36,14 +35,8 @@ class Pem:
 
 def make_authority(now: datetime.datetime) -> Pem:
     """A new authority."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = _name("evalstop-extender-ca")
-    builder = (
-        _builder(name, name, key, now, AUTHORITY_DAYS)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs=True), critical=True)
-    )
-    return _pem(builder.sign(key, hashes.SHA256()), key)
+    key = signing.new_key()
+    return _pem(signing.sign_authority(key, "evalstop-extender-ca", now, AUTHORITY_DAYS), key)
 
 
 def issue_server(authority: Pem, hosts: Sequence[str], now: datetime.datetime) -> Pem:
@@ -52,8 +45,7 @@ def issue_server(authority: Pem, hosts: Sequence[str], now: datetime.datetime) -
     Raises:
         CertificateError: see `_issue`.
     """
-    names = x509.SubjectAlternativeName([_general(host) for host in hosts])
-    return _issue(authority, "evalstop-extender", ExtendedKeyUsageOID.SERVER_AUTH, now, names)
+    return _issue(authority, "evalstop-extender", signing.SERVER, now, hosts)
 
 
 def issue_client(authority: Pem, name: str, now: datetime.datetime) -> Pem:
@@ -62,7 +54,7 @@ def issue_client(authority: Pem, name: str, now: datetime.datetime) -> Pem:
     Raises:
         CertificateError: see `_issue`.
     """
-    return _issue(authority, name, ExtendedKeyUsageOID.CLIENT_AUTH, now, None)
+    return _issue(authority, name, signing.CLIENT, now, ())
 
 
 def _issue(
@@ -70,7 +62,7 @@ def _issue(
     common_name: str,
     purpose: x509.ObjectIdentifier,
     now: datetime.datetime,
-    names: x509.SubjectAlternativeName | None,
+    hosts: Sequence[str],
 ) -> Pem:
     try:
         issuer = x509.load_pem_x509_certificate(authority.certificate.encode())
@@ -79,70 +71,26 @@ def _issue(
         raise CertificateError(f"the authority's files are no PEM certificate and key ({error})") from None
     if not isinstance(signer, ec.EllipticCurvePrivateKey) or signer.public_key() != issuer.public_key():
         raise CertificateError("the authority's key is not the one of its certificate")
-    if issuer.not_valid_after_utc < now + LEAF_DAYS * _DAY:
+    if issuer.not_valid_after_utc < now + datetime.timedelta(days=LEAF_DAYS):
         raise CertificateError(
             f"the authority ends on {issuer.not_valid_after_utc:%Y-%m-%d}, before a new certificate would"
         )
-    key = ec.generate_private_key(ec.SECP256R1())
-    builder = (
-        _builder(_name(common_name), issuer.subject, key, now, LEAF_DAYS)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+    key = signing.new_key()
+    leaf = signing.sign_leaf(
+        issuer,
+        signer,
+        key.public_key(),
+        common_name,
+        purposes=[purpose],
+        now=now,
+        days=LEAF_DAYS,
+        hosts=hosts,
     )
-    if names is not None:
-        builder = builder.add_extension(names, critical=False)
-    return _pem(builder.sign(signer, hashes.SHA256()), key)
-
-
-def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
-    now: datetime.datetime,
-    days: int,
-) -> x509.CertificateBuilder:
-    start = now - datetime.timedelta(hours=1)  # clocks that differ a little
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(start)
-        .not_valid_after(now + days * _DAY)
-    )
-
-
-def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-
-
-def _general(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
-
-
-def _usage(signs: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signs,
-        crl_sign=signs,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    return _pem(leaf, key)
 
 
 def _pem(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pem:
-    encoding = serialization.Encoding.PEM
-    private = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    return Pem(certificate.public_bytes(encoding).decode(), private.decode())
+    return Pem(signing.certificate_pem(certificate).decode(), signing.key_pem(key).decode())
 
 
 def expiry(path: Path) -> float | None:

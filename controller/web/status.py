@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from fastapi import FastAPI, Request
@@ -19,6 +18,7 @@ from fastapi.responses import PlainTextResponse, Response
 from controller import log
 from controller.kube.errors import ApiError
 from controller.web.connections import Connections
+from controller.web.metrics_settings import REVIEW, MetricsSettings
 from controller.web.reviews import Reviews, TooMany, Unauthenticated
 from controller.web.server import WebServer
 from controller.web.tls import Tls, self_signed
@@ -26,8 +26,6 @@ from controller.web.tls import Tls, self_signed
 _logger = log.get("evalstop.web")
 
 PATH = "/metrics"
-REVIEW = "review"  # over TLS, for whoever the API server says may read them
-OPEN = "open"  # over plain HTTP, for everybody who reaches the port
 Problems = Callable[[], Sequence[str]]  # what is wrong, in sentences
 
 
@@ -81,30 +79,24 @@ async def _refusal(request: Request, reviews: Reviews) -> Response | None:
     return PlainTextResponse(said + "\n", 403)
 
 
-@dataclass(frozen=True, slots=True)
-class MetricsSettings:
-    """Where and how metrics are served: ``access`` is `REVIEW` or `OPEN`; without ``certificate`` and ``key``
-    (files in PEM) the certificate is made at the start and verified by nobody."""
-
-    host: str
-    port: int
-    access: str = REVIEW
-    certificate: str = ""
-    key: str = ""
-
-
 def metrics_server(
-    settings: MetricsSettings, text: Callable[[], bytes], reviews: Reviews, connections: Connections
+    settings: MetricsSettings,
+    host: str,
+    text: Callable[[], bytes],
+    reviews: Reviews,
+    connections: Connections,
 ) -> WebServer:
-    """The server of a process's metrics."""
+    """The server of a process's metrics; ``host``: that of the probes, where the settings name none."""
     tls: Tls | ssl.SSLContext | None = None
-    if settings.access == REVIEW:
-        there = settings.certificate and Path(settings.certificate).exists()
-        if settings.certificate and not there:
-            _logger.warning("metrics under a certificate of nobody's", missing=settings.certificate)
-        tls = Tls(settings.certificate, settings.key) if there else self_signed(["localhost"])
-    app = metrics_app(text, reviews if settings.access == REVIEW else None)
-    return WebServer(app, settings.host, settings.port, tls=tls, connections=connections, name="metrics")
+    certificate, key = settings.metrics_certificate, settings.metrics_key
+    if settings.metrics_access == REVIEW:
+        there = certificate and Path(certificate).exists()
+        if certificate and not there:
+            _logger.warning("metrics under a certificate of nobody's", missing=certificate)
+        tls = Tls(certificate, key) if there else self_signed(["localhost"])
+    app = metrics_app(text, reviews if settings.metrics_access == REVIEW else None)
+    where = settings.metrics_host or host
+    return WebServer(app, where, settings.metrics_port, tls=tls, connections=connections, name="metrics")
 
 
 def _told(problems: Sequence[str], notes: Sequence[str] = ()) -> Response:

@@ -84,9 +84,20 @@ class _Walk:
         self.recent[r] = np.column_stack([self.recent[r, 1:], moved.astype(np.float64)])
 
     def take(self, t: int) -> None:
-        there = ~np.isnan(self.x[:, t])
-        now = np.full(len(self.rows), t)
-        fresh = there & (self.last < 0)
+        now, waited = np.full(len(self.rows), t), self.held.copy()
+        borne_out = self._show(~np.isnan(self.x[:, t]), now)
+        for i in range(1, waited.shape[1]):  # what waited with the jump may itself lie far from it
+            self._show(borne_out & (waited[:, i] >= 0), waited[:, i])
+        self._show(borne_out, now)
+
+    def _show(self, which: Flags, now: Whole) -> Flags:
+        """Show these runs one eval each, that of column ``now``; in which of them a jump is borne out by it.
+
+        Of those the first that waited counts and none waits any more; the others, and this one, are to be
+        shown in their turn.
+        """
+        now = np.maximum(now, 0)
+        fresh = which & (self.last < 0)
         one, other = self.held[:, 0], self.held[:, 1]
         waits = fresh & (one < 0)  # the first eval has nothing before it
         alone = fresh & (one >= 0) & (other < 0)
@@ -97,22 +108,24 @@ class _Walk:
         self.count((alone & ~falls) | bears, first)
         self.drops[bears] = 1
         self.count(both & ~bears, np.maximum(other, 0))
-        waiting = there & ~fresh & (one >= 0)
+        waiting = which & ~fresh & (one >= 0)
         bears = waiting & self._bears_out(np.maximum(self.last, 0), first, now)
         number = (self.held >= 0).sum(axis=1)
         self.drops += np.where(waiting & ~bears, number, 0)
         more = bears & (number < self.p.evals)
-        for at in range(self.held.shape[1]):
-            self.count(bears & ~more & (number > at), np.maximum(self.held[:, at], 0))
-        self.held[there & ~falls & ~more] = -1
-        self.held[falls, 1] = t
-        self.held[more, number[more]] = t
-        judged = there & ~waits & ~falls & ~more
+        through: Flags = bears & ~more
+        self.count(through, first)
+        self.held[which & ~falls & ~more] = -1
+        self.held[falls, 1] = now[falls]
+        self.held[more, number[more]] = now[more]
+        judged = which & ~waits & ~falls & ~bears
         last = np.maximum(self.last, 0)
         near = np.abs(self.score(now) - self.score(last)) <= self.scale(last, now)
         passes = near | (self.drops >= self.p.most)
         self.count(judged & passes, now)
-        self.held[waits | (judged & ~passes), 0] = t
+        far = waits | (judged & ~passes)
+        self.held[far, 0] = now[far]
+        return through
 
     def _bears_out(self, start: Whole, jumped: Whole, now: Whole) -> Flags:
         jump = self.score(jumped) - self.score(start)

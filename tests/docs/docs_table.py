@@ -114,6 +114,7 @@ WITHIN: dict[str, str] = {
     "make generate": SHOWN["make generate"],
     "make check": SHOWN["make check"],
     "make bench": MINUTES,
+    "make test-pythons": MINUTES,
     "make setup": BY_HAND + "the environment that runs this was made by it",
     "python -m deploy.local tools": BY_HAND
     + "this suite begins with what it calls (tests/cluster_report.py)",

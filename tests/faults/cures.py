@@ -82,7 +82,16 @@ MUTANTS: tuple[Mutant, ...] = (
         "        waited.score,\n        waited.attempt,\n        waited.scale,\n",
         "        (draft.record.best or waited).score,\n        waited.attempt,\n        waited.scale,\n",
     ),
-    # 3: torn saves
+    # 3: torn saves, and what rotation took
+    Mutant(
+        "what stands in for a lost best goes before what is above it",
+        "3",
+        SAFEKEEPING,
+        "    if best is None or (awaiting is not None and best != record.best):\n",
+        "    if best is None:\n",
+        "tests/policy/test_policy_unsettled_bests.py"
+        "::test_evals_above_the_best_go_before_what_stands_in_for_it",
+    ),
     Mutant(
         "whoever has begun a save has saved",
         "3",
@@ -244,8 +253,26 @@ MUTANTS: tuple[Mutant, ...] = (
         "a user's stop waits for its copy for ever",
         "6",
         RETENTION,
-        "    if hopeless(draft, USER_TRIES, USER_STILL):\n",
+        "    if hopeless(draft, USER_TRIES, USER_STILL) or _lost_meanwhile(draft, decision, wanted):\n",
         "    if False:\n",
+    ),
+    Mutant(
+        "a user's stop goes through all evals whose checkpoints are gone",
+        "6",
+        RETENTION,
+        " or _lost_meanwhile(draft, decision, wanted):\n",
+        ":\n",
+        "tests/policy/test_policy_endings.py"
+        "::test_a_users_stop_does_not_go_through_all_evals_whose_checkpoints_are_gone",
+    ),
+    Mutant(
+        "a user's stop waits for a save that is still to come",
+        "6",
+        SAFEKEEPING,
+        "        if left or early:  #",
+        "        if left:  #",
+        "tests/policy/test_policy_endings.py"
+        "::test_a_users_stop_does_not_wait_for_a_checkpoint_that_the_trainer_has_not_saved",
     ),
     Mutant(
         "a user's stop cannot be called off",
@@ -262,6 +289,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "        if limit is None or abs(point.score - memory.last[0]) <= limit"
         " or memory.drops >= self.params.most:\n",
         "        if True:\n",
+    ),
+    Mutant(
+        "what bears a jump out counts, however far from it",
+        "7",
+        "controller/policy/stopping/gate.py",
+        "            memory, counts = self._count(memory, held[:1])\n",
+        "            memory, counts = self._count(memory, held)\n            held = held[:1]\n",
+        "tests/policy/test_policy_gate.py::test_what_counts",
     ),
     Mutant(
         "an eval of no samples counts",
@@ -398,6 +433,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "controller/policy/claiming.py",
         "    if answered.reason == TAKEN and _follows(draft, waited, answered):\n",
         "    if False:\n",
+    ),
+    Mutant(
+        "a pin takes the turn of the claim that follows a predecessor",
+        "11",
+        "controller/policy/claiming.py",
+        "    _start(draft, requests.again(draft, follower, waited.tries, draft.now))\n",
+        "    requests.again(draft, follower, waited.tries, draft.now)\n",
+        "tests/policy/test_policy_claiming.py"
+        "::test_what_is_pinned_waits_for_the_claim_that_follows_a_deleted_predecessor",
     ),
     # 12: a guardrail's direction is corrected
     Mutant(

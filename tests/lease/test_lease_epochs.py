@@ -148,11 +148,11 @@ def test_one_leads_gives_back_and_another_goes_on_on_a_real_server(plane: Plane,
     asyncio.run(story())
 
 
-def test_without_rights_to_leases_it_says_so(plane: Plane, identity: Path, namespace: str) -> None:
+def test_without_rights_to_leases_it_says_so(plane: Plane, installed: Path, namespace: str) -> None:
     """The operator's role is for its own namespace; in this one it has no rights."""
 
     async def story() -> None:
-        term = await candidate(identity, "one", namespace)
+        term = await candidate(installed, "one", namespace)
         task = asyncio.create_task(term.run())
 
         async def told() -> bool:

@@ -41,15 +41,15 @@ SETTINGS = {
 def test_the_leader_fails_in_the_middle_of_a_stop(
     rig: Rig,
     kubelet: FakeKubelet,
-    identity: Path,
+    installed: Path,
     tmp_path: Path,
     fault: str,
     skews: tuple[float, float],
 ) -> None:
-    wire = Wire(*api_address(identity))
+    wire = Wire(*api_address(installed))
     rig.names(["over", "next"])
     trainers = Trainers(rig.scores, rig.ports)
-    first = Operator("first", through(wire, identity, tmp_path), tmp_path, SETTINGS, skews[0])
+    first = Operator("first", through(wire, installed, tmp_path), tmp_path, SETTINGS, skews[0])
     second: list[Operator] = []
 
     async def stopping() -> bool:
@@ -60,7 +60,7 @@ def test_the_leader_fails_in_the_middle_of_a_stop(
     async def story() -> None:
         async with rig, Witness(rig.api, rig.namespace, rig.pool_name) as witness:
             await eventually(lambda: first.says("leader"), what="the first to lead")
-            second.append(Operator("second", identity, tmp_path, SETTINGS, skews[1]))
+            second.append(Operator("second", installed, tmp_path, SETTINGS, skews[1]))
             await rig.make_pool()
             scrape = {"intervalSeconds": 5}
             await rig.make_job("over", replicas=2, scrape=scrape)

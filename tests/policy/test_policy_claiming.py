@@ -283,6 +283,47 @@ def test_a_pin_in_the_folder_of_a_deleted_predecessor_waits_for_the_claim_that_f
     assert told(job, c.ACCEPTED).status
 
 
+@pytest.mark.parametrize("pinning", [False, True])
+def test_what_is_pinned_waits_for_the_claim_that_follows_a_deleted_predecessor(pinning: bool) -> None:
+    """The claims before failed. Pins of a user took the turn of the one that follows, again and again."""
+    world, job = running("AccessFailed")
+    world.scores(KEY, 0.5)
+    world.go_on(20.0)
+    if pinning:
+        job.wish(pins=(10, 20))
+        job.observed = replace(job.observed, scrape=replace(job.observed.scrape, checkpoint_step=None))
+    world.failing = None
+    for _ in range(200):
+        world.go_on(5.0, every=5.0)
+        if any(view.operation is Operation.CLAIM and not view.finished for view in job.observed.access):
+            break
+    predecessor = replace(REFUSED, holder=("uid-before", job.desired.key))
+    end_claim(job, predecessor)
+    before = len(world.log)
+    world.go_on(5.0, every=5.0)
+    assert [(ask.operation, ask.former) for ask in world.log[before:]] == [(Operation.CLAIM, "uid-before")]
+    end_claim(job, AccessView("", Operation.CLAIM, True, True))
+    world.go_on(5.0, every=5.0)
+    assert job.record.claim.problem == ""
+
+
+def test_nothing_is_pinned_where_another_has_the_folder_and_the_condition_says_so() -> None:
+    world, job = running("AccessFailed")
+    world.scores(KEY, 0.5)
+    world.go_on(20.0)
+    world.failing = None
+    job.wish(pins=(20,))
+    job.observed = replace(job.observed, scrape=replace(job.observed.scrape, checkpoint_step=None))
+    refuse(world, 600.0, every=5.0)
+    assert job.record.claim.problem == "LocationTaken"
+    before = len(world.log)
+    refuse(world, 300.0, every=5.0)
+    assert {ask.operation for ask in world.log[before:]} == {Operation.CLAIM}
+    said = told(job, c.PINNED)
+    assert (said.status, said.reason) == (False, "LocationTaken")
+    assert said.message.startswith("step 20: taken by x/y. What helps: give each RLHFJob")
+
+
 # -- a process that begins while the run is on its way off its GPUs --------------------------------------
 
 

@@ -445,6 +445,50 @@ def test_after_the_end_a_best_without_a_whole_checkpoint_gives_way_after_two_tri
     assert [best.step for best in job.record.lost_bests] == [30]
 
 
+def test_a_users_stop_does_not_wait_for_a_checkpoint_that_the_trainer_has_not_saved() -> None:
+    """It was asked for while the metrics could not be read; now they say that its save is still to come."""
+    world = running()
+    job = world.jobs["ns/a"]
+    world.scores("ns/a", 0.3)
+    world.settle()
+    world.scores("ns/a", 0.5)
+    job.checkpoints.discard(20)
+    world.step("ns/a")
+    job.wish(run_state=RunState.STOPPED)
+    for _ in range(3):
+        world.step("ns/a")
+    assert (job.record.access.operation, job.record.access.tries) == (Operation.SECURE, 1)
+    job.observed = replace(job.observed, scrape=replace(job.observed.scrape, checkpoint_step=10))
+    for _ in range(60):
+        world.step("ns/a", seconds=5.0)
+        world._cluster(job)
+    assert job.observed.workload.suspended
+    said = job.record.condition(c.RETAINED)
+    assert (said.status, said.reason) == (True, "Retained")
+    assert [kept.step for kept in job.record.retained] == [10]
+
+
+def test_a_users_stop_does_not_go_through_all_evals_whose_checkpoints_are_gone() -> None:
+    """Each of them is asked for three times, and there may be 32."""
+    world = running()
+    job = world.jobs["ns/a"]
+    world.scores("ns/a", *(0.3 + 0.01 * i for i in range(20)))
+    world.scores("ns/a", 0.2)
+    job.checkpoints = {10, 210}
+    job.wish(run_state=RunState.STOPPED)
+    for _ in range(18):
+        world.step("ns/a", seconds=5.0)
+        world._cluster(job)
+    assert job.observed.workload.suspended
+    said = job.record.condition(c.RETAINED)
+    assert (said.status, said.reason) == (False, "BestCheckpointLost")
+    assert said.message.startswith("suspended without a copy, which is still tried: the checkpoint of")
+    for _ in range(400):
+        world.step("ns/a", seconds=5.0)
+        world._cluster(job)
+    assert [kept.step for kept in job.record.retained] == [10]
+
+
 def test_a_best_that_was_lost_before_the_end_is_looked_for_once_more_after_it() -> None:
     world = running()
     job = world.jobs["ns/a"]

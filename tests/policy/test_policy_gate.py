@@ -85,6 +85,10 @@ def fold(scores: list[float], floor: float = -math.inf, error: float | None = SI
         (2, [*LEVEL, 0.0, 0.0, 0.5], [*LEVEL, 0.5]),
         (1, [*LEVEL, 0.0, 0.0, 0.5, 0.5], [*LEVEL, 0, 0, 0.5, 0.5]),
         (2, [*LEVEL, 0.0, 1.0, 0.5], [*LEVEL, 0.5]),
+        # An outlier among those that bear a jump out counts no more than any other.
+        (2, [0.0, 0.5, 5.0, 0.52, 0.51], [0.0, 0.5, 0.52, 0.51]),
+        (2, [*LEVEL, 0.0, -5.0, 0.02, 0.0], [*LEVEL, 0.0, 0.02, 0.0]),
+        (3, [*LEVEL, 0.0, -5.0, -0.1, 0.02, 0.0], [*LEVEL, 0.0, -0.1, 0.02, 0.0]),
         # What comes more often than three times in a row is no outlier.
         (2, [*LEVEL, 0.0, 1.0, 0.0, 1.0], [*LEVEL, 1.0]),
         # The first one: borne out by the next, too high, too low.

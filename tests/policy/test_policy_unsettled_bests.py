@@ -13,10 +13,12 @@ from policy_world import Job, World
 
 from controller.policy.history import RuleInUse, absorb, rewind
 from controller.policy.jobs import (
+    AccessView,
     Desired,
     Direction,
     JobRecord,
     Kept,
+    Operation,
     Page,
     RunState,
     ScrapeOutcome,
@@ -246,6 +248,27 @@ def test_a_lone_eval_that_waits_is_no_best_at_the_end_but_stays_pinned() -> None
     run.world.finish("a/b")
     run.go(40)
     assert (steps(run.job.record), run.kept()) == ((30, 40), (30, 40))
+
+
+def test_evals_above_the_best_go_before_what_stands_in_for_it() -> None:
+    """The checkpoints of before are gone, one after the other each would be asked for several times."""
+    run = Run(0.02)
+    run.world.slow = frozenset({Operation.SECURE})
+    run.show(10, 0.56, 0.53, 0.52, 0.51, 0.8, 0.82)
+    run.world.slow = frozenset()
+    waited = run.job.record.access
+    assert waited is not None
+    run.world.asked.clear()
+    run.job.observed = replace(run.job.observed, access=(missing(waited.request_id),))
+    run.go(40)
+    assert run.job.record.lost_bests[0].step == 10
+    assert run.job.record.beside is not None
+    assert run.job.record.beside.best_step == 60
+    assert {ask.step for ask in list(run.world.asked.values())[:3]} == {10, 60}
+
+
+def missing(request: str) -> AccessView:
+    return AccessView(request, Operation.SECURE, True, False, "CheckpointMissing", "step 10 is not there")
 
 
 def test_evals_that_agree_count_at_a_users_stop_and_are_copied() -> None:

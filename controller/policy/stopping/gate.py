@@ -8,12 +8,14 @@ that is further from the last one that counted, l, than
     sigmas estimated * a robust estimate of the noise          where it does not (`noise.robust`)
 
 waits. Once ``evals`` in a row after it have gone at least the share ``borne_out`` of the way from l to x, it
-and they count and are shown to the rule in their order. At the first one that has not, x and those that
-waited with it are dropped, and the rule never sees them. The limit is for the difference of two evals, whose
+counts, and they are judged in their turn, from x: one far above a jump bears it out, and is none the less far
+from it. At the first one that has not, x and those that waited with it are dropped, and the rule never sees
+them. What counts is shown to the rule in its order. The limit is for the difference of two evals, whose
 standard deviation is sqrt(2) times that of one: 5 are 3.5 of these.
 
 The first eval has nothing before it and waits for the second. Where that one is far below, the third decides
-which of the two counts: it bears the first out, or the first is dropped. A low first eval does no harm.
+which of the two counts: it bears the first out, or the first is dropped. Where it is far above, the first
+counts, and the second has to be borne out.
 A standard error of exactly 0 is none: no eval of a few prompts is without noise.
 
 Before there is a scale (no standard error, fewer than `noise.ROBUST_LEAST` evals that count, no usual noise
@@ -176,7 +178,12 @@ class Gate:
         elif held and self._bears_out(memory.last[0], held[0].score, point.score):
             if len(held) < self.params.evals:
                 return memory._replace(held=(*memory.held, _pack(point))), []
-            memory, counts = self._count(memory, held)
+            memory, counts = self._count(memory, held[:1])
+            memory = memory._replace(held=())
+            for one in (*held[1:], point):  # what bears a jump out may itself lie far from it
+                memory, more = self._decide(memory, one)
+                counts += more
+            return memory, counts
         else:
             for one in held:
                 memory = self._drop(memory, one)
