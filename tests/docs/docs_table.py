@@ -122,6 +122,8 @@ WITHIN: dict[str, str] = {
     "test_the_time_to_the_first_admitted_job_is_printed",
     "python -m tests.bench": MINUTES,
     "python -m tests.bench.cost_curve": "tests/sim_experiments/test_sim_cost_curve.py",
+    "python -m tests.bench tenants": BY_HAND
+    + "it takes minutes; tests/bench/test_tenants_bench.py makes a small one",
     "python -m tests.bench faults": BY_HAND
     + "it takes hours; tests/bench/test_faults_bench.py makes twelve of its runs",
     "python -m tests.faults --runs": BY_HAND
