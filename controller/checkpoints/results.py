@@ -50,7 +50,7 @@ def read_result(job: Object, pods: Iterable[Object], request_id: str) -> AccessV
             request_id,
             operation,
             f"{len(standing)} pods say that they are its access Job's, which has one: {some(standing, 4)}; "
-            "whose the others are nobody knows, so none is heard; delete them, and see who may make pods here",
+            "whose the others are nobody knows: none is heard; delete them, and see who can make pods here",
         )
     for pod in sorted(pods, key=lambda p: str(p["metadata"].get("name"))):
         message = _termination_message(pod)

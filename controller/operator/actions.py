@@ -132,6 +132,9 @@ class Actions:
         child, pool = loaded.child, loaded.pool
         if child is None or pool is None:
             raise Stale(f"{loaded.key}: its workload or pool is gone")
+        # It may have been changed since it was admitted: what is patched below is this very version of it.
+        if (grown := workloads.child_problem(loaded.obj, child)) is not None:
+            raise Refused(422, grown.reason, grown.message)
         selector = {label.key: label.value for label in pool.spec.node_selector}
         place = Placement(attempt, pool.metadata.name, selector)
         try:

@@ -47,7 +47,10 @@ class Checks:
         stamp = (loaded.uid, generation(loaded.obj))
         if loaded.child is not None and not is_ref(loaded.obj):
             self._passed.pop(loaded.key, None)
-            self._world.accept(loaded.key)
+            if (grown := workloads.child_problem(loaded.obj, loaded.child)) is None:
+                self._world.accept(loaded.key)
+            else:
+                self._world.refuse(loaded, grown, NO_LASTS)
             return
         if refused is None and loaded.desired.problem is not None:
             return  # the spec alone is wrong already

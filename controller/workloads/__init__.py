@@ -6,6 +6,7 @@ dicts as the API server sends them.
 
 from controller.workloads.child import (
     build_child,
+    child_problem,
     expiry_note,
     owner_reference,
     ref_problem,
@@ -41,6 +42,7 @@ __all__ = [
     "ProblemError",
     "Scheduling",
     "build_child",
+    "child_problem",
     "controller_of",
     "expiry_note",
     "find",

@@ -8,7 +8,7 @@ from typing import Any
 
 from controller import names
 from controller.bounded import quoted
-from controller.workloads.kinds import Kind, Object, dotted, find, get, supported
+from controller.workloads.kinds import Kind, Object, dotted, find, get, kind_of, supported
 from controller.workloads.pods import gpus
 from controller.workloads.problems import Problem, ProblemError
 from controller.workloads.scheduling import (
@@ -97,6 +97,17 @@ def template_problem(rlhfjob: Object, scheduling: Scheduling = NO_SCHEDULING) ->
         or _reserved_problem(kind, template, TEMPLATE)
         or template_scheduling_problem(kind, template, scheduling, TEMPLATE)
     )
+
+
+def child_problem(rlhfjob: Object, workload: Object) -> Problem | None:
+    """How a child that waits differs from its gang: in pods or in GPUs, which are what was asked for.
+
+    Whoever may edit the namespace's Jobs may change a suspended one, sizes and GPUs too. It waits without
+    its pool's toleration, so that no admission policy has kept it as it was made.
+    """
+    kind = kind_of(workload)
+    gang = get(rlhfjob, ("spec", "gang")) or {}
+    return _gang_problem(kind, workload, gang, f"{kind.kind} {workload['metadata']['name']}")
 
 
 def template_shape_problem(rlhfjob: Object) -> Problem | None:
@@ -313,6 +324,7 @@ __all__ = [
     "Problem",
     "ProblemError",
     "build_child",
+    "child_problem",
     "expiry_note",
     "owner_reference",
     "ref_problem",

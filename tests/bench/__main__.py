@@ -1,6 +1,7 @@
 """`python -m tests.bench [NAME …]`: run the benchmarks, print their table, write build/bench.json.
 
 `python -m tests.bench faults --help`: real runs with faults, judged by what their trainers wrote down.
+`python -m tests.bench tenants --help`: honest jobs beside hostile ones, against the same jobs alone.
 """
 
 from __future__ import annotations
@@ -48,6 +49,10 @@ def main() -> int:
         from tests.bench.faults import command
 
         return command.main(sys.argv[2:])
+    if sys.argv[1:2] == ["tenants"]:  # an exit status that says whether its goals were met
+        from tests.bench.tenants import command as tenants
+
+        return tenants.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; none: all")
     parser.add_argument("--out", type=Path, default=Path("build/bench.json"), help="default %(default)s")

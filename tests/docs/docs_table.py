@@ -108,6 +108,11 @@ SHOWN = {
 WITHIN: dict[str, str] = {
     "make demo": SHOWN["make demo"],
     "make images": DOCKER,
+    "python -m deploy.images.build --twice": DOCKER,
+    "python -m deploy.images.sizes": DOCKER,
+    "python -m deploy.local.pin": "tests/local/test_local_download.py::"
+    "test_digests_are_pinned_by_asking_the_releases_once",
+    "kubectl debug": BY_HAND + "it puts a person's tools beside a program of theirs",
     "make kind": DOCKER,
     "make test-kind": DOCKER,
     "make kind-parity": DOCKER,
@@ -122,6 +127,8 @@ WITHIN: dict[str, str] = {
     "test_the_time_to_the_first_admitted_job_is_printed",
     "python -m tests.bench": MINUTES,
     "python -m tests.bench.cost_curve": "tests/sim_experiments/test_sim_cost_curve.py",
+    "python -m tests.bench tenants": BY_HAND
+    + "it takes minutes; tests/bench/test_tenants_bench.py makes a small one",
     "python -m tests.bench faults": BY_HAND
     + "it takes hours; tests/bench/test_faults_bench.py makes twelve of its runs",
     "python -m tests.faults --runs": BY_HAND

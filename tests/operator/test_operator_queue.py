@@ -48,6 +48,29 @@ def test_a_key_waits_once_and_is_worked_on_once_more_if_added_meanwhile() -> Non
     asyncio.run(run())
 
 
+def test_attack_a_thousand_changed_objects_delay_another_namespaces_by_one_pass() -> None:
+    async def run() -> None:
+        queue = WorkQueue(Clock())
+        for i in range(1000):
+            queue.add(f"mallory/job-{i}")
+        queue.add("alice/run")
+        assert await queue.get() == "mallory/job-0"
+        assert await queue.get() == "alice/run"
+        for key in ("alice/a", "bob/a", "alice/b", "pool"):
+            queue.add(key)
+        got = [await queue.get() for _ in range(7)]
+        assert [key for key in got if not key.startswith("mallory/")] == [
+            "alice/a",
+            "bob/a",
+            "pool",
+            "alice/b",
+        ]
+        assert [key for key in got if key.startswith("mallory/")] == [f"mallory/job-{i}" for i in (1, 2, 3)]
+        assert len(queue) == 996
+
+    asyncio.run(run())
+
+
 def test_timers() -> None:
     async def run() -> None:
         clock = Clock()

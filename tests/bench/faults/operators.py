@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import aiohttp
@@ -36,14 +37,27 @@ LEASE = {
 
 
 class Operator:
-    """One replica. ``ends``: (when, exit code) of each of its processes that ended."""
+    """One replica. ``ends``: (when, exit code) of each of its processes that ended.
 
-    def __init__(self, name: str, kubeconfig: Path, folder: Path) -> None:
+    Args:
+        hurry: of each interval between two scrapes, as it is taken.
+        settings: environment variables in the place of those of `start`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        kubeconfig: Path,
+        folder: Path,
+        hurry: float = HURRY,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self.name, self.log = name, folder / f"{name}.log"
+        self._hurry, self._settings = hurry, dict(settings or {})
         self.ends: list[tuple[float, int]] = []
         self._folder = folder
         self._kubeconfig = kubeconfig
-        self._port = free_port()
+        self._port = int(self._settings.get("EVALSTOP_PORT", 0)) or free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
 
@@ -64,12 +78,13 @@ class Operator:
             "EVALSTOP_DECISION_LOG": str(self._folder / f"{self.name}.decisions.jsonl"),
             "POD_UID": self.name,  # a container that starts again in its pod
             **LEASE,
+            **self._settings,
         }
         with self.log.open("a") as log:
             log.write(f"--- {time.time():.3f} starts\n")
             log.flush()
             self._process = subprocess.Popen(
-                [sys.executable, "-c", HURRIED, str(HURRY)], cwd=REPOSITORY, env=environ, stderr=log
+                [sys.executable, "-c", HURRIED, str(self._hurry)], cwd=REPOSITORY, env=environ, stderr=log
             )
 
     async def keep(self, ended: Callable[[Operator], None]) -> None:
@@ -101,13 +116,38 @@ class Operator:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(number)
 
+    @property
+    def exit_code(self) -> int | None:
+        """Of the process that was started last; None: it runs."""
+        return None if self._process is None else self._process.poll()
+
+    def ready(self) -> bool:
+        """Whether it leads, asked without an event loop. Raises `ChildProcessError` where it has ended."""
+        if self.exit_code is not None:
+            raise ChildProcessError(f"{self.name} ended with {self.exit_code}; see {self.log}")
+        with contextlib.suppress(OSError), urllib.request.urlopen(self._ready_url, timeout=2.0) as answer:
+            return "\nleader: " in answer.read().decode()
+        return False
+
+    @property
+    def _ready_url(self) -> str:
+        return f"http://127.0.0.1:{self._port}/readyz"
+
     async def leads(self, session: aiohttp.ClientSession) -> bool:
         """Whether it is ready and says that it leads."""
-        url = f"http://127.0.0.1:{self._port}/readyz"
+        url = self._ready_url
         with contextlib.suppress(aiohttp.ClientError, TimeoutError):
             async with session.get(url, timeout=aiohttp.ClientTimeout(total=1.0)) as answer:
                 return answer.status == 200 and "\nleader: " in await answer.text()
         return False
+
+    def end(self, seconds: float = 15.0) -> None:
+        """Ask its process to end, so that it gives its Lease back; end it if it does not."""
+        self._send(signal.SIGTERM)
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(seconds)
+        self.close()
 
     def close(self) -> None:
         if self._process is not None and self._process.poll() is None:
