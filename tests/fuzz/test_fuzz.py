@@ -47,7 +47,7 @@ EXEMPT = {
     "controller/operator/thought.py:_submitted": "a creationTimestamp: the API server's own",
     "controller/parity/loan.py:borrow": "our own program's first line",
     "controller/policy/stopping": "what `values.state_values` has read",
-    "controller/web/certificates.py:_general": "names that an administrator gives",
+    "controller/web/signing.py:_general": "names that an administrator gives",
     "controller/web/dashboard/queues.py:Queues._ask": "answers of the operator's queue API",
     "controller/web/dashboard/render.py:moment": "times that were read before",
     "controller/web/dashboard/settings.py:_loopback": "the dashboard's settings",

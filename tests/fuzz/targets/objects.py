@@ -43,6 +43,7 @@ from controller.policy.nodeclaims import Ledger
 from controller.web.dashboard.feed import read_job, read_pool
 from controller.web.dashboard.jobs import row
 from controller.workloads import ProblemError
+from controller.workloads.child import child_problem
 from controller.workloads.shape import shape_problem
 from tests.fuzz.target import Target
 from tests.fuzz.targets import story
@@ -140,6 +141,7 @@ def _job(data: bytes) -> None:
         of = rlhfjob({})
         of["spec"]["workload"] = {"ref": {"apiVersion": "batch/v1", "kind": "Job", "name": "run"}}
         workloads.ref_problem(of, job)
+        child_problem(rlhfjob({"spec": job.get("spec") or {}}), job)
     access.is_released(job)
     access.same_work(job, job)
     access.parse_result(job, [])
