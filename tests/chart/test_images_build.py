@@ -297,6 +297,18 @@ def test_the_statement_names_what_was_made_and_all_it_was_made_from() -> None:
     assert {"name": "builder", "uri": "b:1", "digest": {"sha256": "9" * 64}} in taken
 
 
+@pytest.mark.parametrize("trial", [False, True])
+def test_an_image_says_what_it_was_built_on_and_whether_for_a_trial(trial: bool) -> None:
+    inputs = provenance.Inputs(
+        *("a:1", DIGEST, "a:1", DIGEST, trial, 5, provenance.Source("c0ffee", modified=True), "d" * 64)
+    )
+    said = build.labels("operator", inputs)
+    assert said["dev.evalstop.trial"] == ("true" if trial else "false")
+    assert said["org.opencontainers.image.base.name"] == "a:1"
+    assert said["org.opencontainers.image.base.digest"] == DIGEST
+    assert said["org.opencontainers.image.revision"] == "c0ffee-modified"
+
+
 def test_when_an_image_was_made_is_the_commits_time_or_what_is_said() -> None:
     assert build.source_date_epoch({"SOURCE_DATE_EPOCH": "7"}) == 7
     assert build.source_date_epoch({}) >= 0
