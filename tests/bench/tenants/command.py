@@ -27,7 +27,7 @@ from tests.bench.tenants.plan import BINDING, Honest, Object, Outcome, Scale, ho
 from tests.bench.tenants.stage import LABEL, RLHFJOBS, ROOT, Place, Stage, operated, rlhfjob, stage
 
 Tell = Callable[[str], None]
-_LOOK = 0.1  # s between two looks at the honest jobs
+_LOOK = 0.2  # s between two looks at the honest jobs
 LAG = 1.0  # s, p99
 
 
@@ -230,12 +230,13 @@ class Attack:
         return int(self._ready.read_text() or 0)
 
     def end(self) -> dict[str, Object]:
-        """End it; what it has done."""
-        if self._process.poll() is None:
-            self._process.terminate()
-        code = self._process.wait(60.0)
-        if code != 0:
-            raise ChildProcessError(f"the hostile process failed: {self._log.read_text()[-2000:]}")
+        """End it; what it has done, as it last wrote it down."""
+        if (code := self._process.poll()) is not None:
+            raise ChildProcessError(
+                f"the hostile process ended by itself, {code}: {self._log.read_text()[-2000:]}"
+            )
+        self._process.kill()
+        self._process.wait()
         found: dict[str, Object] = json.loads(self._told.read_text())
         return found
 
