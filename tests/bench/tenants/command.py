@@ -151,12 +151,15 @@ class Observer:
         return job.name in self._admitted
 
     def over(self) -> bool:
-        """Whether each is off its GPUs after a stop, or has had all of its evals judged where none is due."""
+        """Whether each is off its GPUs after a stop, or has had all of its evals judged and the best
+        of them pinned where none is due."""
 
         def ended(name: str, status: Object) -> bool:
             if self._jobs[name].stops or name in self._decided:
                 return name in self._freed
-            return int(status.get("evalsSeen") or 0) >= len(self._jobs[name].scores)
+            best, pinned = status.get("best") or {}, status.get("secured") or {}
+            judged = int(status.get("evalsSeen") or 0) >= len(self._jobs[name].scores)
+            return judged and best.get("step") == pinned.get("step")
 
         return len(self._statuses) == len(self._trainers) and all(
             ended(name, status) for name, status in self._statuses.items()
