@@ -35,7 +35,7 @@ def late(draft: Draft) -> Best | None:
         return None  # what lies there is not what was evaluated
     if waited is not None and waited.is_for(best):
         return best
-    if waited is not None and (waited.tries < FINISH_TRIES or requests.running(draft, waited)):
+    if waited is not None and (waited.tries < LOST_TRIES or requests.running(draft, waited)):
         return None  # that of another eval is asked for now
     tried, ended = record.lost_tried or 0.0, _ended_at(draft)
     if ended is not None:

@@ -13,7 +13,7 @@ from controller.policy.jobs import AccessView, InFlight, Kept, Operation, StartA
 
 _LATER = "WaitsItsTurn"
 _GONE = (
-    "cannot be pinned, for the run is over and its workload gone, whose pod template says how they are "
+    "cannot be pinned, for the run is off and its workload gone, whose pod template says how they are "
     "reached; copy them, or have the run go on"
 )
 
@@ -32,11 +32,10 @@ def keep(draft: Draft) -> None:
         steps = ", ".join(map(str, sorted(wanted)))
         draft.conditions.set(c.PINNED, True, "Pinned", f"checkpoints of steps {steps} are kept from rotation")
         return
-    if draft.observed.workload is None:
-        if draft.record.finished is not None:
-            text = ", ".join(map(str, missing))
-            draft.conditions.set(c.PINNED, False, "WorkloadGone", f"step {text}: {_GONE}")
-        return  # access Jobs run by the workload's template
+    if draft.observed.workload is None:  # access Jobs run by its template
+        text = ", ".join(map(str, missing))
+        draft.conditions.set(c.PINNED, False, "WorkloadGone", f"step {text}: {_GONE}")
+        return
     if claiming.goes_first(draft, retries=True):
         return
     if claiming.comes_first(draft):

@@ -84,6 +84,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     # 3: torn saves, and what rotation took
     Mutant(
+        "looking again for a lost best begins the tries of the others anew",
+        "3",
+        LOST_BESTS,
+        "    if waited is not None and (waited.tries < LOST_TRIES or ",
+        "    if waited is not None and (waited.tries < FINISH_TRIES or ",
+        "tests/policy/test_policy_endings.py"
+        "::test_looking_again_for_a_lost_best_keeps_no_other_from_being_given_up",
+    ),
+    Mutant(
         "what stands in for a lost best goes before what is above it",
         "3",
         SAFEKEEPING,

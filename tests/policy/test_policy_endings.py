@@ -506,6 +506,29 @@ def test_a_best_that_was_lost_before_the_end_is_looked_for_once_more_after_it() 
     assert job.record.secured.step == 30
 
 
+@pytest.mark.parametrize("seconds", [5.0, 60.0])
+def test_looking_again_for_a_lost_best_keeps_no_other_from_being_given_up(
+    monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """One that is not whole takes six tries, which may take longer than until the lost one's next turn."""
+    world = running()
+    job, access = world.jobs["ns/a"], World._access
+
+    def answers(world: World, job, ask: StartAccess) -> AccessView:
+        if ask.operation is not Operation.SECURE or ask.step != 40:
+            return access(world, job, ask)
+        return AccessView(ask.request_id, ask.operation, True, False, "CheckpointIncomplete", "torn")
+
+    monkeypatch.setattr(World, "_access", answers)
+    world.scores("ns/a", *RISE, 0.45, 0.44, 0.4)
+    job.checkpoints = {40, 60}
+    for _ in range(int(3600 / seconds)):
+        world.step("ns/a", seconds=seconds)
+    assert [best.step for best in job.record.lost_bests] == [30, 40, 50]
+    assert job.record.secured is not None
+    assert job.record.secured.step == 60
+
+
 @pytest.mark.parametrize("reason", ["StoreUnreachable", "OutOfSpace", "AccessFailed"])
 def test_a_store_that_comes_back_hours_after_the_end_gets_the_best_one(reason: str) -> None:
     world = running()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -170,6 +171,19 @@ def test_pins_outlive_a_stop_and_a_run_can_go_on_from_one() -> None:
     job.wish(resume=wish, run_state=RunState.RUN)
     made.settle()
     assert job.record.run.resume_step == 10
+
+
+def test_pins_of_a_stopped_run_whose_workload_was_deleted_are_told() -> None:
+    made = world(0.1, 0.2)
+    job = made.jobs[KEY]
+    job.wish(run_state=RunState.STOPPED)
+    made.settle()
+    assert job.record.decision.pods_gone_at is not None
+    job.observed = replace(job.observed, workload=None)
+    name_pins(made, 10)
+    made.step(KEY)
+    assert (told(made).status, told(made).reason) == (False, "WorkloadGone")
+    assert told(made).message.startswith("step 10: cannot be pinned, for the run is off")
 
 
 def test_pins_of_a_run_that_has_ended() -> None:

@@ -180,6 +180,11 @@ def written_anew(world: World, job: Job, r: Random) -> None:
         rest(world, r)
 
 
+def securing(world: World, job: Job) -> bool:
+    """Whether a secure Job of it runs."""
+    return any(a.operation == "secure" and (a.hangs or world.now < a.ends) for a in job.access.values())
+
+
 @act_on(training, 2)
 def evaluator(world: World, job: Job, r: Random) -> None:
     if job.life is not None:
@@ -192,7 +197,7 @@ def evaluator(world: World, job: Job, r: Random) -> None:
         shift = r.choice((-3.0, 3.0, 0.0))
         job.level = round(job.level + shift, 3)
         world.saw("row 8: the evaluator changes")
-        if any(a.operation == "secure" for a in job.access.values()):
+        if securing(world, job):
             world.saw("row 8: the evaluator changes while a secure Job runs")
         advance(world, job, r, r.uniform(-0.05, 0.05))
         rest(world, r)
@@ -200,10 +205,15 @@ def evaluator(world: World, job: Job, r: Random) -> None:
 
 @act_on(training, 1)
 def ends(world: World, job: Job, r: Random) -> None:
-    """The training ends by itself."""
+    """The training ends by itself, half of the time right after its best eval."""
     if r.random() < 0.5:
         return
-    if any(a.operation == "secure" for a in job.access.values()):
+    if r.random() < 0.5:
+        advance(world, job, r, r.uniform(0.05, 0.2), save="always")
+        world.tick(r.randint(2, 5))
+    if job.life is None or job.child is None:
+        return
+    if securing(world, job):
         world.saw("row 8: the run ends while a secure Job runs")
     job.trained = r.choice(("Complete", "Complete", "Failed"))
     world.say(f"{job.name}: training ends, {job.trained}")

@@ -91,6 +91,7 @@ class Oracle(Settling, Stops, Gpus):
                 continue
             case = self.case(job)
             if up:
+                case.operated += seconds
                 self._owe(job, case, seconds)
                 self._stops_in_time(job, case, seconds)
         if self.dirty:

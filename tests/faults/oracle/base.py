@@ -34,7 +34,8 @@ class Case:
     desired: list[tuple[float, Any]] = field(default_factory=list)
     evaluators: list[str] = field(default_factory=lambda: ["1"])
     baseline: int = 0  # lives before this one count for no stop
-    wrong: dict[str, float] = field(default_factory=dict)  # since when something is as it must not stay
+    operated: float = 0.0  # s for which an operator has run: in a day that is skipped it makes few passes
+    wrong: dict[str, float] = field(default_factory=dict)  # when of these it became so
     resumed_best: float | None = None
     ended: bool = False
     stopping: float = 0.0  # s for which its user's stop has not suspended it

@@ -11,7 +11,7 @@ from tests.faults.trainer import Eval, Saved, fingerprint, read
 
 WINDOW = 240.0  # s: a scrape interval, two access Jobs one after the other, a retry, and as much again
 LOST_EVALS = 2  # evals after which a checkpoint that is not there is not still being written
-LOST_AFTER = 300.0  # s until a best whose checkpoint is gone has to be given up for the next best
+LOST_AFTER = 300.0  # s of an operator's until a best whose checkpoint is gone gives way to the next best
 
 
 class Safety(Knowledge):
@@ -77,8 +77,8 @@ class Safety(Knowledge):
                 if sum(1 for later in evals if later.step > e.step) < LOST_EVALS and e.life is life:
                     return
                 patience += LOST_AFTER
-                since = case.wrong.setdefault(f"lost {e.life.text} {e.step}", self.world.now)
-                if self.world.now - since < patience:
+                since = case.wrong.setdefault(f"lost {e.life.text} {e.step}", case.operated)
+                if case.operated - since < patience:
                     return
                 continue
             if e.fault or e.jumps:
