@@ -28,7 +28,7 @@ test: $(STAMP)  ## all tests, those on a real control plane among them
 test-pythons: $(STAMP)  ## what may differ between Python 3.11, 3.12 and 3.13, on each found (VERSIONS=3.13 for one)
 	$(BIN)/python -m tests.pythons $(VERSIONS)
 
-images: $(STAMP)  ## the container images, by docker (BASE_IMAGE=… for another base)
+images: $(STAMP)  ## the container images, by docker (BASE_IMAGE=NAME@sha256:…, or TRIAL=1)
 	$(BIN)/python -m deploy.images.build
 
 kind: $(STAMP)  ## the main job on a kind cluster with the chart installed (KIND_NODE_IMAGE=…, BASE_IMAGE=…)
@@ -63,8 +63,10 @@ bench: $(STAMP)  ## benchmarks: a table, and build/bench.json
 screenshots: $(STAMP)  ## the pictures of docs/dashboard.md, by a headless Chromium
 	$(BIN)/python -m tests.browser.screenshots
 
+# deploy/uv.txt pins uv itself; another version: `echo uv==… | uv pip compile - --universal --generate-hashes
+# --no-header --no-emit-index-url --no-annotate -o deploy/uv.txt`.
 lock: $(STAMP)  ## resolve requirements.lock anew from pyproject.toml
-	$(BIN)/pip install --quiet uv
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r deploy/uv.txt
 	$(BIN)/uv pip compile --universal --generate-hashes --no-header --no-emit-index-url --no-annotate --extra dev -p 3.11 pyproject.toml -o requirements.lock --quiet
 
 up: $(STAMP)  ## a local control plane (deploy/local)

@@ -91,4 +91,6 @@ PINS_FOLDER = ".evalstop"
 
 # Image names of the shipped manifests; deploy/local maps them to local environments.
 OPERATOR_IMAGE = "evalstop/operator"
+ACCESS_IMAGE = "evalstop/access"
+DASHBOARD_IMAGE = "evalstop/dashboard"
 TRAINER_IMAGE = "evalstop/example-trainer"

@@ -49,7 +49,7 @@ CONTAINER_SECURITY = ("runAsUser", "runAsGroup", "runAsNonRoot", "seLinuxOptions
 class AccessSettings:
     """What the operator's administrator may set about access Jobs."""
 
-    image: str = f"{names.OPERATOR_IMAGE}:0.1.0"
+    image: str = f"{names.ACCESS_IMAGE}:0.1.0"
     image_pull_policy: str = "IfNotPresent"
     keep_seconds: int = 3600  # s, until a finished Job that nobody deleted goes by itself
     cpu: str = "250m"

@@ -230,14 +230,19 @@ def schema() -> Json:
         "existingClaim": STRING,
         "sizeLimit": {"type": "string", "pattern": r"^[0-9]+(Ki|Mi|Gi|Ti)$"},
     }
+    image = obj(
+        {
+            "repository": {"type": "string", "pattern": r"^\S+$"},
+            "digest": {"type": "string", "pattern": r"^(sha256:[0-9a-f]{64})?$"},
+        }
+    )
     pool = {"name": NAME, "labels": mapping(STRING), "spec": pool_spec()}
     properties = {
         "global": mapping({}),  # Helm's own: a parent chart hands its globals down
         "image": obj(
             {
-                "repository": {"type": "string", "pattern": r"^\S+$"},
+                **dict.fromkeys(("operator", "access", "dashboard"), image),
                 "tag": {"type": "string", "pattern": r"^[\w.-]{0,128}$"},
-                "digest": {"type": "string", "pattern": r"^(sha256:[0-9a-f]{64})?$"},
                 "pullPolicy": PULL,
                 "pullSecrets": array(NAME),
             }

@@ -1,1 +1,1 @@
-"""The images: `Dockerfile` with the targets `operator` and `trainer`, and what builds and loads them."""
+"""The images: `roles.py` says what each holds, `Dockerfile` fills their layers, `build.py` makes them."""

@@ -1,10 +1,7 @@
-"""The part of requirements.lock that an image needs: `python sublock.py PYPROJECT LOCK NAME… > subset.lock`.
+"""The part of requirements.lock that an image needs: pins with their hashes, chosen by what pip resolves.
 
-The lock pins everything, the tools of developers too. NAME is `project` (the dependencies of pyproject.toml),
-an extra of it in brackets (`[objectstore]`), or a package. pip resolves them under the lock's own pins; each
-pin that it takes is printed with its hashes, so that what is installed is checked against the lock.
-
-Standard library and pip only: it runs in the build stage, before anything is installed.
+The lock pins everything, the tools of developers too. Standard library and pip only: it runs in the build
+stage, before anything is installed.
 """
 
 from __future__ import annotations
@@ -14,10 +11,8 @@ import re
 import subprocess
 import sys
 import tempfile
-import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 _PIN = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?==")
 
@@ -54,26 +49,6 @@ def pins(lock: str) -> str:
     return "".join(f"{line}\n" for line in lines if _PIN.match(line))
 
 
-def wanted(project: dict[str, Any], names: Iterable[str]) -> list[str]:
-    """Requirements that the names stand for.
-
-    Raises:
-        ValueError: an extra that the project does not have.
-    """
-    found: list[str] = []
-    extras = project.get("optional-dependencies", {})
-    for name in names:
-        if name == "project":
-            found += project["dependencies"]
-        elif name.startswith("["):
-            if name[1:-1] not in extras:
-                raise ValueError(f"{name}: no such extra; there are {', '.join(sorted(extras))}")
-            found += extras[name[1:-1]]
-        else:
-            found.append(name)
-    return found
-
-
 def resolve(requirements: Sequence[str], constraints: str, python: str = sys.executable) -> set[str]:
     """Every package that installing these would install. Errors: CalledProcessError, after pip's words."""
     with tempfile.TemporaryDirectory() as folder:
@@ -84,26 +59,3 @@ def resolve(requirements: Sequence[str], constraints: str, python: str = sys.exe
         subprocess.run(command, check=True, stdout=sys.stderr)
         installed = json.loads(report.read_text())["install"]
     return {canonical(item["metadata"]["name"]) for item in installed}
-
-
-def main(arguments: Sequence[str]) -> int:
-    if len(arguments) < 3:
-        print(f"usage: python {Path(__file__).name} PYPROJECT LOCK NAME…", file=sys.stderr)
-        return 2
-    pyproject, lock = Path(arguments[0]), Path(arguments[1]).read_text()
-    try:
-        found = entries(lock)
-        project = tomllib.loads(pyproject.read_text())["project"]
-        needed = resolve(wanted(project, arguments[2:]), pins(lock))
-        missing = sorted(needed - found.keys())
-        if missing:
-            raise ValueError(f"not in {arguments[1]}: {', '.join(missing)}; run `make lock`")
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 1
-    sys.stdout.write("".join(found[name] for name in sorted(needed)))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

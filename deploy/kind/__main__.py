@@ -6,13 +6,14 @@ cluster, load the images, and run the cluster tests on it (what follows goes to 
 trace on it and in the simulator (what follows goes to `evalstop parity`). down: delete it.
 Exit status 0 if the story happened, 1 if not, 130 after Ctrl-C.
 
-From the environment: KIND_CLUSTER (evalstop), KIND_NODE_IMAGE (kind's own), BASE_IMAGE and IMAGE_BUILD_FLAGS
-(deploy/images/build.py).
+From the environment: KIND_CLUSTER (evalstop), KIND_NODE_IMAGE (kind's own), and those of the images, which
+are built for a trial (deploy/images/build.py).
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import time
@@ -83,11 +84,11 @@ def _with_images(kind: Kind, told: Report, keep: bool) -> tuple[Cluster, str]:
     """The cluster with the images on its nodes, and the id of the operator's."""
     if not keep:
         told("building the images …")
-        build.build()
+        build.build({**os.environ, "TRIAL": "1"})  # nobody but this cluster runs them
     images = build.identities()
     cluster = kind.up()
     if not keep:
-        kind.load(list(images))
+        kind.load(build.OUT / build.ARCHIVE)
     return cluster, images[f"{OPERATOR_IMAGE}:{build.tag()}"]
 
 

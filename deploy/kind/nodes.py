@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,12 +100,11 @@ class Kind:
         """Delete the cluster. Its volumes stay."""
         self._kind("delete", "cluster", "--name", self.name)
 
-    def load(self, images: Sequence[str]) -> None:
-        """Put images of this machine onto every node."""
-        for image in images:
-            began = time.monotonic()
-            self._kind("load", "docker-image", image, "--name", self.name, timeout_s=600)
-            self.report(f"{image} is on every node after {time.monotonic() - began:.0f} s")
+    def load(self, archive: Path) -> None:
+        """Put all images of an archive onto every node."""
+        began = time.monotonic()
+        self._kind("load", "image-archive", str(archive), "--name", self.name, timeout_s=600)
+        self.report(f"the images are on every node after {time.monotonic() - began:.0f} s")
 
     def workers(self) -> list[str]:
         return [f"{self.name}-worker{'' if i == 0 else i + 1}" for i in range(WORKERS)]

@@ -26,6 +26,7 @@ from deploy.local.versions import CONTROL_PLANE
 
 ASSETS = "KUBEBUILDER_ASSETS"
 DOWNLOAD = "EVALSTOP_DOWNLOAD"
+UNPINNED = "unpinned"  # a value of it: whatever the release itself says it is will do
 BUILD = "EVALSTOP_BUILD"
 KUBERNETES_RELEASES = "EVALSTOP_KUBERNETES_RELEASES"
 ETCD_RELEASES = "EVALSTOP_ETCD_RELEASES"
@@ -61,20 +62,15 @@ class Sources:
     def from_environment(cls, recipe: Recipe = CONTROL_PLANE) -> "Sources":
         """As the environment says. Errors: ValueError naming the variable.
 
-        `KUBEBUILDER_ASSETS` (folder), `EVALSTOP_CACHE` (folder), `EVALSTOP_DOWNLOAD=never`,
-        `EVALSTOP_BUILD=never`, `EVALSTOP_KUBERNETES_RELEASES` and `EVALSTOP_ETCD_RELEASES` (base
+        `KUBEBUILDER_ASSETS` (folder), `EVALSTOP_CACHE` (folder), `EVALSTOP_DOWNLOAD=never` or
+        `=unpinned`, `EVALSTOP_BUILD=never`, `EVALSTOP_KUBERNETES_RELEASES` and `EVALSTOP_ETCD_RELEASES` (base
         addresses of mirrors).
         """
-        usual = Releases()
-        releases = Releases(
-            kubernetes=os.environ.get(KUBERNETES_RELEASES) or usual.kubernetes,
-            etcd=os.environ.get(ETCD_RELEASES) or usual.etcd,
-        )
         assets = os.environ.get(ASSETS)
         return cls(
             assets=Path(assets).expanduser().absolute() if assets else None,
             cache=recipe.cache_folder(),
-            releases=releases if _wanted(DOWNLOAD) else None,
+            releases=releases_from_environment() if _wanted(DOWNLOAD, UNPINNED) else None,
             toolchain=build.Toolchain(cache_root()) if _wanted(BUILD) else None,
         )
 
@@ -249,11 +245,24 @@ class _Search:
         return "\n".join(lines)
 
 
-def _wanted(variable: str) -> bool:
+def releases_from_environment() -> Releases:
+    """Where releases are, and whether unpinned ones will do. Errors: ValueError naming a bad address."""
+    usual = Releases()
+    return Releases(
+        kubernetes=os.environ.get(KUBERNETES_RELEASES) or usual.kubernetes,
+        etcd=os.environ.get(ETCD_RELEASES) or usual.etcd,
+        unpinned=os.environ.get(DOWNLOAD) == UNPINNED,
+    )
+
+
+def _wanted(variable: str, *others: str) -> bool:
+    """Whether a way is open. ``others``: values that open it besides "auto"."""
     value = os.environ.get(variable) or "auto"
-    if value not in ("auto", "never"):
-        raise ValueError(f"{variable} is {value!r}; it must be 'auto' or 'never'")
-    return value == "auto"
+    known = ("auto", *others, "never")
+    if value not in known:
+        words = ", ".join(repr(word) for word in known[:-1])
+        raise ValueError(f"{variable} is {value!r}; it must be {words} or 'never'")
+    return value != "never"
 
 
 def _origins(folder: Path) -> dict[str, str]:

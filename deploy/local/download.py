@@ -1,7 +1,9 @@
-"""The official release downloads, each compared with the checksum its release publishes.
+"""The official release downloads, each compared with a digest that is pinned beside its version.
 
-Kubernetes publishes `NAME` and `NAME.sha256` for each binary; etcd one archive and `SHA256SUMS`.
-An offline machine loses one short time-out, not one per binary.
+A checksum that comes from the same server as the file says that the file came whole, not whose it is. So a
+file is downloaded only if `versions.DIGESTS` has its sha256, or the caller asks for unpinned ones: then what
+the release publishes decides. Kubernetes publishes `NAME` and `NAME.sha256` for each binary; etcd one archive
+and `SHA256SUMS`. An offline machine loses one short time-out, not one per binary.
 """
 
 import dataclasses
@@ -15,7 +17,8 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import field
 from pathlib import Path
 from typing import IO, Any
 
@@ -38,8 +41,9 @@ class Releases:
     """Where releases are, and how long to wait for them.
 
     Attributes:
-        kubernetes, etcd: base addresses; https, or http on loopback, since the checksums come from the
-            same server as the files.
+        kubernetes, etcd: base addresses; https, or http on loopback.
+        digests: sha256 of the files that may be downloaded, by `key`.
+        unpinned: whether what the release publishes will do for a file that has none.
         answer_s: seconds within which a server must have sent its checksum.
         stall_s: seconds without a byte after which a download is given up.
         slowest: bytes per second, averaged over `slow_s` seconds, below which building is faster.
@@ -47,14 +51,16 @@ class Releases:
 
     kubernetes: str = "https://dl.k8s.io/release"
     etcd: str = "https://github.com/etcd-io/etcd/releases/download"
+    digests: Mapping[str, str] = field(default_factory=lambda: versions.DIGESTS)
+    unpinned: bool = False
     answer_s: float = 3.0
     stall_s: float = 10.0
     slowest: float = 200_000.0
     slow_s: float = 20.0
 
     def __post_init__(self) -> None:
-        for field in ("kubernetes", "etcd"):
-            check_address(getattr(self, field))
+        for address in (self.kubernetes, self.etcd):
+            check_address(address)
 
     def file(self, name: str) -> str:
         """The address of the file that is, or holds, a binary."""
@@ -62,6 +68,11 @@ class Releases:
         if name == ETCD_NAME:
             return f"{self.etcd}/v{versions.ETCD}/{etcd_archive()}"
         return f"{self.kubernetes}/v{versions.KUBERNETES}/bin/{os}/{arch}/{name}"
+
+    def key(self, name: str) -> str:
+        """What `digests` calls that file: it differs by version and platform."""
+        version = versions.ETCD if name == ETCD_NAME else versions.KUBERNETES
+        return f"{name} {version} {goos()}/{goarch()}"
 
     def checksum(self, name: str) -> str:
         """The address of that file's published sha256."""
@@ -94,8 +105,16 @@ def check_address(address: str) -> None:
 def download(releases: Releases, names: Sequence[str], folder: Path, report: Report) -> Outcome:
     """Fetch binaries into `folder`, executable, each only if its checksum is right."""
     outcome = Outcome({}, {})
-    report(f"asking for the releases of {', '.join(names)}", progress=True)
-    for name, checksum in _checksums(releases, names).items():
+    known: dict[str, str | DownloadError] = {
+        name: digest for name in names if (digest := releases.digests.get(releases.key(name)))
+    }
+    for name in (name for name in names if name not in known and not releases.unpinned):
+        outcome.failed[name] = f"no digest is pinned for {releases.key(name)} (deploy/local/digests.json)"
+    unknown = [name for name in names if name not in known and releases.unpinned]
+    if unknown:
+        report(f"asking for the releases of {', '.join(unknown)}", progress=True)
+        known |= _checksums(releases, unknown)
+    for name, checksum in known.items():
         url = releases.file(name)
         try:
             if isinstance(checksum, DownloadError):
@@ -106,6 +125,16 @@ def download(releases: Releases, names: Sequence[str], folder: Path, report: Rep
         else:
             outcome.fetched[name] = url
     return outcome
+
+
+def published(releases: Releases, names: Sequence[str]) -> dict[str, str]:
+    """What the releases publish for these, by `Releases.key`. Errors: DownloadError for the first."""
+    found = {}
+    for name, checksum in _checksums(releases, names).items():
+        if isinstance(checksum, DownloadError):
+            raise checksum
+        found[releases.key(name)] = checksum
+    return found
 
 
 def _checksums(releases: Releases, names: Sequence[str]) -> dict[str, str | DownloadError]:
@@ -169,7 +198,7 @@ def _fetch(releases: Releases, name: str, url: str, checksum: str, folder: Path,
         raise DownloadError(f"{url}: ended after {done} of {total} bytes")
     if digest.hexdigest() != checksum:
         raise DownloadError(
-            f"{url}: refused, its sha256 is {digest.hexdigest()[:12]}…, the release says {checksum[:12]}…"
+            f"{url}: refused, its sha256 is {digest.hexdigest()[:12]}…, expected {checksum[:12]}…"
         )
     target = folder / name
     if name == ETCD_NAME:

@@ -3,6 +3,8 @@
 `gobuild/go.mod` says the same to Go (a test holds the two together).
 """
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from deploy.local.recipe import STRIPPED, Recipe, said_version
@@ -16,6 +18,12 @@ CONTROLLERS = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
 KUBECTL = "kubectl"
 BINARIES = (ETCD_NAME, APISERVER, CONTROLLERS, SCHEDULER, KUBECTL)
+
+# File of a release, as `download.py` calls it -> its sha256. Whoever changes a version above runs
+# `python -m deploy.local.pin` where the releases can be reached, and compares with another place that
+# publishes them. What is not in it is built from Go modules instead, whose digests go.sum has.
+DIGESTS_FILE = Path(__file__).parent / "digests.json"
+DIGESTS: Mapping[str, str] = json.loads(DIGESTS_FILE.read_text())
 
 _FOLDER = Path(__file__).parent / "gobuild"  # go.mod, go.sum, main.go: one program under the five names
 TOOLCHAIN = _FOLDER / "toolchain.txt"  # the Go toolchain for machines without one, a pip requirements file

@@ -46,7 +46,13 @@ def author(plane: Plane, namespace: str, name: str, *rules: Json) -> Client:
     """A user who may edit RLHFJobs in the namespace, and what the rules say."""
     user = f"{name}-{namespace}"
     allow(plane, namespace, user, EDIT, *rules)
-    return as_user(plane, user)
+    client = as_user(plane, user)
+    # The authorizer learns of a Role from a watch. What the policy says comes after its consent.
+    path, any_job = jobs(namespace, query="dryRun=All"), job(namespace, template())
+    eventually(
+        "the rights count", lambda: "cannot create resource" not in refusal(client, "POST", path, any_job)
+    )
+    return client
 
 
 def may(client: Client, namespace: str, workload: Json) -> str:

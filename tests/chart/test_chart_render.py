@@ -233,7 +233,7 @@ def test_the_api_servers_addresses_are_named_or_asked_for(helm: Helm, chart: Pat
 
 OPENED: Object = {
     "delegates": {"kueue": True},
-    "image": {"repository": "mine/operator", "tag": "2"},
+    "image": {"access": {"repository": "mine/access"}, "tag": "2"},
     "policies": {"operator": {"namespaceLabel": "team"}, "gpuPods": {"users": ["argo"], "groups": ["a b"]}},
 }
 
@@ -241,7 +241,7 @@ OPENED: Object = {
 def test_policies_bear_the_names_of_the_release(helm: Helm, chart: Path) -> None:
     install = admission.Install(
         namespace="elsewhere",
-        image="mine/operator:2",
+        image="mine/access:2",
         label="team",
         users=(*admission.PLAIN.users, "argo"),
         groups=(*admission.PLAIN.groups, "a b"),

@@ -55,8 +55,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"scheduler": {"image": "a b"}}, "at '/scheduler/image'"),
     ({"scheduler": {"qps": 0}}, "at '/scheduler/qps': minimum"),
     ({"image": {"pullPolicy": "Sometimes"}}, "at '/image/pullPolicy': value must be one of"),
-    ({"image": {"digest": "sha256:12"}}, "at '/image/digest'"),
-    ({"image": {"repository": ""}}, "at '/image/repository'"),
+    ({"image": {"operator": {"digest": "sha256:12"}}}, "at '/image/operator/digest'"),
+    ({"image": {"access": {"repository": ""}}}, "at '/image/access/repository'"),
+    ({"image": {"repository": "a"}}, "at '/image': additional properties 'repository' not allowed"),
     ({"workloads": {"rayJob": True}}, "at '/workloads': additional properties 'rayJob' not allowed"),
     ({"pools": [{"name": "a"}]}, "at '/pools/0': missing property 'spec'"),
     ({"pools": [POOL | {"name": "A_b"}]}, "at '/pools/0/name': 'A_b' does not match pattern"),
@@ -138,7 +139,7 @@ def test_everything_that_may_be_set_is_taken(helm: Helm, chart: Path) -> None:
         },
     }
     given = {
-        "image": {"digest": "sha256:" + "0" * 64, "pullSecrets": ["pull"]},
+        "image": {"operator": {"digest": "sha256:" + "0" * 64}, "pullSecrets": ["pull"]},
         "pools": [POOL | {"labels": {"team": "a"}}],
         "operator": {
             "settings": {"workers": 16, "decisionLogBytes": 1099511627776, "apiTimeout": 2.5},
@@ -154,6 +155,7 @@ def test_everything_that_may_be_set_is_taken(helm: Helm, chart: Path) -> None:
     assert environment["EVALSTOP_DECISION_LOG_BYTES"] == "1099511627776"
     assert environment["EVALSTOP_API_TIMEOUT"] == "2.5"
     assert spec["containers"][0]["image"] == "evalstop/operator@sha256:" + "0" * 64
+    assert environment["EVALSTOP_ACCESS_IMAGE"] == "evalstop/access:0.1.0"
     assert spec["affinity"] == affinity
     assert OperatorSettings.from_environ(
         {k: v or "x" for k, v in environment.items() if k.startswith("EVALSTOP_")}

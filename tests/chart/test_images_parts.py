@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -42,44 +41,33 @@ def test_a_line_that_pins_nothing_is_refused() -> None:
         sublock.entries("foo==1\n-r other.txt\n")
 
 
-def test_what_names_stand_for() -> None:
-    project = {"dependencies": ["a>=1"], "optional-dependencies": {"x": ["b"]}}
-    assert sublock.wanted(project, ["project", "[x]", "c"]) == ["a>=1", "b", "c"]
-    with pytest.raises(ValueError, match=r"\[y\]: no such extra; there are x"):
-        sublock.wanted(project, ["[y]"])
+def test_nothing_of_the_lock_is_lost(repository: Path) -> None:
+    text = (repository / "requirements.lock").read_text()
+    assert "".join(sublock.entries(text).values()) == text
+    assert "://" not in text, "whoever installs decides where from"
 
 
-def test_the_lock_pins_everything_that_an_image_asks_for_by_name(repository: Path) -> None:
-    found = sublock.entries((repository / "requirements.lock").read_text())
-    project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
-    asked = sublock.wanted(project, ["project", "[objectstore]", "setuptools"])
-    names = {sublock.canonical(match.group()) for text in asked if (match := re.match(r"[\w.-]+", text))}
-    assert names <= set(found)
+def test_the_resolver_of_the_lock_is_pinned_itself(repository: Path) -> None:
+    (pin,) = sublock.entries((repository / "deploy" / "uv.txt").read_text()).items()
+    assert pin[0] == "uv"
+    assert pin[1].count("--hash=sha256:") > 1
+    lock = (repository / "Makefile").read_text().partition("\nlock:")[2].partition("\n\n")[0]
+    assert "--require-hashes -r deploy/uv.txt" in lock
 
 
-def test_the_images_run_as_nobody_from_a_base_that_is_an_argument(repository: Path) -> None:
+def test_the_stage_that_installs_takes_what_is_locked_from_a_base_that_is_an_argument(
+    repository: Path,
+) -> None:
     text = build.DOCKERFILE.read_text()
-    stages = re.split(r"^FROM ", text, flags=re.MULTILINE)[1:]
-    assert {stage.splitlines()[0] for stage in stages} == {
-        f"${{BASE_IMAGE}} AS {name}" for name in ("trainer-build", "trainer", "operator-build", "operator")
-    }
-    for stage in stages:
-        if "-build" not in stage.splitlines()[0]:
-            assert "USER 65532:65532" in stage
-            assert "pip" not in stage
-    assert re.findall(r"pip install(?! --no-deps)", text) == [], "only what is locked is installed"
-    assert "requirements.lock" in (repository / ".dockerignore").read_text()
-
-
-def test_the_build_takes_base_and_flags_from_the_environment() -> None:
-    given = {"BASE_IMAGE": "local/python:3.11", "IMAGE_BUILD_FLAGS": "--network host"}
-    words = build.command("trainer", given)
-    assert words[words.index("--target") + 1] == "trainer"
-    assert words[words.index("--build-arg") + 1] == "BASE_IMAGE=local/python:3.11"
-    assert words[words.index("--network") + 1] == "host"
-    assert "--build-arg" not in build.command("operator", {})
+    assert re.findall(r"^FROM (.*)$", text, flags=re.MULTILINE) == ["${BASE_IMAGE}"]
+    assert re.findall(r"^ARG (.*)$", text, flags=re.MULTILINE) == ["BASE_IMAGE"], (
+        "no default: a tag would be one"
+    )
+    for copied in re.findall(r"^COPY (.*) \S+$", text, flags=re.MULTILINE):
+        for name in copied.split():
+            assert f"!{name}\n" in (repository / ".dockerignore").read_text()
     with pytest.raises(PlaneError, match="no docker on PATH"):
-        build.build({"PATH": "/nowhere"})
+        build.build({"PATH": "/nowhere", "TRIAL": "1"})
 
 
 def test_the_names_of_a_kind_cluster() -> None:

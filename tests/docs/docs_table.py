@@ -108,6 +108,11 @@ SHOWN = {
 WITHIN: dict[str, str] = {
     "make demo": SHOWN["make demo"],
     "make images": DOCKER,
+    "python -m deploy.images.build --twice": DOCKER,
+    "python -m deploy.images.sizes": DOCKER,
+    "python -m deploy.local.pin": "tests/local/test_local_download.py::"
+    "test_digests_are_pinned_by_asking_the_releases_once",
+    "kubectl debug": BY_HAND + "it puts a person's tools beside a program of theirs",
     "make kind": DOCKER,
     "make test-kind": DOCKER,
     "make kind-parity": DOCKER,

@@ -145,7 +145,7 @@ def test_the_one_error_lists_every_way_and_every_binary(tmp_path: Path) -> None:
     given = sources(
         tmp_path,
         assets=assets,
-        releases=Releases(kubernetes=NOWHERE, etcd=NOWHERE, answer_s=1.0),
+        releases=Releases(kubernetes=NOWHERE, etcd=NOWHERE, unpinned=True, answer_s=1.0),
         toolchain=Toolchain(tmp_path / "tools", str(tmp_path), pip=("sh", "-c", "echo no index >&2; exit 1")),
     )
     with pytest.raises(ToolsMissing) as caught:
@@ -233,7 +233,7 @@ def test_leftovers_of_a_killed_build_are_removed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
-        ("EVALSTOP_DOWNLOAD", "no", "EVALSTOP_DOWNLOAD is 'no'; it must be 'auto' or 'never'"),
+        ("EVALSTOP_DOWNLOAD", "no", "EVALSTOP_DOWNLOAD is 'no'; it must be 'auto', 'unpinned' or 'never'"),
         ("EVALSTOP_BUILD", "maybe", "EVALSTOP_BUILD is 'maybe'; it must be 'auto' or 'never'"),
         ("EVALSTOP_ETCD_RELEASES", "ftp://x", "release address 'ftp://x' must begin with https://"),
         ("EVALSTOP_KUBERNETES_RELEASES", "http://example.org", "must begin with https://"),

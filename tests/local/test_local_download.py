@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import http.server
 import io
+import json
 import re
 import socket
 import tarfile
@@ -16,11 +17,12 @@ from typing import Any
 
 import pytest
 
+from deploy.local import pin
 from deploy.local.acquire import Sources, obtain
 from deploy.local.download import Releases, check_address, download, etcd_archive
 from deploy.local.recipe import goarch, goos
 from deploy.local.report import silent
-from deploy.local.versions import BINARIES, ETCD, KUBERNETES
+from deploy.local.versions import BINARIES, DIGESTS, ETCD, KUBERNETES
 
 BIN = f"/k8s/v{KUBERNETES}/bin/{goos()}/{goarch()}"
 ETCD_AT = f"/etcd/v{ETCD}"
@@ -94,7 +96,9 @@ def server() -> Iterator[Server]:
 @pytest.fixture
 def releases(server: Server) -> Releases:
     """Patient: this machine may be busy."""
-    return Releases(f"{server.url}/k8s", f"{server.url}/etcd", answer_s=20.0, stall_s=20.0)
+    return Releases(
+        f"{server.url}/k8s", f"{server.url}/etcd", digests={}, unpinned=True, answer_s=20.0, stall_s=20.0
+    )
 
 
 def test_all_five_come_complete_and_executable(server: Server, releases: Releases, tmp_path: Path) -> None:
@@ -174,7 +178,7 @@ HURRIED: dict[tuple[str, object], dict[str, Any]] = {
 @pytest.mark.parametrize(
     ("path", "content", "said"),
     [
-        (FILE, b"#!/bin/sh\necho tampered\n", r"kubectl: refused, its sha256 is \w{12}…, the release says"),
+        (FILE, b"#!/bin/sh\necho tampered\n", r"kubectl: refused, its sha256 is \w{12}…, expected"),
         (FILE, None, "kubectl: 404 Not Found"),
         (FILE, slowly, r"kubectl: only 0 kB/s: given up after \d+ s"),
         (FILE, stalling, "kubectl: no byte within 1 s"),
@@ -262,7 +266,9 @@ def test_a_silent_network_costs_one_short_time_out(tmp_path: Path) -> None:
         deaf.listen(0)
         url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
         began = time.monotonic()
-        outcome = download(Releases(url, url, answer_s=2.0), BINARIES, tmp_path, silent)
+        outcome = download(
+            Releases(url, url, digests={}, unpinned=True, answer_s=2.0), BINARIES, tmp_path, silent
+        )
         assert time.monotonic() - began < 4, "less than two of the five time-outs"
     assert set(outcome.failed) == set(BINARIES)
     assert all("within 2 s" in why or "timed out" in why for why in outcome.failed.values())
@@ -277,3 +283,56 @@ def test_addresses_allowed(address: str) -> None:
 def test_addresses_refused(address: str) -> None:
     with pytest.raises(ValueError, match="must begin with https://"):
         check_address(address)
+
+
+def test_a_file_without_a_pinned_digest_is_not_even_asked_for(
+    server: Server, releases: Releases, tmp_path: Path
+) -> None:
+    server.release("kubectl")
+    outcome = download(replace(releases, unpinned=False), ["kubectl"], tmp_path, silent)
+    key = f"kubectl {KUBERNETES} {goos()}/{goarch()}"
+    assert outcome.failed == {"kubectl": f"no digest is pinned for {key} (deploy/local/digests.json)"}
+    assert server.asked == []
+
+
+def test_what_is_pinned_counts_and_not_what_the_release_says(
+    server: Server, releases: Releases, tmp_path: Path
+) -> None:
+    """A release that is replaced, checksum and all, is refused, whatever else is allowed."""
+    content = server.release("kubectl")
+    key = f"kubectl {KUBERNETES} {goos()}/{goarch()}"
+    right = replace(releases, digests={key: hashlib.sha256(content).hexdigest()}, unpinned=False)
+    assert list(download(right, ["kubectl"], tmp_path, silent).fetched) == ["kubectl"]
+    assert server.asked == [f"{BIN}/kubectl"], "nobody asked the release what its file should be"
+    wrong = replace(releases, digests={key: "0" * 64}, unpinned=True)
+    outcome = download(wrong, ["kubectl"], tmp_path, silent)
+    assert "refused, its sha256 is" in outcome.failed["kubectl"]
+    assert outcome.fetched == {}
+
+
+def test_digests_are_pinned_by_asking_the_releases_once(
+    server: Server, releases: Releases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = {name: server.release(name) for name in BINARIES}
+    monkeypatch.setattr(pin, "releases_from_environment", lambda: releases)
+    path = tmp_path / "digests.json"
+    other = f"kubectl {KUBERNETES} other/platform"
+    path.write_text(json.dumps({"kubectl 1.0.0 linux/amd64": "0" * 64, other: "1" * 64}))
+    assert pin.main(path) == 0
+    written = json.loads(path.read_text())
+    platform = f"{goos()}/{goarch()}"
+    names = {f"{name} {ETCD if name == 'etcd' else KUBERNETES} {platform}" for name in BINARIES}
+    assert written.keys() == names | {other}, "of other versions nothing stays, of other platforms all"
+    assert written[f"kubectl {KUBERNETES} {platform}"] == hashlib.sha256(contents["kubectl"]).hexdigest()
+    taken = replace(releases, digests=written, unpinned=False)
+    assert sorted(download(taken, BINARIES, tmp_path, silent).fetched) == sorted(BINARIES)
+    server.files.pop(f"{BIN}/kubectl.sha256")
+    assert pin.main(path) == 1
+    assert json.loads(path.read_text()) == written, "and what was pinned stays"
+
+
+def test_what_is_pinned_is_of_the_versions_that_are_used() -> None:
+    for key, digest in DIGESTS.items():
+        name, version, _ = key.split(" ")
+        assert version == (ETCD if name == "etcd" else KUBERNETES), f"{key}: run python -m deploy.local.pin"
+        assert re.fullmatch(r"[0-9a-f]{64}", digest)

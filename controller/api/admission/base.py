@@ -26,7 +26,7 @@ class Install:
     """
 
     namespace: str = "evalstop-system"
-    image: str = f"{names.OPERATOR_IMAGE}:0.1.0"
+    image: str = f"{names.ACCESS_IMAGE}:0.1.0"
     label: str | None = None
     users: tuple[str, ...] = ("system:kube-controller-manager", KUEUE_USER)
     groups: tuple[str, ...] = ("system:serviceaccounts:kube-system", "system:nodes")

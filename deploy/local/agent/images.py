@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from controller.names import OPERATOR_IMAGE, TRAINER_IMAGE
+from controller.names import ACCESS_IMAGE, DASHBOARD_IMAGE, OPERATOR_IMAGE, TRAINER_IMAGE
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 # What the environments of the table run from: this code, its virtual environment, the interpreter behind it.
@@ -48,9 +48,11 @@ def python_environment(python: str = sys.executable, cmd: tuple[str, ...] = ("py
     )
 
 
-#: Image name, without registry tag or digest -> environment. The two images of the shipped manifests.
+#: Image name, without registry tag or digest -> environment. The images of the shipped manifests.
 TABLE: Mapping[str, Environment] = {
     OPERATOR_IMAGE: python_environment(cmd=("python", "-m", "controller.operator")),
+    ACCESS_IMAGE: python_environment(cmd=("python", "-m", "controller.checkpoints.access")),
+    DASHBOARD_IMAGE: python_environment(cmd=("python", "-m", "controller.web.dashboard")),
     TRAINER_IMAGE: python_environment(cmd=("python", "-m", "examples.trainer")),
 }
 

@@ -15,13 +15,13 @@ app.kubernetes.io/name: {{ .name }}
 {{ include "evalstop.common" .root }}
 {{- end }}
 
+{{/* The image of a role: (dict "root" $ "role" "operator"). */}}
 {{- define "evalstop.image" -}}
-{{- with .Values.image -}}
-{{- if .digest -}}
-{{ .repository }}@{{ .digest }}
+{{- $image := get .root.Values.image .role -}}
+{{- if $image.digest -}}
+{{ $image.repository }}@{{ $image.digest }}
 {{- else -}}
-{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
-{{- end -}}
+{{ $image.repository }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}
 {{- end -}}
 {{- end }}
 

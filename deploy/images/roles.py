@@ -1,0 +1,83 @@
+"""What each image is for: which of our packages it holds, and which others those need.
+
+Standard library only: it is read in the stage that installs the packages, where nothing is installed yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Role:
+    """One image.
+
+    Attributes:
+        command: what it runs unless told otherwise.
+        programs: modules that must be importable: those of each program that is started in it.
+        requires: packages by name, as the lock pins them; with them comes what they depend on.
+        code: top folders of this repository that it holds, or folders and files within them.
+        above: the role whose packages it holds besides its own, in the very same layer.
+        shell: whether a shell of the base image is left in it.
+        variables: environment variables beyond those that all images have.
+    """
+
+    command: tuple[str, ...]
+    programs: tuple[str, ...]
+    requires: tuple[str, ...]
+    code: tuple[str, ...]
+    above: str = ""
+    shell: bool = False
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+# tests/chart/test_images_roles.py holds them against what the modules import.
+ROLES: Mapping[str, Role] = {
+    # Operator, extender, the Jobs that Helm runs: API clients and servers.
+    "operator": Role(
+        command=("python", "-m", "controller.operator"),
+        programs=(
+            *("controller.operator.main", "controller.extender.process"),
+            *("controller.install.check", "controller.install.pools"),
+        ),
+        requires=(
+            *("aiohttp", "cryptography", "fastapi", "httptools", "kopf", "kubernetes", "prometheus-client"),
+            *("pydantic", "pyyaml", "structlog", "uvicorn", "uvloop"),
+        ),
+        code=("controller",),
+    ),
+    # The Jobs that reach checkpoints: clients of object stores.
+    "access": Role(
+        command=("python", "-m", "controller.checkpoints.access"),
+        programs=("controller.checkpoints.access", "controller.checkpoints.objects"),
+        requires=("fsspec", "minio", "obstore"),
+        code=("controller",),
+    ),
+    # The dashboard draws charts, and answers what-if by the simulator.
+    "dashboard": Role(
+        command=("python", "-m", "controller.web.dashboard"),
+        programs=("controller.web.dashboard.process",),
+        requires=("jinja2", "matplotlib", "numpy"),
+        code=("controller", "sim"),
+        above="operator",
+        variables={"MPLCONFIGDIR": "/tmp/matplotlib"},
+    ),
+    # An example, for people to look into.
+    "trainer": Role(
+        command=("python", "-m", "examples.trainer"),
+        programs=("examples.trainer.process", "examples.played"),
+        requires=("numpy", "prometheus-client"),
+        code=(
+            *("examples/__init__.py", "examples/evalstop_client.py", "examples/played.py"),
+            "examples/trainer",
+        ),
+        shell=True,
+    ),
+}
+
+
+def lines(role: str) -> list[str]:
+    """The role and those that it is above, the lowest first."""
+    below = ROLES[role].above
+    return [*(lines(below) if below else []), role]
