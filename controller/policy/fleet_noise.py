@@ -16,9 +16,11 @@ short runs do not pull it down.
 A job's own estimate never contains the pool's: nothing is learned twice.
 
 **Other namespaces.** Their runs may report whatever they like, so a run is never judged by less noise on
-their account. Where the pool's scope is `FleetScope.POOL`, each of them has one vote, the median of its runs;
-from `VOTES` votes on the middle one is a floor: what a run and its namespace show is raised to it, at most to
-`stopping.noise.RAISED_MOST` times as much, and is not taken to be better known for it.
+their account. Where the pool's scope is `FleetScope.POOL`, each of them has one vote, the median of its runs.
+What `VOTES` of them show at least is a floor: what a run and its namespace show is raised to it, at most to
+`stopping.noise.RAISED_MOST` times as much, and is not taken to be better known for it. So no vote, however
+many there are, lowers the floor that the others make: of a middle one, ten namespaces that report next to
+no noise would leave nothing.
 """
 
 from __future__ import annotations
@@ -74,7 +76,7 @@ def usual(known: Sequence[MetricNoise], scored_by: ScoredBy, scope: FleetScope) 
     floor = 0.0
     if scope is FleetScope.POOL:
         votes = [n.noise.sigma for n in known if _others(n.scored_by, scored_by)]
-        floor = _rounded(median(votes)) if len(votes) >= VOTES else 0.0
+        floor = _rounded(sorted(votes)[-VOTES]) if len(votes) >= VOTES else 0.0
     if own is None:
         return FleetNoise(0.0, 0.0, floor) if floor else None
     return own._replace(floor=floor)

@@ -502,7 +502,8 @@ def _other_than(
     best: Best, use: RuleInUse, rule: RuleRecord, evals: tuple[EvalPoint, ...], record: JobRecord | None
 ) -> Best | None:
     """The best of the evals but for ``best`` and what agrees with it, and of pins of before them."""
-    steps = {*use.waiting(rule.state)}.difference(use.agreeing(rule.state))
+    agree = use.agreeing(rule.state)
+    steps = {*use.waiting(rule.state)}.difference(agree if best.step in agree else ())
     counts = [*use.counting(rule.base, evals, rule.unjudged), *(p for p in evals if p.step in steps)]
     found = use.best_of(p for p in counts if (p.attempt, p.step) != (best.attempt, best.step))
     known = {(best.attempt, best.step), *((p.attempt, p.step) for p in evals)}

@@ -308,6 +308,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/policy/test_policy_gate.py::test_what_counts",
     ),
     Mutant(
+        "evals that agree are left out beside a doubtful best",
+        "7",
+        HISTORY,
+        "difference(agree if best.step in agree else ())\n",
+        "difference(agree)\n",
+        "tests/policy/test_policy_unsettled_bests.py"
+        "::test_evals_that_agree_above_a_doubtful_best_are_the_ones_beside_it",
+    ),
+    Mutant(
         "an eval of no samples counts",
         "7",
         HISTORY,

@@ -289,8 +289,8 @@ def test_attack_runs_that_report_too_little_noise_teach_another_namespace(scope:
     assert beside.floor <= 1e-5
 
 
-def test_in_the_scope_of_the_pool_the_middle_namespace_is_a_floor() -> None:
-    votes = [*shown("a", 0.1, 9), *shown("b", 0.2, 1), *shown("c", 5.0, 2)]
+def test_in_the_scope_of_the_pool_what_three_namespaces_show_is_a_floor() -> None:
+    votes = [*shown("a", 0.2, 9), *shown("b", 0.3, 1), *shown("c", 5.0, 2), *shown("d", 0.1, 4)]
     known = learn((), [*shown("alice", 0.05), *votes], FleetScope.POOL)
     told = usual(known, GOLD, FleetScope.POOL)
     assert told is not None
@@ -304,6 +304,23 @@ def test_in_the_scope_of_the_pool_the_middle_namespace_is_a_floor() -> None:
     two = learn((), [*shown("a", 0.1), *shown("b", 0.2)], FleetScope.POOL)
     assert usual(two, GOLD, FleetScope.POOL) is None
     assert learn(known, (), FleetScope.NAMESPACE) == tuple(n for n in known if n.noise.freedom > 0.0)
+
+
+VOTING = st.lists(st.floats(1e-6, 1e3), max_size=12)
+
+
+@given(VOTING, VOTING)
+def test_attack_namespaces_that_report_no_noise_take_none_from_what_others_show(
+    honest: list[float], liars: list[float]
+) -> None:
+    """However many of them vote, and whatever: the floor that the others make stays, or rises."""
+
+    def floor(votes: list[float]) -> float:
+        known = [MetricNoise(f"n{i}", "gold", "", FleetNoise(v, 9.0), 3) for i, v in enumerate(votes)]
+        found = usual(known, GOLD, FleetScope.POOL)
+        return 0.0 if found is None else found.floor
+
+    assert floor([*honest, *liars]) >= floor(honest)
 
 
 SCORES = st.lists(st.floats(-5.0, 5.0), min_size=1, max_size=30)

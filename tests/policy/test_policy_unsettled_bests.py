@@ -119,6 +119,13 @@ def test_a_young_run_that_rises_keeps_its_best_once_it_is_judged() -> None:
     assert all(r.rule is not None for r in records)
 
 
+def test_evals_that_agree_above_a_doubtful_best_are_the_ones_beside_it() -> None:
+    """The next lower eval was, whose checkpoint is gone by then."""
+    records = read([3.493, 3.513, 3.589, 3.673, 3.764, 3.83, 3.868], use())
+    assert use().agreeing(records[-1].rule.state) == (60, 70)  # type: ignore[union-attr]
+    assert [steps(r) for r in records[-3:]] == [(50, 40), (50, 60), (50, 70)]
+
+
 def test_a_jump_that_the_next_evals_bear_out_passes() -> None:
     records = read([0.3, 0.32, 0.9, 0.88, 0.89, 0.87, 0.88, 0.86], use())
     assert steps(records[3]) == (30, 40)

@@ -52,6 +52,7 @@ def test_attack_runs_that_report_too_little_noise(scope: FleetScope, liars: int,
     )
     low, high = exact_interval(without, pools * fleets.HONEST)
     assert low <= beside / (pools * fleets.HONEST) <= high
+    assert beside == without  # which intervals as wide as these would not tell
 
 
 def test_in_its_own_namespace_the_runs_of_all_are_believed() -> None:

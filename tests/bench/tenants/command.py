@@ -27,7 +27,7 @@ from tests.bench.tenants.plan import BINDING, Honest, Object, Outcome, Scale, ho
 from tests.bench.tenants.stage import LABEL, RLHFJOBS, ROOT, Place, Stage, operated, rlhfjob, stage
 
 Tell = Callable[[str], None]
-_LOOK = 0.1  # s between two looks at the honest jobs
+_LOOK = 0.2  # s between two looks at the honest jobs
 LAG = 1.0  # s, p99
 
 
@@ -151,12 +151,15 @@ class Observer:
         return job.name in self._admitted
 
     def over(self) -> bool:
-        """Whether each is off its GPUs after a stop, or has had all of its evals judged where none is due."""
+        """Whether each is off its GPUs after a stop, or has had all of its evals judged and the best
+        of them pinned where none is due."""
 
         def ended(name: str, status: Object) -> bool:
             if self._jobs[name].stops or name in self._decided:
                 return name in self._freed
-            return int(status.get("evalsSeen") or 0) >= len(self._jobs[name].scores)
+            best, pinned = status.get("best") or {}, status.get("secured") or {}
+            judged = int(status.get("evalsSeen") or 0) >= len(self._jobs[name].scores)
+            return judged and best.get("step") == pinned.get("step")
 
         return len(self._statuses) == len(self._trainers) and all(
             ended(name, status) for name, status in self._statuses.items()
@@ -230,12 +233,13 @@ class Attack:
         return int(self._ready.read_text() or 0)
 
     def end(self) -> dict[str, Object]:
-        """End it; what it has done."""
-        if self._process.poll() is None:
-            self._process.terminate()
-        code = self._process.wait(60.0)
-        if code != 0:
-            raise ChildProcessError(f"the hostile process failed: {self._log.read_text()[-2000:]}")
+        """End it; what it has done, as it last wrote it down."""
+        if (code := self._process.poll()) is not None:
+            raise ChildProcessError(
+                f"the hostile process ended by itself, {code}: {self._log.read_text()[-2000:]}"
+            )
+        self._process.kill()
+        self._process.wait()
         found: dict[str, Object] = json.loads(self._told.read_text())
         return found
 

@@ -30,7 +30,7 @@ class Scale:
     gpus: int = 8  # of each node
     evals: int = 24
     hurry: float = 1.0
-    rate: float = 4.0
+    rate: float = 1.0
     idle: int = 100
     grace: int = 5  # s, of the pool: for a borrower's next checkpoint
     patience: float = 600.0  # s for one run of all honest jobs
@@ -52,7 +52,7 @@ SMALL = Scale(
     gpus=4,
     evals=12,
     hurry=0.08,
-    rate=2.0,
+    rate=1.0,
     idle=20,
     grace=1,
     patience=180.0,
