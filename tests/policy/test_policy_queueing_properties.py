@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from queueing_world import POLICIES, HiddenSlots, Op, World, make, name, ops
 
@@ -18,6 +18,7 @@ ROOMS = {
     "slots": lambda: SlotRoom(16),
     "nodes": lambda: NodeRoom({"a": 8, "b": 8, "c": 4}),
 }
+DECIDE, FREE = Op("decide", 0, 0), Op("free", 0, 0)
 every_policy = pytest.mark.parametrize("spec", POLICIES, ids=name)
 every_room = pytest.mark.parametrize("room", ROOMS)
 
@@ -103,6 +104,8 @@ def test_decisions_can_be_carried_out(spec: PolicySpec, room: str, history: list
 @every_policy
 @settings(max_examples=40, deadline=None)
 @given(ops, st.integers(0, 100))
+# At the end somebody runs who is demoted when the policy is asked: once, and not at the second time again.
+@example([*[Op("submit", a, 0) for a in (0, 0, 0, 0, 1, 1, 3)], DECIDE, Op("submit", 0, 0), DECIDE, FREE], 5)
 def test_asked_twice_a_policy_says_the_same(spec: PolicySpec, history: list[Op], later: int) -> None:
     world = World(make(spec), SlotRoom(16))
     for op in history:

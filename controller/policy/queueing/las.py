@@ -94,6 +94,7 @@ class Las(PolicyBase):
         self._count = 0  # numbers places in order
         self._instants = 0  # numbers instants
         self._looked = -math.inf
+        self._done = False  # something happened since the last look
 
     # -- events
 
@@ -119,6 +120,7 @@ class Las(PolicyBase):
             record.place = (-self._instants if front else 1, self._count, record.key)
         record.moving = record.ran = False
         record.state = WAITING
+        self._done = True
         record.entry = (*record.place, record.gpus, job)
         record.band = band = self._bands_of(job.priority)[record.level]
         band.waiting.put(record.entry)
@@ -147,6 +149,7 @@ class Las(PolicyBase):
             record.place = (self._instants, 0, 1, self._count, record.key)
         record.state = RUNNING
         record.ran = True
+        self._done = True
         record.since = now
         record.service = job.attained
         gpus, level = record.gpus, record.level
@@ -163,11 +166,13 @@ class Las(PolicyBase):
             record = self._records[job.key] = Record(job, self._nowhere)
         self._detach(record, job)
         record.state = LEAVING
+        self._done = True
         self._coming += record.gpus
 
     def gone(self, job: QueueJob, now: float) -> None:
         record = self._records.pop(job.key, None)
         if record is not None:
+            self._done = True
             self._detach(record, job)
 
     def rebuild(self, jobs: Iterable[QueueJob], now: float = 0.0) -> None:
@@ -180,9 +185,11 @@ class Las(PolicyBase):
     # -- decisions
 
     def decide(self, now: float, room: Room) -> QueueDecision:
-        if self._demoted:
-            self._settle()
         first_look = now > self._looked
+        # Not when it is asked again with nothing done in between: that must see what the first look saw.
+        if self._demoted and (first_look or self._done):
+            self._settle()
+        self._done = False
         if first_look:
             self._looked = now
             self._instants += 1
