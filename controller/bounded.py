@@ -1,4 +1,4 @@
-"""The one reader of text that tenants write: how long, how deep and how many digits it may be.
+"""The one reader of text that tenants write: how long, how deep, of how many values and digits it may be.
 
 What Python's own readers do with hostile text is no answer for a process that serves everybody: `json.loads`
 gives up on deep nesting with an error that is no ValueError, and on 3.12 reads deeper than what comes after
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 BYTES = 1 << 16  # of one text; a run.json has 300, an access Job's answer 4,096 at most
@@ -20,6 +21,10 @@ BYTES = 1 << 16  # of one text; a run.json has 300, an access Job's answer 4,096
 # fifteen.
 DEPTH = 200
 DIGITS = 18  # of a whole number: every such number fits an int64
+PYTHON_DIGITS = 64  # of one that a Python program wrote, whose numbers have no end: seeds, states, sizes
+# Members of arrays and objects in one text. Two characters (`[]`) take 64 bytes once they are read, one
+# member of an object up to 320: so many fit the 256 MiB that an access Job has.
+VALUES = 500_000
 SHOWN = 60  # characters of a value that an error repeats
 
 _BRACKET = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
@@ -31,16 +36,20 @@ class Unbounded(ValueError):
     """A text is not read; the message says what it is, what is wrong with it and what the limit is."""
 
 
-def load(text: str | bytes, what: str, most: int = BYTES) -> Any:
+def load(
+    text: str | bytes, what: str, most: int = BYTES, *, values: int = VALUES, python: bool = False
+) -> Any:
     """The value of a JSON text.
 
     Args:
         what: how errors call it.
         most: bytes (of a str: of its UTF-8).
+        values: members of arrays and objects.
+        python: as Python's own ``json`` writes it: NaN and infinities, and numbers of `PYTHON_DIGITS` digits.
 
     Raises:
-        Unbounded: it is longer, deeper than `DEPTH`, holds a number of more than `DIGITS` digits, or is no
-        JSON.
+        Unbounded: it is longer, deeper than `DEPTH`, holds more values, or a number of more than `DIGITS`
+            digits, or is no JSON.
     """
     if isinstance(text, bytes):
         size = len(text)
@@ -50,15 +59,25 @@ def load(text: str | bytes, what: str, most: int = BYTES) -> Any:
         raise Unbounded(f"{what}: {size} bytes, at most {most} are read")
     try:
         given = text if isinstance(text, str) else text.decode()
-        if given.count("[") + given.count("{") > DEPTH and _depth(given) > DEPTH:
+        if too_deep(given):
             raise Unbounded(f"{what}: nested deeper than {DEPTH} levels")
-        return (_PLAIN if _LONG.search(given) is None else _CAREFUL).decode(given)
+        # Two characters of each value at least: a short text need not be counted. A comma in a string counts.
+        if len(given) > values and _members(given) > values:
+            raise Unbounded(f"{what}: more than {values} values")
+        decoders = _PYTHONS if python else _STRICT
+        return decoders[_LONG.search(given) is not None].decode(given)
     except Unbounded:
         raise
     except _Digits as error:
-        raise Unbounded(f"{what}: a number of {error} digits, at most {DIGITS} are read") from None
+        digits = PYTHON_DIGITS if python else DIGITS
+        raise Unbounded(f"{what}: a number of {error} digits, at most {digits} are read") from None
     except ValueError as error:
-        raise Unbounded(f"{what}: no JSON: {shown(str(error))}") from None
+        raise Unbounded(f"{what}: not JSON ({shown(str(error))})") from None
+
+
+def too_deep(text: str) -> bool:
+    """Whether a JSON text is nested deeper than `DEPTH`, in time that grows with its length alone."""
+    return text.count("[") + text.count("{") > DEPTH and _depth(text) > DEPTH
 
 
 def whole(value: object) -> int | None:
@@ -183,20 +202,32 @@ def _depth(text: str) -> int:
     return most
 
 
+def _members(text: str) -> int:
+    """As many members as its arrays and objects have, or more."""
+    return text.count(",") + text.count("[") + text.count("{")
+
+
 class _Digits(ValueError):
     """A whole number has so many digits."""
 
 
-def _int(digits: str) -> int:
-    count = len(digits.lstrip("-"))
-    if count > DIGITS:
-        raise _Digits(str(count))
-    return int(digits)
+def _whole_of(most: int) -> Callable[[str], int]:
+    def read(digits: str) -> int:
+        count = len(digits.lstrip("-"))
+        if count > most:
+            raise _Digits(str(count))
+        return int(digits)
+
+    return read
 
 
 def _no_number(word: str) -> float:
     raise ValueError(f"{word} is no JSON")
 
 
-_PLAIN = json.JSONDecoder(parse_constant=_no_number)
-_CAREFUL = json.JSONDecoder(parse_constant=_no_number, parse_int=_int)
+# Of a text without, and of one with, that many digits in a row.
+_STRICT = (
+    json.JSONDecoder(parse_constant=_no_number),
+    json.JSONDecoder(parse_constant=_no_number, parse_int=_whole_of(DIGITS)),
+)
+_PYTHONS = (json.JSONDecoder(), json.JSONDecoder(parse_int=_whole_of(PYTHON_DIGITS)))

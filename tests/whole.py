@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Folders of tests that start nothing they would have to wait for.
 COMPUTING = (
     "tests/faults",
+    "tests/fuzz",
     "tests/policy",
     "tests/sim",
     "tests/sim_experiments",

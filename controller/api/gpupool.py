@@ -548,6 +548,10 @@ class GPUPool(BaseModel):
         entry = self._entry(namespace)
         return None if entry is None else entry.max_priority
 
+    def allows(self, namespace: str) -> bool:
+        """Whether RLHFJobs of a namespace may use the pool."""
+        return self._entry(namespace) is not None
+
     def weight(self, namespace: str) -> int:
         """The share that a namespace is due, relative to others."""
         entry = self._entry(namespace)

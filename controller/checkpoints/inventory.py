@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from controller import bounded
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished
 from controller.checkpoints.layouts import Candidate, Layout
 from controller.checkpoints.pins import ATTEMPT_PATTERN, NOBODY, pins_folder
@@ -19,7 +20,7 @@ from controller.checkpoints.request import BranchLife, Request
 from controller.checkpoints.store import Store
 
 INVENTORY_FILE = "inventory.json"
-INVENTORY_LIMIT = 256 << 20  # bytes read
+INVENTORY_LIMIT = 32 << 20  # bytes read, of about 400,000 files
 KEPT = 100  # newest inventories
 
 CURE = (
@@ -74,7 +75,7 @@ def read_inventories(store: Store, owner: str) -> list[Inventory]:
     """
     name = f"{pins_folder(owner)}/{INVENTORY_FILE}"
     try:
-        raw = json.loads(store.read(name, INVENTORY_LIMIT))
+        raw = bounded.load(store.read(name, INVENTORY_LIMIT), INVENTORY_FILE, INVENTORY_LIMIT)
         return [
             Inventory(
                 str(entry["attempt"]),
@@ -101,15 +102,23 @@ def take_inventory(store: Store, layout: Layout, request: Request) -> str:
         noted = []
     if not any(inventory.attempt == attempt for inventory in noted):
         noted.append(Inventory(attempt, _lying_there(store, layout)))
-        document = {
-            "inventories": [
-                {"attempt": inventory.attempt, "candidates": inventory.candidates}
-                for inventory in noted[-KEPT:]
-            ]
-        }
-        store.write(f"{pins_folder(request.owner)}/{INVENTORY_FILE}", json.dumps(document).encode())
+        store.write(f"{pins_folder(request.owner)}/{INVENTORY_FILE}", _text(noted))
     count = len(next(inventory for inventory in noted if inventory.attempt == attempt).candidates)
     return f"{count} checkpoints lay there" if count else ""
+
+
+def _text(noted: Sequence[Inventory]) -> bytes:
+    """As many of the newest inventories as are kept, and as will be read again."""
+    entries: list[str] = []
+    size = files = 0
+    for inventory in reversed(noted[-KEPT:]):
+        entry = json.dumps({"attempt": inventory.attempt, "candidates": inventory.candidates})
+        size += len(entry) + 2
+        files += sum(len(found) + 2 for found in inventory.candidates.values()) + 4
+        if entries and (size + 64 > INVENTORY_LIMIT or files > bounded.VALUES):
+            break
+        entries.insert(0, entry)
+    return f'{{"inventories": [{", ".join(entries)}]}}'.encode()
 
 
 def _lying_there(store: Store, layout: Layout) -> dict[str, dict[str, str]]:

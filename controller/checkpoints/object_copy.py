@@ -14,6 +14,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from controller import bounded
 from controller.checkpoints.errors import (
     AccessError,
     Damaged,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 UPLOADS = ".uploads/"  # after a token: records of uploads in parts
 CHECKED = ".checked.json"  # after a token: pieces that were read back
+CHECKED_LIMIT = 16 << 20  # bytes read of it
 NOTED_EVERY = 15.0  # s between two writes of that object
 WORKERS = 3
 GONE_ON_WITH = (Reason.INTERRUPTED, Reason.STORE_UNREACHABLE)
@@ -171,8 +173,8 @@ class ObjectCopy:
 
     def _load(self) -> set[int]:
         try:
-            raw = json.loads(self._store.read(self.folder + CHECKED, 1 << 24))
-            return {int(index) for index in raw["checked"]}
+            raw = bounded.load(self._store.read(self.folder + CHECKED, CHECKED_LIMIT), CHECKED, CHECKED_LIMIT)
+            return {index for index in raw["checked"] if type(index) is int}
         except (Vanished, Damaged, ValueError, KeyError, TypeError):
             return set()
 

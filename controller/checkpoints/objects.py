@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import fsspec  # type: ignore[import-untyped]
 
+from controller import bounded
 from controller.checkpoints import endpoints
 from controller.checkpoints.digest import FileDigest, hash_stream
 from controller.checkpoints.errors import (
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from controller.checkpoints.s3 import Bucket
 
 MARKER = ".complete.json"
+RECORD_LIMIT = 1 << 20  # bytes read of what is remembered of an upload
 
 # Schemes that may be opened: one for each kind of store, for with s3a beside s3 one bucket had two names.
 BY_OBSTORE = ("s3", "gs", "az")
@@ -376,7 +378,7 @@ class Upload:
     def load(self) -> dict[str, Any] | None:
         """None: there is none, or nothing that can be read."""
         try:
-            told = json.loads(self._store.read(self._record))
+            told = bounded.load(self._store.read(self._record), "an upload", RECORD_LIMIT)
         except (Vanished, Damaged, ValueError):
             return None
         return told if isinstance(told, dict) else None

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from controller import names
+from controller import bounded, names
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished, suppress_unreadable
 from controller.checkpoints.inventory import take_inventory
 from controller.checkpoints.layouts import Layout
@@ -77,7 +77,7 @@ def read_owner(store: Store, folder: str = "") -> Owner | None:
     What makes no sense is somebody's: an owner without uid. Raises: Damaged, the file may not be followed.
     """
     try:
-        raw = json.loads(store.read(f"{folder}/{OWNER_FILE}".lstrip("/"), 1 << 16))
+        raw = bounded.load(store.read(f"{folder}/{OWNER_FILE}".lstrip("/"), bounded.BYTES), "the owner")
         uid, job = raw["uid"], raw.get("job")
         if isinstance(uid, str) and uid:
             return Owner(uid[:64], job[:320] if isinstance(job, str) else "")

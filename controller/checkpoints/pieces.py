@@ -11,10 +11,8 @@ from contextlib import suppress
 from controller.checkpoints import digest as digests
 from controller.checkpoints.digest import Manifest
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished
-from controller.checkpoints.plan import SUFFIX, Plan
+from controller.checkpoints.plan import LIMIT, SUFFIX, Plan
 from controller.checkpoints.store import Store
-
-LIMIT = 64 << 20  # bytes of such a file: those of 20 TB
 
 
 def record(store: Store, folder: str, manifest: Manifest) -> None:

@@ -12,10 +12,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from controller import bounded
 from controller.checkpoints.digest import FileDigest, Manifest, tree_digest
 from controller.checkpoints.errors import Damaged
 
 SUFFIX = ".pieces.json"  # after the name of a folder: where its pieces are recorded
+LIMIT = 32 << 20  # bytes of such a file: those of 15 TB
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
 
@@ -72,7 +74,7 @@ class Plan:
     @staticmethod
     def parse(text: bytes) -> Plan:
         """Raises: ValueError, it is not what `to_json` writes."""
-        raw = json.loads(text)
+        raw = bounded.load(text, "the list of pieces", LIMIT)
         try:
             plan = Plan({n: _file(f, raw["piece"]) for n, f in raw["files"].items()}, raw["piece"])
         except (KeyError, TypeError, AttributeError, Damaged) as error:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from controller import bounded
 from controller.checkpoints.digest import DIGEST_PATTERN
 from controller.checkpoints.errors import AccessError, Reason
 from controller.checkpoints.pins import ATTEMPT_PATTERN, pin_folder
@@ -16,6 +17,7 @@ from controller.names import STEP_MAX
 REQUEST_ENV = "EVALSTOP_REQUEST"
 OPERATIONS = ("claim", "secure", "retain", "restore", "check")
 MESSAGE_LIMIT = 4096  # bytes of a termination message
+REQUEST_LIMIT = 1 << 20  # bytes, of a thousand lives and as many pins
 AVAILABLE_LIMIT = 50  # steps an answer lists
 BRANCH_LIMIT = 1000  # lives a request names
 
@@ -77,9 +79,9 @@ class Request:
             AccessError: BAD_REQUEST, naming field, value and what is expected.
         """
         try:
-            raw = json.loads(text)
-        except ValueError as error:
-            raise AccessError(Reason.BAD_REQUEST, f"{REQUEST_ENV} is not JSON: {error}") from error
+            raw = bounded.load(text, REQUEST_ENV, REQUEST_LIMIT)
+        except bounded.Unbounded as error:
+            raise AccessError(Reason.BAD_REQUEST, str(error)) from error
         if not isinstance(raw, dict):
             raise AccessError(Reason.BAD_REQUEST, f"{REQUEST_ENV} is not a JSON object")
         source = raw.get("source")

@@ -13,6 +13,7 @@ from controller.checkpoints.errors import Reason
 from controller.checkpoints.pins import ATTEMPT_PATTERN
 from controller.checkpoints.request import MESSAGE_LIMIT
 from controller.policy.jobs import AccessView, Operation
+from controller.policy.wording import some
 from controller.strangers import one_line, printable
 
 Object = Mapping[str, Any]
@@ -30,6 +31,10 @@ def read_result(job: Object, pods: Iterable[Object], request_id: str) -> AccessV
         pods: its own pods (by owner uid, not by label).
         request_id: whose it is.
 
+    Anybody who may create pods in the namespace can give one this Job as its owner. A Job has one pod at a
+    time that is not being deleted, so where there are more, none is heard: which is the Job controller's
+    cannot be told by anything that such a person could not write as well.
+
     The pod's termination message counts as soon as the pod has ended, which is before the Job says so. A
     Job that ended without a readable one (deadline, eviction, no image) is a failure with reason
     ``AccessFailed`` that tells why. The message is a tenant's word: it is checked, never trusted further
@@ -38,6 +43,15 @@ def read_result(job: Object, pods: Iterable[Object], request_id: str) -> AccessV
     labels = job["metadata"].get("labels") or {}
     operation = Operation(labels.get(names.LABEL_OPERATION, Operation.SECURE))
     waiting, pods = "", list(pods)
+    metadata = [pod["metadata"] for pod in pods]
+    standing = sorted(str(one.get("name")) for one in metadata if not one.get("deletionTimestamp"))
+    if len(standing) > 1:
+        return _failed(
+            request_id,
+            operation,
+            f"{len(standing)} pods say that they are its access Job's, which has one: {some(standing, 4)}; "
+            "whose the others are nobody knows: none is heard; delete them, and see who can make pods here",
+        )
     for pod in sorted(pods, key=lambda p: str(p["metadata"].get("name"))):
         message = _termination_message(pod)
         if message is not None:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from controller import bounded
 from controller.checkpoints import digest as digests
 from controller.checkpoints import pieces
 from controller.checkpoints.completeness.judge import Survey
@@ -269,7 +270,7 @@ def _first_seen(retention: Store, step: int, digest: str) -> None:
     """
     name = f"{step}{SEEN}"
     try:
-        noted = json.loads(retention.read(name)).get("digest")
+        noted = bounded.load(retention.read(name, bounded.BYTES), name).get("digest")
     except (Vanished, Damaged, ValueError, AttributeError):
         noted = None
     if noted is None:

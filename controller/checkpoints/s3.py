@@ -185,7 +185,9 @@ class Bucket:
                 found[int(_text(part, "PartNumber"))] = int(_text(part, "Size")), _text(part, "ETag")
             if _text(root, "IsTruncated") != "true":
                 return found
-            marker = _text(root, "NextPartNumberMarker")
+            marker, before = _text(root, "NextPartNumberMarker"), marker
+            if marker == before or len(found) > PARTS_MOST:
+                raise Damaged("the store lists the parts of an upload without end")
 
     def _create(self, key: str) -> str:
         return _text(_xml(self._ask("POST", key, {"uploads": ""}).data), "UploadId")

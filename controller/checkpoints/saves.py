@@ -13,11 +13,10 @@ the folder by the judge.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from controller import names
+from controller import bounded, names
 from controller.checkpoints.errors import Damaged, Vanished
 from controller.checkpoints.pins import ATTEMPT_PATTERN, parse_pin
 from controller.checkpoints.store import Store
@@ -26,7 +25,7 @@ SAVES_FOLDER = f"{names.PINS_FOLDER}/saves"
 # The trainer may run under another user than access Jobs, and either may come first. Nobody takes away what
 # lies in `.evalstop` but who wrote it; records are cleared by whichever process trains.
 SHARED = ((names.PINS_FOLDER, 0o1777), (SAVES_FOLDER, 0o777))
-RECORD_LIMIT = 64 << 20  # bytes; a checkpoint of 100,000 files has about 10 MB
+RECORD_LIMIT = 32 << 20  # bytes; a checkpoint of 100,000 files has about 10 MB
 SUFFIX = ".json"
 
 
@@ -68,8 +67,8 @@ def save_records(store: Store) -> dict[int, dict[str, str]]:
 def read_record(store: Store, file: str) -> SaveRecord | None:
     """A save record; None: it went meanwhile, or is of another form than agreed."""
     try:
-        raw = json.loads(store.read(f"{SAVES_FOLDER}/{file}", RECORD_LIMIT))
-    except (Vanished, Damaged, ValueError, RecursionError):
+        raw = bounded.load(store.read(f"{SAVES_FOLDER}/{file}", RECORD_LIMIT), file, RECORD_LIMIT)
+    except (Vanished, Damaged, ValueError):
         return None
     if not isinstance(raw, dict) or not isinstance(raw.get("files"), dict) or not raw["files"]:
         return None

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from controller import bounded
 from controller.checkpoints import pieces
 from controller.checkpoints.completeness.judge import SAVE_RECORD, Survey, Verdict
 from controller.checkpoints.digest import Manifest, hash_files, tree_digest
@@ -26,7 +27,7 @@ from controller.checkpoints.store import Store, away, publish
 
 AVAILABLE_LOOKED_AT = 20  # checkpoints judged to tell a person which steps there are
 FILES_SUFFIX = ".files.json"  # beside a pin: signatures of its files when its digest was taken
-FILES_LIMIT = 64 << 20  # bytes
+FILES_LIMIT = 32 << 20  # bytes, of about 300,000 files
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +302,7 @@ def _note_files(
 
 def _noted(store: Store, folder: str) -> dict[str, Any] | None:
     try:
-        raw = json.loads(store.read(f"{folder}{FILES_SUFFIX}", FILES_LIMIT))
+        raw = bounded.load(store.read(f"{folder}{FILES_SUFFIX}", FILES_LIMIT), "what was pinned", FILES_LIMIT)
     except (Vanished, Damaged, ValueError):
         return None
     return raw if isinstance(raw, dict) and isinstance(raw.get("files"), dict) else None

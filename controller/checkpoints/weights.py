@@ -7,11 +7,12 @@ safetensors a header that gives the total size.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-HEADER_READ_WHOLE = 8 << 20  # bytes, of about 80,000 tensors
+from controller import bounded
+
+HEADER_READ_WHOLE = 4 << 20  # bytes, of about 40,000 tensors
 ZIP_END = b"PK\x05\x06"
 ZIP_END_SIZE = 22  # bytes, without its comment
 ZIP_END_SEARCH = 66_000  # bytes: the record's 22 and the longest comment it may carry
@@ -92,7 +93,7 @@ def _safetensors(content: Content, name: str, size: int) -> str | None:
     if length > HEADER_READ_WHOLE:
         return None  # tens of thousands of tensors: to read it whole would take more memory than the Job has
     try:
-        header = json.loads(content.read_range(name, 8, length))
+        header = bounded.load(content.read_range(name, 8, length), name, HEADER_READ_WHOLE)
         tensors = (value for key, value in header.items() if key != "__metadata__")
         end = max((int(tensor["data_offsets"][1]) for tensor in tensors), default=0)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError):

@@ -90,7 +90,8 @@ def claim_body(obj: Object) -> dict[str, Any]:
     status = obj.get("status") or {}
     allocation = status.get("allocation") or {}
     results = [
-        {key: result[key] for key in ("driver", "pool", "device", "adminAccess") if key in result}
+        {key: result[key] for key in ("driver", "pool", "device")}
+        | {key: result[key] for key in ("adminAccess",) if key in result}
         for result in (allocation.get("devices") or {}).get("results") or ()
         if result.get("driver") == names.GPU_DRIVER
     ]

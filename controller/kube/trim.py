@@ -108,8 +108,11 @@ def bare(resource: Resource, obj: Mapping[str, Any], why: str) -> Object:
     kept = {key: given[key] for key in _IDENTITY if isinstance(given.get(key), str)}
     labels = _of(dict, given.get("labels"))
     kept["labels"] = {key: labels[key] for key in _OUR_LABELS if isinstance(labels.get(key), str)}
+    owners = [o for o in _of(list, given.get("ownerReferences")) if isinstance(o, dict)]
     controllers = [
-        o for o in _of(list, given.get("ownerReferences")) if isinstance(o, dict) and o.get("controller")
+        o
+        for o in owners
+        if o.get("controller") and all(isinstance(o.get(key), str) for key in ("kind", "name", "uid"))
     ][:1]
     kept["ownerReferences"] = [
         _pick(o, "apiVersion", "kind", "name", "uid", "controller") for o in controllers
@@ -221,8 +224,18 @@ def _pod(obj: Mapping[str, Any]) -> Object:
         _scalar(status.get(name), str, f"status.{name}")
     for group in ("conditions", "containerStatuses"):
         _list(status.get(group), f"status.{group}")
+    for container in status.get("containerStatuses") or ():
+        state = _object(container.get("state"), "status.containerStatuses[].state")
+        for name in ("waiting", "running", "terminated"):
+            _object(state.get(name), f"status.containerStatuses[].state.{name}")
     fields = ("phase", "podIP", "reason", "message", "startTime", "conditions", "containerStatuses")
     return {"spec": kept, "status": _pick(status, *fields)}
+
+
+def _job(obj: Mapping[str, Any]) -> Object:
+    kept = _spec_and_status(obj)
+    _list(kept.get("status", {}).get("conditions"), "status.conditions")
+    return kept
 
 
 def _node(obj: Mapping[str, Any]) -> Object:
@@ -270,7 +283,7 @@ _BODIES: Mapping[Resource, Callable[[Mapping[str, Any]], Object]] = {
     PODS: _pod,
     NODES: _node,
     CONFIGMAPS: _configmap,
-    JOBS: _spec_and_status,
+    JOBS: _job,
     WORKLOADS: _workload,
     LOCAL_QUEUES: _queue,
     CLUSTER_QUEUES: _queue,

@@ -61,9 +61,11 @@ def _note(answer: Object, cut: bounded.Cut) -> None:
     owner, path = answer, cut.path
     if path[:1] == ("items",) and len(path) > 1:
         owner, path = answer["items"][path[1]], path[2:]
-    elif path[:1] == ("object",) and isinstance(answer.get("object"), dict):
+    elif path[:1] == ("object",) and len(path) > 1:
         owner, path = answer["object"], path[1:]
     if path[:2] == ("metadata", "managedFields"):
+        return
+    if not isinstance(owner, dict):  # an entry of a list that is no object: nobody reads that either
         return
     where = ".".join(map(str, path[:_NAMED])) + ("…" if len(path) > _NAMED else "")
     owner.setdefault(PROBLEM, f"{where}: {cut.why}")

@@ -18,6 +18,10 @@ from controller.policy.jobs import JobRecord
 from controller.policy.types import JobKey
 from controller.policy.wording import UID, same_namespace
 
+GONE_KEPT = 10_000
+# Stands for the uid of a job that was deleted before this process began: who it was is known to nobody.
+UNKNOWN = "unknown"
+
 
 class JobNames:
     """Knows the uids of the jobs that there are."""
@@ -25,6 +29,7 @@ class JobNames:
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
         self._keys: dict[str, JobKey] = {}
+        self._gone: dict[JobKey, str] = {}  # uids of jobs that are deleted, the last `GONE_KEPT`
         cache.subscribe(self._changed)
 
     def hidden(self, record: JobRecord, key: JobKey) -> JobRecord:
@@ -39,7 +44,7 @@ class JobNames:
         if key.startswith(UID):
             return key
         obj = self._cache.get(RLHFJOBS, key)
-        return UID + (str(obj["metadata"]["uid"]) if obj is not None else "")
+        return UID + (str(obj["metadata"]["uid"]) if obj is not None else self._gone.get(key, UNKNOWN))
 
     def _changed(
         self, resource: Resource, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None
@@ -49,6 +54,11 @@ class JobNames:
         before, after = (str(obj["metadata"]["uid"]) if obj is not None else "" for obj in (old, new))
         if before != after:
             self._keys.pop(before, None)
+            if old is not None:
+                self._gone.pop(key_of(old), None)
+                self._gone[key_of(old)] = before
+                while len(self._gone) > GONE_KEPT:
+                    del self._gone[next(iter(self._gone))]
             if new is not None:
                 self._keys[after] = key_of(new)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
@@ -28,6 +29,7 @@ from controller.operator.brain import Brain
 from controller.operator.devices import Devices
 from controller.operator.foreign import ForeignPods
 from controller.operator.metrics import Metrics
+from controller.operator.put_aside import PutAside
 from controller.operator.queue import Locks, WorkQueue
 from controller.operator.taints import Taints
 from controller.operator.thought import Thought
@@ -86,6 +88,7 @@ class PoolPass:
         self._took = 0.0  # s, the last plan: what of a pass nothing else of the process can go on beside
         self.devices: Devices | None = None  # GPUs given out by claims; None: there are none
         self._told: dict[JobKey, float] = {}  # when a waiting job's reason was last written
+        self._put_aside: defaultdict[str, PutAside] = defaultdict(PutAside)  # by pool
         self._failing: dict[str, tuple[float, str]] = {}  # since when (s) no pass of a pool succeeds, and why
 
     async def run(self, name: str) -> float:
@@ -150,6 +153,7 @@ class PoolPass:
         await self._taints.ensure()
         obj, pool = self._cache.get(GPUPOOLS, name), self._world.pool(name)
         if obj is None or pool is None:
+            self._put_aside.pop(name, None)
             return "gone"
         if not isinstance(pool, GPUPool):
             reason, message = pool
@@ -160,9 +164,21 @@ class PoolPass:
         thoughts = self._thoughts(name)
         now = self._clock()
         views = self._views(pool, thoughts, now)
-        around = self._surroundings(pool, thoughts, views)
-        snapshot = self._snapshot(pool, obj, thoughts, views, around, now)
-        plan = self._brain.plan_pool(snapshot, now)
+        aside = self._put_aside[name]
+        aside.leave_out(views, thoughts)
+        while True:
+            around = self._surroundings(pool, thoughts, views)
+            snapshot = self._snapshot(pool, obj, thoughts, views, around, now)
+            try:
+                plan = self._brain.plan_pool(snapshot, now)
+                break
+            except Exception as error:
+                key = aside.find(snapshot, thoughts, now)
+                if key is None:
+                    raise
+                if aside.is_news(key):
+                    await self._tell_put_aside(key, error)
+                del views[key]
         status = self._status(obj, snapshot, plan, around, thoughts, now)
         self._took = time.perf_counter() - began
         wrote = await self._writer.pool(obj, status)
@@ -176,6 +192,17 @@ class PoolPass:
         wakes = [at for at in again if at is not None]
         self._queue.later(name, max(0.0, min(wakes) - now) if wakes else None)
         return "wrote" if wrote or changed else "quiet"
+
+    async def _tell_put_aside(self, key: JobKey, error: Exception) -> None:
+        said = "a job cannot be planned beside others; its pool goes on without it"
+        _logger.error(said, job=key, exc_info=error)
+        if (obj := self._cache.get(RLHFJOBS, key)) is not None:
+            message = (
+                f"the pool's plan fails with this job in it ({type(error).__name__}), so it is planned "
+                "without: it keeps what it holds, and nothing is decided for it until it changes; please "
+                "report this"
+            )
+            await self._recorder.post(obj, "PutAside", message, warning=True)
 
     # -- what is ---------------------------------------------------------------------------------------
 
@@ -215,7 +242,9 @@ class PoolPass:
         guests = nodes.guests(pods.values(), mine)
         if self.devices is not None:
             guests += self.devices.guests(mine, known)
-        return pool_status.Surroundings(contested, guests, self._queue_problem(pool))
+        named = (namespace for quota in pool.spec.quotas for namespace in quota.namespaces)
+        shut_out = sorted(namespace for namespace in named if not pool.allows(namespace))
+        return pool_status.Surroundings(contested, guests, self._queue_problem(pool), shut_out)
 
     def _snapshot(
         self,

@@ -1,9 +1,10 @@
 """What a GPUPool's status says, put together from the pool, its snapshot and its plan.
 
 Conditions: Ready (jobs are admitted), QueueReady (the queue outside that it delegates to is there; only where
-there is one), GuaranteesFit (its quotas guarantee no more GPUs than it has; only where there are quotas),
-NodesExclusive (no other pool selects its nodes), GPUsExclusive (no pod of somebody else's uses
-its GPUs), StopsHeldBack (its limits hold stops back; there from the first time on).
+there is one), GuaranteesFit (its quotas guarantee no more GPUs than it has) and QuotasAllowed (every
+namespace in them may use it), both only where there are quotas, NodesExclusive (no other pool selects its
+nodes), GPUsExclusive (no pod of somebody else's uses its GPUs), StopsHeldBack (its limits hold stops back;
+there from the first time on).
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class Surroundings:
     contested: Mapping[str, Sequence[str]]
     guests: Sequence[Object]
     queue: tuple[str, str] | None = None
+    shut_out: Sequence[str] = ()  # namespaces in its quotas that may not use it
 
 
 def planned(
@@ -93,6 +95,7 @@ def planned(
     ]
     if snapshot.quotas:
         told.append(_guarantees_fit(snapshot, capacity))
+        told.append(_quotas_allowed(snapshot, around.shut_out))
     if around.queue is not None:
         told.append(_Told("QueueReady", around.queue == QUEUE_FOUND, *around.queue))
     if held := fleet.held_back(obj, plan):
@@ -150,6 +153,17 @@ def _guarantees_fit(snapshot: PoolSnapshot, capacity: int) -> _Told:
         f"by the queue policy gets them, so guarantee {capacity} in all at most, or add nodes"
     )
     return _Told("GuaranteesFit", False, "MoreThanThePoolHas", message)
+
+
+def _quotas_allowed(snapshot: PoolSnapshot, shut_out: Sequence[str]) -> _Told:
+    if not shut_out:
+        message = f"every namespace of {len(snapshot.quotas)} quotas may use the pool"
+        return _Told("QuotasAllowed", True, "Allowed", message)
+    message = (
+        f"spec.quotas: {some(shut_out, NAMED)} {_are(shut_out)} not in spec.allowedNamespaces, so nobody can "
+        "use what is guaranteed there; allow them, or leave them out of the quotas"
+    )
+    return _Told("QuotasAllowed", False, "NamespaceNotAllowed", message)
 
 
 def _nodes_exclusive(pool: str, contested: Mapping[str, Sequence[str]]) -> _Told:

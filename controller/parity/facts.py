@@ -6,12 +6,11 @@ watch delivers is taken in, in any order; what was seen once stays.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from controller import names
+from controller import bounded, names
 from controller.api.record import record as read_record
 from controller.parity.timeline import How, Lived, Stay, Timeline
 from controller.policy.conditions import ACCEPTED, COMPLETED, FAILED
@@ -128,27 +127,27 @@ class Facts:
         """Take in a version of one of its pods, seen at ``now``: whether it is terminal, its last words."""
         metadata = pod.get("metadata") or {}
         annotations = metadata.get("annotations") or {}
-        number = annotations.get(names.ANNOTATION_ADMISSION)
+        number = bounded.whole(annotations.get(names.ANNOTATION_ADMISSION))
         if number is None:
             return
         name = str(metadata.get("name"))
         if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed") and name not in self.seen:
             self.seen.add(name)
-            self.done[int(number)] = now
+            self.done[number] = now
         if annotations.get("batch.kubernetes.io/job-completion-index", "0") != "0":
             return
         for status in (pod.get("status") or {}).get("containerStatuses") or ():
             message = ((status.get("state") or {}).get("terminated") or {}).get("message")
             if message and (said := words(message)) is not None:
-                self.words[int(number)] = said
-                if int(number) in self.admissions:
-                    self.admissions[int(number)].words = said
+                self.words[number] = said
+                if number in self.admissions:
+                    self.admissions[number].words = said
 
 
 def words(message: str) -> Words | None:
     """Last words as `examples.played` writes them; None: they are somebody else's."""
     try:
-        said = json.loads(message)
+        said = bounded.load(message, "last words")
         return Words(
             float(said["began"]),
             float(said["ended"]),
@@ -158,7 +157,7 @@ def words(message: str) -> Words | None:
             tuple((int(step), float(at)) for step, at in said["evals"]),
             tuple((int(number), float(at)) for number, at in said["asked"]),
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return None
 
 

@@ -9,17 +9,19 @@ has quotas (`PoolSnapshot.quotas`).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from controller import bounded
 from controller.policy import lifecycle, pool
 from controller.policy.codec import decode, dumps, encode
 from controller.policy.jobs import Desired, JobRecord, Observed, Plan
 from controller.policy.types import PoolPlan, PoolSnapshot
 
 VERSION = 5
+LINE_BYTES = 256 << 20  # of one line: a pool of 10,000 jobs has about 20 MB
+LINE_VALUES = 20_000_000
 READABLE = f"version {VERSION}"
 
 
@@ -71,11 +73,9 @@ def _line(kind: str, given: Any, now: float, planned: Plan | PoolPlan) -> str:
 
 def _replay_line(number: int, text: str) -> Replayed:
     try:
-        entry = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise LogError(
-            f"line {number}: not JSON ({error.msg} at column {error.colno}); was it cut off?"
-        ) from None
+        entry = bounded.load(text, f"line {number}", LINE_BYTES, values=LINE_VALUES, python=True)
+    except bounded.Unbounded as error:
+        raise LogError(f"{error}; was it cut off?") from None
     version = entry.get("v") if isinstance(entry, dict) else None
     if not readable(version):
         raise LogError(f"line {number}: version {version!r}, this evalstop reads {READABLE}{_cure(version)}")

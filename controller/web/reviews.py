@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from controller import bounded
 from controller.kube.client import Api
 from controller.kube.resources import ACCESS_REVIEWS, TOKEN_REVIEWS, Resource
 
@@ -156,8 +156,8 @@ def _may_be_for(token: str, audience: str, now: float) -> bool:
     if len(parts) != 3:
         return False
     try:
-        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-    except (ValueError, RecursionError):
+        claims = bounded.load(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)), "a token")
+    except ValueError:
         return False
     if not isinstance(claims, dict):
         return False

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from controller import bounded
 from controller.workloads.child import TEMPLATE
 from controller.workloads.problems import Problem
 from controller.workloads.running import queue_problem
@@ -52,7 +52,7 @@ def _message(error: Exception) -> str:
         body = body.decode("utf-8", "replace")
     if isinstance(body, str):
         try:
-            parsed = json.loads(body)
+            parsed = bounded.load(body, "the answer", 1 << 20)
         except ValueError:
             return body
         if isinstance(parsed, dict) and parsed.get("message"):

@@ -13,15 +13,18 @@ from __future__ import annotations
 
 import csv
 import gzip
-import json
 import math
 import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from controller.bounded import quoted
 from controller.policy.types import EvalPoint, Paired
+from sim.traces.errors import TraceError
+from sim.traces.json_text import parse
 
 T = TypeVar("T")
 
@@ -77,8 +80,13 @@ def read(path: Path) -> list[Series]:
         HistoryError: file, line and field of what cannot be read.
     """
     rows: dict[str, list[Mapping[str, Any]]] = {}
-    for where, row in _rows(path):
-        rows.setdefault(str(row["series_id"]), []).append(_numbers(row, where))
+    try:
+        for where, row in _rows(path):
+            rows.setdefault(str(row["series_id"]), []).append(_numbers(row, where))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise HistoryError(f"{path}: not UTF-8 text in rows ({error})") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise HistoryError(f"{path}: cannot be unpacked ({error}); was it cut off?") from None
     if not rows:
         raise HistoryError(f"{path}: no evals in it")
     return [_series(name, evals) for name, evals in rows.items()]
@@ -179,8 +187,8 @@ def _numbers(row: Mapping[str, Any], where: str) -> dict[str, Any]:
             continue
         try:
             out[field] = float(value)
-        except (TypeError, ValueError):
-            raise HistoryError(f"{where}: {field}: {value!r} is no number") from None
+        except (TypeError, ValueError, OverflowError):
+            raise HistoryError(f"{where}: {field}: {quoted(value)} is no number") from None
     if not math.isfinite(out["step"]):
         raise HistoryError(f"{where}: step: {row['step']!r}, expected a finite number")
     missing = [field for field in PAIRED if out.get(field) is None]
@@ -231,9 +239,9 @@ def _json_lines(path: Path) -> Iterator[Mapping[str, Any]]:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise HistoryError(f"{path}:{number}: not JSON ({error.msg})") from None
+                row = parse(path, number, line)
+            except TraceError as error:
+                raise HistoryError(f"{path}:{number}: {error.problem}") from None
             if not isinstance(row, dict):
                 raise HistoryError(f"{path}:{number}: expected an object, got {type(row).__name__}")
             yield row

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -119,7 +119,7 @@ def read_csv(file: Path, lines: Iterable[str], log: Log, skipped: Skipped, befor
         TraceError: a row is wrong and is not to be skipped, or there is no job at all.
     """
     reader = csv.reader(lines)
-    header = [name.strip() for name in next(reader)]
+    header = [name.strip() for name in header_of(file, reader)]
     for place, name in enumerate(header):
         if name and name in header[:place]:
             raise TraceError(file, reader.line_num, name, "is there twice, expected one column of that name")
@@ -155,6 +155,14 @@ def read_csv(file: Path, lines: Iterable[str], log: Log, skipped: Skipped, befor
             continue
         trace.jobs.append(job)
     return trace
+
+
+def header_of(file: Path, rows: Iterator[list[str]]) -> list[str]:
+    """The first row. Raises: TraceError, it is no CSV."""
+    try:
+        return next(rows, [])
+    except csv.Error as error:
+        raise TraceError(file, 1, "", f"not CSV ({error})") from None
 
 
 def _job(cells: Cells, columns: Mapping[str, Column], file: Path, line: int, place: int) -> TraceJob:

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from controller.bounded import DEPTH, too_deep
 from sim.traces.errors import TraceError
 
+TOO_DEEP = f"nested deeper than {DEPTH} levels"
 _DIGITS = 308  # an integer of more may be beyond every float; Python reads none of more than 4300
 
 
@@ -22,8 +24,11 @@ def parse(file: Path, line: int, text: str, hint: str = "") -> Any:
     """The value of one line; an integer beyond every float is infinite, so that whoever reads it refuses it.
 
     Raises:
-        TraceError: not JSON, or a name is repeated in an object. ``hint`` is put after the former.
+        TraceError: not JSON, a name is repeated in an object, or nested too deeply. ``hint`` is put after
+            the first.
     """
+    if too_deep(text):
+        raise TraceError(file, line, "", TOO_DEEP)
     try:
         return json.loads(text, object_pairs_hook=_object, parse_int=_integer)
     except json.JSONDecodeError as error:
@@ -32,7 +37,7 @@ def parse(file: Path, line: int, text: str, hint: str = "") -> Any:
     except RepeatedName as error:
         raise TraceError(file, line, "", str(error)) from None
     except RecursionError:
-        raise TraceError(file, line, "", "nested too deeply to be read") from None
+        raise TraceError(file, line, "", TOO_DEEP) from None
 
 
 def decoder() -> json.JSONDecoder:

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from controller.bounded import too_deep
 from sim.traces.columns import moment
 from sim.traces.errors import Skipped, TraceError
-from sim.traces.json_text import RepeatedName, decoder
+from sim.traces.json_text import TOO_DEEP, RepeatedName, decoder
 from sim.traces.trace import JobChecks, Trace, TraceJob
 
 NAME = "philly-json"
@@ -50,14 +51,16 @@ def entries(file: Path, content: str) -> Iterator[tuple[int, Any]]:
     while content[at : at + 1] != "]":
         line, counted = line + content.count("\n", counted, at), at
         try:
-            entry, at = reader.raw_decode(content, at)
+            entry, at = reader.raw_decode(content, begin := at)
+            if too_deep(content[begin:at]):
+                raise RecursionError
         except json.JSONDecodeError as error:
             problem = f"not JSON ({error.msg}); was the file cut off?"
             raise TraceError(file, error.lineno, "", problem) from None
         except RepeatedName as error:
             raise TraceError(file, line, "", str(error)) from None
         except RecursionError:
-            raise TraceError(file, line, "", "nested too deeply to be read") from None
+            raise TraceError(file, line, "", TOO_DEEP) from None
         yield line, entry
         at = _space(content, at)
         if content[at : at + 1] == ",":

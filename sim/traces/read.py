@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from sim.traces import own, philly_json, trainer
-from sim.traces.columns import read_csv
+from sim.traces.columns import header_of, read_csv
 from sim.traces.errors import Skipped, TraceError
 from sim.traces.json_text import parse
 from sim.traces.logs import LOGS
@@ -18,6 +19,7 @@ from sim.traces.trace import Trace
 DECISIONS = "decision-log"
 FORMATS = (own.NAME, *LOGS, philly_json.NAME, trainer.NAME, DECISIONS)
 _GZIP = b"\x1f\x8b"
+UNPACKED_MOST = 1 << 30  # bytes; a thousand times what is packed can come of it
 
 
 def read(files: Sequence[Path], *, format: str = "", skip_bad: bool = False) -> Trace:
@@ -125,7 +127,7 @@ def tell(file: Path, content: str) -> str:
     first = start.split("\n", 1)[0]
     if start[0] == "{":
         return _tell_lines(file, first)
-    header = {name.strip() for name in next(csv.reader([first]), [])}
+    header = {name.strip() for name in header_of(file, csv.reader([first]))}
     for log in LOGS.values():
         if log.signature <= header:
             return log.name
@@ -151,9 +153,11 @@ def _content(file: Path) -> str:
     data = file.read_bytes()
     try:
         if data.startswith(_GZIP):
-            data = gzip.decompress(data)
+            data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(UNPACKED_MOST + 1)
+            if len(data) > UNPACKED_MOST:
+                raise TraceError(file, 0, "", f"has more than {UNPACKED_MOST} bytes when it is unpacked")
         return data.decode("utf-8-sig")
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise TraceError(file, 0, "", f"cannot be unpacked ({error}); was it cut off?") from None
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1

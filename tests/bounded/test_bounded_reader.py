@@ -40,14 +40,22 @@ def test_what_is_within_the_limits_reads_as_json_does(value: Any) -> None:
         ('{"a": -' + "1" * 19 + "}", "run.json: a number of 19 digits, at most 18 are read"),
         ('"' + "x" * 70_000 + '"', "run.json: 70002 bytes, at most 65536 are read"),
         ("é" * 40_000, "run.json: 80000 bytes, at most 65536 are read"),
-        ("NaN", "run.json: no JSON: NaN is no JSON"),
-        ("{", "run.json: no JSON: "),
+        ("[" + "0," * 30_000 + "0]", "run.json: more than 1000 values"),
+        ("NaN", "run.json: not JSON (NaN is no JSON)"),
+        ("{", "run.json: not JSON ("),
     ],
 )
 def test_what_is_over_a_limit_is_told_with_it(text: str, says: str) -> None:
     with pytest.raises(bounded.Unbounded) as refused:
-        bounded.load(text, "run.json")
+        bounded.load(text, "run.json", values=1000)
     assert str(refused.value).startswith(says)
+
+
+def test_what_a_python_program_writes_is_read_with_its_infinities_and_long_numbers() -> None:
+    value = {"loss": float("inf"), "seed": 2**64 - 1, "state": [2**127]}
+    assert bounded.load(json.dumps(value), "state.json", python=True) == value
+    with pytest.raises(bounded.Unbounded, match=r"a number of 65 digits, at most 64 are read"):
+        bounded.load("1" * 65, "state.json", python=True)
 
 
 @given(st.text(max_size=30) | st.binary(max_size=30))

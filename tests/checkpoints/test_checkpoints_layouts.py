@@ -98,7 +98,7 @@ def test_cut_off_files_are_noticed(layout: str, cut: int, tmp_path: Path) -> Non
 
 CASES = [
     ("Plain", {"params.npz": b"x"}, "no manifest.json"),
-    ("Plain", {"manifest.json": b"{"}, "not whole JSON"),
+    ("Plain", {"manifest.json": b"{"}, "not JSON"),
     ("Plain", {"manifest.json": b"[]"}, "holds no JSON object"),
     ("Plain", {"manifest.json": b'{"step": 100}'}, "not of the form"),
     ("Plain", {"manifest.json": b'{"step": 100, "files": {}}'}, "not of the form"),

@@ -178,3 +178,91 @@ def test_parts_that_are_installed_are_looked_at() -> None:
     found = asyncio.run(gather("beside", installation.beside(Answers(), "sys")))  # type: ignore[arg-type]
     assert {f.about for f in found} >= {"extender's rights", "dashboard's rights"}
     assert {EXTENDER, DASHBOARD} == {*BESIDE}
+
+
+def with_settings(api: Answers, **settings: str) -> None:
+    """The parts' containers have these."""
+    made = api.deployment
+
+    def deployment(part: str) -> Json:
+        found = made(part)
+        env = [{"name": name, "value": value} for name, value in settings.items()]
+        found["spec"]["template"]["spec"]["containers"] = [{"name": part, "env": env}]
+        return found
+
+    api.deployment = deployment  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("part", "setting"),
+    [(OPERATOR, "EVALSTOP_METRICS_ACCESS"), (EXTENDER, "EVALSTOP_EXTENDER_METRICS_ACCESS")],
+)
+def test_who_lets_everybody_read_metrics_needs_no_reviews(part: str, setting: str) -> None:
+    api = Answers(*rights._REVIEWS)
+    assert examined(api, part)[0].level is Level.WRONG
+    with_settings(api, **{setting: "review"})
+    assert examined(api, part)[0].level is Level.WRONG
+    with_settings(api, **{setting: "open"})
+    api.asked.clear()
+    assert examined(api, part)[0].level is Level.OK
+    asked = [spec["resourceAttributes"]["resource"] for spec in api.asked]
+    assert not {"tokenreviews", "subjectaccessreviews"} & {*asked}
+
+
+def test_the_dashboard_asks_who_its_viewers_are_whoever_may_read_metrics() -> None:
+    api = Answers(*rights._REVIEWS)
+    with_settings(api, EVALSTOP_METRICS_ACCESS="open", EVALSTOP_DASHBOARD_METRICS_ACCESS="open")
+    assert examined(api, DASHBOARD)[0].level is Level.WRONG
+
+
+class OfNamespaces(Answers):
+    """Rights in these namespaces alone, as the chart grants them with `operator.watchNamespaces`."""
+
+    def __init__(self, *granted: str, lacking: tuple[str, str] = ("", "")) -> None:
+        super().__init__()
+        self.granted, self.without = granted, lacking
+
+    async def create(self, resource: Any, body: Json) -> Json:
+        await super().create(resource, body)
+        attributes = body["spec"]["resourceAttributes"]
+        name = attributes["resource"] + (f"/{sub}" if (sub := attributes.get("subresource")) else "")
+        where = attributes.get("namespace", "")
+        if where == "default" and name == "events":
+            return {"status": {"allowed": True}}
+        inside = name in rights._IN_NAMESPACES
+        allowed = (where in self.granted or where == "sys") if inside else True
+        return {"status": {"allowed": allowed and (where, name) != self.without}}
+
+
+def test_an_operator_of_a_few_namespaces_is_asked_for_its_rights_there() -> None:
+    api = OfNamespaces("team-a", "team-b")
+    assert examined(api)[0].level is Level.WRONG, "it watches all"
+    with_settings(api, EVALSTOP_WATCH_NAMESPACES="team-a, team-b")
+    assert examined(api)[0].level is Level.OK
+    lacks = OfNamespaces("team-a", "team-b", lacking=("team-b", "pods"))
+    with_settings(lacks, EVALSTOP_WATCH_NAMESPACES="team-a,team-b")
+    (found,) = examined(lacks)
+    assert found.level is Level.WRONG
+    assert found.text.endswith("lacks list/watch pods (in namespace team-b)")
+
+
+def test_what_is_in_namespaces_is_what_the_charts_roles_grant(helm: Helm, chart: Path) -> None:
+    """And what is in none, reviews among it, the ClusterRole."""
+    given = ["--set=operator.watchNamespaces={team-a,team-b}", "--set=networkPolicy.enabled=false"]
+    given += ["--set=workloads.job=true", "--set=delegates.kueue=true", "--kube-version=1.35.0"]
+    objects = [o for o in yaml.safe_load_all(helm("template", "e", str(chart), *given)) if o]
+
+    def resources(kind: str, namespace: str | None) -> set[str]:
+        found = [
+            o
+            for o in objects
+            if o["kind"] == kind
+            and o["metadata"]["name"] == OPERATOR
+            and o["metadata"].get("namespace") == namespace
+        ]
+        return {resource for o in found for rule in o["rules"] for resource in rule["resources"]}
+
+    assert resources("Role", "team-a") == resources("Role", "team-b") == rights._IN_NAMESPACES
+    everywhere = resources("ClusterRole", None)
+    assert not everywhere & rights._IN_NAMESPACES
+    assert {"tokenreviews", "subjectaccessreviews"} <= everywhere

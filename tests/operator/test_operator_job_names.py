@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from controller.api import convert
 from controller.kube.cache import Cache
 from controller.kube.resources import RLHFJOBS
@@ -81,7 +83,7 @@ def test_a_job_that_is_gone_stays_unnamed_and_a_namesake_is_not_taken_for_it() -
     assert made.shown(hidden) is hidden
     gone = made.hidden(told("rich/gone", "mine/before"), "mine/run")
     assert gone.decision is not None
-    assert gone.decision.handed_to == "uid:"
+    assert gone.decision.handed_to == "uid:unknown"
 
 
 def test_a_pools_memory_keeps_the_name_of_a_target_that_is_gone() -> None:
@@ -91,3 +93,22 @@ def test_a_pools_memory_keeps_the_name_of_a_target_that_is_gone() -> None:
     assert (found.target, found.running) == ("rich/secret-model", 120.0)
     (found,) = hand_backs([], [("mine/run", 4, record)])
     assert found.target == "uid:gone"
+
+
+def test_a_job_that_is_gone_has_a_uid_and_one_that_nobody_knew_is_unknown() -> None:
+    """It read ``uid:`` and nothing: as if it were known, and were nobody."""
+    cache, made = names("mine/run", "rich/secret-model")
+    cache.drop(RLHFJOBS, job("rich/secret-model"))
+    stored = convert.status(made.hidden(told("rich/secret-model", "rich/before"), "mine/run"), DESIRED, 0.0)
+    assert stored["decision"]["handedTo"] == "uid:uid-of-se"
+    assert stored["admission"]["source"] == "uid:unknown"
+    again = made.hidden(made.shown(convert.record(stored)), "mine/run")
+    assert convert.status(again, DESIRED, 0.0) == stored
+
+
+def test_of_jobs_that_are_gone_the_last_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.operator.job_names.GONE_KEPT", 1)
+    cache, made = names("rich/aa", "rich/bb")
+    for name in ("aa", "bb"):
+        cache.drop(RLHFJOBS, job(f"rich/{name}"))
+    assert made.hidden(told("rich/aa", "rich/bb"), "mine/run") == told("uid:unknown", "uid:uid-of-bb")

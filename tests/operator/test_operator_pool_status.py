@@ -164,3 +164,13 @@ def test_holds_are_stored_with_the_admission_they_are_for(count: int) -> None:
     found = snapshot(waits, blocked, holds=(hold,) * count)
     stored = status(found).get("holds", [])
     assert [h["admission"] for h in stored] == [5] * count
+
+
+def test_a_quota_for_a_namespace_that_may_not_use_the_pool_is_told() -> None:
+    """It was taken silently, and what it guaranteed was nobody's."""
+    found = snapshot(quotas=(Quota(("team-a", "team-b"), 4, None),))
+    assert condition(status(found), "QuotasAllowed")["status"] == "True"
+    wrong = condition(status(found, Surroundings({}, [], None, ["team-b"])), "QuotasAllowed")
+    assert (wrong["status"], wrong["reason"]) == ("False", "NamespaceNotAllowed")
+    assert "spec.quotas: team-b is not in spec.allowedNamespaces" in wrong["message"]
+    assert not [c for c in status(snapshot())["conditions"] if c["type"] == "QuotasAllowed"]

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 from fresh_namespace import fresh_namespace
-from operator_rig import Rig
-from rig_fixtures import installed, kubelet, rig
+from rig_fixtures import Rig, installed, kubelet, rig
 from tenant_users import Tenant
 
 from deploy.local.plane import Plane

@@ -79,3 +79,20 @@ def test_a_webhooks_refusal_is_a_refusal_whatever_it_says(text: str) -> None:
     error = from_response(422, text.encode(), {"Retry-After": "9" * 5000})
     assert error.status == 422
     assert error.retry_after is None
+
+
+def test_of_two_pods_that_say_they_are_an_access_jobs_none_is_heard() -> None:
+    """Who may create pods there gave one the Job as its owner; it ended first, and was believed."""
+    job = {"metadata": {"labels": {names.LABEL_OPERATION: "secure"}}}
+    digest = "sha256:" + "f" * 64
+    says = {"ok": True, "step": 20, "path": "/x/20", "digest": digest, "sourceDigest": digest, "bytes": 10}
+    ended = {"name": "access", "state": {"terminated": {"message": json.dumps(says)}}}
+    forged: dict[str, Any] = {"metadata": {"name": "a"}, "status": {"containerStatuses": [ended]}}
+    own: dict[str, Any] = {"metadata": {"name": "run-secure-x7k2p"}, "status": {"phase": "Running"}}
+    assert read_result(job, [forged], "1").ok, "alone it reads like any"
+    view = read_result(job, [own, forged], "1")
+    assert (view.finished, view.ok, view.reason) == (True, False, "AccessFailed")
+    assert "2 pods say that they are its access Job's, which has one: a, run-secure-x7k2p" in view.message
+    # One that is being replaced has a successor, and that is the one that answers.
+    own["metadata"]["deletionTimestamp"] = "2026-11-23T06:00:00Z"
+    assert read_result(job, [own, forged], "1").ok

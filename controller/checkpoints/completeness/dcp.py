@@ -10,18 +10,20 @@ beside
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterator
 from typing import Any
 
+from controller.bounded import shown
 from controller.checkpoints.completeness.pickles import Inert, PickleProblem, load
+from controller.checkpoints.completeness.ranks import DIGITS
 from controller.checkpoints.weights import Content
 
 METADATA = ".metadata"
 EXACT_LIMIT = 4 << 20  # bytes of metadata that are built as objects, about 25 times as many in memory
+_BYTES_MOST = 1 << 62  # of a file; a number in a pickle may have any length
 PIECE = 1 << 20  # bytes scanned at a time where it is larger
-SHARD = re.compile(r"__(?P<rank>\d+)_\d+\.distcp")
+SHARD = re.compile(rf"__(?P<rank>{DIGITS})_{DIGITS}\.distcp")
 _SHARD_BYTES = re.compile(rb"__\d{1,9}_\d{1,9}\.distcp")
 
 
@@ -80,7 +82,7 @@ def promises(content: Content, name: str) -> dict[str, int]:
     size = content.files()[name]
     if size > EXACT_LIMIT:
         return _scanned(content, name, size)
-    metadata = load(io.BytesIO(content.read_range(name, 0, size)))
+    metadata = load(content.read_range(name, 0, size))
     state = metadata.state if isinstance(metadata, Inert) else None
     if not isinstance(state, dict):
         raise PickleProblem("it holds no Metadata")
@@ -90,7 +92,9 @@ def promises(content: Content, name: str) -> dict[str, int]:
         if isinstance(info, dict) and isinstance(info.get("relative_path"), str):
             path, offset, length = info["relative_path"], info.get("offset"), info.get("length")
             if not isinstance(offset, int) or not isinstance(length, int):
-                raise PickleProblem(f"{path} has no offset and length")
+                raise PickleProblem(f"{shown(path)} has no offset and length")
+            if not 0 <= offset < _BYTES_MOST or not 0 <= length < _BYTES_MOST:
+                raise PickleProblem(f"{shown(path)} has an offset or length that no file has")
             needed[path] = max(needed.get(path, 1), offset + length)
     return needed
 

@@ -13,12 +13,15 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from controller.checkpoints.completeness.pickles import small_number
+from controller.checkpoints.completeness.ranks import DIGITS, first_missing
 from controller.checkpoints.weights import Content
 
 LOOKED_AT = 32 << 20  # bytes at the start of a file: torch.save writes the pickle before the tensors
 PIECE = 1 << 20
-_MODEL = re.compile(r"(?:zero_pp_rank_(?P<rank>\d+)_)?mp_rank_(?P<mp>\d+)_model_states\.pt")
-_OPTIMIZER = re.compile(r"(?:\w+_)?zero_pp_rank_(?P<rank>\d+)_mp_rank_(?P<mp>\d+)_optim_states\.pt")
+_MODEL = re.compile(rf"(?:zero_pp_rank_(?P<rank>{DIGITS})_)?mp_rank_(?P<mp>{DIGITS})_model_states\.pt")
+_OPTIMIZER = re.compile(
+    rf"(?:\w+_)?zero_pp_rank_(?P<rank>{DIGITS})_mp_rank_(?P<mp>{DIGITS})_optim_states\.pt"
+)
 
 
 class Ranks(NamedTuple):
@@ -60,12 +63,14 @@ def ranks(content: Content, folder: str) -> Ranks:
     if data is not None and widest > data:
         return Ranks(f"{folder} has states of rank {widest - 1}, of {data} ranks: another save's", False)
     for mp in range(tensor or max((*model, *optimizer)) + 1):
-        wanted = set(range(data or widest))
-        if mp not in model or (split and wanted - seen[mp]):
-            missing = min(wanted - seen.get(mp, set()), default=0) if split else 0
-            return Ranks(f"{folder} lacks model states of rank {missing} (model-parallel rank {mp})", False)
-        if (optimizer or split) and wanted - optimizer.get(mp, set()):
-            missing = min(wanted - optimizer.get(mp, set()))
+        size = data or widest
+        lacking = first_missing(seen.get(mp, set()), size) if split else None
+        if mp not in model or lacking is not None:
+            return Ranks(
+                f"{folder} lacks model states of rank {lacking or 0} (model-parallel rank {mp})", False
+            )
+        missing = first_missing(optimizer.get(mp, set()), size) if optimizer or split else None
+        if missing is not None:
             return Ranks(
                 f"{folder} lacks optimizer states of rank {missing} (model-parallel rank {mp})", False
             )

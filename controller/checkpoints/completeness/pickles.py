@@ -6,10 +6,14 @@ name is ever resolved, all of them stand for `Inert`, which only holds what it w
 
 from __future__ import annotations
 
+import io
 import pickle
+import pickletools
 import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
+
+from controller.bounded import shown
 
 
 class PickleProblem(Exception):
@@ -34,7 +38,9 @@ class Inert:
         self.extend((item,))
 
     def extend(self, items: Any) -> None:
-        self.items = [*(self.items or ()), *items]
+        if self.items is None:
+            self.items = []
+        self.items.extend(items)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if self.items is None:
@@ -74,14 +80,15 @@ class _Reader(pickle.Unpickler):
         return Inert("persistent", (identity,))
 
 
-def load(file: BinaryIO) -> Any:
+def load(data: bytes) -> Any:
     """The content of a pickle. Its size must have been bounded by the caller.
 
     Raises:
         PickleProblem: it is cut off, or no pickle.
     """
     try:
-        return _Reader(file).load()
+        _check_memo(data)
+        return _Reader(io.BytesIO(data)).load()
     except (
         pickle.UnpicklingError,
         EOFError,
@@ -97,6 +104,19 @@ def load(file: BinaryIO) -> Any:
     ) as error:
         raise PickleProblem(f"{type(error).__name__}: {error}") from error
 
+
+def _check_memo(data: bytes) -> None:
+    """Refuse a pickle that numbers what it remembers otherwise than one by one.
+
+    Python's reader keeps what is remembered in an array as long as the largest number, so that seven bytes
+    could take gigabytes. Raises: PickleProblem; whatever `pickletools` raises for what is no pickle.
+    """
+    for count, (opcode, argument, _) in enumerate(pickletools.genops(data), start=1):
+        if opcode.name in _PUTS and argument is not None and argument > count:
+            raise PickleProblem(f"opcode {count} remembers something as number {shown(argument)}")
+
+
+_PUTS = frozenset(("PUT", "BINPUT", "LONG_BINPUT"))
 
 _NUMBER = rb"(?:q.|r.{4}|\x94)?(?:K(?P<byte>.)|M(?P<short>..)|J(?P<long>.{4}))"
 

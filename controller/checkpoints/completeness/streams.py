@@ -27,7 +27,7 @@ def pieces(content: Content, name: str) -> Iterator[bytes]:
 def top_number(content: Content, name: str, key: str) -> int | str:
     """The whole number under a key of the outermost object, or why there is none: cut off, no such key."""
     quoted = rb'"' + re.escape(key.encode()) + rb'"'
-    wanted = re.compile(quoted + rb"\s*+:\s*+(-?\d++)(?=[\s,}])")
+    wanted = re.compile(quoted + rb"\s*+:\s*+(-?\d{1,18}+)(?=[\s,}])")
     cut_off = re.compile(quoted + rb"\s*(?::\s*-?\d*)?\Z")
     depth, found, rest, began = 0, None, b"", False
     for piece in pieces(content, name):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from controller import bounded
 from controller.checkpoints.digest import Manifest
 from controller.checkpoints.errors import Vanished
 from controller.checkpoints.store import Store
@@ -179,7 +179,7 @@ def json_object(content: Content, name: str, limit: int = 1 << 20) -> dict[str, 
     if name not in content.files():
         return f"no {name}: the save is not finished, or this is no such checkpoint"
     try:
-        document = json.loads(content.read(name, limit))
-    except ValueError:
-        return f"{name} is not whole JSON: the save is not finished"
+        document = bounded.load(content.read(name, limit), name, limit, python=True)
+    except bounded.Unbounded as error:
+        return f"{error}: the save is not finished"
     return document if isinstance(document, dict) else f"{name} holds no JSON object"

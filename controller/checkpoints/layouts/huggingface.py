@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from controller.checkpoints.completeness import dcp, deepspeed, streams
+from controller.checkpoints.completeness.ranks import DIGITS, first_missing
 from controller.checkpoints.layouts.base import Numbered, Times, Told, by_times, json_object, truncated
 from controller.checkpoints.weights import Content
 
@@ -38,8 +39,8 @@ class HuggingFace(Numbered):
     indexes = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
     # accelerate 1.15, utils/fsdp_utils.py: FULL_STATE_DICT, and a file for each rank without DCP
     fsdp = re.compile(r"pytorch_model_fsdp(?:_\d+)?(?P<rank>_rank(?P<number>\d+))?\.bin")
-    fsdp_ranks = re.compile(r"(?P<what>pytorch_model_fsdp|optimizer)(?:_\d+)?_rank(?P<rank>\d+)\.bin")
-    rng = re.compile(r"rng_state_(?P<rank>\d+)\.pth")
+    fsdp_ranks = re.compile(rf"(?P<what>pytorch_model_fsdp|optimizer)(?:_\d+)?_rank(?P<rank>{DIGITS})\.bin")
+    rng = re.compile(rf"rng_state_(?P<rank>{DIGITS})\.pth")
     late = re.compile(r"(rng_state_\d+\.pth|.*rank_?\d+.*|.*\.distcp|.*\.metadata|entropy_ctrl_state\.json)")
 
     def problem(self, content: Content, step: int) -> str | None:
@@ -117,8 +118,8 @@ class HuggingFace(Numbered):
         if known is None:
             return f"nothing says of how many ranks {min(groups)} are"
         for what, have in sorted(groups.items()):
-            if missing := sorted(set(range(known)) - have):
-                return f"{what} of rank {missing[0]} is missing ({known} ranks)"
+            if (missing := first_missing(have, known)) is not None:
+                return f"{what} of rank {missing} is missing ({known} ranks)"
         return None
 
     @staticmethod

@@ -62,7 +62,7 @@ class Plain(Numbered):
             }
             if isinstance(step, bool) or not isinstance(step, int) or not files:
                 raise ValueError
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             return (
                 f"{self.manifest} is not of the form "
                 '{"step": N, "files": {"<name>": {"size": bytes, "sha256": "<hex>"}}}'

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from controller.checkpoints.completeness import dcp
+from controller.checkpoints.completeness.ranks import DIGITS, first_missing
 from controller.checkpoints.errors import Damaged, Vanished
 from controller.checkpoints.layouts.base import (
     Candidate,
@@ -41,7 +42,9 @@ class Verl(Numbered):
     tracker = "latest_checkpointed_iteration.txt"
     contents = "ckpt_contents.json"
     distributed = "dist_ckpt/"
-    _rank = re.compile(r"(?P<what>model|optim|extra_state)_world_size_(?P<size>\d+)_rank_(?P<rank>\d+)\.pt")
+    _rank = re.compile(
+        rf"(?P<what>model|optim|extra_state)_world_size_(?P<size>{DIGITS})_rank_(?P<rank>{DIGITS})\.pt"
+    )
     _megatron2 = ("model/", "optimizer/", "extra/")
 
     def candidates(self, store: Store) -> list[Candidate]:
@@ -132,13 +135,13 @@ class Verl(Numbered):
         for name in names:
             match = self._rank.fullmatch(name)
             if match:
-                ranks.setdefault((match["what"], int(match["size"])), set()).add(int(match["rank"]))
+                rank, size = int(match["rank"]), int(match["size"])
+                present = ranks.setdefault((match["what"], size), set())
+                present |= {rank} if rank < size else set()
         for (what, size), present in sorted(ranks.items()):
-            missing = sorted(set(range(size)) - present)
-            if missing:
-                return (
-                    f"{role} has {what} of {size - len(missing)} of {size} ranks; first missing: {missing[0]}"
-                )
+            missing = first_missing(present, size)
+            if missing is not None:
+                return f"{role} has {what} of {len(present)} of {size} ranks; first missing: {missing}"
         return None
 
     def _manifest(self, content: Content, role: str) -> str | None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from controller import names
@@ -23,6 +23,7 @@ Object = dict[str, Any]
 T = TypeVar("T")
 
 OPERATOR, EXTENDER, DASHBOARD = "evalstop-operator", "evalstop-extender", "evalstop-dashboard"
+_PREFIX = {OPERATOR: "EVALSTOP_", EXTENDER: "EVALSTOP_EXTENDER_"}  # of settings; the dashboard always asks
 AT_ONCE = 8  # questions: what a busy API server answers without making others wait
 CHART = "deploy/helm/evalstop"
 # Where the rights of each part are written down, for who installs without Helm.
@@ -35,13 +36,15 @@ MANIFESTS = {
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """``name``: over this object alone. ``own``: in the part's own namespace; else in the whole cluster."""
+    """``name``: over this object alone. ``own``: in the part's own namespace; ``where``: in this one; else in
+    the whole cluster."""
 
     verb: str
     group: str
     resource: str  # with its subresource: jobs/status
     name: str = ""
     own: bool = False
+    where: str = ""
 
     @property
     def what(self) -> str:
@@ -59,7 +62,7 @@ class Right:
             "resource": plural,
             "subresource": subresource,
             "name": self.name,
-            "namespace": namespace if self.own else "",
+            "namespace": namespace if self.own else self.where,
         }
         return {key: value for key, value in asked.items() if value or key == "group"}
 
@@ -130,14 +133,26 @@ CALLER_NEEDS: tuple[tuple[str, Resource, str, str], ...] = (
 )
 
 
+# In namespaces; with `operator.watchNamespaces` they are granted in those alone.
+_IN_NAMESPACES = frozenset(
+    (
+        *("rlhfjobs", "rlhfjobs/status", "rlhfjobs/finalizers", "jobs", "jobs/status", "jobs/finalizers"),
+        *("pods", "configmaps", "persistentvolumeclaims", "resourceclaims", "events"),
+        *("localqueues", "workloads", "workloads/status"),
+    )
+)
+_EVENTS_OF_POOLS = "default"  # namespace: events about what is in none go there
+
+
 async def operators(api: Cluster, deployment: Object) -> AsyncIterator[Finding]:
-    """Whether the operator has what it needs on this cluster, with these pools."""
+    """Whether the operator has what it needs on this cluster, with these pools and its settings."""
     needed = [*ALWAYS, *WORKLOADS]
     if await _before_1_36(api):
         needed += BEFORE_1_36
     if await _delegated(api):
         needed += DELEGATED
-    async for finding in _of(api, deployment, OPERATOR, needed):
+    watched = [name for name in _setting(deployment, "EVALSTOP_WATCH_NAMESPACES").split(",") if name.strip()]
+    async for finding in _of(api, deployment, OPERATOR, [*_where(needed, [n.strip() for n in watched])]):
         yield finding
 
 
@@ -153,6 +168,8 @@ async def _of(api: Cluster, deployment: Object, part: str, needed: Sequence[Righ
     if not await api.may("create", ACCESS_REVIEWS):
         yield unknown(about, "you may not ask for another's rights (subjectaccessreviews)")
         return
+    if _setting(deployment, f"{_PREFIX.get(part, '-')}METRICS_ACCESS") == "open":
+        needed = [right for right in needed if right not in _REVIEWS]  # nobody is asked who he is
     namespace = deployment["metadata"]["namespace"]
     account = deployment["spec"]["template"]["spec"].get("serviceAccountName", "default")
 
@@ -167,6 +184,25 @@ async def _of(api: Cluster, deployment: Object, part: str, needed: Sequence[Righ
     else:
         text = f"ServiceAccount {namespace}/{account} has all {len(needed)} that the {called} needs"
         yield ok(about, text)
+
+
+def _where(needed: Iterable[Right], watched: Sequence[str]) -> Iterator[Right]:
+    """The rights in the namespaces in which they are used; none are ``watched``: in all."""
+    for right in needed:
+        if not watched or right.own or right.resource not in _IN_NAMESPACES:
+            yield right
+            continue
+        places = {*watched, _EVENTS_OF_POOLS} if right.resource == "events" else {*watched}
+        yield from (replace(right, where=place) for place in sorted(places))
+
+
+def _setting(deployment: Object, name: str) -> str:
+    """The value of an environment variable of a part's containers; "": it has none."""
+    for container in deployment["spec"]["template"]["spec"].get("containers") or ():
+        for variable in container.get("env") or ():
+            if variable.get("name") == name:
+                return str(variable.get("value") or "")
+    return ""
 
 
 async def _allowed(api: Cluster, namespace: str, account: str, right: Right) -> bool:
@@ -200,7 +236,8 @@ def told(lacking: Sequence[Right]) -> list[str]:
     """``get/list nodes``: every one of them, those over the same thing together."""
     verbs: dict[str, list[str]] = {}
     for right in lacking:
-        where = f"{right.what} (in its own namespace)" if right.own else right.what
+        place = "its own namespace" if right.own else f"namespace {right.where}" if right.where else ""
+        where = f"{right.what} (in {place})" if place else right.what
         verbs.setdefault(where, []).append(right.verb)
     return [f"{'/'.join(found)} {what}" for what, found in verbs.items()]
 
@@ -211,7 +248,8 @@ def cure(deployment: Object, part: str, lacking: Sequence[Right] = ()) -> str:
     if (metadata.get("labels") or {}).get("app.kubernetes.io/managed-by") != "Helm":
         return f"kubectl apply -f {MANIFESTS[part]}"
     release = (metadata.get("annotations") or {}).get("meta.helm.sh/release-name", "evalstop")
-    values = [value for value, theirs in BY_VALUE.items() if part == OPERATOR and {*theirs} & {*lacking}]
+    anywhere = {replace(right, where="") for right in lacking}
+    values = [value for value, theirs in BY_VALUE.items() if part == OPERATOR and {*theirs} & anywhere]
     more = "".join(f" --set {value}=true" for value in values)
     return f"helm upgrade {release} {CHART} -n {metadata['namespace']} --reset-then-reuse-values{more}"
 

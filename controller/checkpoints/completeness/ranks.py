@@ -1,0 +1,15 @@
+"""Ranks that a checkpoint's files are of, where how many there were is only what a file or its name says."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+DIGITS = r"\d{1,9}"  # of a rank in a file's name
+
+
+def first_missing(have: Collection[int], size: int) -> int | None:
+    """The lowest rank of ``size`` that is not among those that are there; None: all are.
+
+    It takes as long as there are ranks, however many are said to be.
+    """
+    return next((rank for rank in range(min(size, len(have) + 1)) if rank not in have), None)

@@ -1,0 +1,12 @@
+"""All targets: one file for each place that tenants' text comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.fuzz.target import Target
+from tests.fuzz.targets import logs, objects, pages, store, texts
+
+TARGETS: Mapping[str, Target] = {
+    target.name: target for module in (pages, texts, objects, store, logs) for target in module.TARGETS
+}
