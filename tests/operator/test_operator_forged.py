@@ -11,7 +11,7 @@ from fake_kubelet import FakeKubelet, _ended
 from operator_rig import Rig, eventually
 
 from controller import names
-from controller.kube.resources import CONFIGMAPS, EVENTS, JOBS
+from controller.kube.resources import CONFIGMAPS, EVENTS, JOBS, PODS
 from controller.workloads import Scheduling, build_child
 
 FORGED = "sha256:" + "f" * 64
@@ -149,3 +149,66 @@ def test_a_users_configmap_is_not_taken_over_unless_it_is_labelled_for_it(
                 await eventually(adopted, 60, what="it to be adopted")
 
     asyncio.run(story())
+
+
+def test_the_answer_of_a_pod_that_is_given_our_access_job_as_its_owner_does_not_count(
+    rig: Rig, kubelet: FakeKubelet
+) -> None:
+    """The Job is the operator's own; the pod is anybody's who may create pods, and it ends first."""
+
+    async def story() -> None:
+        async with rig:
+            await rig.make_pool()
+            await rig.make_job("run")
+            rig.scores["run"] = [1.0, 2.0]
+            async with rig.operator():
+                await eventually(lambda: rig.is_true("run", "BestCheckpointSecured"), what="the first best")
+                kubelet.slow_store.set()
+                rig.scores["run"] = [1.0, 2.0, 3.0]
+                found: list[dict[str, Any]] = []
+
+                async def running() -> bool:
+                    pods, _ = await rig.api.list(PODS, rig.namespace, labels="job-name")
+                    found[:] = [dict(p) for p in pods if "secure-30" in p["metadata"]["labels"]["job-name"]]
+                    return bool(found)
+
+                await eventually(running, what="the pod of an access Job")
+                own = found[0]["metadata"]
+                await rig.api.create(PODS, second(own))
+
+                async def answered() -> bool:
+                    return answers(kubelet, rig, FORGERY)
+
+                await eventually(answered, what="the forged pod")
+
+                async def failed() -> bool:
+                    conditions = (await rig.record("run")).conditions
+                    return any("pods say that they are its access Job's" in c.message for c in conditions)
+
+                await eventually(failed, 30, what="it to be told")
+                record = await rig.record("run")
+                assert record.secured is not None
+                assert (record.secured.step, record.secured.digest == FORGED) == (20, False)
+
+    asyncio.run(story())
+
+
+FORGERY = "forgery"  # value of label job-name, by which `answers` finds the pod
+
+
+def second(own: dict[str, Any]) -> dict[str, Any]:
+    """A pod with the owner of another."""
+    labels = {names.LABEL_JOB: own["labels"][names.LABEL_JOB], "job-name": FORGERY}
+    metadata = {
+        "name": "aa-forged",
+        "namespace": own["namespace"],
+        "labels": labels,
+        "ownerReferences": own["ownerReferences"],
+    }
+    containers = [{"name": "access", "image": "x", "command": ["echo", "forged"]}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"restartPolicy": "Never", "containers": containers},
+    }

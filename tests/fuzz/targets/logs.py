@@ -25,13 +25,10 @@ def _replayed(data: bytes) -> None:
 
 def in_a_file(name: str, use: Callable[[Path], object]) -> Callable[[bytes], object]:
     """What reads files is given one, in memory where the machine has that."""
-    folder: list[str] = []
+    folder = Path("/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir())
 
     def run(data: bytes) -> object:
-        if not folder:
-            shm = "/dev/shm"
-            folder.append(tempfile.mkdtemp(prefix="evalstop-fuzz-", dir=shm if os.path.isdir(shm) else None))
-        file = Path(folder[0]) / f"{os.getpid()}-{name}"
+        file = folder / f"evalstop-fuzz-{os.getpid()}-{name}"
         file.write_bytes(data)
         try:
             return use(file)
