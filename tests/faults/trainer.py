@@ -202,6 +202,8 @@ class Files:
         life.saving = None
         files = {n: d for n, d in self._pending if n}
         saved = Saved(step, life, self.name(step), files, fingerprint(files.items()))
+        # A rotation that came in between may have taken what was written first.
+        saved.lies = all((path / name).is_file() for name in files)
         self.saved.append(saved)
         if recorded:
             self._write_record(saved)

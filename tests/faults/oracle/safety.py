@@ -65,6 +65,7 @@ class Safety(Knowledge):
             and not e.left
             and e.evaluator == life.evaluator
             and e.life in job.lives
+            and e.life.number > 0  # started by hand before any admission: its page is refused, and told
         ]
         patience = 0.0
         for e in sorted(evals, key=lambda e: -self.worth(job, e)):
