@@ -98,7 +98,7 @@ def test_settings_that_are_wrong_are_all_named(tmp_path: Path) -> None:
     for said in (
         f"EVALSTOP_EXTENDER_KEY='{tmp_path / 'missing'}': expected a file that can be read",
         "EVALSTOP_EXTENDER_CLIENT_CA: not set",
-        "EVALSTOP_EXTENDER_PORT='70000': expected a port from 0",
+        "EVALSTOP_EXTENDER_PORT='70000': expected a whole number from 0 to 65535",
         "EVALSTOP_EXTENDER_LOG_LEVEL='LOUD': expected one of DEBUG",
         "EVALSTOP_EXTENDER_COLOUR: no such setting; there are EVALSTOP_EXTENDER_API_TIMEOUT",
     ):
