@@ -32,7 +32,7 @@ COMPUTING = (
     "tests/what_if",
 )
 # Folders that take about as long as what is left for the first row.
-APART = ("tests/chart", "tests/demo", "tests/parity", "tests/story")
+APART = ("tests/bench", "tests/chart", "tests/demo", "tests/kueue", "tests/parity", "tests/story")
 _NICER = 10  # than the others
 _PYTEST = (sys.executable, "-m", "pytest")
 

@@ -94,15 +94,18 @@ class Control:
                 pass_fds=pass_fds,
             )
         deadline = time.monotonic() + 10
-        while True:
-            state = self.state()
-            if state is not None and state.keeper.pid == keeper.pid:
-                return keeper
-            if keeper.poll() is not None or time.monotonic() > deadline:
-                keeper.kill()
-                keeper.wait()
-                raise ControlError(f"the keeper did not come up: {_tail(log)} ({log})")
-            time.sleep(0.01)
+        try:
+            while True:
+                state = self.state()
+                if state is not None and state.keeper.pid == keeper.pid:
+                    return keeper
+                if keeper.poll() is not None or time.monotonic() > deadline:
+                    raise ControlError(f"the keeper did not come up: {_tail(log)} ({log})")
+                time.sleep(0.01)
+        except BaseException:  # Ctrl-C among them: it has started nothing yet, and nobody would wait for it
+            keeper.kill()
+            keeper.wait()
+            raise
 
     def state(self) -> State | None:
         """What the keeper wrote last; None if there never was one. Errors: ControlError if unreadable."""
