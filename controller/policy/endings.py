@@ -14,6 +14,7 @@ from controller.policy import conditions as c
 from controller.policy import outside, stuck
 from controller.policy.draft import Draft
 from controller.policy.jobs import JobRecord, Plan, RunState, SuspendWorkload, WorkloadView
+from controller.policy.taking_back import USER
 from controller.policy.types import JobState, Mode
 
 END_UNKNOWN = "EndUnknown"
@@ -111,8 +112,12 @@ def stays_off(draft: Draft, reason: str) -> Plan | None:
 
 
 def _started_again(draft: Draft, reason: str) -> None:
-    ours = draft.desired.mode is Mode.ENFORCE or draft.desired.run_state is RunState.STOPPED
-    done = "it is suspended again" if ours else f"mode is {draft.desired.mode}, so nothing is touched"
+    desired, decision = draft.desired, draft.record.decision
+    # A stop that its user asked for is carried out in every mode, also once the user wants the run to go on:
+    # that takes GPUs, which the pool alone grants.
+    asked_for = desired.run_state is RunState.STOPPED or (decision is not None and decision.by == USER)
+    ours = desired.mode is Mode.ENFORCE or asked_for
+    done = "it is suspended again" if ours else f"mode is {desired.mode}, so nothing is touched"
     message = (
         f"somebody started its workload although the run is over ({reason}): {done}; a stopped run goes on "
         "by spec.runState: Run, or by a new id in spec.resume"

@@ -511,6 +511,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "    if False:\n",
     ),
     Mutant(
+        "what its user stopped and somebody starts runs on where mode is Shadow",
+        "15",
+        ENDINGS,
+        "    ours = desired.mode is Mode.ENFORCE or asked_for\n",
+        "    ours = desired.mode is Mode.ENFORCE or desired.run_state is RunState.STOPPED\n",
+        "tests/policy/test_policy_endings.py",
+    ),
+    Mutant(
         "a stopped child that somebody starts while its pods are going runs on",
         "15",
         STOPPING,

@@ -287,6 +287,28 @@ def test_a_stopped_run_that_somebody_starts_while_its_pods_are_going_is_suspende
     assert told(world, c.RELEASED).status
 
 
+def test_what_its_user_stopped_and_somebody_starts_is_suspended_in_every_mode_and_then_goes_on() -> None:
+    # row 15, `driver.drawn(9201264)`: its user wants it to go on, and its pool caps modes at Shadow by now
+    world = running()
+    stopped_by_user(world)
+    job = world.jobs["ns/a"]
+    pods = job.observed.pods
+    for _ in range(100):
+        world.step("ns/a")
+        job.observed = replace(job.observed, pods=pods)
+        if job.record.decision is not None and job.record.decision.suspended_at is not None:
+            break
+    job.wish(mode=Mode.SHADOW, run_state=RunState.RUN)
+    job.observed = replace(job.observed, workload=replace(job.observed.workload, suspended=False))
+    planned = world.step("ns/a")
+    assert [type(a) for a in planned.actions] == [SuspendWorkload]
+    assert "it is suspended again" in told(world, c.RELEASED).message
+    job.observed = replace(job.observed, pods=())
+    world.settle()
+    assert job.record.decision is None, "the stop is over"
+    assert job.started == [1, 2], "the pool admitted it once more"
+
+
 def test_in_shadow_a_stopped_run_that_somebody_starts_again_is_only_counted_and_told() -> None:
     world = running()
     world.scores("ns/a", 0.1, 0.3, 0.5, 0.45, 0.4, 0.35)
