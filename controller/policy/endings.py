@@ -19,6 +19,7 @@ from controller.policy.types import JobState, Mode
 
 END_UNKNOWN = "EndUnknown"
 STARTED_AGAIN = "StartedAgain"
+AWAITS_CONTROLLER = "WaitingForController"  # no pod is left, and its controller has not said that none comes
 
 
 def is_lost(draft: Draft) -> bool:
@@ -90,7 +91,7 @@ def wait_for_pods(draft: Draft) -> bool:
         "no pod is left, but the workload's status does not say yet that none is active: one may still come "
         "in the place of another; if that lasts, see whether kube-controller-manager runs"
     )
-    draft.conditions.set(c.RELEASED, False, "WaitingForController", message)
+    draft.conditions.set(c.RELEASED, False, AWAITS_CONTROLLER, message)
     return True
 
 

@@ -10,7 +10,8 @@ from PIL import Image, ImageColor
 from rich.console import Console
 
 from controller.api.record import status as write_status
-from controller.policy.conditions import COMPLETED, TERMINATION
+from controller.policy.conditions import COMPLETED, RELEASED, TERMINATION
+from controller.policy.endings import AWAITS_CONTROLLER
 from controller.policy.jobs import AdmissionRecord, Best, Condition, Decision, Desired, JobRecord, Kept
 from controller.policy.types import Attempt, EvalPoint, Mode, PolicySpec, Proposal
 from deploy.local.demo import cast, picture, trainer
@@ -224,6 +225,21 @@ def test_what_did_not_happen_is_said(index: int, records: tuple[JobRecord, ...],
     chronicles = story()
     chronicles[index] = seen(chronicles[index].name, chronicles[index].role, *records)
     assert any(words in problem for problem in problems(chronicles))
+
+
+@pytest.mark.parametrize(("running", "fine"), [(START + 31, False), (START + 31.9, True)])
+def test_who_waited_may_run_before_the_stop_is_written_where_no_pod_was_left(
+    running: float, fine: bool
+) -> None:
+    """Pods leave a node before their controller has counted them; until it has, the stop is not done."""
+    waits = Condition(RELEASED, False, AWAITS_CONTROLLER, "no pod is left", START + 31.6, 1)
+    chronicles = story()
+    early = AdmissionRecord(1, ("node-1", "node-2"), START + 31, "demo/over", running)
+    chronicles[2] = seen("next", Role.WAITING, JobRecord(), JobRecord(admission=early), FINISHED)
+    assert problems(chronicles) == ["next: ran before the pods of over were gone"]
+    leaving = dataclasses.replace(STOPPED, conditions=(*STOPPED.conditions, waits))
+    chronicles[0] = seen("over", Role.OVER_OPTIMISING, leaving, STOPPED)
+    assert (problems(chronicles) == []) is fine
 
 
 def test_flags_and_paths_of_a_trainer_are_found(tmp_path: Path) -> None:

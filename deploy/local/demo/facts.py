@@ -12,7 +12,8 @@ from enum import StrEnum
 from typing import Any
 
 from controller.api.record import record as read_record
-from controller.policy.conditions import COMPLETED, FAILED
+from controller.policy.conditions import COMPLETED, FAILED, RELEASED
+from controller.policy.endings import AWAITS_CONTROLLER
 from controller.policy.jobs import AdmissionRecord, JobRecord
 from controller.policy.types import Attempt, EvalPoint
 from deploy.local.demo import trainer
@@ -51,6 +52,7 @@ class Chronicle:
     admission: AdmissionRecord | None = None  # the newest one seen: a finished job's status has none
     created: str = ""
     waited: bool = False  # it was seen in the queue with a reason to wait
+    awaited: bool = False  # its pods were gone before its controller said that no other would come
     proxies: list[ProxyPoint] = field(default_factory=list)
     _evals: dict[tuple[Attempt, int], EvalPoint] = field(default_factory=dict)
 
@@ -94,6 +96,8 @@ class Chronicle:
         self.printed = status.get("printed") or {}
         self.admission = self.record.admission or self.admission
         self.waited = self.waited or (self.summary == "Queued" and self.admission is None)
+        released = self.record.condition(RELEASED)
+        self.awaited = self.awaited or (released is not None and released.reason == AWAITS_CONTROLLER)
         self._evals |= {(point.attempt, point.step): point for point in self.record.evals}
         return before != (self.summary, self.printed, len(self._evals), self.record.decision)
 
@@ -208,7 +212,10 @@ def _waiting(c: Chronicle, chronicles: Sequence[Chronicle]) -> list[str]:
         whose = admission.source or "nobody's in particular"
         found.append(f"{c.name}: did not get the GPUs of the over-optimising job (but {whose})")
     for giver in givers:
-        gone = giver.record.decision.pods_gone_at if giver.record.decision else None
+        stop = giver.record.decision
+        gone = stop.pods_gone_at if stop is not None else None
+        if gone is not None and stop is not None and giver.awaited:
+            gone = stop.suspended_at  # they went between the two: their nodes were free before it was written
         if admission.running_since is not None and (gone is None or admission.running_since < gone):
             found.append(f"{c.name}: ran before the pods of {giver.name} were gone")
     if c.record.finished != "Complete":
