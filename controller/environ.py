@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import field, fields
-from typing import Any
+from typing import Any, TypeVar
+
+Number = TypeVar("Number", int, float)
 
 
 class SettingsError(Exception):
@@ -34,25 +36,27 @@ def choice(*words: str) -> Callable[[str], str]:
 
 
 def number(low: float, high: float, unit: str) -> Callable[[str], float]:
-    def parse(value: str) -> float:
-        given = float(value)
-        if not low <= given <= high:
-            raise ValueError
-        return given
-
-    parse.__doc__ = f"a number from {low:g} to {high:g} ({unit})"
-    return parse
+    return _between(float, low, high, f"a number from {low:g} to {high:g} ({unit})")
 
 
 def whole_number(low: int, high: int, unit: str) -> Callable[[str], int]:
-    def parse(value: str) -> int:
-        given = int(value)
+    return _between(int, low, high, f"a whole number from {low} to {high} ({unit})")
+
+
+def _between(read: Callable[[str], Number], low: Number, high: Number, doc: str) -> Callable[[str], Number]:
+    def parse(value: str) -> Number:
+        given = read(value)
         if not low <= given <= high:
             raise ValueError
         return given
 
-    parse.__doc__ = f"a whole number from {low} to {high} ({unit})"
+    parse.__doc__ = doc
     return parse
+
+
+def listed(value: str) -> tuple[str, ...]:
+    """What a text lists, by commas: each once, without spaces around it."""
+    return tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
 
 
 def switch(value: str) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from controller.checkpoints.errors import AccessError, Reason
+from controller.environ import listed
 
 ALLOWED_ENV = "EVALSTOP_STORE_ENDPOINTS"
 HTTPS = "Https"  # at any address but those below
@@ -41,7 +42,7 @@ _METADATA_NAMES = ("metadata", "metadata.google.internal", "instance-data", "ins
 
 def parse(text: str) -> frozenset[str]:
     """Kinds of endpoints, separated by commas. Raises: ValueError naming the one that is none."""
-    kinds = [part.strip() for part in text.split(",") if part.strip()]
+    kinds = listed(text)
     for kind in kinds:
         if kind not in KINDS:
             raise ValueError(f"{kind!r}: expected some of {', '.join(KINDS)}")

@@ -11,6 +11,7 @@ from controller.environ import (
     SettingsError,
     choice,
     described,
+    listed,
     number,
     setting,
     text,
@@ -35,7 +36,7 @@ def _file(text: str) -> str:
 
 def _names(text: str) -> str:
     """one name or more, by commas"""
-    if not any(name.strip() for name in text.split(",")):
+    if not listed(text):
         raise ValueError
     return text
 
@@ -93,8 +94,7 @@ class Settings(MetricsSettings):
 
     def tls(self) -> Tls:
         """Of the verbs."""
-        asked = (name.strip() for name in self.client_names.split(","))
-        return Tls(self.certificate, self.key, self.client_ca, frozenset(name for name in asked if name))
+        return Tls(self.certificate, self.key, self.client_ca, frozenset(listed(self.client_names)))
 
 
 def describe() -> list[tuple[str, str, str]]:

@@ -10,6 +10,8 @@ import ipaddress
 from dataclasses import dataclass
 from enum import StrEnum
 
+from controller.environ import listed
+
 SETTING = "EVALSTOP_SCRAPE_ADDRESSES"
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -98,7 +100,7 @@ class AddressPolicy:
         """
         classes: set[AddressClass] = set()
         networks: list[_Network] = []
-        for item in filter(None, (part.strip() for part in text.split(","))):
+        for item in listed(text):
             known = next((c for c in _ALLOWABLE if c.lower() == item.lower()), None)
             if known is not None:
                 classes.add(known)

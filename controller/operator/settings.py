@@ -14,6 +14,7 @@ from controller.environ import (
     SettingsError,
     choice,
     described,
+    listed,
     number,
     setting,
     switch,
@@ -148,7 +149,7 @@ class Settings(MetricsSettings):
     @property
     def namespaces(self) -> tuple[str, ...]:
         """Those that are served; none: all."""
-        return tuple(dict.fromkeys(n.strip() for n in self.watch_namespaces.split(",") if n.strip()))
+        return listed(self.watch_namespaces)
 
     def timing(self) -> Timing:
         """When the Lease is renewed and when it runs out.

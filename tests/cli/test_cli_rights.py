@@ -20,6 +20,7 @@ from deploy.local.helm.client import Helm
 Json = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 MOST = {*rights.ALWAYS, *rights.WORKLOADS, *rights.BEFORE_1_36, *rights.DELEGATED}
+IN_NAMESPACES = {right.resource for right in MOST if right.in_namespaces}
 
 
 def granted(objects: Iterable[Json], account: str) -> set[Right]:
@@ -229,7 +230,7 @@ class OfNamespaces(Answers):
         where = attributes.get("namespace", "")
         if where == "default" and name == "events":
             return {"status": {"allowed": True}}
-        inside = name in rights._IN_NAMESPACES
+        inside = name in IN_NAMESPACES
         allowed = (where in self.granted or where == "sys") if inside else True
         return {"status": {"allowed": allowed and (where, name) != self.without}}
 
@@ -262,7 +263,7 @@ def test_what_is_in_namespaces_is_what_the_charts_roles_grant(helm: Helm, chart:
         ]
         return {resource for o in found for rule in o["rules"] for resource in rule["resources"]}
 
-    assert resources("Role", "team-a") == resources("Role", "team-b") == rights._IN_NAMESPACES
+    assert resources("Role", "team-a") == resources("Role", "team-b") == IN_NAMESPACES
     everywhere = resources("ClusterRole", None)
-    assert not everywhere & rights._IN_NAMESPACES
+    assert not everywhere & IN_NAMESPACES
     assert {"tokenreviews", "subjectaccessreviews"} <= everywhere

@@ -16,8 +16,18 @@ from typing import Any, TypeVar
 from controller import names
 from controller.cli.cluster import Cluster
 from controller.cli.doctor.findings import Finding, note, ok, unknown, wrong
+from controller.environ import listed
 from controller.kube.errors import ApiError
-from controller.kube.resources import ACCESS_REVIEWS, EVENTS, GPUPOOLS, KUEUE, PODS, RLHFJOBS, Resource
+from controller.kube.resources import (
+    ACCESS_REVIEWS,
+    CLUSTER_WIDE,
+    EVENTS,
+    GPUPOOLS,
+    KUEUE,
+    PODS,
+    RLHFJOBS,
+    Resource,
+)
 
 Object = dict[str, Any]
 T = TypeVar("T")
@@ -45,6 +55,11 @@ class Right:
     name: str = ""
     own: bool = False
     where: str = ""
+
+    @property
+    def in_namespaces(self) -> bool:
+        """Whether it is over things in namespaces that are served."""
+        return not self.own and self.resource.partition("/")[0] not in CLUSTER_WIDE
 
     @property
     def what(self) -> str:
@@ -133,14 +148,6 @@ CALLER_NEEDS: tuple[tuple[str, Resource, str, str], ...] = (
 )
 
 
-# In namespaces; with `operator.watchNamespaces` they are granted in those alone.
-_IN_NAMESPACES = frozenset(
-    (
-        *("rlhfjobs", "rlhfjobs/status", "rlhfjobs/finalizers", "jobs", "jobs/status", "jobs/finalizers"),
-        *("pods", "configmaps", "persistentvolumeclaims", "resourceclaims", "events"),
-        *("localqueues", "workloads", "workloads/status"),
-    )
-)
 _EVENTS_OF_POOLS = "default"  # namespace: events about what is in none go there
 
 
@@ -151,8 +158,8 @@ async def operators(api: Cluster, deployment: Object) -> AsyncIterator[Finding]:
         needed += BEFORE_1_36
     if await _delegated(api):
         needed += DELEGATED
-    watched = [name for name in _setting(deployment, "EVALSTOP_WATCH_NAMESPACES").split(",") if name.strip()]
-    async for finding in _of(api, deployment, OPERATOR, [*_where(needed, [n.strip() for n in watched])]):
+    watched = listed(_setting(deployment, "EVALSTOP_WATCH_NAMESPACES"))
+    async for finding in _of(api, deployment, OPERATOR, [*_where(needed, watched)]):
         yield finding
 
 
@@ -187,9 +194,10 @@ async def _of(api: Cluster, deployment: Object, part: str, needed: Sequence[Righ
 
 
 def _where(needed: Iterable[Right], watched: Sequence[str]) -> Iterator[Right]:
-    """The rights in the namespaces in which they are used; none are ``watched``: in all."""
+    """The rights in the namespaces in which they are used: with `operator.watchNamespaces` they are granted
+    in those alone. None are ``watched``: in all."""
     for right in needed:
-        if not watched or right.own or right.resource not in _IN_NAMESPACES:
+        if not watched or not right.in_namespaces:
             yield right
             continue
         places = {*watched, _EVENTS_OF_POOLS} if right.resource == "events" else {*watched}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
-from controller.environ import SettingsError, choice, described, setting, text, values_of
+from controller.environ import SettingsError, choice, described, listed, setting, text, values_of
 from controller.web.dashboard.access import AUDIENCE
 
 PREFIX = "EVALSTOP_DASHBOARD_"
@@ -68,7 +68,7 @@ class Settings:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        return tuple(host.strip().lower() for host in self.allowed_hosts.split(",") if host.strip())
+        return listed(self.allowed_hosts.lower())
 
     @staticmethod
     def from_environ(environ: Mapping[str, str] = os.environ) -> Settings:
