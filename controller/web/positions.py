@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from controller.policy.queueing import MAX_WAIT, make_policy
-from controller.policy.queueing.ageing import overdue, waits_since
+from controller.policy.queueing.ageing import overdue
+from controller.policy.queueing.base import waits_since
 from controller.policy.queueing.explain import ranked_by
 from controller.policy.quotas import standing
 from controller.policy.types import JobKey, JobState, JobView, PoolPlan, PoolSnapshot, Waiting

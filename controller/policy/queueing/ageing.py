@@ -29,18 +29,19 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from controller.policy.params import check, param
 from controller.policy.queueing.base import (
     NOTHING,
-    PolicyBase,
     QueueDecision,
     QueueJob,
     QueuePolicy,
     Room,
+    Wrapper,
     decided,
     queue_key,
+    waits_since,
 )
 from controller.policy.queueing.greedy import Entry, run_best
 from controller.policy.types import JobKey
@@ -55,35 +56,21 @@ class AgeingParams:
     )
 
 
-def waits_since(job: QueueJob) -> float:
-    """Since when (s) a job that is queued has waited in this stay."""
-    return job.submitted if job.since is None else job.since
-
-
 def overdue(job: QueueJob, most: float, now: float) -> bool:
     """Whether a job that is queued has waited for ``most`` s, and may go before all others."""
     return not job.demoted and now - waits_since(job) >= most
 
 
-class Ageing(PolicyBase):
+class Ageing(Wrapper):
     """The base policy's decisions, but for overdue jobs (see the bound above)."""
 
     name: ClassVar[str] = "ageing"
 
     def __init__(self, base: QueuePolicy, params: AgeingParams) -> None:
         check(params, base.name)
-        self.base = base
-        self.params: Any = base.params
+        super().__init__(base)
         self._most = params.max_wait
         self.clear()
-
-    @property
-    def watches(self) -> bool:
-        return self.base.watches
-
-    @property
-    def preempts(self) -> bool:
-        return self.base.preempts
 
     def clear(self) -> None:
         self._waiting: list[Entry] = []  # (since, submitted, sequence, key, job)
@@ -191,9 +178,6 @@ class Ageing(PolicyBase):
     def overdue(self, job: QueueJob, now: float) -> bool:
         """Whether a waiting job comes before all others, and nobody may pass it."""
         return overdue(job, self._most, now)
-
-    def mark(self, key: JobKey) -> tuple[int, ...]:
-        return self.base.mark(key)
 
     def fresh(self) -> QueuePolicy:
         return Ageing(self.base.fresh(), AgeingParams(self._most))

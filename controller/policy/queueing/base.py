@@ -308,6 +308,38 @@ class PolicyBase:
         return another
 
 
+class Wrapper(PolicyBase):
+    """A policy around another one, which orders the queue: what is not said otherwise is as ``base`` says."""
+
+    def __init__(self, base: QueuePolicy) -> None:
+        self.base = base
+        self.params: Any = base.params
+
+    @property
+    def watches(self) -> bool:
+        return self.base.watches
+
+    @property
+    def preempts(self) -> bool:
+        return self.base.preempts
+
+    def barred(self) -> list[QueueJob]:
+        return self.base.barred()
+
+    def mark(self, key: JobKey) -> tuple[int, ...]:
+        return self.base.mark(key)
+
+
+def waits_since(job: QueueJob) -> float:
+    """Since when (s) a job waits, or runs, in this stay."""
+    return job.submitted if job.since is None else job.since
+
+
+def stay_key(job: QueueJob) -> tuple[float, float, int, JobKey]:
+    """Who waits, or runs, the longest comes first; the last parts make ties deterministic."""
+    return (waits_since(job), job.submitted, job.sequence, job.key)
+
+
 def queue_key(job: QueueJob) -> tuple[int, float, int, JobKey]:
     """Higher priority first, then the earlier submitted; the last parts make ties deterministic."""
     return (-job.priority, job.submitted, job.sequence, job.key)

@@ -11,39 +11,30 @@ the base policy as any other.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from controller.policy.queueing.base import (
-    PolicyBase,
     QueueDecision,
     QueueJob,
     QueuePolicy,
     Room,
+    Wrapper,
     decided,
     queue_key,
 )
 from controller.policy.types import JobKey, JobState
 
 
-class EvalStop(PolicyBase):
+class EvalStop(Wrapper):
     """Release every admitted job with a proposal, some only if others wait; delegate the rest to ``base``."""
 
     name: ClassVar[str] = "evalStop"
 
     def __init__(self, base: QueuePolicy) -> None:
-        self.base = base
-        self.params: Any = base.params
+        super().__init__(base)
         self._proposed: dict[JobKey, QueueJob] = {}
         self._patient: dict[JobKey, QueueJob] = {}  # propose to be stopped when somebody waits
         self._leaving: dict[JobKey, QueueJob] = {}
-
-    @property
-    def watches(self) -> bool:
-        return self.base.watches
-
-    @property
-    def preempts(self) -> bool:
-        return self.base.preempts
 
     def clear(self) -> None:
         self._proposed.clear()
@@ -74,14 +65,6 @@ class EvalStop(PolicyBase):
     def shielded(self, job: QueueJob, now: float) -> None:
         self._forget(job)
         self.base.shielded(job, now)
-
-    def updated(self, job: QueueJob, now: float) -> None:
-        if job.state is JobState.ADMITTED:
-            self.admitted(job, now)
-        elif job.state is JobState.QUEUED:
-            self.submitted(job, now)
-        else:
-            self.leaving(job, now)
 
     def leaving(self, job: QueueJob, now: float) -> None:
         self._forget(job)
@@ -138,12 +121,6 @@ class EvalStop(PolicyBase):
 
     def queue(self) -> list[QueueJob]:
         return self.base.queue()
-
-    def barred(self) -> list[QueueJob]:
-        return self.base.barred()
-
-    def mark(self, key: JobKey) -> tuple[int, ...]:
-        return self.base.mark(key)
 
     def fresh(self) -> QueuePolicy:
         return EvalStop(self.base.fresh())

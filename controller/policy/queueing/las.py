@@ -21,6 +21,7 @@ from controller.policy.queueing.base import (
     Room,
     decided,
     queue_key,
+    stay_key,
 )
 from controller.policy.queueing.greedy import Entry, run_best
 from controller.policy.queueing.las_queues import LEAVING, NOWHERE, RUNNING, WAITING, Band, Record, Rising
@@ -107,7 +108,7 @@ class Las(PolicyBase):
             self._detach(record, job)
         if not self._tiresias:
             record.level = self._level(job.attained)
-            record.place = _by_time(job)
+            record.place = stay_key(job)
         elif not known and job.mark:
             record.place = self._recall(record, job)
             if job.mark[-1] == UNPLACED:
@@ -138,7 +139,7 @@ class Las(PolicyBase):
             record.moving = False
         if not self._tiresias:
             record.level = self._level(job.attained)
-            record.place = _by_time(job)
+            record.place = stay_key(job)
         elif known and not record.ran:
             # Those who start together keep the order in which they waited, whoever got free GPUs first.
             record.place = (self._instants, 0, *record.place)
@@ -359,12 +360,6 @@ class Las(PolicyBase):
         self._count = max(self._count, place[-1])
         self._instants = max(self._instants, abs(place[0]))
         return (*place, job.key)
-
-
-def _by_time(job: QueueJob) -> Entry:
-    """Plain: in a queue, who runs or waits the longest is first."""
-    since = job.submitted if job.since is None else job.since
-    return (since, job.submitted, job.sequence, job.key)
 
 
 def _keep(record: Record, free: int, preempt: list[tuple[QueueJob, str]]) -> int:

@@ -13,17 +13,18 @@ The policy orders all: an overdue job (`ageing`) comes first of its class. Of it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from controller.policy.queueing.ageing import Ageing
 from controller.policy.queueing.base import (
-    PolicyBase,
     QueueDecision,
     QueueJob,
     QueuePolicy,
     Room,
     Trial,
+    Wrapper,
     decided,
+    stay_key,
 )
 from controller.policy.quotas import QuotaLedger, inside
 from controller.policy.types import JobKey, Quota
@@ -33,21 +34,16 @@ REASON = "GuaranteeReclaimed"
 OPEN, SHIELDED, LEAVES = range(3)  # what the policy was told of a run
 
 
-class Quotas(PolicyBase):
+class Quotas(Wrapper):
     """The base policy's decisions within the quotas of the namespaces that jobs are of."""
 
     name: ClassVar[str] = "quotas"
 
     def __init__(self, base: QueuePolicy, quotas: Sequence[Quota]) -> None:
-        self.base = base
-        self.params: Any = base.params
+        super().__init__(base)
         self.quotas = tuple(quotas)
         self._ageing = base if isinstance(base, Ageing) else None
         self.clear()
-
-    @property
-    def watches(self) -> bool:
-        return self.base.watches
 
     @property
     def preempts(self) -> bool:
@@ -166,9 +162,6 @@ class Quotas(PolicyBase):
     def barred(self) -> list[QueueJob]:
         return [job for job in self.base.queue() if self._ledger.bars(job.key, job.gpus)]
 
-    def mark(self, key: JobKey) -> tuple[int, ...]:
-        return self.base.mark(key)
-
     def fresh(self) -> QueuePolicy:
         return Quotas(self.base.fresh(), self.quotas)
 
@@ -189,14 +182,14 @@ class Quotas(PolicyBase):
 
     def _within(self) -> set[JobKey]:
         """Which runs lie within what they are guaranteed."""
-        ordered = sorted((job for job, _ in self._running.values()), key=_by_start)
+        ordered = sorted((job for job, _ in self._running.values()), key=stay_key)
         return inside(self._ledger, ((job.key, job.gpus, job.demoted) for job in ordered))
 
     def _borrowed(self, within: set[JobKey]) -> list[QueueJob]:
         """The runs that may be preempted for who is guaranteed GPUs; the first to go is the last."""
         runs = (job for job, _ in self._running.values())
         found = [job for job in runs if job.key not in within and job.key not in self._fixed and job.gpus]
-        return sorted(found, key=lambda job: (job.demoted, *_by_start(job)))
+        return sorted(found, key=lambda job: (job.demoted, *stay_key(job)))
 
     def _tell(self, going: set[JobKey] | frozenset[JobKey], within: set[JobKey] | None = None) -> None:
         """Let the policy see its runs as they are: those who go as leaving, those it may not preempt not."""
@@ -217,11 +210,6 @@ class Quotas(PolicyBase):
                 self.base.shielded(job, heard)
             else:
                 self.base.admitted(job, heard)
-
-
-def _by_start(job: QueueJob) -> tuple[float, float, int, JobKey]:
-    since = job.submitted if job.since is None else job.since
-    return (since, job.submitted, job.sequence, job.key)
 
 
 class QuotaRoom:
