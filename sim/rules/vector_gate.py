@@ -84,17 +84,23 @@ class _Walk:
         self.recent[r] = np.column_stack([self.recent[r, 1:], moved.astype(np.float64)])
 
     def take(self, t: int) -> None:
-        now, waited = np.full(len(self.rows), t), self.held.copy()
-        borne_out = self._show(~np.isnan(self.x[:, t]), now)
-        for i in range(1, waited.shape[1]):  # what waited with the jump may itself lie far from it
-            self._show(borne_out & (waited[:, i] >= 0), waited[:, i])
-        self._show(borne_out, now)
+        self._offer(~np.isnan(self.x[:, t]), np.full(len(self.rows), t))
+
+    def _offer(self, which: Flags, now: Whole) -> None:
+        """Show these runs one eval each, that of column ``now``, and once it has settled the first of those
+        that waited, the others that did, and it again, in their turn."""
+        if not which.any():
+            return
+        waited = self.held.copy()
+        settled = self._show(which, now)
+        for i in range(1, waited.shape[1]):
+            self._offer(settled & (waited[:, i] >= 0), waited[:, i])
+        self._offer(settled, now)
 
     def _show(self, which: Flags, now: Whole) -> Flags:
-        """Show these runs one eval each, that of column ``now``; in which of them a jump is borne out by it.
+        """Show these runs one eval each; in which of them it settled the first one that waited.
 
-        Of those the first that waited counts and none waits any more; the others, and this one, are to be
-        shown in their turn.
+        That one counts or is dropped, none waits any more, and of the new one nothing is decided yet.
         """
         now = np.maximum(now, 0)
         fresh = which & (self.last < 0)
@@ -111,21 +117,21 @@ class _Walk:
         waiting = which & ~fresh & (one >= 0)
         bears = waiting & self._bears_out(np.maximum(self.last, 0), first, now)
         number = (self.held >= 0).sum(axis=1)
-        self.drops += np.where(waiting & ~bears, number, 0)
         more = bears & (number < self.p.evals)
-        through: Flags = bears & ~more
-        self.count(through, first)
+        settled: Flags = waiting & ~more
+        self.count(settled & bears, first)
+        self.drops += settled & ~bears
         self.held[which & ~falls & ~more] = -1
         self.held[falls, 1] = now[falls]
         self.held[more, number[more]] = now[more]
-        judged = which & ~waits & ~falls & ~bears
+        judged = which & ~waits & ~falls & ~waiting
         last = np.maximum(self.last, 0)
         near = np.abs(self.score(now) - self.score(last)) <= self.scale(last, now)
         passes = near | (self.drops >= self.p.most)
         self.count(judged & passes, now)
         far = waits | (judged & ~passes)
         self.held[far, 0] = now[far]
-        return through
+        return settled
 
     def _bears_out(self, start: Whole, jumped: Whole, now: Whole) -> Flags:
         jump = self.score(jumped) - self.score(start)

@@ -8,9 +8,9 @@ that is further from the last one that counted, l, than
     sigmas estimated * a robust estimate of the noise          where it does not (`noise.robust`)
 
 waits. Once ``evals`` in a row after it have gone at least the share ``borne_out`` of the way from l to x, it
-counts, and they are judged in their turn, from x: one far above a jump bears it out, and is none the less far
-from it. At the first one that has not, x and those that waited with it are dropped, and the rule never sees
-them. What counts is shown to the rule in its order. The limit is for the difference of two evals, whose
+counts; at the first one that has not, it is dropped, and the rule never sees it. Either way those after it
+are judged in their turn, from x or from l: one far above a jump bears it out, and is none the less far from
+it; one half way to an outlier may lie near enough to count. What counts is shown to the rule in its order. The limit is for the difference of two evals, whose
 standard deviation is sqrt(2) times that of one: 5 are 3.5 of these.
 
 The first eval has nothing before it and waits for the second. Where that one is far below, the third decides
@@ -175,18 +175,19 @@ class Gate:
                 memory = self._drop(memory, held[1])
             else:
                 memory, counts = self._count(self._drop(memory, first), [held[1]])
-        elif held and self._bears_out(memory.last[0], held[0].score, point.score):
-            if len(held) < self.params.evals:
+        elif held:
+            borne_out = self._bears_out(memory.last[0], held[0].score, point.score)
+            if borne_out and len(held) < self.params.evals:
                 return memory._replace(held=(*memory.held, _pack(point))), []
-            memory, counts = self._count(memory, held[:1])
+            if borne_out:
+                memory, counts = self._count(memory, held[:1])
+            else:
+                memory = self._drop(memory, held[0])
             memory = memory._replace(held=())
-            for one in (*held[1:], point):  # what bears a jump out may itself lie far from it
+            for one in (*held[1:], point):
                 memory, more = self._decide(memory, one)
                 counts += more
             return memory, counts
-        else:
-            for one in held:
-                memory = self._drop(memory, one)
         memory = memory._replace(held=())
         limit = self._scale(memory, _larger(memory.last[1], point.stderr), point)
         if limit is None or abs(point.score - memory.last[0]) <= limit or memory.drops >= self.params.most:
