@@ -74,7 +74,7 @@ def test_every_room_is_in_the_table() -> None:
         for path in (ROOT / folder).glob("*/__init__.py")
     }
     small = {"controller/policy", "controller/operator", "controller/install"}
-    assert rooms - small - named - {"controller/parity"} == set()
+    assert rooms - small - named == set()
 
 
 @pytest.mark.parametrize("way", ["score", "manifest", "freed GPU"])

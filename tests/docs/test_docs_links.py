@@ -18,6 +18,10 @@ _LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 _FENCED = re.compile(r"^```.*?^```$", re.M | re.S)
 # How code, manifests and messages name a page: the path from the repository's root.
 _NAMED = re.compile(r"(?<![\w/.-])docs/[\w/.-]+?\.(?:md|png|svg)\b")
+# How a page names a file of the code.
+_FILE = re.compile(
+    r"(?<![\w/.-])(?:controller|sim|deploy|tests|examples|crds)/[\w/.-]*\.(?:py|yaml|json|md|txt)\b"
+)
 _SOURCES = (".py", ".yaml", ".json", ".txt", ".toml", ".html", ".md", ".tpl")
 
 
@@ -68,6 +72,16 @@ def test_pages_named_in_code_manifests_and_messages_are_there() -> None:
         for path in (ROOT / folder).rglob("*")
         if path.suffix in _SOURCES and path != Path(__file__)
         for name in _NAMED.findall(path.read_text())
+        if not (ROOT / name).exists()
+    }
+    assert missing == set()
+
+
+def test_files_of_this_repository_that_pages_name_are_there() -> None:
+    missing = {
+        f"{page.relative_to(ROOT)}: {name}"
+        for page in PAGES
+        for name in _FILE.findall(page.read_text())
         if not (ROOT / name).exists()
     }
     assert missing == set()
