@@ -335,7 +335,7 @@ class Player:
         return said
 
     def replay(self, line: str, version: int | None) -> dict[str, Any]:
-        """Decide a log's line anew. ``version``: of the logs that the other tree reads; None: no line for it."""
+        """Decide a log's line anew. ``version``: of logs that the other tree reads; None: no line for it."""
         log, recorder = found(LOGS), self.recorder
         recorder.begin(show=0)
         recorder.keep = True
