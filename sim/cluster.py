@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controller.policy.placement import NodeRoom, SlotRoom
+from controller.policy.pool import NodeRoom, SlotRoom
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,7 @@ class Cluster:
     """GPUs as slots (``nodes`` empty), or nodes by name with their GPUs.
 
     On slots any free GPUs will do for any gang. On nodes a gang's members are packed by the production
-    placement (`controller.policy.placement`), and a member never spans nodes.
+    placement (`controller.policy.pool.placement`), and a member never spans nodes.
     """
 
     gpus: int

@@ -16,8 +16,8 @@ import sys
 from pathlib import Path
 
 MODULES = (
-    "controller/policy/placement.py",
-    "controller/policy/planner.py",
+    "controller/policy/pool/placement.py",
+    "controller/policy/pool/planner.py",
     *(f"controller/policy/queueing/{name}.py" for name in ("base", "evalstop", "fifo", "greedy", "srtf")),
     *(f"controller/policy/queueing/{name}.py" for name in ("las", "las_queues")),
     "sim/kernel.py",

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from controller.policy.quotas import QuotaLedger
+from controller.policy.queueing.quota_ledger import QuotaLedger
 from controller.policy.types import Quota
 
 EXPECTED = "NAMESPACE,…=GUARANTEED or NAMESPACE,…=GUARANTEED:LIMIT, as in team-a,team-b=16:32"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from dashboard_scene import FALLING, WAITING
 
-from controller.policy import pool
+from controller.policy.pool.plan import plan_pool
 from controller.policy.types import JobState, JobView, NodeView, PolicySpec, PoolSnapshot
 from controller.web.app import create
 from controller.web.dashboard.queues import Fixed
@@ -35,7 +35,7 @@ class Pools:
         for n, key in enumerate(QUEUED):
             jobs.append(JobView(key, now - 900.0 + 200.0 * n, 0, 2, 2, since=now - 900.0 + 200.0 * n))
         snapshot = PoolSnapshot("research", PolicySpec("fifo", {"max_wait": 604800.0}), nodes, tuple(jobs))
-        self._moment = Moment(snapshot, pool.plan(snapshot, now), now)
+        self._moment = Moment(snapshot, plan_pool(snapshot, now), now)
 
     def pools(self) -> list[str]:
         return ["research"]

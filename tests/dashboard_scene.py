@@ -19,7 +19,7 @@ from dashboard_world import (
 )
 
 from controller.api import values
-from controller.policy.jobs import Condition, JobRecord
+from controller.policy.job.types import Condition, JobRecord
 from controller.policy.types import Mode
 
 WAITING = ("team-b", "gemma-rm-large")

@@ -19,9 +19,9 @@ from typing import Any
 
 from controller.api import convert, values
 from controller.kube.resources import GPUPOOLS, RLHFJOBS, Resource
-from controller.policy import conditions as c
-from controller.policy.history import RuleInUse
-from controller.policy.jobs import (
+from controller.policy.job import conditions as c
+from controller.policy.job.evals import RuleInUse
+from controller.policy.job.types import (
     AdmissionRecord,
     Best,
     Condition,

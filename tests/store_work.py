@@ -6,7 +6,7 @@ from typing import Any
 
 from controller import names, workloads
 from controller.checkpoints.jobs import AccessSettings, access_job, parse_result, release_patch
-from controller.policy.jobs import AccessView, StartAccess
+from controller.policy.job.types import AccessView, StartAccess
 from deploy.local.plane import Plane
 
 QUEUE = names.QUEUE_LABEL

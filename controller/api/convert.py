@@ -20,9 +20,9 @@ from controller.api.fleet import precision_problem, stop_limits
 from controller.api.gpupool import GANG_TIMEOUT_SECONDS, PREEMPT_GRACE_SECONDS, GPUPool
 from controller.api.record import StatusError, record, size, status
 from controller.api.rlhfjob import RLHFJob, RLHFJobSpec, Role
-from controller.policy.handbacks import HandBack
-from controller.policy.jobs import Desired, Guardrail, ProxyMetric, ResumeRequest, RunState
+from controller.policy.job import Desired, Guardrail, ProxyMetric, ResumeRequest, RunState
 from controller.policy.params import ParamError
+from controller.policy.pool import HandBack
 from controller.policy.queueing import MAX_WAIT, Srtf, make_policy
 from controller.policy.stopping import MODIFIERS, RULES, make_rule
 from controller.policy.stopping.guardrails import shared

@@ -11,10 +11,8 @@ from typing import Any
 from controller.api import values
 from controller.api.gpupool import GPUPool
 from controller.api.record import StatusError
-from controller.policy.fleet import kept_stops
-from controller.policy.fleet_noise import usual
-from controller.policy.fleet_precision import rules_with_e_values, without_e_value
-from controller.policy.jobs import Desired
+from controller.policy.fleet import kept_stops, rules_with_e_values, usual, without_e_value
+from controller.policy.job import Desired
 from controller.policy.types import (
     FleetNoise,
     FleetScope,

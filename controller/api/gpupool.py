@@ -20,11 +20,9 @@ from controller.api.base import (
     extra,
 )
 from controller.api.status import CONDITIONS, EPOCH
-from controller.policy.fleet import STOPS_KEPT
-from controller.policy.fleet_falls import ALL_KEPT as FALLS_KEPT
-from controller.policy.fleet_noise import NOISE_KEPT
-from controller.policy.handbacks import KEPT as HAND_BACKS_KEPT
-from controller.policy.holds import HOLDS_MAX
+from controller.policy.fleet import ALL_KEPT as FALLS_KEPT
+from controller.policy.fleet import NOISE_KEPT, STOPS_KEPT
+from controller.policy.pool import HANDOVERS_KEPT, HOLDS_MAX
 from controller.policy.queueing import POLICIES
 from controller.policy.types import Delegate, FleetScope, Mode
 
@@ -500,7 +498,7 @@ class GPUPoolStatus(Status):
         tuple[QuotaStatus, ...], Field(max_length=QUOTAS_MAX, json_schema_extra=markers.ATOMIC)
     ] = Field(default=(), description="How each entry of spec.quotas stands.")
     last_hand_backs: Annotated[
-        tuple[HandBackStatus, ...], Field(max_length=HAND_BACKS_KEPT, json_schema_extra=markers.ATOMIC)
+        tuple[HandBackStatus, ...], Field(max_length=HANDOVERS_KEPT, json_schema_extra=markers.ATOMIC)
     ] = Field(default=(), description="The newest stops and who got their GPUs, newest last.")
     stops: StopsStatus | None = Field(default=None, description="Stops against their limits.")
     noise: Annotated[

@@ -20,8 +20,7 @@ from pydantic.alias_generators import to_camel
 
 from controller.api import paths, values
 from controller.api.status import GUARD_STATE_MAX, MESSAGE_MAX, RULE_STATE_MAX
-from controller.policy.conditions import summary
-from controller.policy.jobs import Condition, Decision, Desired, Guard, JobRecord, RuleRecord
+from controller.policy.job import Condition, Decision, Desired, Guard, JobRecord, RuleRecord, summary
 from controller.policy.types import Attempt, EvalPoint, Grade, LossTrend, Paired, Proposal, Verb, Verdict
 
 STATUS_MAX = 9000  # bytes of compact JSON; an RLHFJob of usual size stays under 10 kB with it

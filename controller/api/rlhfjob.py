@@ -25,7 +25,7 @@ from controller.api.base import (
 )
 from controller.api.status import GUARDS_MAX, RLHFJobStatus
 from controller.api.storage import Checkpoints
-from controller.policy.jobs import Direction, ResumeFrom, RunState
+from controller.policy.job import Direction, ResumeFrom, RunState
 from controller.policy.stopping import DEFAULT_MODIFIERS, DEFAULT_RULE, MODIFIERS, RULES
 from controller.policy.types import Mode
 

@@ -14,7 +14,7 @@ from controller.api import markers
 from controller.api.base import Count, JobKeyText, NumberText, Status, Step, Timestamp, Word
 from controller.api.storage import PINS_MAX
 from controller.names import EVALS_KEPT
-from controller.policy.jobs import READINGS_KEPT
+from controller.policy.job import READINGS_KEPT
 
 RULE_STATE_MAX = 2400  # characters of JSON: a rule's memory twice, under all modifiers that there are
 GUARD_STATE_MAX = 1200

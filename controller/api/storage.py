@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from controller.api import markers
 from controller.api.base import CLAIM_PATH_PATTERN, URI_PATTERN, DnsSubdomain, Spec, Step, extra
-from controller.policy.jobs import Retain
+from controller.policy.job import Retain
 
 ONE_NAME = "expected a scheme of s3, gs or az, so that a bucket has one name (s3a is s3, gcs gs, abfs az)"
 PINS_MAX = 4  # each is a checkpoint on the trainer's volume, and a line in the status

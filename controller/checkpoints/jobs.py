@@ -4,7 +4,7 @@ Pure functions on plain dicts. The operator creates the Job suspended (`access_j
 `release_patch`; the answer is read from the pod's termination message (`parse_result`).
 
 They have no deadline: what moves is not killed. The pod tells how far it is, and one that stands still is
-given up by the brain (controller/policy/transfer.py).
+given up by the brain (controller/policy/job/transfer.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from controller.checkpoints.places import RETENTION_MOUNT, Place, PlaceProblem, 
 from controller.checkpoints.progress import ADDRESS_ENV
 from controller.checkpoints.request import REQUEST_ENV, BranchLife, Request, Source
 from controller.checkpoints.results import read_result
-from controller.policy.jobs import AccessView, Operation, StartAccess
+from controller.policy.job import AccessView, Operation, StartAccess
 
 Object = Mapping[str, Any]
 

@@ -12,7 +12,7 @@ from controller.checkpoints.digest import DIGEST_PATTERN
 from controller.checkpoints.errors import Reason
 from controller.checkpoints.pins import ATTEMPT_PATTERN
 from controller.checkpoints.request import MESSAGE_LIMIT
-from controller.policy.jobs import AccessView, Operation
+from controller.policy.job import AccessView, Operation
 from controller.policy.wording import some
 from controller.strangers import one_line, printable
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from controller.cli.reading import Reading
-from controller.policy.conditions import ACCEPTED, FAILED
-from controller.policy.jobs import Condition
+from controller.policy.job import ACCEPTED, FAILED, Condition
 
 # {job} is `` NAME -n NAMESPACE``, {ns} `` -n NAMESPACE``.
 CURES = {

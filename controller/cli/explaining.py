@@ -10,9 +10,8 @@ from typing import Any
 from controller.cli import say
 from controller.cli.cures import asks, cure
 from controller.cli.reading import Reading, rule
-from controller.policy import conditions as c
-from controller.policy import incomplete
-from controller.policy.jobs import Best, Decision
+from controller.policy.job import MEMBERS_ENDED, Best, Decision
+from controller.policy.job import conditions as c
 from controller.policy.types import Mode, Verdict
 from controller.policy.wording import ELSEWHERE, UID, whole_by
 
@@ -164,7 +163,7 @@ def troubles(job: Reading) -> Iterator[tuple[str, str]]:
     """(reason, message) of conditions that somebody could do something about; of those that Running repeats
     from another one, the other."""
     for condition in job.record.conditions:
-        if asks(condition) and (condition.type != c.RUNNING or condition.reason == incomplete.REASON):
+        if asks(condition) and (condition.type != c.RUNNING or condition.reason == MEMBERS_ENDED):
             yield condition.reason, condition.message
 
 

@@ -16,7 +16,7 @@ from controller.cli.failure import Exit, Failure
 if TYPE_CHECKING:
     from controller.api.gpupool import GPUPool
     from controller.cli.cluster import Cluster
-    from controller.policy.jobs import Desired, JobRecord
+    from controller.policy.job import Desired, JobRecord
     from controller.policy.types import JobView, PoolSnapshot
     from sim.traces.history import History
     from sim.traces.trace import Trace
@@ -150,7 +150,7 @@ def _model(obj: Object | None) -> GPUPool | None:
 def standing(obj: Object, pool: GPUPool | None, now: float) -> tuple[JobView, Desired, JobRecord] | str:
     """An RLHFJob as its pool saw it, its wish and its record; or why it tells nothing."""
     from controller.api import convert
-    from controller.policy.service import attained
+    from controller.policy.job import attained
     from controller.policy.types import JobState, JobView
 
     try:

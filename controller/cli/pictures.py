@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from controller.cli.curve import Curve, Mark, draw
 from controller.cli.reading import Reading
 from controller.cli.terminal import Terminal
-from controller.policy.jobs import JobRecord
+from controller.policy.job import JobRecord
 
 HEIGHT, PROXY_HEIGHT = 10, 4
 WIDTH = 78  # where nobody knows how wide the screen is

@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 
 from controller.api import record as stored
 from controller.api.rules import rule_and_modifiers
-from controller.policy.jobs import Condition, JobRecord, Kept
+from controller.policy.job import Condition, JobRecord, Kept
 from controller.policy.queueing import POLICIES
 from controller.policy.stopping import MODIFIERS, RULES
 from controller.policy.types import EvalPoint

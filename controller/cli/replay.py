@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from controller.policy import declog
+    from controller.policy import decision_log
 
 DIFFERENT, UNREADABLE = 1, 2
 
@@ -30,19 +30,19 @@ Log = Annotated[
 
 def replay(log: Log) -> None:
     """Decide everything in a decision LOG anew; report the first decision that comes out otherwise."""
-    from controller.policy import declog  # loads the whole brain, which other commands do without
+    from controller.policy import decision_log  # loads the whole brain, which other commands do without
 
     kinds: Counter[str] = Counter()
     different = 0
-    first: declog.Replayed | None = None
+    first: decision_log.Replayed | None = None
     try:
         with log.open(encoding="utf-8") as lines:
-            for entry in declog.replay(lines):
+            for entry in decision_log.replay(lines):
                 kinds[entry.kind] += 1
                 if not entry.same:
                     different += 1
                     first = first or entry
-    except (declog.LogError, UnicodeDecodeError, OSError) as error:
+    except (decision_log.LogError, UnicodeDecodeError, OSError) as error:
         typer.echo(f"{log}: {error}", err=True)
         typer.echo(f"stopped there, after {_counted(kinds)}, {different} different", err=True)
         raise typer.Exit(UNREADABLE) from None

@@ -85,7 +85,7 @@ def judged(job: Reading, texts: list[str]) -> list[CurveOutcome]:
     Raises:
         Failure: a rule cannot be used.
     """
-    from controller.policy.jobs import Direction
+    from controller.policy.job import Direction
     from controller.policy.params import ParamError
     from sim import specs
     from sim.what_if import curve

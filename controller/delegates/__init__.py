@@ -1,7 +1,7 @@
 """Who decides when a pool's jobs run, one file for each: how a workload is lined up, started and put out.
 
 Adapters are pure: objects as the API server sends them in, writes out. What a delegate means to the pool's
-plan is a line of `controller.policy.delegation`. A fourth delegate is a word of `policy.types.Delegate`, that
+plan is a line of `policy.pool.delegates`. A fourth delegate is a word of `policy.types.Delegate`, that
 line, and one file here: it has the word's name, in lower case, and its adapter as `ADAPTER`.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from controller.api.gpupool import GPUPool
 from controller.delegates.base import Adapter, Known, NotYet, Placement, Write
-from controller.policy.delegation import DELEGATIONS
+from controller.policy.pool import DELEGATIONS
 from controller.policy.types import Delegate
 
 __all__ = ["ADAPTERS", "Adapter", "Known", "NotYet", "Placement", "Write", "of_pool", "of_workload"]

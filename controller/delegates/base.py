@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from controller.api.gpupool import GPUPool
 from controller.kube.resources import Resource
-from controller.policy.jobs import QueueView
+from controller.policy.job import QueueView
 from controller.policy.types import Delegate
 from controller.workloads import Problem
 

@@ -9,7 +9,7 @@ from controller import names, workloads
 from controller.api.gpupool import GPUPool
 from controller.delegates.base import Adapter, Known, NotYet, Object, Placement, Write
 from controller.kube.resources import JOBS, Resource
-from controller.policy.jobs import QueueView
+from controller.policy.job import QueueView
 from controller.policy.types import Delegate
 from controller.workloads import Problem
 

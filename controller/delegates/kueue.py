@@ -36,7 +36,7 @@ from controller.kube.resources import (
     WORKLOADS,
     Resource,
 )
-from controller.policy.jobs import Answer, QueueView
+from controller.policy.job import Answer, QueueView
 from controller.policy.types import Delegate
 from controller.workloads import Problem
 from controller.workloads.pods import parse_time

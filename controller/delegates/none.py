@@ -1,7 +1,7 @@
 """Nobody queues: every job starts at once, and plain kube-scheduler is left to find its pods a place.
 
 Workloads are started and suspended as under `Builtin`; that nobody waits and no node is planned is the pool's
-plan's part (`controller.policy.delegation`).
+plan's part (`controller.policy.pool.delegates`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from controller.extender import views
 from controller.kube.cache import Cache, key_of
 from controller.kube.resources import GPUPOOLS, NODES, PODS, RLHFJOBS, Resource
 from controller.kube.trim import Object
-from controller.policy.nodeclaims import Ledger
+from controller.policy.node import Ledger
 
 WATCHED: tuple[Resource, ...] = (NODES, PODS, GPUPOOLS, RLHFJOBS)
 

@@ -12,8 +12,7 @@ from controller.kube.client import Api
 from controller.kube.errors import ApiError
 from controller.kube.resources import PODS
 from controller.kube.trim import Object
-from controller.policy.nodeclaims import SIGNATURE, Asker, Ledger
-from controller.policy.nodejudge import NOT_SEEN_YET, STILL_READING, judge
+from controller.policy.node import NOT_SEEN_YET, SIGNATURE, STILL_READING, Asker, Ledger, judge
 
 _logger = log.get("evalstop.extender.lookout")
 

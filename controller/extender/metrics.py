@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from controller import gauges
-from controller.policy.nodejudge import Refusal
+from controller.policy.node import Refusal
 
 VERBS = ("filter", "prioritize", "preempt")
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0)

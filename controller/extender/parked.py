@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from controller.policy.nodeclaims import Asker, Ledger
-from controller.policy.nodejudge import Judgement, Refusal, judge
+from controller.policy.node import Asker, Judgement, Ledger, Refusal, judge
 
 MOST = 10_000  # pods
 MOST_NODES = 256  # nodes remembered of one pod: where GPUs are kept from it there are few

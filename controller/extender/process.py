@@ -30,7 +30,7 @@ from controller.kube.client import Api
 from controller.kube.connect import Connection
 from controller.kube.listwatch import ListWatch
 from controller.kube.resources import Resource
-from controller.policy.nodeclaims import Ledger
+from controller.policy.node import Ledger
 from controller.web.certificates import expiry
 from controller.web.connections import Connections, Limits
 from controller.web.reviews import Reviews

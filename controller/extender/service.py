@@ -9,9 +9,7 @@ from typing import Any
 from controller.extender import views, wire
 from controller.extender.metrics import Metrics
 from controller.extender.parked import Parking
-from controller.policy.nodeclaims import Asker, Ledger
-from controller.policy.nodejudge import judge, not_ready, spare
-from controller.policy.nodescores import scores
+from controller.policy.node import Asker, Ledger, judge, not_ready, scores, spare
 
 
 class Service:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from controller import names, workloads
-from controller.policy.nodeclaims import Asker, Bound, Gang
+from controller.policy.node import Asker, Bound, Gang
 from controller.policy.types import Hold
 from controller.workloads.pods import parse_time
 

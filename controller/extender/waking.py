@@ -20,7 +20,7 @@ from controller.extender.parked import Parking
 from controller.kube.client import Api
 from controller.kube.errors import ApiError
 from controller.kube.resources import CAPACITIES
-from controller.policy.nodeclaims import Asker, Ledger
+from controller.policy.node import Asker, Ledger
 
 _logger = log.get("evalstop.extender.waking")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from controller.policy.nodejudge import Judgement
+from controller.policy.node import Judgement
 
 
 class BadRequest(Exception):

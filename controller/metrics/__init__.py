@@ -1,7 +1,7 @@
 """Trainer endpoint -> ScrapeView: which pod, which addresses, a guarded GET, a capped parse, one shared loop.
 
 ``loop.ScrapeLoop`` calls ``scrape.Scraper`` for every registered ``scrape.Target`` and delivers a
-``controller.policy.jobs.ScrapeView``. Whatever a trainer answers ends as an outcome with a message, never as
+`policy.job.types.ScrapeView`. Whatever a trainer answers ends as an outcome with a message, never as
 an exception.
 """
 

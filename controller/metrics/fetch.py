@@ -16,7 +16,7 @@ from typing import NamedTuple, cast
 import httptools
 
 from controller.metrics.samples import MetricsError
-from controller.policy.jobs import ScrapeOutcome
+from controller.policy.job import ScrapeOutcome
 from controller.strangers import printable
 
 HEAD_BYTES = 16 << 10  # of status line and headers, those of interim (1xx) answers counted in

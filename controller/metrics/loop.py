@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from controller.metrics.schedule import Schedule, Turn
 from controller.metrics.scrape import Target
-from controller.policy.jobs import ScrapeOutcome, ScrapeView
+from controller.policy.job import ScrapeOutcome, ScrapeView
 from controller.policy.types import JobKey
 
 logger = logging.getLogger(__name__)

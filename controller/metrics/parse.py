@@ -28,7 +28,7 @@ from controller.metrics.samples import (
     samples_of,
     wanted_lines,
 )
-from controller.policy.jobs import MetricPoints, Page, ScrapeOutcome, ScrapeView
+from controller.policy.job import MetricPoints, Page, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint
 from controller.strangers import printable
 

@@ -16,7 +16,7 @@ from prometheus_client import samples as prometheus
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller import names
-from controller.policy.jobs import ScrapeOutcome
+from controller.policy.job import ScrapeOutcome
 from controller.strangers import printable
 
 _TOTAL = "_total"

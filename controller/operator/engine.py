@@ -30,28 +30,28 @@ from controller.kube.trim import Object
 from controller.kube.watch import WatchShell
 from controller.metrics import AddressPolicy, ScrapeLoop, Scraper
 from controller.metrics.loop import Scrape
-from controller.operator.access_progress import AccessProgress
-from controller.operator.actions import Actions
-from controller.operator.brain import Brain
-from controller.operator.checks import Checks
-from controller.operator.clock import Advance, ServerClock
-from controller.operator.declogfile import DecisionLog
-from controller.operator.devices import Devices
-from controller.operator.fleet import breaker_open
-from controller.operator.foreign import ForeignPods
-from controller.operator.health import Health, measure_lag
-from controller.operator.job_pass import JobPass
-from controller.operator.leadership import Term, Unopposed
-from controller.operator.metrics import Metrics
-from controller.operator.nodes import place
-from controller.operator.outside import Outside
-from controller.operator.pool_pass import PoolPass
-from controller.operator.queue import Closed, Locks, WorkQueue
-from controller.operator.settings import Settings
-from controller.operator.taints import Taints
-from controller.operator.targets import Targets
-from controller.operator.world import World
-from controller.operator.writer import Stale, StatusWriter
+from controller.operator.process.clock import Advance, ServerClock
+from controller.operator.process.decision_log import DecisionLog
+from controller.operator.process.health import Health, measure_lag
+from controller.operator.process.leader_election import Term, Unopposed
+from controller.operator.process.metrics import Metrics
+from controller.operator.process.settings import Settings
+from controller.operator.process.workqueue import Closed, Locks, WorkQueue
+from controller.operator.reconcile.actions import Actions
+from controller.operator.reconcile.fleet import breaker_open
+from controller.operator.reconcile.job import JobPass
+from controller.operator.reconcile.planner import Brain
+from controller.operator.reconcile.pool import PoolPass
+from controller.operator.reconcile.scrape_targets import Targets
+from controller.operator.reconcile.status_writer import Stale, StatusWriter
+from controller.operator.reconcile.validation import Checks
+from controller.operator.state.access_progress import AccessProgress
+from controller.operator.state.cluster import World
+from controller.operator.state.devices import Devices
+from controller.operator.state.external_queues import Outside
+from controller.operator.state.nodes import place
+from controller.operator.state.taints import Taints
+from controller.operator.state.unmanaged_pods import ForeignPods
 from controller.policy.types import JobKey, JobView
 from controller.web import app as web
 from controller.web.connections import Connections

@@ -15,11 +15,11 @@ from controller import descriptors, log
 from controller.environ import help_text
 from controller.kube.client import Api
 from controller.kube.connect import Connection, NoCredentials, connect
-from controller.operator.clock import ServerClock
 from controller.operator.engine import Engine
-from controller.operator.leadership import Leadership, LeadershipLost, Term, Unopposed
-from controller.operator.metrics import Metrics
-from controller.operator.settings import Settings, SettingsError, describe
+from controller.operator.process.clock import ServerClock
+from controller.operator.process.leader_election import Leadership, LeadershipLost, Term, Unopposed
+from controller.operator.process.metrics import Metrics
+from controller.operator.process.settings import Settings, SettingsError, describe
 
 USAGE = "usage: python -m controller.operator\n\nSettings are read from the environment:\n"
 

@@ -21,7 +21,7 @@ from controller.parity.scatter import scatter
 from controller.parity.simulated import simulated
 from controller.parity.timeline import Timeline
 from controller.parity.trial import Trial, compressed
-from controller.policy import declog
+from controller.policy import decision_log
 from controller.policy.types import PolicySpec
 from sim.latencies import Latencies
 
@@ -152,10 +152,10 @@ def replayed(log: Path) -> Replayed:
     rotated = sorted(log.parent.glob(f"{log.name}.[0-9]*"), key=lambda p: -int(p.suffix[1:]))
     decisions = different = 0
     try:
-        for entry in declog.replay(_lines([*rotated, log])):
+        for entry in decision_log.replay(_lines([*rotated, log])):
             decisions += 1
             different += not entry.same
-    except declog.LogError as error:
+    except decision_log.LogError as error:
         return Replayed(decisions, different, str(error))
     return Replayed(decisions, different)
 

@@ -13,8 +13,7 @@ from typing import Any
 from controller import bounded, names
 from controller.api.record import record as read_record
 from controller.parity.timeline import How, Lived, Stay, Timeline
-from controller.policy.conditions import ACCEPTED, COMPLETED, FAILED
-from controller.policy.jobs import JobRecord
+from controller.policy.job import ACCEPTED, COMPLETED, FAILED, JobRecord
 
 Json = Mapping[str, Any]
 

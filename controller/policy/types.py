@@ -24,7 +24,7 @@ class Attempt(NamedTuple):
     """One trainer process: the operator's attempt number, and an opaque id that the process gave itself.
 
     A pod whose trainer was restarted keeps the number and has another life. Lives have no order of their own:
-    which came later is told by which was seen first (`controller.policy.lives`), never by a trainer's clock.
+    which came later is told by which was seen first (`policy.job.lives`), never by a trainer's clock.
     ``life`` "": the trainer names none.
     """
 
@@ -307,7 +307,7 @@ class Delegate(StrEnum):
 
     BUILTIN: the pool's queue policy; a gang starts when its GPUs are free. NONE: nobody; every job starts at
     once and kube-scheduler is left to place its pods. KUEUE: Kueue's quotas; a gang starts when Kueue has
-    quota for it and its GPUs are free. What that means to `pool.plan`: `controller.policy.delegation`.
+    quota for it and its GPUs are free. What that means to `pool.plan`: `controller.policy.pool.delegates`.
     """
 
     BUILTIN = "Builtin"
@@ -316,7 +316,7 @@ class Delegate(StrEnum):
 
 
 class FleetScope(StrEnum):
-    """Whose runs count in a pool when one run is compared with others (`controller.policy.fleet`).
+    """Whose runs count in a pool when one run is compared with others (`controller.policy.fleet.limits`).
 
     NAMESPACE: those of its own namespace. POOL: what those of the other namespaces show may also raise a
     run's noise, or delay its stop once; nothing else.
@@ -470,7 +470,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class StopLimits:
-    """What a pool allows its jobs' stop rules together; None: no limit (`controller.policy.fleet`)."""
+    """What a pool allows its jobs' stop rules together; None: no limit (`controller.policy.fleet.limits`)."""
 
     per_hour: int | None = None  # stops in any hour
     breaker_percent: int | None = None  # of the running jobs: as many at once are not believed

@@ -15,7 +15,7 @@ from controller.policy.queueing import MAX_WAIT, make_policy
 from controller.policy.queueing.ageing import overdue
 from controller.policy.queueing.base import waits_since
 from controller.policy.queueing.explain import ranked_by
-from controller.policy.quotas import standing
+from controller.policy.queueing.quota_ledger import standing
 from controller.policy.types import JobKey, JobState, JobView, PoolPlan, PoolSnapshot, Waiting
 
 Known = float | int | str | None

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from controller import bounded, names
-from controller.policy.jobs import PodView
+from controller.policy.job import PodView
 
 Object = Mapping[str, Any]
 

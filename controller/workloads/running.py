@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from controller import bounded, names
-from controller.policy.jobs import WorkloadView
+from controller.policy.job import WorkloadView
 from controller.workloads.kinds import Object, get, kind_of, nested
 
 # What `start_patch` put into the pod template, so that the next admission can take it out again.

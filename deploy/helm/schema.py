@@ -12,7 +12,7 @@ from typing import Any
 
 from controller.api.crd import RESOURCES, crd
 from controller.extender import settings as extender
-from controller.operator import settings as operator
+from controller.operator.process import settings as operator
 from controller.web.dashboard import settings as dashboard
 
 Json = dict[str, Any]

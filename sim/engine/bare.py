@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any
 
-from controller.policy.placement import SlotRoom
+from controller.policy.pool import SlotRoom
 from controller.policy.queueing.base import NOTHING, QueuePolicy
 from controller.policy.types import JobState
 from sim.engine.evaluations import Evaluations

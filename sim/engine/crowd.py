@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.policy.giving_way import give_way
-from controller.policy.placement import NodeRoom, SlotRoom
+from controller.policy.pool import NodeRoom, SlotRoom, give_way
 from controller.policy.queueing import EvalStop, Quotas
 from controller.policy.queueing.base import QueueJob, QueuePolicy
 from sim.engine.view import VirtualJob

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf, isfinite
 from typing import TYPE_CHECKING
 
-from controller.policy.giving_way import LOWEST
+from controller.policy.pool import LOWEST
 from controller.policy.queueing.slaq import add_loss
 from controller.policy.stopping.graded import Graded
 from controller.policy.types import (
@@ -177,7 +177,7 @@ class Evaluations:
         return self._spec.judges(self._workload.group[row] if self._workload.group else "")
 
     def begin_anew(self, row: int, fall: SharedFall) -> None:
-        """The job's evals before a fall that others share count no more (`controller.policy.comparable`)."""
+        """The job's evals before a fall that others share count no more (`policy.job.comparability`)."""
         assert self.fleet is not None
         assert self._rule is not None
         since = self.fleet.cut(row, fall)

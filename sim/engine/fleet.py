@@ -12,10 +12,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from controller.names import EVALS_KEPT
-from controller.policy.fleet import ASKS_POOL, Sifted, sift
-from controller.policy.fleet_noise import learn, usual
-from controller.policy.fleet_precision import day_of, rules_with_e_values, without_e_value
-from controller.policy.jobs import READINGS_KEPT
+from controller.policy.fleet import (
+    ASKS_POOL,
+    Sifted,
+    day_of,
+    learn,
+    rules_with_e_values,
+    sift,
+    usual,
+    without_e_value,
+)
+from controller.policy.job import READINGS_KEPT
 from controller.policy.params import ParamError
 from controller.policy.stopping import noise
 from controller.policy.types import (
@@ -47,7 +54,7 @@ class _Run:
 
 
 class Fleet:
-    """A pool's limits and what it knows of its jobs. A `controller.policy.fleet.Fleet`, too."""
+    """A pool's limits and what it knows of its jobs. A `controller.policy.fleet.limits.Fleet`, too."""
 
     __slots__ = (
         "_ended",

@@ -1,4 +1,4 @@
-"""What each eval's peers had, by the operator's own `controller.policy.peers`, kept up as scores come in.
+"""What each eval's peers had, by the operator's own `controller.policy.job.peers`, kept up as scores come in.
 
 A run's steps are its progress: runs of one group are taken to have equally many steps, and evals at the same
 share of the training to be at the same step, however many evals each run makes.
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 
-from controller.policy.jobs import Direction
-from controller.policy.peers import Curve, standings
+from controller.policy.job import Curve, Direction, standings
 from controller.policy.types import Peers
 
 # Steps in a whole training. Shares that differ by rounding alone (3 * 0.1 and 0.3) are one step.

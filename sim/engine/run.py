@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator
 from math import inf
 from typing import Any
 
-from controller.policy.giving_way import REASON as DEMOTED
-from controller.policy.placement import NodeRoom, SlotRoom
-from controller.policy.planner import Planner
+from controller.policy.pool import REASON as DEMOTED
+from controller.policy.pool import NodeRoom, Planner, SlotRoom
 from controller.policy.queueing.base import NOTHING, QueuePolicy
 from controller.policy.types import JobKey, JobState, StopLimits
 from sim.cluster import Cluster
@@ -57,7 +56,7 @@ def simulate(
         scatter: asked at each stop, preemption and hand-over with the names of its latencies; what it says
             (s) is added to that latency this time. None: each takes the same every time.
         limits: what the pool asks before it stops a job that the rule says is past its best, and lets it
-            learn the noise of its runs (`controller.policy.fleet`). None: it asks nothing.
+            learn the noise of its runs (`controller.policy.fleet.limits`). None: it asks nothing.
         foresight: allow to compute each job's first STOP beforehand, where that gives the same run.
         journal: takes down every decision.
 

@@ -39,7 +39,7 @@ class Training:
         """Seconds until the end from when the waiting job's members are ready; ``again``: it has run before.
 
         The start is not among them: the operator counts a run from its members' readiness on, too
-        (`controller.policy.service`).
+        (`controller.policy.job.service`).
         """
         left = self.work[row] - self.done[row]
         # Nothing is added where nothing is due: whole seconds stay exact ints.

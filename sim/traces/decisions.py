@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from controller.policy.codec import decode
-from controller.policy.declog import READABLE, VERSION, readable
-from controller.policy.jobs import Desired, JobRecord, ScrapeView
+from controller.policy.decision_log import READABLE, VERSION, readable
+from controller.policy.job import Desired, JobRecord, ScrapeView
 from controller.policy.types import PoolSnapshot
 from sim.traces.errors import Skipped, TraceError
 from sim.traces.history import History

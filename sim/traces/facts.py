@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from controller.policy.jobs import Desired, JobRecord
+from controller.policy.job import Desired, JobRecord
 from controller.policy.types import Attempt, EvalPoint, JobView
 
 Place = tuple[Attempt, int]  # of an eval: attempt and step

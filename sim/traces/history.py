@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from controller.policy.jobs import Decision, Desired, JobRecord, ScrapeView
+from controller.policy.job import Decision, Desired, JobRecord, ScrapeView
 from controller.policy.types import (
     Delegate,
     JobState,

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from statistics import median
 
-from controller.policy.conditions import ADMITTED, COMPLETED, FAILED
-from controller.policy.jobs import Desired, Direction, RunState
-from controller.policy.service import attained
+from controller.policy.job import ADMITTED, COMPLETED, FAILED, Desired, Direction, RunState, attained
 from controller.policy.types import Attempt, EvalPoint, JobState, Mode, Paired, PolicySpec
 from sim.foresight import RuleSpec
 from sim.traces.facts import JobFacts

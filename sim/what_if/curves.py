@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from controller.policy.jobs import Direction
+from controller.policy.job import Direction
 from controller.policy.stopping import noise
 from controller.policy.types import EvalInContext, EvalPoint, Grade, Verb
 from sim.foresight import RuleSpec

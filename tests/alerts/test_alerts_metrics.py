@@ -22,11 +22,11 @@ from controller.extender.settings import Settings as ExtenderSettings
 from controller.kube.connect import Connection
 from controller.metrics import ScrapeLoop
 from controller.operator.engine import Engine
-from controller.operator.metrics import Metrics
-from controller.operator.settings import Settings
-from controller.operator.standing import STATES, TROUBLES, troubles
-from controller.policy import conditions as c
-from controller.policy.jobs import (
+from controller.operator.process.job_gauges import STATES, TROUBLES, troubles
+from controller.operator.process.metrics import Metrics
+from controller.operator.process.settings import Settings
+from controller.policy.job import conditions as c
+from controller.policy.job.types import (
     Condition,
     Decision,
     InFlight,

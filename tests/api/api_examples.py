@@ -6,8 +6,8 @@ import copy
 from typing import Any
 
 from controller.api.gpupool import GPUPool
-from controller.policy import conditions
-from controller.policy.jobs import (
+from controller.policy.job import conditions
+from controller.policy.job.types import (
     AdmissionRecord,
     Best,
     Condition,

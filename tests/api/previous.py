@@ -69,7 +69,7 @@ def running() -> dict[str, Any]:
     from api_examples import JOB, full_record
 
     from controller import names
-    from controller.operator import runfile
+    from controller.operator.state import runfile
     from controller.policy.stopping import RULES, rule_fingerprint
     from controller.policy.types import PolicySpec
     from controller.workloads import Scheduling, build_child, start_patch
@@ -125,7 +125,7 @@ def main() -> None:
 
     from controller.api.convert import status
     from controller.api.crd import RESOURCES, root_schema
-    from controller.policy.jobs import JobRecord
+    from controller.policy.job.types import JobRecord
 
     full = full_record(condition_count=6, retained=2, message="a message")
     records = {

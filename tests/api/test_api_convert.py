@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.api.convert import StatusError, desired, holds, parse_pool, policy, stored_holds
-from controller.policy.history import RuleInUse, absorb
-from controller.policy.jobs import (
+from controller.policy.job.evals import RuleInUse, absorb
+from controller.policy.job.types import (
     Direction,
     JobRecord,
     ProxyMetric,

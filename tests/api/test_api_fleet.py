@@ -14,7 +14,7 @@ from controller.api import fleet
 from controller.api.convert import StatusError, parse_pool
 from controller.api.gpupool import GPUPool
 from controller.policy.codec import decode, encode
-from controller.policy.jobs import Guardrail, Observed
+from controller.policy.job.types import Guardrail, Observed
 from controller.policy.types import (
     FleetNoise,
     FleetScope,

@@ -17,12 +17,12 @@ from controller.api.newer import refuse_newer_job, refuse_newer_pool
 from controller.kube.cache import Cache
 from controller.kube.errors import Refused, from_response
 from controller.kube.resources import RLHFJOBS
-from controller.operator.brain import Brain
-from controller.operator.leadership import Unopposed
-from controller.operator.metrics import Metrics
-from controller.operator.world import World
-from controller.operator.writer import StatusWriter
-from controller.policy.jobs import JobRecord
+from controller.operator.process.leader_election import Unopposed
+from controller.operator.process.metrics import Metrics
+from controller.operator.reconcile.planner import Brain
+from controller.operator.reconcile.status_writer import StatusWriter
+from controller.operator.state.cluster import World
+from controller.policy.job.types import JobRecord
 
 ABOUT = JOB["metadata"] | {"uid": "u", "resourceVersion": "1", "generation": 1}
 POOL = {"capacity": 8, "holds": [{"source": "a/b", "target": "a/c", "nodes": ["n"], "admission": 1}]}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from controller.api.paths import gathered, spread
 from controller.api.record import record, size, status
 from controller.api.status import RLHFJobStatus
-from controller.policy.jobs import Desired, InFlight, JobRecord, Kept, Operation, Scale
+from controller.policy.job.types import Desired, InFlight, JobRecord, Kept, Operation, Scale
 from controller.policy.types import Attempt, PolicySpec
 
 UID = "0f2a1bb7-1111-2222-3333-444455556666"

@@ -15,8 +15,8 @@ from controller import names
 from controller.api import convert
 from controller.api.crd import root_schema
 from controller.api.gpupool import GPUPool
-from controller.policy.handbacks import HandBack
-from controller.policy.holds import HOLDS_MAX, NODES_MAX
+from controller.policy.pool.handovers import HandBack
+from controller.policy.pool.reservations import HOLDS_MAX, NODES_MAX
 from controller.policy.types import Delegate, Hold
 
 ETCD_LIMIT = 1_500_000  # bytes of one object, as the API server is set up by default

@@ -19,7 +19,7 @@ from controller.api.crd import root_schema
 from controller.api.record import STATUS_MAX, size
 from controller.api.rlhfjob import RLHFJob
 from controller.api.status import GUARDS_MAX
-from controller.policy.jobs import (
+from controller.policy.job.types import (
     Best,
     Claim,
     Condition,

@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 
-from controller.policy.fleet import sift
+from controller.policy.fleet.limits import sift
 from controller.policy.queueing import EvalStop, make_policy
 from controller.policy.stopping import noise
 from controller.policy.types import (

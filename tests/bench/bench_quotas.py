@@ -9,7 +9,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 
-from controller.policy import pool
+from controller.policy.pool.plan import plan_pool
 from controller.policy.types import JobState, JobView, NodeView, PolicySpec, PoolSnapshot, Quota
 from tests.bench.rows import Row, median_row
 
@@ -26,7 +26,7 @@ def run(say: Callable[[str], None]) -> Iterator[Row]:
     quotas = tuple(Quota((f"n{i:02d}",), GPUS * NODES // NAMESPACES, None) for i in range(NAMESPACES))
     for policy in POLICIES:
         plain, limited = snapshot(policy), snapshot(policy, quotas)
-        found = pool.plan(limited, 10_000.0)
+        found = plan_pool(limited, 10_000.0)
         say(f"{policy.name}: {len(found.preemptions)} give way, {len(found.holds)} holds")
         # In turn, so that whatever else the machine does falls on both.
         times = [(_timed(limited), _timed(plain)) for _ in range(TIMES)]
@@ -70,5 +70,5 @@ def snapshot(policy: PolicySpec, quotas: tuple[Quota, ...] = ()) -> PoolSnapshot
 
 def _timed(given: PoolSnapshot) -> float:
     began = time.process_time()
-    pool.plan(given, 10_000.0)
+    plan_pool(given, 10_000.0)
     return time.process_time() - began

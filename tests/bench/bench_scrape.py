@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.metrics import AddressPolicy, ScrapeLoop, Scraper, Target, parse
-from controller.policy.jobs import ScrapeOutcome, ScrapeView
+from controller.policy.job.types import ScrapeOutcome, ScrapeView
 from tests.bench.rows import Row, median_row
 
 _REPEATS = 7

@@ -24,7 +24,7 @@ from controller.extender.process import KEEP_ALIVE
 from controller.extender.service import Service
 from controller.extender.settings import Settings
 from controller.extender.web import verbs_app
-from controller.policy.nodeclaims import Gang, Ledger
+from controller.policy.node.ledger import Gang, Ledger
 from controller.web.connections import Connections, Limits
 from controller.web.server import WebServer
 from deploy.local.scheduler import Certificates

@@ -18,11 +18,11 @@ from controller.kube.client import Api
 from controller.kube.connect import connect
 from controller.kube.resources import JOBS, NODES, RLHFJOBS
 from controller.names import POOL_TAINT
-from controller.operator.leadership import Unopposed
-from controller.operator.metrics import Metrics
-from controller.operator.taints import Taints
-from controller.operator.world import World
-from controller.operator.writer import Stale, StatusWriter
+from controller.operator.process.leader_election import Unopposed
+from controller.operator.process.metrics import Metrics
+from controller.operator.reconcile.status_writer import Stale, StatusWriter
+from controller.operator.state.cluster import World
+from controller.operator.state.taints import Taints
 from controller.web.certificates import issue_server, make_authority
 from deploy.helm.cluster import Cluster, until
 from deploy.helm.local import LOCAL, POOL

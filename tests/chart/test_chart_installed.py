@@ -28,8 +28,8 @@ from cryptography.hazmat.primitives import serialization
 from installed import SPACE, Dashboard, may, meet_conflicts
 from rendering import NAMESPACE, Object, named, render, rules
 
-from controller.operator import runfile
-from controller.policy.jobs import RunFile
+from controller.operator.state import runfile
+from controller.policy.job.types import RunFile
 from deploy.helm.cluster import RELEASE, Cluster, until
 from deploy.helm.local import LOCAL, POOL, POOL_LABEL
 from deploy.local.demo import cast as casting

@@ -11,7 +11,7 @@ import pytest
 from rendering import NAMESPACE, render, values
 
 from controller.extender.settings import Settings as ExtenderSettings
-from controller.operator.settings import Settings as OperatorSettings
+from controller.operator.process.settings import Settings as OperatorSettings
 from deploy.helm import generate, schema
 from deploy.local.errors import PlaneError
 from deploy.local.helm.client import Helm

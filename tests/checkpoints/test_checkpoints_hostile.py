@@ -25,7 +25,7 @@ from trainers_files import hugging_face, write
 from controller.checkpoints.access import answer
 from controller.checkpoints.jobs import access_job
 from controller.checkpoints.request import REQUEST_ENV
-from controller.policy.jobs import Kept, Operation, StartAccess
+from controller.policy.job.types import Kept, Operation, StartAccess
 from controller.policy.types import Attempt
 
 SHARD = "model-00001-of-00002.safetensors"

@@ -15,7 +15,7 @@ from controller.checkpoints.jobs import (
     parse_result,
 )
 from controller.checkpoints.request import Request
-from controller.policy.jobs import Kept, Operation, StartAccess
+from controller.policy.job.types import Kept, Operation, StartAccess
 
 UID = "0f2a1bb7-3c52-4d5e-9d61-8d7b5a1c0001"
 DIGEST = "sha256:" + "ab" * 32

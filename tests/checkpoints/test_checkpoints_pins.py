@@ -15,7 +15,7 @@ from controller.checkpoints.errors import AccessError
 from controller.checkpoints.jobs import parse_result
 from controller.checkpoints.pins import parse_pin
 from controller.checkpoints.request import Request, Source
-from controller.policy.jobs import Operation, StartAccess
+from controller.policy.job.types import Operation, StartAccess
 
 OWNER = "0f2a1bb7-uid"
 

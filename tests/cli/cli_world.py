@@ -11,8 +11,8 @@ from typing import Any
 
 from controller.api import record as stored
 from controller.api.values import timestamp
-from controller.policy import conditions as c
-from controller.policy.jobs import (
+from controller.policy.job import conditions as c
+from controller.policy.job.types import (
     AdmissionRecord,
     Best,
     Condition,

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from controller.checkpoints.errors import Reason
-from controller.policy.jobs import ScrapeOutcome
+from controller.policy.job.types import ScrapeOutcome
 
 ROOT = Path(__file__).resolve().parents[2] / "controller"
 CODE = re.compile(r"(?:[A-Z]+[a-z0-9]+)+[A-Z]*")

@@ -12,8 +12,8 @@ import pytest
 import yaml
 from cli_shell import Shell
 
-from controller.policy import conditions as c
-from controller.policy.jobs import Condition
+from controller.policy.job import conditions as c
+from controller.policy.job.types import Condition
 
 pytestmark = pytest.mark.cluster
 

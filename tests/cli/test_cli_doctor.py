@@ -30,8 +30,8 @@ from controller.cli.doctor.pods import trouble
 from controller.cli.main import app
 from controller.cli.terminal import Terminal
 from controller.kube.errors import Refused
-from controller.policy import conditions as c
-from controller.policy.jobs import InFlight, Operation
+from controller.policy.job import conditions as c
+from controller.policy.job.types import InFlight, Operation
 from deploy.local.plane import Plane
 
 PART_OF = "app.kubernetes.io/part-of"

@@ -12,8 +12,9 @@ from typer.testing import CliRunner, Result
 
 from controller.cli.main import app
 from controller.cli.replay import differences
-from controller.policy import declog, lifecycle, pool, transitions
-from controller.policy.jobs import (
+from controller.policy import decision_log
+from controller.policy.job.plan import plan_job
+from controller.policy.job.types import (
     Desired,
     JobRecord,
     Observed,
@@ -22,6 +23,8 @@ from controller.policy.jobs import (
     ScrapeView,
     WorkloadView,
 )
+from controller.policy.pool import outcomes
+from controller.policy.pool.plan import plan_pool
 from controller.policy.stopping import RULES
 from controller.policy.types import Admission, Attempt, EvalPoint, JobView, NodeView, PolicySpec, PoolSnapshot
 
@@ -39,10 +42,10 @@ DESIRED = Desired(
 def log_lines() -> list[str]:
     """A run that is accepted, evaluated (one score is NaN) and a pool that admits one job of two."""
     lines, observed = [], Observed()
-    record = transitions.admitted(JobRecord(), Admission("team/run", ("n0",)), 1000.0)
+    record = outcomes.admitted(JobRecord(), Admission("team/run", ("n0",)), 1000.0)
     for i in range(6):
-        planned = lifecycle.plan(DESIRED, observed, record, 1000.5 + i)
-        lines.append(declog.job_line(DESIRED, observed, record, 1000.5 + i, planned))
+        planned = plan_job(DESIRED, observed, record, 1000.5 + i)
+        lines.append(decision_log.job_line(DESIRED, observed, record, 1000.5 + i, planned))
         record = planned.record
         scores = [1.0 - 0.1 * step if step != 2 else math.nan for step in range(i + 1)]
         points = tuple(EvalPoint(step, score, Attempt(1, "5")) for step, score in enumerate(scores))
@@ -53,7 +56,7 @@ def log_lines() -> list[str]:
         )
     jobs = tuple(JobView(f"team/j{i}", 1.0 * i, i, 1, 2) for i in range(2))
     snapshot = PoolSnapshot("a100", PolicySpec("fifo"), (NodeView("n0", 2),), jobs)
-    lines.append(declog.pool_line(snapshot, 1010.0, pool.plan(snapshot, 1010.0)))
+    lines.append(decision_log.pool_line(snapshot, 1010.0, plan_pool(snapshot, 1010.0)))
     return lines
 
 

@@ -14,8 +14,8 @@ from delegates_world import NAMESPACE, QUEUE, World, child, pool, workload
 from controller import delegates, names, workloads
 from controller.delegates import ADAPTERS, NotYet, of_pool, of_workload
 from controller.kube.resources import ADMISSION_CHECKS, CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, WORKLOADS
-from controller.policy.delegation import DELEGATIONS
-from controller.policy.jobs import Answer
+from controller.policy.job.types import Answer
+from controller.policy.pool.delegates import DELEGATIONS
 from controller.policy.types import Delegate
 
 BUILTIN, NONE, KUEUE = Delegate.BUILTIN, Delegate.NONE, Delegate.KUEUE

@@ -10,9 +10,9 @@ from PIL import Image, ImageColor
 from rich.console import Console
 
 from controller.api.record import status as write_status
-from controller.policy.conditions import COMPLETED, RELEASED, TERMINATION
-from controller.policy.endings import AWAITS_CONTROLLER
-from controller.policy.jobs import AdmissionRecord, Best, Condition, Decision, Desired, JobRecord, Kept
+from controller.policy.job.conditions import COMPLETED, RELEASED, TERMINATION
+from controller.policy.job.endings import AWAITS_CONTROLLER
+from controller.policy.job.types import AdmissionRecord, Best, Condition, Decision, Desired, JobRecord, Kept
 from controller.policy.types import Attempt, EvalPoint, Mode, PolicySpec, Proposal
 from deploy.local.demo import cast, picture, trainer
 from deploy.local.demo.board import Board, curve

@@ -14,7 +14,7 @@ from docs_promises import NOTE, TITLE, held, missing, notes, sections, sentences
 
 from controller.api.gpupool import GPUPool
 from controller.extender import settings as extender
-from controller.operator import settings as operator
+from controller.operator.process import settings as operator
 from controller.web.dashboard import settings as dashboard
 
 ROOT = Path(__file__).resolve().parents[2]

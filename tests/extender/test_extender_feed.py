@@ -10,7 +10,7 @@ from controller.extender import views
 from controller.extender.feed import WATCHED, Feed
 from controller.kube.cache import Cache
 from controller.kube.resources import GPUPOOLS, NODES, PODS, RLHFJOBS
-from controller.policy.nodeclaims import Bound, Gang, Ledger
+from controller.policy.node.ledger import Bound, Gang, Ledger
 from controller.policy.types import Hold
 
 T0, T0_SECONDS = "2026-11-21T12:00:00Z", 1795262400.0

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.extender.parked import Parking
-from controller.policy.nodeclaims import SIGNATURE, Asker, Bound, Gang, Ledger
-from controller.policy.nodejudge import Refusal, judge, not_ready, spare
-from controller.policy.nodescores import scores
+from controller.policy.node.filter import Refusal, judge, not_ready, spare
+from controller.policy.node.ledger import SIGNATURE, Asker, Bound, Gang, Ledger
+from controller.policy.node.score import scores
 from controller.policy.types import Hold
 
 NOW = 1000.0

@@ -30,7 +30,7 @@ from controller.kube.connect import Connection
 from controller.kube.errors import ApiError, Gone, Unavailable
 from controller.kube.listwatch import ListWatch
 from controller.kube.resources import NODES
-from controller.policy.nodeclaims import Asker, Ledger
+from controller.policy.node.ledger import Asker, Ledger
 from controller.web import certificates as made
 from deploy.local.scheduler import Certificates
 

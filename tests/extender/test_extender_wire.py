@@ -18,7 +18,7 @@ from controller.extender.metrics import Metrics
 from controller.extender.parked import Parking
 from controller.extender.service import Service
 from controller.extender.web import MOST_BYTES
-from controller.policy.nodeclaims import Bound, Gang, Ledger
+from controller.policy.node.ledger import Bound, Gang, Ledger
 from deploy.local.scheduler import Certificates
 
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LIVES = "controller/policy/lives.py"
-HISTORY = "controller/policy/history.py"
-SAFEKEEPING = "controller/policy/safekeeping.py"
-STOPPING = "controller/policy/stopping_run.py"
-RETENTION = "controller/policy/retention.py"
-TAKING_BACK = "controller/policy/taking_back.py"
-ENDINGS = "controller/policy/endings.py"
-CLAIMING = "controller/policy/claiming.py"
-LOST_BESTS = "controller/policy/lost_bests.py"
+LIVES = "controller/policy/job/lives.py"
+HISTORY = "controller/policy/job/evals.py"
+SAFEKEEPING = "controller/policy/job/checkpoints.py"
+STOPPING = "controller/policy/job/stop.py"
+RETENTION = "controller/policy/job/retention.py"
+TAKING_BACK = "controller/policy/job/withdrawal.py"
+ENDINGS = "controller/policy/job/endings.py"
+CLAIMING = "controller/policy/job/location_claim.py"
+LOST_BESTS = "controller/policy/job/lost_bests.py"
 JUDGE = "controller/checkpoints/completeness/judge.py"
 SECURING = "controller/checkpoints/securing.py"
 
@@ -38,7 +38,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a pin stands for a step, whoever made it",
         "1",
-        "controller/policy/jobs.py",
+        "controller/policy/job/types.py",
         "return (self.attempt, self.best_step) == (best.attempt, best.step)",
         "return self.best_step == best.step",
     ),
@@ -207,7 +207,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a page that does not say whose it is stops the run",
         "4",
-        "controller/policy/judging.py",
+        "controller/policy/job/verdicts.py",
         "    if read and not lives.identified(record, scrape):\n",
         "    if False:\n",
         "tests/policy/test_policy_identity.py::test_nobody_is_stopped_on_a_page_that_does_not_say_whose_it_is",
@@ -359,7 +359,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an answer that comes after the end is dropped, what it replaces is let go",
         "8",
-        "controller/policy/lifecycle.py",
+        "controller/policy/job/plan.py",
         "    if answered is not None:\n        safekeeping.take_answer(draft, answered)\n",
         "    if answered is not None and draft.record.finished is not None:\n"
         "        draft.update(access=None)\n"
@@ -369,14 +369,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a run is not read while its pool is not usable",
         "9",
-        "controller/policy/lifecycle.py",
+        "controller/policy/job/plan.py",
         "    if use is not None:\n        proposal = _watch(draft, use)\n",
         "    if use is not None and draft.problem is None:\n        proposal = _watch(draft, use)\n",
     ),
     Mutant(
         "a run is not read while its rule cannot be made",
         "9",
-        "controller/policy/lifecycle.py",
+        "controller/policy/job/plan.py",
         "    draft.use = use = made if desired.metric else None\n",
         "    draft.use = use = made if desired.metric and wrong is None else None\n",
         "tests/policy/test_policy_watched.py",
@@ -385,7 +385,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a verdict of yesterday stops a run",
         "10",
-        "controller/policy/verdict_age.py",
+        "controller/policy/job/verdict_age.py",
         "    if read is None or not read.status:\n",
         "    if False:\n",
         "tests/policy/test_policy_taking_back.py",
@@ -393,7 +393,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a verdict of the process before stops a run",
         "10",
-        "controller/policy/verdict_age.py",
+        "controller/policy/job/verdict_age.py",
         "    if newest.resumed is None and record.evals[-1].attempt != newest.attempt:\n",
         "    if False:\n",
     ),
@@ -440,7 +440,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "two RLHFJobs share a location",
         "11",
-        "controller/operator/locations.py",
+        "controller/operator/state/locations.py",
         "        if older is None:\n",
         "        if True:\n",
         "tests/operator/test_operator_locations.py",
@@ -448,14 +448,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a job made anew does not follow its predecessor",
         "11",
-        "controller/policy/claiming.py",
+        "controller/policy/job/location_claim.py",
         "    if answered.reason == TAKEN and _follows(draft, waited, answered):\n",
         "    if False:\n",
     ),
     Mutant(
         "a pin takes the turn of the claim that follows a predecessor",
         "11",
-        "controller/policy/claiming.py",
+        "controller/policy/job/location_claim.py",
         "    _start(draft, requests.again(draft, follower, waited.tries, draft.now))\n",
         "    requests.again(draft, follower, waited.tries, draft.now)\n",
         "tests/policy/test_policy_claiming.py"
@@ -481,7 +481,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the newest answer is believed",
         "13",
-        "controller/operator/clock.py",
+        "controller/operator/process/clock.py",
         "SAMPLES = 9 ",
         "SAMPLES = 1 ",
         "tests/lease/test_lease_clock.py",
@@ -489,7 +489,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "time jumps",
         "13",
-        "controller/operator/clock.py",
+        "controller/operator/process/clock.py",
         "FASTEST, SLOWEST = 2.0, 0.5 ",
         "FASTEST, SLOWEST = 1e9, 0.0 ",
         "tests/lease/test_lease_clock.py",
@@ -538,7 +538,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a gang with a member that ended is admitted time after time",
         "15",
-        "controller/policy/incomplete.py",
+        "controller/policy/job/incomplete.py",
         "    if workload is None or not workload.completed:\n        return None\n",
         "    return None\n",
         "tests/policy/test_policy_endings.py",
@@ -546,7 +546,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a member that ended early keeps its node for the extender",
         "15",
-        "controller/policy/gangs.py",
+        "controller/policy/job/gang_timeout.py",
         "    if admission is not None and workload is not None and workload.completed != admission.ended:\n",
         "    if False:\n",
         "tests/policy/test_policy_endings.py",
@@ -554,7 +554,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a member whose planned node others took is charged nowhere",
         "15",
-        "controller/policy/accounts.py",
+        "controller/policy/pool/gpu_accounting.py",
         "            short.append((job, missing))\n",
         "",
         "tests/policy/test_policy_accounts.py"
@@ -595,7 +595,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a Job that does not move is waited for",
         "16",
-        "controller/policy/requests.py",
+        "controller/policy/job/access_requests.py",
         "    if transfer.stalled(view, draft.now):\n",
         "    if False:\n",
         "tests/policy/test_policy_taking_back.py",
@@ -613,14 +613,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the last copy is resumed from, not the best",
         "17",
-        "controller/policy/resuming.py",
+        "controller/policy/job/resume.py",
         "        kept = retention.best_of(draft, (*record.retained, *pinned))\n",
         "        kept = next(reversed((*record.retained, *pinned)), None)\n",
     ),
     Mutant(
         "a resume that was taken back keeps pins waiting",
         "17",
-        "controller/policy/resuming.py",
+        "controller/policy/job/resume.py",
         "    if waited is None or waited.operation is not Operation.RESTORE:\n        return\n",
         "    return\n",
         "tests/policy/test_policy_taking_back.py",
@@ -662,7 +662,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a stop is granted on a plan that was made anew since",
         "19",
-        "controller/operator/pool_pass.py",
+        "controller/operator/reconcile/pool.py",
         "        if thought is None or thought.plan.proposal != grant.proposal:\n",
         "        if thought is None:\n",
         "tests/operator/test_operator_watched.py::test_a_stop_is_granted_only_while_the_newest_plan_asks_for_it",
@@ -702,7 +702,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "GPUs held through claims are not counted",
         "19",
-        "controller/operator/devices.py",
+        "controller/operator/state/devices.py",
         "        return self._of_pod.get(uid, 0)\n",
         "        return 0\n",
         "tests/operator/test_operator_devices.py",

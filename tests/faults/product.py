@@ -11,7 +11,7 @@ from typing import Any
 from controller.checkpoints import access as access_program
 from controller.checkpoints.jobs import AccessRefused, AccessSettings, access_job, parse_result
 from controller.checkpoints.request import REQUEST_ENV
-from controller.policy.jobs import (
+from controller.policy.job.types import (
     AccessView,
     MetricPoints,
     Page,

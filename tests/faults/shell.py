@@ -11,10 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from controller.api import convert
-from controller.policy import lifecycle, pool, transitions
-from controller.policy.handbacks import hand_backs
-from controller.policy.job_view import job_view
-from controller.policy.jobs import (
+from controller.policy.job.plan import plan_job
+from controller.policy.job.types import (
     AccessView,
     Action,
     CreateWorkload,
@@ -33,6 +31,10 @@ from controller.policy.jobs import (
     WorkloadView,
     WriteRun,
 )
+from controller.policy.job.view import job_view
+from controller.policy.pool import outcomes
+from controller.policy.pool.handovers import hand_backs
+from controller.policy.pool.plan import plan_pool
 from controller.policy.types import JobView, Mode, NodeView, PoolPlan, PoolSnapshot, StopLimits
 from tests.faults import product
 from tests.faults.cluster import Child, Job, Json, Pod
@@ -200,7 +202,7 @@ class Operator:
             announced=announced,
         )
         now = self.now()
-        plan = lifecycle.plan(desired, observed, record, now)
+        plan = plan_job(desired, observed, record, now)
         wake = None if plan.requeue_after is None else now + plan.requeue_after
         thought = Thought(job, seen, desired, observed, record, plan)
         self.thoughts[key] = (stamp, wake, thought)
@@ -422,7 +424,7 @@ class Operator:
             delegate=found.spec.delegate,
             limits=StopLimits(shared_fall_percent=None),
         )
-        plan = pool.plan(snapshot, now)
+        plan = plan_pool(snapshot, now)
         stored = [
             (key, t.desired.replicas * t.desired.gpus_per_replica, t.record) for key, t in thoughts.items()
         ]
@@ -480,22 +482,22 @@ class Operator:
                 raise Stale  # it was judged anew since its pool was planned
             thoughts[grant.key], desired = newest, newest.desired
             self.world.granting(newest)
-            put(grant.key, lambda r, g=grant, d=desired: transitions.granted(r, d, g, now))
+            put(grant.key, lambda r, g=grant, d=desired: outcomes.granted(r, d, g, now))
         for preemption in plan.preemptions:
-            put(preemption.key, lambda r, p=preemption: transitions.preempted(r, p, now))
+            put(preemption.key, lambda r, p=preemption: outcomes.preempted(r, p, now))
         marks = dict(plan.marks)
         for admission in plan.admissions:
             self.world.admitting(thoughts[admission.key], admission)
-            put(admission.key, lambda r, a=admission: transitions.admitted(r, a, now))
+            put(admission.key, lambda r, a=admission: outcomes.admitted(r, a, now))
         for held in plan.held_back:
             desired = thoughts[held.key].desired
             if (
-                transitions.held_back(thoughts[held.key].record, desired, held, now)
+                outcomes.held_back(thoughts[held.key].record, desired, held, now)
                 is not thoughts[held.key].record
             ):
-                put(held.key, lambda r, h=held, d=desired: transitions.held_back(r, d, h, now))
+                put(held.key, lambda r, h=held, d=desired: outcomes.held_back(r, d, h, now))
         for key, mark in marks.items():
-            put(key, lambda r, m=mark: transitions.marked(r, m))
+            put(key, lambda r, m=mark: outcomes.marked(r, m))
         pairs = [(a.source, a.key) for a in plan.admissions if a.source is not None]
         pairs += [
             (t.record.admission.source, key)
@@ -506,10 +508,10 @@ class Operator:
             if source not in thoughts:
                 continue
             record = thoughts[source].record
-            if transitions.handed(record, target, now) is not record:
-                put(source, lambda r, to=target: transitions.handed(r, to, now))
+            if outcomes.handed(record, target, now) is not record:
+                put(source, lambda r, to=target: outcomes.handed(r, to, now))
         for why in plan.waiting:
             t = thoughts[why.key]
             known = t.record.condition("Admitted")
             if known is None or known.status or known.reason != why.reason:
-                put(why.key, lambda r, w=why, d=t.desired: transitions.waiting(r, d, w, now))
+                put(why.key, lambda r, w=why, d=t.desired: outcomes.waiting(r, d, w, now))

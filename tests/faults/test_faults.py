@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from controller.policy.jobs import RunState
+from controller.policy.job.types import RunState
 from controller.policy.types import Mode
 from tests.faults import driver, mutants, product
 from tests.faults.cures import MUTANTS, Mutant
@@ -77,7 +77,7 @@ def test_what_users_write_reaches_the_operator() -> None:
         world.close()
 
 
-LIVES = "controller/policy/lives.py"
+LIVES = "controller/policy/job/lives.py"
 KEPT = "LIVES_KEPT = 8 "
 
 
@@ -93,7 +93,7 @@ def test_of_the_runner(broken: bool) -> None:
     ("old", "new", "test", "how"),
     [
         (KEPT, KEPT, "", "NOT found in"),
-        ("no such text", "", "", "no longer applies: controller/policy/lives.py has 0 of"),
+        ("no such text", "", "", "no longer applies: controller/policy/job/lives.py has 0 of"),
         (KEPT, "LIVES_KEPT = 9 ", "[False]", "found by"),
         (KEPT, KEPT, "[False]", "NOT found by"),
         (KEPT, "LIVES_KEPT = 9 ", "[True]", "NOT found: tests/faults/test_faults.py::test_of_the_runner"),

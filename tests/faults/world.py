@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from controller.policy.jobs import (
+from controller.policy.job.types import (
     AccessView,
     Event,
     JobRecord,

@@ -20,9 +20,9 @@ from controller.kube.cache import Cache
 from controller.kube.client import Api
 from controller.kube.connect import connect
 from controller.kube.errors import Refused
-from controller.operator.actions import Actions
-from controller.operator.settings import Settings
-from controller.policy.jobs import CreateWorkload, Operation, StartAccess
+from controller.operator.process.settings import Settings
+from controller.operator.reconcile.actions import Actions
+from controller.policy.job.types import CreateWorkload, Operation, StartAccess
 from deploy.local.client import Unreachable
 from deploy.local.kueue.manager import Kueue
 from deploy.local.nodes import Nodes

@@ -32,9 +32,10 @@ from controller.kube.resources import (
     LOCAL_QUEUES,
     WORKLOADS,
 )
-from controller.policy import declog, outside
+from controller.policy import decision_log
 from controller.policy.codec import dumps
-from controller.policy.jobs import AdmissionRecord
+from controller.policy.job import external_queue
+from controller.policy.job.types import AdmissionRecord
 from deploy.local.kueue.manager import PROCESS, Kueue
 from deploy.local.scheduler import Extender, start_pair
 
@@ -126,7 +127,7 @@ def test_quota_of_eight_three_jobs_of_four(told: Callable[[Story], None], pair: 
             assert (await rig.run_file("one"))["attempt"] == (await rig.record("one")).attempt
             assert (await rig.reason("two", "Admitted")) == "Stopped"
         lines = log.read_text().splitlines()
-        assert all(r.same for r in declog.replay(lines))
+        assert all(r.same for r in decision_log.replay(lines))
         offers = [json.loads(line)["decision"]["admissions"] for line in lines if '"kind":"pool"' in line]
         assert all(a["offer"] for admissions in offers for a in admissions)
         assert any(offers), dumps(offers)
@@ -238,7 +239,7 @@ def test_a_job_that_kueue_puts_out_is_not_a_stopped_job(told: Callable[[Story], 
 def test_kueue_restarted_in_the_middle_of_a_stop(
     told: Callable[[Story], None], kueue: Kueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outside, "SLOW", 0.5)
+    monkeypatch.setattr(external_queue, "SLOW", 0.5)
 
     async def story(rig: KueueRig) -> None:
         await rig.make_queues(gpus=4)

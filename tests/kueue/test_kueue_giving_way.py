@@ -16,7 +16,7 @@ from operator_rig import eventually
 
 from controller.kube.errors import ApiError
 from controller.kube.resources import JOBS, KUEUE, Resource
-from controller.policy.jobs import ScrapeOutcome, ScrapeView
+from controller.policy.job.types import ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint
 from deploy.local.kueue.manager import Kueue
 

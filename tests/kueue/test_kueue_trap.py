@@ -27,7 +27,7 @@ from store_work import (
 
 from controller import workloads
 from controller.checkpoints.jobs import release_patch
-from controller.policy.jobs import Kept, Operation, StartAccess
+from controller.policy.job.types import Kept, Operation, StartAccess
 from deploy.local.client import Unreachable
 from deploy.local.nodes import Nodes
 

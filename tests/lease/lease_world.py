@@ -16,7 +16,7 @@ from typing import Any, Literal
 from controller.kube.errors import AlreadyExists, Conflict, NotFound, Unavailable
 from controller.kube.lease import Timing
 from controller.kube.merge import merge_apply
-from controller.operator.leadership import Leadership, LeadershipLost
+from controller.operator.process.leader_election import Leadership, LeadershipLost
 
 Object = dict[str, Any]
 Fate = Literal["fine", "refused", "unanswered", "late"]

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from kubernetes.aio.client import Configuration
 
 from controller.api.values import timestamp
-from controller.operator.clock import (
+from controller.operator.engine import Engine
+from controller.operator.process.clock import (
     BELIEVED,
     FASTEST,
     FREE,
@@ -24,8 +25,7 @@ from controller.operator.clock import (
     ServerClock,
     middle,
 )
-from controller.operator.engine import Engine
-from controller.operator.settings import Settings
+from controller.operator.process.settings import Settings
 
 START = 1_800_000_000.0
 

@@ -15,10 +15,10 @@ from controller.kube.connect import connect
 from controller.kube.errors import NotLeading, Refused
 from controller.kube.lease import Timing
 from controller.kube.resources import GPUPOOLS, LEASES, RLHFJOBS, Resource
-from controller.operator.leadership import Leadership, LeadershipLost, Unopposed
-from controller.operator.metrics import Metrics
-from controller.operator.world import World
-from controller.operator.writer import StatusWriter
+from controller.operator.process.leader_election import Leadership, LeadershipLost, Unopposed
+from controller.operator.process.metrics import Metrics
+from controller.operator.reconcile.status_writer import StatusWriter
+from controller.operator.state.cluster import World
 from deploy.local.plane import Plane
 
 # Looks often; its term is as long as the product's, for a machine that is held up loses a short one.

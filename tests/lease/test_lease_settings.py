@@ -10,11 +10,11 @@ import yaml
 from kubernetes.aio.client import Configuration
 
 from controller.kube.connect import Connection
-from controller.operator.clock import ServerClock
-from controller.operator.leadership import Leadership, Term, Unopposed
 from controller.operator.main import candidate
-from controller.operator.metrics import Metrics
-from controller.operator.settings import Settings, SettingsError
+from controller.operator.process.clock import ServerClock
+from controller.operator.process.leader_election import Leadership, Term, Unopposed
+from controller.operator.process.metrics import Metrics
+from controller.operator.process.settings import Settings, SettingsError
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.metrics.atrest import AtRest
-from controller.policy.jobs import MetricPoints, ScrapeOutcome, ScrapeView
+from controller.policy.job.types import MetricPoints, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint, Paired
 
 SCORES = st.floats(allow_nan=False)

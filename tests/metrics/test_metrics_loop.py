@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from controller.metrics import ScrapeLoop, Target
 from controller.metrics.schedule import COST, MAX_BACKOFF, Schedule, Turn, jitter, stretched
-from controller.policy.jobs import ScrapeOutcome, ScrapeView
+from controller.policy.job.types import ScrapeOutcome, ScrapeView
 
 OK, DOWN = ScrapeView(ScrapeOutcome.OK), ScrapeView(ScrapeOutcome.UNREACHABLE)
 

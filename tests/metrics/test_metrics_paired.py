@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from controller import names
 from controller.metrics.parse import Limits, MetricsError, parse
-from controller.policy.jobs import MetricPoints, ScrapeOutcome
+from controller.policy.job.types import MetricPoints, ScrapeOutcome
 from controller.policy.types import Attempt, EvalPoint, Paired
 
 

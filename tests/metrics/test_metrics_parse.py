@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from controller import names
 from controller.metrics import Limits, MetricsError, parse
 from controller.metrics.parse import read
-from controller.policy.jobs import Page, ScrapeOutcome, ScrapeView
+from controller.policy.job.types import Page, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint
 
 LIFE = "1-1732186000"

@@ -20,7 +20,7 @@ from controller.metrics import AddressPolicy, Scraper, Target
 from controller.metrics.fetch import HEAD_BYTES
 from controller.metrics.fetch import _request as request_of
 from controller.metrics.scrape import _encoded as encoded
-from controller.policy.jobs import ScrapeOutcome, ScrapeView
+from controller.policy.job.types import ScrapeOutcome, ScrapeView
 
 Run = Callable[[Any], Any]
 OPEN = AddressPolicy.parse("Loopback")

@@ -21,9 +21,9 @@ from controller.kube.connect import Connection, connect
 from controller.kube.resources import GPUPOOLS, JOBS, PODS, RLHFJOBS
 from controller.metrics import Target
 from controller.operator.engine import Engine
-from controller.operator.settings import Settings
-from controller.policy import declog
-from controller.policy.jobs import JobRecord, Page, ScrapeOutcome, ScrapeView
+from controller.operator.process.settings import Settings
+from controller.policy import decision_log
+from controller.policy.job.types import JobRecord, Page, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint
 from deploy.local.plane import Plane
 
@@ -145,7 +145,7 @@ class Recorder:
 def decided_anew(log: Path) -> int:
     """Decide everything in a decision log again, and compare byte for byte; how many decisions there are."""
     lines = [line for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]
-    entries = list(declog.replay(lines))
+    entries = list(decision_log.replay(lines))
     assert entries, f"no decision in {log}"
     assert [e for e in entries if not e.same] == []
     return len(entries)

@@ -10,9 +10,9 @@ from controller.checkpoints.progress import Meter, served
 from controller.metrics.address import AddressPolicy
 from controller.metrics.fetch import Caps, fetch
 from controller.metrics.samples import MetricsError
-from controller.operator.access_progress import CAPS, AccessProgress, parse
-from controller.policy.jobs import AccessView, Operation, ScrapeOutcome
-from controller.policy.transfer import describe, stalled
+from controller.operator.state.access_progress import CAPS, AccessProgress, parse
+from controller.policy.job.transfer import describe, stalled
+from controller.policy.job.types import AccessView, Operation, ScrapeOutcome
 
 JOB: dict[str, Any] = {"metadata": {"uid": "job-uid", "name": "run-retain-40-7-0f2a1"}}
 POD: dict[str, Any] = {

@@ -10,13 +10,13 @@ import pytest
 
 from controller.kube.cache import Cache
 from controller.kube.resources import GPUPOOLS, RLHFJOBS
-from controller.operator.brain import WARM, Brain
-from controller.operator.job_pass import JobPass
-from controller.operator.metrics import Metrics
-from controller.operator.queue import Locks, WorkQueue
-from controller.operator.world import World
-from controller.operator.writer import Stale
-from controller.policy import declog
+from controller.operator.process.metrics import Metrics
+from controller.operator.process.workqueue import Locks, WorkQueue
+from controller.operator.reconcile.job import JobPass
+from controller.operator.reconcile.planner import WARM, Brain
+from controller.operator.reconcile.status_writer import Stale
+from controller.operator.state.cluster import World
+from controller.policy import decision_log
 
 POOL = {
     "apiVersion": "evalstop.dev/v1alpha1",
@@ -79,7 +79,7 @@ def test_a_plan_that_is_no_longer_kept_whole_is_made_again_and_is_the_same(brain
     assert (first.loaded.desired, first.loaded.observed) == (loaded.desired, loaded.observed)
     assert first.version == version
     assert len(log) == len(KEYS) + 1, "it was planned again once, and that is told"
-    assert all(entry.same for entry in declog.replay(log))
+    assert all(entry.same for entry in decision_log.replay(log))
 
 
 def test_of_one_that_has_changed_since_nothing_is_made_up(brain: Brain) -> None:

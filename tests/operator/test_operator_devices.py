@@ -22,13 +22,13 @@ from controller.kube.resources import (
     RLHFJOBS,
 )
 from controller.kube.trim import trim
-from controller.operator.brain import Brain
-from controller.operator.devices import Devices
-from controller.operator.metrics import Metrics
-from controller.operator.pool_pass import PoolPass
-from controller.operator.queue import Locks
-from controller.operator.world import World
-from controller.policy.accounts import free_gpus
+from controller.operator.process.metrics import Metrics
+from controller.operator.process.workqueue import Locks
+from controller.operator.reconcile.planner import Brain
+from controller.operator.reconcile.pool import PoolPass
+from controller.operator.state.cluster import World
+from controller.operator.state.devices import Devices
+from controller.policy.pool.gpu_accounting import free_gpus
 
 DRIVER = "gpu.nvidia.com"
 

@@ -14,7 +14,7 @@ from operator_rig import Rig, eventually
 from controller.api import fleet as fleet_status
 from controller.kube.errors import ApiError
 from controller.kube.resources import EVENTS, GPUPOOLS, RLHFJOBS
-from controller.policy.jobs import ScrapeOutcome, ScrapeView
+from controller.policy.job.types import ScrapeOutcome, ScrapeView
 from controller.policy.types import (
     Attempt,
     EvalPoint,

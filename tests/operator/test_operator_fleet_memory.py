@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from controller.api import fleet as fleet_status
 from controller.api.gpupool import StopsStatus
-from controller.operator.fleet import past_stops
-from controller.policy import pool
-from controller.policy.fleet import HOUR, STOPS_KEPT, sift
-from controller.policy.fleet_precision import day_of
-from controller.policy.jobs import Decision, JobRecord, TakenBack
+from controller.operator.reconcile.fleet import past_stops
+from controller.policy.fleet.ebh import day_of
+from controller.policy.fleet.limits import HOUR, STOPS_KEPT, sift
+from controller.policy.job.types import Decision, JobRecord, TakenBack
+from controller.policy.pool.plan import plan_pool
 from controller.policy.types import (
     JobState,
     JobView,
@@ -57,7 +57,7 @@ def seen(
 def test_an_hours_budget_is_spent_though_the_stopped_job_is(since: dict[str, Decision | None]) -> None:
     limits = StopLimits(per_hour=1)
     first = seen({}, {"ns/a": stop(NOW - 60)}, limits)
-    status = fleet_status.stored(pool.plan(first, NOW).stops, (), (), first.stopped)
+    status = fleet_status.stored(plan_pool(first, NOW).stops, (), (), first.stopped)
     after = seen(status, since, limits)
     assert after.stopped == (PastStop(NOW - 60, None, "ns/a"),)
     (held,) = sift(after.jobs, after, NOW).held

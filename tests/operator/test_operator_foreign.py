@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controller import names
-from controller.operator.foreign import FEW_NODES, RETRY, ForeignPods
+from controller.operator.state.unmanaged_pods import FEW_NODES, RETRY, ForeignPods
 
 
 def guest(name: str, node: str, gpus: int = 1) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from fake_kubelet import FakeKubelet
 from operator_rig import Rig, eventually
 
 from controller.kube.resources import CONFIGMAPS
-from controller.policy.jobs import MetricPoints, ScrapeOutcome, ScrapeView
+from controller.policy.job.types import MetricPoints, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint, Paired
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from controller.operator import histories
-from controller.policy.estimates import Kind
-from controller.policy.jobs import Desired, Expected, JobRecord, RunProgress
+from controller.operator.reconcile import estimates
+from controller.policy.job.estimates import Kind
+from controller.policy.job.types import Desired, Expected, JobRecord, RunProgress
 from controller.policy.queueing import make_policy
 from controller.policy.queueing.srtf_est import remaining
 from controller.policy.types import JobState, JobView, PolicySpec
@@ -29,7 +29,7 @@ def rlhfjob(image: str = "trainer:1", **labels: str) -> dict[str, Any]:
 
 def test_the_kind_of_a_job() -> None:
     expected = Kind("team", ("exporter:2", "trainer:1"), 2, 4, (("model", "7b"),))
-    assert histories.kind_of(rlhfjob(model="7b")) == expected
+    assert estimates.kind_of(rlhfjob(model="7b")) == expected
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_the_kind_of_a_job() -> None:
 def test_a_job_without_images_of_its_own(workload: dict[str, Any]) -> None:
     obj = rlhfjob()
     obj["spec"]["workload"] = workload
-    assert histories.kind_of(obj) == Kind("team", (), 2, 4)
+    assert estimates.kind_of(obj) == Kind("team", (), 2, 4)
 
 
 @dataclass
@@ -74,9 +74,9 @@ NOW = 1000.0
 
 def seen(job: Thought, jobs: list[Thought], policy: str, state: JobState = JobState.QUEUED) -> JobView:
     """How the job stands before a pool of this queue policy and of these jobs, that one among them."""
-    past = histories.history(jobs, NOW)  # type: ignore[arg-type]
+    past = estimates.history(jobs, NOW)  # type: ignore[arg-type]
     view = JobView(job.key, 0.0, 0, 2, 4, state=state)
-    return histories.timed(view, job, past, policy, NOW)[0]  # type: ignore[arg-type]
+    return estimates.timed(view, job, past, policy, NOW)[0]  # type: ignore[arg-type]
 
 
 def test_ended_runs_tell_how_long_the_next_will_take() -> None:
@@ -171,7 +171,7 @@ def test_in_srtf_a_measured_pace_counts_where_it_is_slower_than_the_word() -> No
 
 def test_the_pool_is_told_when_a_run_will_be_overdue() -> None:
     job = mallory(ran(100.0, expected=Expected(stated=90.0)), 90.0)
-    past = histories.history([], NOW)
+    past = estimates.history([], NOW)
     for state, at in ((JobState.ADMITTED, NOW + 35.0), (JobState.QUEUED, None)):
         view = JobView(job.key, 0.0, 0, 2, 4, state=state)
-        assert histories.timed(view, job, past, "srtf", NOW)[1] == at  # type: ignore[arg-type]
+        assert estimates.timed(view, job, past, "srtf", NOW)[1] == at  # type: ignore[arg-type]

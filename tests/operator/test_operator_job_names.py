@@ -10,9 +10,9 @@ import pytest
 from controller.api import convert
 from controller.kube.cache import Cache
 from controller.kube.resources import RLHFJOBS
-from controller.operator.job_names import JobNames
-from controller.policy.handbacks import HandBack, hand_backs
-from controller.policy.jobs import AdmissionRecord, Decision, Desired, JobRecord
+from controller.operator.state.job_names import JobNames
+from controller.policy.job.types import AdmissionRecord, Decision, Desired, JobRecord
+from controller.policy.pool.handovers import HandBack, hand_backs
 from controller.policy.types import Mode, PolicySpec, Proposal
 
 PROPOSAL = Proposal(70, 40, "ConsecutiveDeclines", 3.0, 3.0)
@@ -107,7 +107,7 @@ def test_a_job_that_is_gone_has_a_uid_and_one_that_nobody_knew_is_unknown() -> N
 
 
 def test_of_jobs_that_are_gone_the_last_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.operator.job_names.GONE_KEPT", 1)
+    monkeypatch.setattr("controller.operator.state.job_names.GONE_KEPT", 1)
     cache, made = names("rich/aa", "rich/bb")
     for name in ("aa", "bb"):
         cache.drop(RLHFJOBS, job(f"rich/{name}"))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.operator.locations import Locations
+from controller.operator.state.locations import Locations
 
 
 def job(name: str, path: str, *, age: int = 0, claim: str = "work", namespace: str = "ns") -> dict[str, Any]:

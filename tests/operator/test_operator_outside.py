@@ -12,8 +12,8 @@ from controller.kube.cache import Cache
 from controller.kube.client import Api
 from controller.kube.errors import NotFound
 from controller.kube.resources import ADMISSION_CHECKS, CLUSTER_QUEUES, GPUPOOLS, RLHFJOBS, Resource
-from controller.operator.outside import KINDS, Outside
-from controller.operator.world import World
+from controller.operator.state.cluster import World
+from controller.operator.state.external_queues import KINDS, Outside
 
 Object = dict[str, Any]
 

@@ -24,14 +24,14 @@ from controller.kube.errors import AlreadyExists, Conflict, NotFound, Refused, U
 from controller.kube.events import Recorder
 from controller.kube.packed import Plain
 from controller.kube.watch import JitteredBackoffs
-from controller.operator import nodes, runfile
-from controller.operator.declogfile import DecisionLog
-from controller.operator.health import Health
-from controller.operator.metrics import Metrics
-from controller.operator.settings import Settings, SettingsError, describe
-from controller.operator.world import Loaded
-from controller.operator.writer import saved_gpu_hours
-from controller.policy.jobs import (
+from controller.operator.process.decision_log import DecisionLog
+from controller.operator.process.health import Health
+from controller.operator.process.metrics import Metrics
+from controller.operator.process.settings import Settings, SettingsError, describe
+from controller.operator.reconcile.status_writer import saved_gpu_hours
+from controller.operator.state import nodes, runfile
+from controller.operator.state.cluster import Loaded
+from controller.policy.job.types import (
     AdmissionRecord,
     Decision,
     Desired,

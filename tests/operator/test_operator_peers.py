@@ -9,10 +9,11 @@ import pytest
 from controller.api.record import status
 from controller.kube.cache import Cache
 from controller.kube.resources import GPUPOOLS, RLHFJOBS
-from controller.operator.world import World
-from controller.policy import declog, lifecycle
-from controller.policy.history import RuleInUse, absorb
-from controller.policy.jobs import Desired, JobRecord, ScrapeOutcome, ScrapeView
+from controller.operator.state.cluster import World
+from controller.policy import decision_log
+from controller.policy.job.evals import RuleInUse, absorb
+from controller.policy.job.plan import plan_job
+from controller.policy.job.types import Desired, JobRecord, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint, PeersAt, PolicySpec, Verb
 
 LIFE = Attempt(1, "100")
@@ -115,9 +116,9 @@ def test_a_job_that_is_behind_its_peers_is_to_be_stopped(rig: Rig) -> None:
     assert rule is not None
     assert rule.verdict is not None
     assert (rule.verdict.verb, rule.verdict.reason) == (Verb.STOP, "BelowPeers")
-    planned = lifecycle.plan(loaded.desired, loaded.observed, loaded.record, 2.0)
-    line = declog.job_line(loaded.desired, loaded.observed, loaded.record, 2.0, planned)
-    assert all(replayed.same for replayed in declog.replay([line]))
+    planned = plan_job(loaded.desired, loaded.observed, loaded.record, 2.0)
+    line = decision_log.job_line(loaded.desired, loaded.observed, loaded.record, 2.0, planned)
+    assert all(replayed.same for replayed in decision_log.replay([line]))
 
 
 def test_a_job_that_is_minimized_sees_its_peers_the_other_way_up(rig: Rig) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from controller import names
-from controller.operator import pool_status
-from controller.operator.pool_status import Surroundings
-from controller.policy import pool
-from controller.policy.handbacks import HandBack
+from controller.operator.reconcile import pool_status
+from controller.operator.reconcile.pool_status import Surroundings
+from controller.policy.pool.handovers import HandBack
+from controller.policy.pool.plan import plan_pool
 from controller.policy.types import Hold, JobState, JobView, NodeView, PolicySpec, PoolSnapshot, Quota
 
 NOW = datetime(2026, 7, 1, 12, 0, 0, tzinfo=UTC)
@@ -44,7 +44,7 @@ def status(
 ) -> dict[str, Any]:
     obj = {"metadata": {"name": "p", "generation": 3}, "status": known or {}}
     now = NOW.timestamp() + after
-    return pool_status.planned(obj, found, pool.plan(found, now), around, stops, now)
+    return pool_status.planned(obj, found, plan_pool(found, now), around, stops, now)
 
 
 def condition(told: dict[str, Any], type_: str) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def test_a_pool_without_nodes_says_so_and_so_do_its_jobs() -> None:
     found = snapshot(JobView("ns/a", 0, 0, 1, 1), nodes=())
     ready = condition(status(found), "Ready")
     assert (ready["status"], ready["reason"]) == ("False", "NoUsableNodes")
-    (waits,) = pool.plan(found, 0.0).waiting
+    (waits,) = plan_pool(found, 0.0).waiting
     assert (waits.reason, waits.position) == ("NoUsableNodes", 0)
     assert "GPUPool 'p' has no ready and schedulable node" in waits.message
 

@@ -25,7 +25,7 @@ from operator_rig import OPERATOR, SETTINGS, Rig, eventually
 from controller.kube.cache import WentBack
 from controller.kube.connect import connect
 from controller.kube.resources import PODS
-from controller.policy import declog
+from controller.policy import decision_log
 from deploy.local.plane import Plane
 from deploy.local.ports import free_port
 from tests.bench.faults.proxy import FaultyProxy, Upstream
@@ -114,7 +114,7 @@ def test_it_gets_ready_works_logs_its_decisions_and_ends_on_sigterm(
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 0
     assert time.monotonic() - began < 15
-    replayed = list(declog.replay(path.read_text().splitlines()))
+    replayed = list(decision_log.replay(path.read_text().splitlines()))
     assert {r.kind for r in replayed} == {"job", "pool"}
     assert f"{rig.namespace}/run" in {r.subject for r in replayed}
     for line in replayed:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.operator.queue import Closed, Locks, WorkQueue
+from controller.operator.process.workqueue import Closed, Locks, WorkQueue
 
 
 class Clock:

@@ -15,9 +15,9 @@ from operator_rig import Rig, eventually, trainer
 from controller.api.gpupool import GPUPool
 from controller.kube.packed import Plain
 from controller.kube.resources import CONFIGMAPS
-from controller.operator.thought import Thought
-from controller.operator.world import Loaded
-from controller.policy.jobs import (
+from controller.operator.reconcile.planned_job import Thought
+from controller.operator.state.cluster import Loaded
+from controller.policy.job.types import (
     AdmissionRecord,
     Desired,
     JobRecord,

@@ -14,7 +14,7 @@ from fresh_namespace import fresh_namespace
 from operator_rig import Rig, eventually, trainer
 
 from controller.kube.resources import GPUPOOLS
-from controller.policy.jobs import ScrapeOutcome, ScrapeView
+from controller.policy.job.types import ScrapeOutcome, ScrapeView
 from deploy.local.plane import Plane
 
 

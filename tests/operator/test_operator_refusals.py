@@ -12,7 +12,7 @@ from operator_rig import Rig, eventually
 
 from controller import names
 from controller.kube.resources import GPUPOOLS, JOBS, NODES, PODS
-from controller.policy.jobs import ScrapeOutcome, ScrapeView
+from controller.policy.job.types import ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint
 
 

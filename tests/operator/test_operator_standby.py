@@ -9,7 +9,7 @@ from typing import Any
 from kubernetes.aio.client import Configuration
 
 from controller.operator.engine import Engine
-from controller.operator.settings import Settings
+from controller.operator.process.settings import Settings
 
 HOURS = 7200.0
 

@@ -12,8 +12,8 @@ from controller.api import convert
 from controller.kube import nodes as kube_nodes
 from controller.kube.cache import Cache
 from controller.kube.resources import GPUPOOLS, NODES
-from controller.operator import nodes
-from controller.operator.taints import Taints
+from controller.operator.state import nodes
+from controller.operator.state.taints import Taints
 from controller.workloads import tolerations
 
 

@@ -14,13 +14,13 @@ import pytest
 from controller.kube.cache import Cache
 from controller.kube.resources import GPUPOOLS, JOBS, PODS, RLHFJOBS
 from controller.metrics import Target
-from controller.operator.brain import Brain
-from controller.operator.metrics import Metrics
-from controller.operator.pool_pass import Partly, PoolPass
-from controller.operator.queue import Locks
-from controller.operator.targets import Targets
-from controller.operator.world import World
-from controller.policy.jobs import ScrapeOutcome, ScrapeView
+from controller.operator.process.metrics import Metrics
+from controller.operator.process.workqueue import Locks
+from controller.operator.reconcile.planner import Brain
+from controller.operator.reconcile.pool import Partly, PoolPass
+from controller.operator.reconcile.scrape_targets import Targets
+from controller.operator.state.cluster import World
+from controller.policy.job.types import ScrapeOutcome, ScrapeView
 from controller.policy.types import EvalPoint, Grant, Mode, PoolPlan, Proposal
 
 KEY = "ns/run"

@@ -25,9 +25,9 @@ from controller.parity.report import Report
 from controller.parity.simulated import simulated
 from controller.parity.timeline import How, Timeline
 from controller.parity.trial import NAME_MOST, Trial, compressed, trial
-from controller.policy.jobs import JobRecord
+from controller.policy.job.service import remaining_seconds
+from controller.policy.job.types import JobRecord
 from controller.policy.params import ParamError
-from controller.policy.service import remaining
 from controller.policy.types import PolicySpec
 from sim import specs
 from sim.cluster import Cluster
@@ -161,9 +161,9 @@ def test_srtf_knows_on_the_cluster_what_it_knows_in_the_simulator(tmp_path: Path
     pool = convert.parse_pool(manifests.pool(PLACE, PolicySpec("srtf"), 0))
     assert isinstance(pool, GPUPool)
     wanted = convert.desired(manifests.rlhfjob(found, 0, PLACE), pool)
-    assert remaining(wanted, JobRecord(), 0.0) == Training(found.workload, Latencies(start_delay=3.0)).left(
-        0, False
-    )
+    assert remaining_seconds(wanted, JobRecord(), 0.0) == Training(
+        found.workload, Latencies(start_delay=3.0)
+    ).left(0, False)
 
 
 def test_missing_scores_and_errors_are_handed_to_the_pod_as_such(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ import yaml
 from controller import names, workloads
 from controller.api import admission
 from controller.checkpoints.jobs import AccessSettings, access_job
-from controller.operator import runfile
-from controller.policy.jobs import Kept, Operation, RunFile, StartAccess
+from controller.operator.state import runfile
+from controller.policy.job.types import Kept, Operation, RunFile, StartAccess
 from deploy.local.plane import Plane
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,9 +12,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from controller.policy import lifecycle, pool, transitions
-from controller.policy.job_view import job_view
-from controller.policy.jobs import (
+from controller.policy.job.plan import plan_job
+from controller.policy.job.types import (
     AccessView,
     CreateWorkload,
     Desired,
@@ -29,6 +28,9 @@ from controller.policy.jobs import (
     WorkloadView,
     WriteRun,
 )
+from controller.policy.job.view import job_view
+from controller.policy.pool import outcomes
+from controller.policy.pool.plan import plan_pool
 from controller.policy.types import Delegate, Hold, JobView, NodeView, PolicySpec, PoolSnapshot
 
 TICK = 5.0  # s
@@ -115,7 +117,7 @@ class GangWorld:
         return self.nodes[node] - self.hidden.get(node, 0) - used
 
     def _job_pass(self, job: Gang) -> None:
-        job.plan = lifecycle.plan(job.desired, job.observed(), job.record, self.now)
+        job.plan = plan_job(job.desired, job.observed(), job.record, self.now)
         job.record = job.plan.record
         for action in job.plan.actions:
             if isinstance(action, CreateWorkload):
@@ -134,10 +136,10 @@ class GangWorld:
         views = [view for job in self.jobs.values() if (view := self._view(job)) is not None]
         nodes = tuple(NodeView(name, gpus) for name, gpus in self.nodes.items())
         snapshot = PoolSnapshot("p", self.policy, nodes, tuple(views), self.holds, delegate=self.delegate)
-        planned = pool.plan(snapshot, self.now)
+        planned = plan_pool(snapshot, self.now)
         for admission in planned.admissions:
             job = self.jobs[admission.key]
-            job.record = transitions.admitted(job.record, admission, self.now)
+            job.record = outcomes.admitted(job.record, admission, self.now)
         self.holds = planned.holds
 
     def _view(self, job: Gang) -> JobView | None:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from controller.policy import declog, lifecycle, pool, transitions
-from controller.policy.fleet_noise import usual
-from controller.policy.job_view import job_view
-from controller.policy.jobs import (
+from controller.policy import decision_log
+from controller.policy.fleet.noise import usual
+from controller.policy.job import plan as job_plan
+from controller.policy.job.plan import plan_job
+from controller.policy.job.types import (
     AccessView,
     CreateWorkload,
     Desired,
@@ -38,6 +39,10 @@ from controller.policy.jobs import (
     WorkloadView,
     WriteRun,
 )
+from controller.policy.job.view import job_view
+from controller.policy.pool import outcomes
+from controller.policy.pool import plan as pool_plan
+from controller.policy.pool.plan import plan_pool
 from controller.policy.types import (
     Attempt,
     Delegate,
@@ -47,6 +52,7 @@ from controller.policy.types import (
     PastStop,
     PeersAt,
     PolicySpec,
+    PoolPlan,
     PoolSnapshot,
     ScoredBy,
     StopLimits,
@@ -91,7 +97,7 @@ class World:
         self.delegate = Delegate.BUILTIN
         self.evaluator: str | None = None  # version that all trainers export
         self.peers: tuple[PeersAt, ...] = ()  # as every job is told
-        self.told = pool.PoolPlan()  # the last plan: what of it the pool's status keeps
+        self.told = PoolPlan()  # the last plan: what of it the pool's status keeps
         self.now = 1000.0
         self.writes = 0
 
@@ -159,7 +165,7 @@ class World:
         noise = usual(self.told.noise, scored_by, self.limits.scope)
         fleet = FleetView(noise, mine[-1] if mine else None, self.peers)
         job.observed = replace(job.observed, fleet=fleet)
-        planned = lifecycle.plan(job.desired, job.observed, job.record, self.now)
+        planned = job_plan.plan_job(job.desired, job.observed, job.record, self.now)
         if planned.record != job.record:
             self.writes += 1
         job.record, job.plan = planned.record, planned
@@ -167,7 +173,7 @@ class World:
             self._carry_out(job, action)
         return planned
 
-    def pool_pass(self) -> pool.PoolPlan:
+    def pool_pass(self) -> PoolPlan:
         views = []
         for job in self.jobs.values():
             if job.plan is None:
@@ -196,27 +202,27 @@ class World:
             noise=self.told.noise,
             falls=self.told.falls,
         )
-        planned = self.told = pool.plan(snapshot, self.now)
+        planned = self.told = pool_plan.plan_pool(snapshot, self.now)
         for grant in planned.grants:
             job = self.jobs[grant.key]
-            job.record = transitions.granted(job.record, job.desired, grant, self.now)
+            job.record = outcomes.granted(job.record, job.desired, grant, self.now)
         for admission in planned.admissions:
             job = self.jobs[admission.key]
-            job.record = transitions.admitted(job.record, admission, self.now)
+            job.record = outcomes.admitted(job.record, admission, self.now)
             if admission.source:
                 source = self.jobs[admission.source]
-                source.record = transitions.handed(source.record, admission.key, self.now)
+                source.record = outcomes.handed(source.record, admission.key, self.now)
         for held in planned.held_back:
             job = self.jobs[held.key]
-            job.record = transitions.held_back(job.record, job.desired, held, self.now)
+            job.record = outcomes.held_back(job.record, job.desired, held, self.now)
         for refusal in planned.refusals:
             job = self.jobs[refusal.key]
-            job.record = transitions.refused(job.record, job.desired, refusal, self.now)
+            job.record = outcomes.refused(job.record, job.desired, refusal, self.now)
         for key in planned.lifted:
-            self.jobs[key].record = transitions.lifted(self.jobs[key].record)
+            self.jobs[key].record = outcomes.lifted(self.jobs[key].record)
         for preemption in planned.preemptions:
             job = self.jobs[preemption.key]
-            job.record = transitions.preempted(job.record, preemption, self.now)
+            job.record = outcomes.preempted(job.record, preemption, self.now)
         self.holds = planned.holds
         return planned
 
@@ -360,19 +366,18 @@ class World:
 def logged_plans() -> Iterator[list[str]]:
     """The decision log's lines of every plan that is made within."""
     lines: list[str] = []
-    plan_job, plan_pool = lifecycle.plan, pool.plan
 
     def logged_job(desired, observed, record, now):
         planned = plan_job(desired, observed, record, now)
-        lines.append(declog.job_line(desired, observed, record, now, planned))
+        lines.append(decision_log.job_line(desired, observed, record, now, planned))
         return planned
 
     def logged_pool(snapshot, now):
         planned = plan_pool(snapshot, now)
-        lines.append(declog.pool_line(snapshot, now, planned))
+        lines.append(decision_log.pool_line(snapshot, now, planned))
         return planned
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lifecycle, "plan", logged_job)
-        patch.setattr(pool, "plan", logged_pool)
+        patch.setattr(job_plan, "plan_job", logged_job)
+        patch.setattr(pool_plan, "plan_pool", logged_pool)
         yield lines

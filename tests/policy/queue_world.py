@@ -20,7 +20,7 @@ from controller.api.values import timestamp
 from controller.delegates import ADAPTERS, Placement, Write
 from controller.kube.merge import merge_apply
 from controller.kube.resources import ADMISSION_CHECKS, WORKLOADS, Resource
-from controller.policy.jobs import (
+from controller.policy.job.types import (
     Answer,
     RefuseOffer,
     RemakeWorkload,

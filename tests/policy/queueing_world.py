@@ -12,7 +12,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from controller.policy.placement import NodeRoom, SlotRoom
+from controller.policy.pool.placement import NodeRoom, SlotRoom
 from controller.policy.queueing import EvalStop, QueueDecision, QueuePolicy, make_policy
 from controller.policy.queueing.slaq import add_loss
 from controller.policy.types import JobState, JobView, PolicySpec, Proposal

@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from controller.policy import pool
+from controller.policy.pool.plan import plan_pool
 from controller.policy.types import (
     Hold,
     JobState,
@@ -135,7 +135,7 @@ class QuotaWorld:
             self._goes_on(job)
         self._bind()
         snapshot = self.snapshot()
-        plan = pool.plan(snapshot, float(self.now))
+        plan = plan_pool(snapshot, float(self.now))
         self._carry_out(plan)
         return snapshot, plan
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from controller.policy import pool
-from controller.policy.accounts import LEAVING, books, free_gpus
-from controller.policy.nodeclaims import Bound, Gang, Ledger
-from controller.policy.nodejudge import Asker, judge
-from controller.policy.placement import held
+from controller.policy.node.filter import Asker, judge
+from controller.policy.node.ledger import Bound, Gang, Ledger
+from controller.policy.pool.gpu_accounting import LEAVING, books, free_gpus
+from controller.policy.pool.placement import held
+from controller.policy.pool.plan import plan_pool
 from controller.policy.types import Hold, JobState, JobView, NodeView, PolicySpec, PoolSnapshot
 
 
@@ -48,21 +48,21 @@ def test_a_member_whose_planned_node_others_took_is_charged_where_it_fits() -> N
     taken = replace(shot, nodes=(NodeView("n0", 2, foreign=1), NodeView("n1", 2)))
     assert books(taken).account(taken.jobs[0]) == [("n1", 2)]
     assert free_gpus(taken) == {"n0": 1, "n1": 0}
-    assert pool.plan(taken, 10.0).admissions == ()
+    assert plan_pool(taken, 10.0).admissions == ()
 
 
 def test_a_pod_of_another_gang_where_it_was_not_planned_counts_as_well() -> None:
     moved = admitted("ns/b", 2, "n1", bound=("n0",))
     shot = snapshot(admitted("ns/a", 2, "n0"), moved, waits("ns/c", 1, 2), nodes={"n0": 2, "n1": 2})
     assert free_gpus(shot) == {"n0": 0, "n1": 0}
-    assert pool.plan(shot, 10.0).admissions == ()
+    assert plan_pool(shot, 10.0).admissions == ()
 
 
 def test_what_is_left_of_a_member_that_fits_nowhere_is_given_to_nobody() -> None:
     b = admitted("ns/b", 2, "n1", "n1", bound=("n0", "n1"))
     shot = snapshot(admitted("ns/a", 4, "n0"), b, waits("ns/c", 1, 1), nodes={"n0": 4, "n1": 4})
     assert books(shot).account(shot.jobs[0]) == [("n0", 2), ("n1", 2)]
-    assert pool.plan(shot, 10.0).admissions == ()
+    assert plan_pool(shot, 10.0).admissions == ()
 
 
 def test_a_node_that_could_never_hold_the_member_is_not_charged_for_it() -> None:
@@ -70,7 +70,7 @@ def test_a_node_that_could_never_hold_the_member_is_not_charged_for_it() -> None
         admitted("ns/a", 4, "gone"), waits("ns/c", 1, 2), nodes={"n0": 2, "n1": 4}, foreign={"n1": 1}
     )
     assert free_gpus(shot) == {"n0": 2, "n1": 0}
-    assert [a.key for a in pool.plan(shot, 10.0).admissions] == ["ns/c"]
+    assert [a.key for a in plan_pool(shot, 10.0).admissions] == ["ns/c"]
 
 
 def test_planned_nodes_that_hold_come_before_members_that_are_displaced() -> None:
@@ -154,7 +154,7 @@ def test_admitted_gangs_never_exceed_the_pool_wherever_pods_land(acts: list[tupl
             for name, gpus in charged:
                 account[name] += gpus
         assert {name: account[name] + found.free[name] for name in NODES} == NODES
-        for admission in pool.plan(shot, float(number)).admissions:
+        for admission in plan_pool(shot, float(number)).admissions:
             job = jobs[admission.key]
             jobs[admission.key] = replace(
                 job, state=JobState.ADMITTED, nodes=admission.nodes, unbound=job.replicas, since=float(number)
@@ -179,7 +179,7 @@ def test_the_extender_gives_the_gpus_that_are_charged_elsewhere_to_no_gang() -> 
     assert ledger.keeping(10.0) == {"n0": 2}
     assert judge(ledger, Asker("ns/a-0", 2, "ns/a", 1, 0), ["n0", "n1"], 10.0).passed == ["n0"]
     assert judge(ledger, Asker("ns/x", 1), ["n0"], 10.0).passed == [], "what comes free there is the gang's"
-    assert pool.plan(shot, 10.0).admissions == ()
+    assert plan_pool(shot, 10.0).admissions == ()
     back = replace(shot, nodes=(NodeView("n0", 2), NodeView("n1", 2)))
     assert books(back).account(a) == [("n0", 2)], "and its own as soon as it is free again"
     ledger.put_bound("uid", Bound("ns/a", 1, "n0", 2))

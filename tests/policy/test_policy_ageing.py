@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from queueing_world import POLICIES, name
 
 from controller.policy.params import ParamError
-from controller.policy.placement import NodeRoom, SlotRoom
+from controller.policy.pool.placement import NodeRoom, SlotRoom
 from controller.policy.queueing import MAX_WAIT, EvalStop, QueuePolicy, make_policy
 from controller.policy.queueing.slaq import add_loss
 from controller.policy.types import JobState, JobView, PolicySpec

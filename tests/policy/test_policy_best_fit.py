@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.policy import placement
-from controller.policy.best_fit import NO_RACKS, FreeGpus, fit
-from controller.policy.placement import NodeRoom
+from controller.policy.pool import placement
+from controller.policy.pool.best_fit import NO_RACKS, FreeGpus, fit
+from controller.policy.pool.placement import NodeRoom
 from controller.policy.types import JobState, JobView
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from policy_world import Job, World
 
-from controller.policy import conditions as c
-from controller.policy import requests
-from controller.policy.jobs import AccessView, Operation, Page, Retain, RunState, StartAccess
+from controller.policy.job import access_requests
+from controller.policy.job import conditions as c
+from controller.policy.job.types import AccessView, Operation, Page, Retain, RunState, StartAccess
 from controller.policy.types import Attempt, EvalPoint
 
 KEY = "ns/a"
@@ -157,7 +157,7 @@ def test_a_copy_of_a_lost_best_from_an_earlier_stop_starts_no_search() -> None:
 
 @pytest.mark.parametrize("tries", [1, 2, 100, 1025, 5000])
 def test_the_pause_between_tries_has_an_end(tries: int) -> None:
-    assert 0.0 < requests.retry_delay(tries) <= requests.RETRY_MOST
+    assert 0.0 < access_requests.retry_delay(tries) <= access_requests.RETRY_MOST
 
 
 def test_a_pin_that_is_missing_is_asked_for_anew_and_not_let_go() -> None:

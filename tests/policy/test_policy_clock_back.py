@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from policy_world import World
 
-from controller.policy.jobs import Operation, StartAccess
+from controller.policy.job.types import Operation, StartAccess
 
 RISE_AND_FALL = (0.1, 0.3, 0.5, 0.4, 0.3, 0.2)
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from queueing_world import POLICIES, name
 
-from controller.policy import pool
-from controller.policy.placement import SlotRoom
+from controller.policy.pool.placement import SlotRoom
+from controller.policy.pool.plan import plan_pool
 from controller.policy.queueing import EvalStop, make_policy
 from controller.policy.stopping import make_rule
 from controller.policy.types import (
@@ -17,6 +17,7 @@ from controller.policy.types import (
     JobView,
     NodeView,
     PolicySpec,
+    PoolPlan,
     PoolSnapshot,
     Proposal,
     Verb,
@@ -39,12 +40,12 @@ def runs(
     )
 
 
-def plan(*jobs: JobView, policy: str = "fifo", nodes: tuple[int, ...] = (4, 4)) -> pool.PoolPlan:
+def plan(*jobs: JobView, policy: str = "fifo", nodes: tuple[int, ...] = (4, 4)) -> PoolPlan:
     views = tuple(NodeView(f"n{i}", g) for i, g in enumerate(nodes, 1))
-    return pool.plan(PoolSnapshot("p", PolicySpec(policy), views, jobs), 100.0)
+    return plan_pool(PoolSnapshot("p", PolicySpec(policy), views, jobs), 100.0)
 
 
-def stopped(found: pool.PoolPlan) -> list[str]:
+def stopped(found: PoolPlan) -> list[str]:
     return [g.key for g in found.grants]
 
 

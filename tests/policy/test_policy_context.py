@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from policy_world import World
 
 from controller.names import EVALS_KEPT
-from controller.policy import declog, lifecycle, peers
-from controller.policy.history import RuleInUse, absorb, rewind
-from controller.policy.jobs import Desired, Direction, JobRecord, Observed, ScrapeOutcome, ScrapeView
+from controller.policy import decision_log
+from controller.policy.job import peers
+from controller.policy.job.evals import RuleInUse, absorb, rewind
+from controller.policy.job.plan import plan_job
+from controller.policy.job.types import Desired, Direction, JobRecord, Observed, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint, FleetView, PeersAt, PolicySpec, Verb, Verdict
 
 FIXED = PolicySpec("fixedProgress", {"share": 0.5})
@@ -137,7 +139,7 @@ def test_a_run_whose_best_is_below_its_peers_is_stopped() -> None:
 
 
 def test_other_rules_are_told_nothing_of_peers_and_guardrails_have_none() -> None:
-    from controller.policy.jobs import Guardrail
+    from controller.policy.job.types import Guardrail
 
     plain = Desired("ns/a", "u", 1, "gold", 1, 1, PolicySpec("kDeclines"))
     assert not peers.wanted(plain)
@@ -239,7 +241,9 @@ def test_what_was_seen_is_in_the_log_and_replays_byte_for_byte(
     assert job.observed.scrape is not None
     shown = replace(job.observed.scrape, **fields)
     observed: Observed = replace(job.observed, scrape=shown, fleet=FleetView(peers=told))
-    planned = lifecycle.plan(job.desired, observed, job.record, w.now)
+    planned = plan_job(job.desired, observed, job.record, w.now)
     assert planned.record.rule != job.record.rule
-    (replayed,) = declog.replay([declog.job_line(job.desired, observed, job.record, w.now, planned)])
+    (replayed,) = decision_log.replay(
+        [decision_log.job_line(job.desired, observed, job.record, w.now, planned)]
+    )
     assert replayed.same

@@ -8,9 +8,9 @@ import math
 import pytest
 from policy_world import World, logged_plans
 
-from controller.policy import declog
+from controller.policy import decision_log
 from controller.policy.codec import decode, dumps, encode
-from controller.policy.jobs import Desired, JobRecord, Observed, ScrapeOutcome, ScrapeView
+from controller.policy.job.types import Desired, JobRecord, Observed, ScrapeOutcome, ScrapeView
 from controller.policy.types import EvalPoint, NodeView, PolicySpec, PoolSnapshot
 
 
@@ -31,7 +31,7 @@ def recorded_run() -> list[str]:
 def test_every_line_of_a_whole_story_replays_byte_for_byte() -> None:
     lines = recorded_run()
     assert len(lines) > 50
-    replayed = list(declog.replay(lines))
+    replayed = list(decision_log.replay(lines))
     assert all(r.same for r in replayed)
     assert {r.kind for r in replayed} == {"job", "pool"}
     assert {r.subject for r in replayed} == {"ns/a", "ns/b", "p"}
@@ -43,7 +43,7 @@ def test_a_changed_decision_is_found() -> None:
     entry = json.loads(lines[stops[0]])
     entry["decision"]["grants"] = []
     lines[stops[0]] = dumps(entry)
-    differing = [r.line for r in declog.replay(lines) if not r.same]
+    differing = [r.line for r in decision_log.replay(lines) if not r.same]
     assert differing == [stops[0] + 1]
 
 
@@ -71,8 +71,8 @@ def test_a_changed_decision_is_found() -> None:
     ],
 )
 def test_what_cannot_be_read_is_named(text: str, message: str) -> None:
-    with pytest.raises(declog.LogError, match=message):
-        list(declog.replay([text]))
+    with pytest.raises(decision_log.LogError, match=message):
+        list(decision_log.replay([text]))
 
 
 def test_non_finite_numbers_survive() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.policy.placement import NodeRoom
+from controller.policy.pool.placement import NodeRoom
 from controller.policy.queueing.greedy import run_best
 from controller.policy.types import JobState, JobView, Proposal
 

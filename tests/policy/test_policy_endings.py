@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from policy_world import World
 
 from controller.extender import views
-from controller.policy import accounts, endings, incomplete, lifecycle, preempting, requests
-from controller.policy import conditions as c
-from controller.policy.job_view import job_view
-from controller.policy.jobs import (
+from controller.policy.job import access_requests, endings, incomplete, preemption
+from controller.policy.job import conditions as c
+from controller.policy.job.plan import plan_job
+from controller.policy.job.types import (
     AccessView,
     AdmissionRecord,
     CreateWorkload,
@@ -32,7 +32,9 @@ from controller.policy.jobs import (
     SuspendWorkload,
     WorkloadView,
 )
-from controller.policy.nodeclaims import Bound, Ledger
+from controller.policy.job.view import job_view
+from controller.policy.node.ledger import Bound, Ledger
+from controller.policy.pool import gpu_accounting
 from controller.policy.types import JobState, JobView, Mode, NodeView, PolicySpec, PoolSnapshot
 
 RISE = (0.1, 0.3, 0.5)
@@ -234,9 +236,9 @@ def test_gpus_of_a_gang_on_its_way_out_are_free_when_no_pod_may_return() -> None
     )
     nodes = (NodeView("n0", 2), NodeView("n1", 2))
     shot = PoolSnapshot("p", PolicySpec("fifo"), nodes, (view,))
-    assert accounts.free_gpus(shot) == {"n0": 0, "n1": 0}
+    assert gpu_accounting.free_gpus(shot) == {"n0": 0, "n1": 0}
     shot = replace(shot, jobs=(replace(view, may_return=False),))
-    assert accounts.free_gpus(shot) == {"n0": 0, "n1": 2}
+    assert gpu_accounting.free_gpus(shot) == {"n0": 0, "n1": 2}
 
 
 @pytest.mark.parametrize("ended", ["stop", "end"])
@@ -339,7 +341,7 @@ def test_a_gang_with_a_member_that_ended_well_is_admitted_rarely_and_told_what_h
         workload=WorkloadView("w", suspended=True, settled=True, completed=(0,)),
         pods=(),
     )
-    job.record = replace(record, preempting=preempting.Preempting("Displaced", world.now))
+    job.record = replace(record, preempting=preemption.Preempting("Displaced", world.now))
     start, begun = world.now, len(job.started)
     while world.now < start + 6 * 3600.0:
         world.step("ns/a", seconds=0.0)
@@ -357,7 +359,7 @@ def test_a_gang_with_a_member_that_ended_well_is_admitted_rarely_and_told_what_h
         world.pool_pass()
         world.now += 10.0
     assert 1 <= len(job.started) - begun <= 6
-    assert told(world, c.RUNNING).reason == incomplete.REASON
+    assert told(world, c.RUNNING).reason == incomplete.MEMBERS_ENDED
     assert "Delete its Job" in told(world, c.RUNNING).message
     # Made anew by its user: all members start, and at once.
     job.observed = replace(job.observed, workload=WorkloadView("w3", suspended=True, settled=True))
@@ -390,12 +392,12 @@ def test_operator_and_extender_agree_whose_nodes_are_kept(members: list[str], sh
     ended = tuple(i for i, state in enumerate(members) if state.startswith("ended"))
     observed = Observed(workload=WorkloadView("w", suspended=False, completed=ended), pods=pods)
     record = JobRecord(attempt=3, admission=AdmissionRecord(3, nodes, 0.0, running_since=1.0))
-    planned = lifecycle.plan(desired, observed, record, 10.0)
+    planned = plan_job(desired, observed, record, 10.0)
     view = job_view(desired, observed, planned.record, planned, submitted=0.0, priority=0, now=10.0)
     assert view is not None
     room = tuple(NodeView(node, 8) for node in dict.fromkeys(nodes))
     shot = PoolSnapshot("p", PolicySpec("fifo"), room, (view,))
-    taken = +_sum(accounts.books(shot).account(view))
+    taken = +_sum(gpu_accounting.books(shot).account(view))
     ledger = Ledger()
     for node in nodes:
         ledger.put_node(node, 8)
@@ -425,7 +427,13 @@ def _sum(charged: list[tuple[str, int]]) -> Counter[str]:
 
 def test_a_store_that_is_away_for_days_is_still_asked() -> None:
     """Tries are counted without an end; the delay must not grow out of what a number can be."""
-    assert [requests.retry_delay(tries) for tries in (1, 2, 3, 5, 2000)] == [5.0, 10.0, 20.0, 60.0, 60.0]
+    assert [access_requests.retry_delay(tries) for tries in (1, 2, 3, 5, 2000)] == [
+        5.0,
+        10.0,
+        20.0,
+        60.0,
+        60.0,
+    ]
 
 
 # -- what is still asked for after the end ----------------------------------------------------------------

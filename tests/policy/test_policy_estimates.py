@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.policy.estimates import NO_HISTORY, OWN_PACE, History, Kind, PastRun, past_run, whole
-from controller.policy.jobs import Decision, JobRecord, RunProgress
+from controller.policy.job.estimates import NO_HISTORY, OWN_PACE, History, Kind, PastRun, past_run, whole
+from controller.policy.job.types import Decision, JobRecord, RunProgress
 from controller.policy.types import Mode, Proposal
 
 KIND = Kind("team", ("trainer:1",), 2, 4, (("model", "7b"),))

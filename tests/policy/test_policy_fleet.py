@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.policy import conditions, pool, transitions
 from controller.policy.codec import decode, encode
-from controller.policy.fleet import HOUR, sift
-from controller.policy.fleet_precision import DAY
-from controller.policy.jobs import Desired, JobRecord
+from controller.policy.fleet.ebh import DAY
+from controller.policy.fleet.limits import HOUR, sift
+from controller.policy.job import conditions
+from controller.policy.job.types import Desired, JobRecord
+from controller.policy.pool import outcomes
+from controller.policy.pool.plan import plan_pool
 from controller.policy.types import (
     HeldBack,
     JobState,
@@ -105,13 +107,13 @@ def snapshot(limits: StopLimits, stopped: Sequence[float] = ()) -> PoolSnapshot:
 
 
 def test_the_pools_plan_releases_only_what_is_let_through() -> None:
-    free = pool.plan(snapshot(StopLimits()), NOW)
+    free = plan_pool(snapshot(StopLimits()), NOW)
     assert [g.key for g in free.grants] == ["ns/j0", "ns/j1", "ns/j2"]
     assert free.held_back == ()
-    crowd = pool.plan(snapshot(StopLimits(breaker_percent=70)), NOW)
+    crowd = plan_pool(snapshot(StopLimits(breaker_percent=70)), NOW)
     assert crowd.grants == ()
     assert [h.key for h in crowd.held_back] == ["ns/j0", "ns/j1", "ns/j2"]
-    spent = pool.plan(snapshot(StopLimits(per_hour=2), (NOW - 100,)), NOW)
+    spent = plan_pool(snapshot(StopLimits(per_hour=2), (NOW - 100,)), NOW)
     assert [g.key for g in spent.grants] == ["ns/j0"]
     assert spent.wake_at == NOW - 100 + HOUR
     assert "1 stops in the last hour, 1 more are allowed; 3 jobs ask" in spent.held_back[0].message
@@ -125,13 +127,13 @@ def test_the_snapshot_goes_through_the_decision_log() -> None:
 def test_the_job_says_why_it_was_held_back_once() -> None:
     desired = Desired("ns/j0", "u", 1, "m", 1, 1, PolicySpec("scan"))
     why = HeldBack("ns/j0", "ManyAtOnce", "3 of 4 jobs")
-    record = transitions.held_back(JobRecord(), desired, why, NOW)
+    record = outcomes.held_back(JobRecord(), desired, why, NOW)
     said = record.condition(conditions.TERMINATION)
     assert said is not None
     assert (said.status, said.reason) == (False, "ManyAtOnce")
     assert said.message == "to be stopped, but held back by the pool: 3 of 4 jobs"
     again = HeldBack("ns/j0", "ManyAtOnce", "4 of 5 jobs")
-    assert transitions.held_back(record, desired, again, NOW + 1) is record
+    assert outcomes.held_back(record, desired, again, NOW + 1) is record
 
 
 def test_the_breaker_says_since_when_it_is_open_and_closes_by_itself() -> None:

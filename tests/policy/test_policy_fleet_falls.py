@@ -15,11 +15,12 @@ from policy_world import World
 from controller.api.convert import record, status
 from controller.api.fleet import noise as noise_in
 from controller.api.fleet import shared_falls, stored
-from controller.policy import conditions, history
-from controller.policy.comparable import begin_anew
-from controller.policy.fleet import ASKS_OTHERS, SHARED_FALL, sift
-from controller.policy.fleet_falls import FALLS_KEPT, FEW, ask, mixes, remember
-from controller.policy.jobs import Desired, JobRecord, Kept, ScrapeOutcome, ScrapeView
+from controller.policy.fleet.limits import ASKS_OTHERS, SHARED_FALL, sift
+from controller.policy.fleet.shared_drops import FALLS_KEPT, FEW, ask, mixes, remember
+from controller.policy.job import conditions
+from controller.policy.job import evals as job_evals
+from controller.policy.job.comparability import begin_anew
+from controller.policy.job.types import Desired, JobRecord, Kept, ScrapeOutcome, ScrapeView
 from controller.policy.types import (
     Attempt,
     EvalPoint,
@@ -366,8 +367,8 @@ def test_a_decline_that_began_before_the_fall_is_found_after_it() -> None:
 ONE, TWO = Attempt(1, "100"), Attempt(2, "200")
 
 
-def use() -> history.RuleInUse:
-    return history.RuleInUse.of(Desired("ns/a", "u", 1, "gold", 1, 1, PolicySpec("kDeclines", {"k": 3})))
+def use() -> job_evals.RuleInUse:
+    return job_evals.RuleInUse.of(Desired("ns/a", "u", 1, "gold", 1, 1, PolicySpec("kDeclines", {"k": 3})))
 
 
 def scrape(*points: EvalPoint, version: str | None = None, at: float = 0.0) -> ScrapeView:
@@ -379,7 +380,7 @@ def evals(*scores: float, start: int = 10, life: Attempt = ONE) -> list[EvalPoin
 
 
 def take(record: JobRecord, view: ScrapeView, fall: SharedFall | None = None) -> JobRecord:
-    return history.absorb(begin_anew(record, use(), view, fall), use(), view)
+    return job_evals.absorb(begin_anew(record, use(), view, fall), use(), view)
 
 
 def test_evals_that_come_with_the_news_of_another_evaluator_are_doubtful() -> None:

@@ -13,8 +13,8 @@ from policy_world import World
 from scipy.special import polygamma
 
 from controller.policy.codec import decode, encode
-from controller.policy.fleet_noise import LEAST, METRICS_KEPT, MOST, _trigamma, learn, pooled
-from controller.policy.jobs import Observed
+from controller.policy.fleet.noise import LEAST, METRICS_KEPT, MOST, _trigamma, learn, pooled
+from controller.policy.job.types import Observed
 from controller.policy.stopping import RULES, make_rule, noise
 from controller.policy.types import (
     EvalInContext,

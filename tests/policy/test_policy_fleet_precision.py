@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.policy.fleet import TOO_LITTLE, sift
-from controller.policy.fleet_precision import (
+from controller.policy.fleet.ebh import (
     DAY,
     day_of,
     needed,
@@ -19,6 +18,7 @@ from controller.policy.fleet_precision import (
     rules_with_e_values,
     without_e_value,
 )
+from controller.policy.fleet.limits import TOO_LITTLE, sift
 from controller.policy.stopping import MODIFIERS, make_rule
 from controller.policy.types import (
     Ended,

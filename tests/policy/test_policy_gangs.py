@@ -9,9 +9,10 @@ from gang_world import TICK, GangWorld, run_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.policy import conditions as c
-from controller.policy import gangs, lifecycle
-from controller.policy.jobs import (
+from controller.policy.job import conditions as c
+from controller.policy.job import gang_timeout
+from controller.policy.job.plan import plan_job
+from controller.policy.job.types import (
     AdmissionRecord,
     Claim,
     Desired,
@@ -36,12 +37,12 @@ SLACK = 3 * TICK  # passes until a time-out is seen, carried out, and its pods a
     ("failures", "seconds"), [(1, 10), (2, 20), (3, 40), (6, 320), (7, 600), (8, 600), (10**6, 600)]
 )
 def test_the_back_off_doubles_up_to_ten_minutes(failures: int, seconds: float) -> None:
-    assert gangs.backoff_seconds(failures) == seconds
+    assert gang_timeout.backoff_seconds(failures) == seconds
 
 
 def test_a_back_off_without_a_failure_is_refused() -> None:
     with pytest.raises(ValueError, match="failures: 0, expected at least 1"):
-        gangs.backoff_seconds(0)
+        gang_timeout.backoff_seconds(0)
 
 
 def desired(replicas: int = 2, **more) -> Desired:
@@ -67,7 +68,7 @@ def pod(name: str, node: str | None = None, **more) -> PodView:
     ],
 )
 def test_members_without_a_node(pods: tuple[PodView, ...], missing: int) -> None:
-    assert gangs.unplaced(desired(), Observed(pods=pods), AdmissionRecord(7, (), 0.0)) == missing
+    assert gang_timeout.unplaced(desired(), Observed(pods=pods), AdmissionRecord(7, (), 0.0)) == missing
 
 
 def test_a_gang_without_room_gives_back_what_it_has_and_backs_off() -> None:
@@ -119,7 +120,7 @@ def test_a_gang_is_not_planned_for_ever_onto_a_node_that_never_has_it(spec: Poli
 
 def test_what_is_held_against_nodes_adds_up_newest_first_and_is_bounded() -> None:
     """A node that had one of its pods is cleared, one that was not tried again is not."""
-    many = tuple(f"old{i}" for i in range(gangs.AVOIDED_MAX))
+    many = tuple(f"old{i}" for i in range(gang_timeout.AVOIDED_MAX))
     for known, avoid in (
         (("n2", "n9"), ("n1", "n9")),
         (many, ("n1", *many[:-1])),
@@ -127,9 +128,9 @@ def test_what_is_held_against_nodes_adds_up_newest_first_and_is_bounded() -> Non
         admission = AdmissionRecord(3, ("n1", "n2", "n1"), 0.0, unbound_since=0.0)
         record = JobRecord(attempt=3, admission=admission, gang_backoff=GangBackoff(2, 0.0, known))
         pods = (pod("a", "n2", admission=3), pod("b", "n1", admission=2), pod("c", admission=3))
-        first = lifecycle.plan(desired(3), Observed(WorkloadView("w", suspended=False), pods), record, 300.0)
+        first = plan_job(desired(3), Observed(WorkloadView("w", suspended=False), pods), record, 300.0)
         gone = Observed(WorkloadView("w", suspended=True, settled=True), ())
-        second = lifecycle.plan(desired(3), gone, first.record, 310.0)
+        second = plan_job(desired(3), gone, first.record, 310.0)
         assert second.record.gang_backoff == GangBackoff(3, 310.0 + 40.0, avoid)
 
 
@@ -139,18 +140,18 @@ def test_the_time_a_gang_has_does_not_run_while_the_operator_is_away_before_the_
     there = Observed(
         WorkloadView("w", suspended=True, settled=True), (), run_written=RunFile(attempt=3, uid=desired().uid)
     )
-    back = lifecycle.plan(desired(), there, record, 10_000.0)
+    back = plan_job(desired(), there, record, 10_000.0)
     assert [type(a) for a in back.actions if isinstance(a, (StartWorkload, SuspendWorkload))] == [
         StartWorkload
     ]
     assert back.record.admission == replace(admission, unbound_since=10_000.0)
     bound = Observed(WorkloadView("w", suspended=False), (pod("a", admission=3), pod("b", admission=3)))
-    assert lifecycle.plan(desired(), bound, back.record, 10_299.0).record.admission == back.record.admission
-    late = lifecycle.plan(desired(), bound, back.record, 10_300.0).record.admission
+    assert plan_job(desired(), bound, back.record, 10_299.0).record.admission == back.record.admission
+    late = plan_job(desired(), bound, back.record, 10_300.0).record.admission
     assert late is not None
     assert late.withdrawn == 10_300.0
     # Started in the next pass, as usual: the time is that of the admission, and the status does not change.
-    usual = lifecycle.plan(desired(), there, record, 0.5)
+    usual = plan_job(desired(), there, record, 0.5)
     assert usual.record.admission == admission
 
 
@@ -176,11 +177,11 @@ def test_the_checkpoint_to_resume_from_is_kept_when_the_gang_never_ran() -> None
         admission = AdmissionRecord(3, ("n1", "n2"), 0.0, None, running_since, unbound_since=0.0)
         record = JobRecord(attempt=3, admission=admission, restored=kept)
         seen = Observed(WorkloadView("w", suspended=False), pods)
-        first = lifecycle.plan(desired(), seen, record, 300.0)
+        first = plan_job(desired(), seen, record, 300.0)
         assert any(isinstance(a, SuspendWorkload) for a in first.actions)
         assert first.queue is JobState.PREEMPTING
         gone = Observed(WorkloadView("w", suspended=True, settled=True), ())
-        second = lifecycle.plan(desired(), gone, first.record, 310.0)
+        second = plan_job(desired(), gone, first.record, 310.0)
         assert second.record.restored == left
         assert second.queue is JobState.QUEUED
         assert second.record.gang_backoff is not None
@@ -191,11 +192,11 @@ def test_a_run_that_lost_a_node_is_charged_for_the_work_since_its_checkpoint() -
     record = JobRecord(attempt=1, admission=admission)
     scrape = ScrapeView(ScrapeOutcome.OK, step=100, checkpoint_step=80, resumed_step=0, total_steps=400)
     seen = Observed(WorkloadView("w", suspended=False), (pod("a", "n1"), pod("b")), scrape)
-    first = lifecycle.plan(desired(), seen, record, 1000.0)
+    first = plan_job(desired(), seen, record, 1000.0)
     assert first.record.admission is not None
     assert first.record.admission.withdrawn == 1000.0
     gone = Observed(WorkloadView("w", suspended=True, settled=True), (), scrape)
-    second = lifecycle.plan(desired(), gone, first.record, 1010.0)
+    second = plan_job(desired(), gone, first.record, 1010.0)
     assert second.record.lost == pytest.approx(2 * 1000 * 20 / 100)
     assert (second.record.admission, second.record.preempting) == (None, None)
     assert second.record.queued_at == 1010.0
@@ -206,15 +207,15 @@ def test_pods_of_a_withdrawn_gang_that_do_not_go_are_named_with_their_age() -> N
     record = JobRecord(attempt=1, admission=admission)
     left = (pod("run-0", "n1", deleting_since=310.0),)
     seen = Observed(WorkloadView("w", suspended=True), left)
-    told = lifecycle.plan(desired(), seen, record, 320.0).record.condition(c.RELEASED)
+    told = plan_job(desired(), seen, record, 320.0).record.condition(c.RELEASED)
     assert told is not None
     assert (told.reason, told.message) == ("PodsTerminating", "1 pods still hold their GPUs")
-    later = lifecycle.plan(desired(), seen, record, 500.0)
+    later = plan_job(desired(), seen, record, 500.0)
     told = later.record.condition(c.RELEASED)
     assert told is not None
     assert (told.reason, told.message) == ("PodsStuck", "still terminating: run-0 (190 s)")
     gone = Observed(WorkloadView("w", suspended=True, settled=True), ())
-    assert lifecycle.plan(desired(), gone, later.record, 510.0).record.condition(c.RELEASED) is None
+    assert plan_job(desired(), gone, later.record, 510.0).record.condition(c.RELEASED) is None
 
 
 @pytest.mark.parametrize("mode", [Mode.SHADOW, Mode.OFF])
@@ -222,8 +223,8 @@ def test_in_shadow_and_off_a_run_that_once_had_all_its_nodes_is_left_alone(mode:
     record = JobRecord(attempt=1, admission=AdmissionRecord(1, ("n1", "n2"), 0.0))
     seen = Observed(WorkloadView("w", suspended=False), (pod("a", "n1"), pod("b")))
     wish = desired(mode=mode)
-    first = lifecycle.plan(wish, seen, record, 10.0)
-    later = lifecycle.plan(wish, seen, first.record, 10_000.0)
+    first = plan_job(wish, seen, record, 10.0)
+    later = plan_job(wish, seen, first.record, 10_000.0)
     assert later.actions == ()
     assert later.record.admission is not None
     assert later.record.admission.withdrawn is None

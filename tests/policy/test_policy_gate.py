@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from controller.api.status import GUARD_STATE_MAX, RULE_STATE_MAX
 from controller.api.values import state_text
-from controller.policy.guarding import watch
-from controller.policy.history import RuleInUse, absorb, rewind, stand
-from controller.policy.jobs import (
+from controller.policy.job.evals import RuleInUse, absorb, rewind, stand
+from controller.policy.job.guardrails import watch
+from controller.policy.job.types import (
     Best,
     Desired,
     Direction,

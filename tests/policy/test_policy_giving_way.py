@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.policy import pool
+from controller.policy.pool.plan import plan_pool
 from controller.policy.types import (
     JobState,
     JobView,
@@ -57,7 +57,7 @@ def runs(key: str, *nodes: str, gpus: int = 1, at: float = 0.0, **more: Any) -> 
 
 def plan(policy: PolicySpec, *jobs: JobView, now: float = 60.0, **nodes: int) -> PoolPlan:
     views = tuple(NodeView(n, g) for n, g in (nodes or {"n1": 2, "n2": 2}).items())
-    return pool.plan(PoolSnapshot("p", policy, views, jobs), now)
+    return plan_pool(PoolSnapshot("p", policy, views, jobs), now)
 
 
 def gone(planned: PoolPlan) -> list[tuple[str, str]]:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policy_world import World
 
-from controller.policy import conditions as c
-from controller.policy.job_view import job_view
+from controller.policy.job import conditions as c
+from controller.policy.job.view import job_view
 from controller.policy.stopping import ParamError, make_rule
 from controller.policy.stopping.graded import share
 from controller.policy.types import EvalPoint, Grade, Mode, PolicySpec, Verb, Verdict

@@ -10,9 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from policy_world import World
 
-from controller.policy import conditions as c
-from controller.policy import declog, guarding, lifecycle
-from controller.policy.jobs import (
+from controller.policy import decision_log
+from controller.policy.job import conditions as c
+from controller.policy.job import guardrails as job_guardrails
+from controller.policy.job import plan as job_plan
+from controller.policy.job.plan import plan_job
+from controller.policy.job.types import (
     Direction,
     Guard,
     Guardrail,
@@ -106,7 +109,7 @@ def test_the_run_s_evidence_weighs_guardrails_that_were_not_seen_yet() -> None:
     record_before = replace(
         record(w), rule=RuleRecord("eProcess", 1, "h", (), (), verdict(Verb.CONTINUE, e=21.0))
     )
-    found = guarding.standing(record_before, w.jobs["ns/a"].desired)
+    found = job_guardrails.standing(record_before, w.jobs["ns/a"].desired)
     assert found is not None
     assert found[1].e_value == pytest.approx(11.0)
 
@@ -326,17 +329,17 @@ def test_the_proxy_of_an_eval_comes_from_the_metric_of_that_role_for_the_same_st
 def test_every_plan_of_such_a_story_replays_byte_for_byte(monkeypatch: pytest.MonkeyPatch) -> None:
     """With all that acts by standing verdicts: what is remembered of it is in the log, and reads back."""
     lines: list[str] = []
-    decide = lifecycle.plan
+    decide = plan_job
 
     def logged(desired, observed, known, now):
         planned = decide(desired, observed, known, now)
-        lines.append(declog.job_line(desired, observed, known, now, planned))
+        lines.append(decision_log.job_line(desired, observed, known, now, planned))
         return planned
 
     warned = PolicySpec("graded", {"demote_at": 0.0})
     modifiers = (PolicySpec("confirm"), warned, PolicySpec("onlyWhenContended"))
     with monkeypatch.context() as patch:
-        patch.setattr(lifecycle, "plan", logged)
+        patch.setattr(job_plan, "plan_job", logged)
         w = world(SAFETY, TOXICITY, modifiers=modifiers)
         w.submit("ns/b")
         for n in range(2, 7):
@@ -344,7 +347,7 @@ def test_every_plan_of_such_a_story_replays_byte_for_byte(monkeypatch: pytest.Mo
             w.settle()
     assert record(w).decision is not None
     assert record(w).past_grades is not None
-    assert [r.line for r in declog.replay(lines) if not r.same] == []
+    assert [r.line for r in decision_log.replay(lines) if not r.same] == []
     assert len(lines) > 50
 
 
@@ -358,6 +361,6 @@ def test_what_is_rewound_is_never_ahead_of_the_step(points: list, step: int) -> 
         Guard(f"m{i}", 10 * at, Attempt(number, "1"), score, "h", (score, 1), verdict(Verb.STOP))
         for i, (number, at, score) in enumerate(points)
     )
-    for before, after in zip(guards, guarding.rewound(guards, step), strict=True):
+    for before, after in zip(guards, job_guardrails.rewound(guards, step), strict=True):
         assert after.step <= step
         assert after == before or (before.step > step and after.state == () and after.verdict is None)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.names import EVALS_KEPT
-from controller.policy.history import RuleInUse, absorb, rewind
-from controller.policy.jobs import Best, Desired, Direction, JobRecord, Kept, ScrapeOutcome, ScrapeView
+from controller.policy.job.evals import RuleInUse, absorb, rewind
+from controller.policy.job.types import Best, Desired, Direction, JobRecord, Kept, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint, PolicySpec
 
 ONE, TWO = Attempt(1, "100"), Attempt(2, "200")

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from policy_world import Job, World
 
-from controller.policy import conditions as c
-from controller.policy import lives
-from controller.policy.guarding import watch
-from controller.policy.history import RuleInUse, absorb
-from controller.policy.jobs import (
+from controller.policy.job import conditions as c
+from controller.policy.job import lives
+from controller.policy.job.evals import RuleInUse, absorb
+from controller.policy.job.guardrails import watch
+from controller.policy.job.types import (
     AccessView,
     BranchLife,
     Desired,

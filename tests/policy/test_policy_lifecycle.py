@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from policy_world import World
 
-from controller.policy import conditions as c
-from controller.policy.jobs import (
+from controller.policy.job import conditions as c
+from controller.policy.job.types import (
     Observed,
     Operation,
     PodView,

@@ -7,9 +7,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from queue_world import QueueWorld
 
-from controller.policy import conditions as c
-from controller.policy import outside, transitions
-from controller.policy.jobs import Answer, RunState, SuspendWorkload
+from controller.policy.job import conditions as c
+from controller.policy.job import external_queue
+from controller.policy.job.types import Answer, RunState, SuspendWorkload
+from controller.policy.pool import outcomes
 from controller.policy.types import PolicySpec, Preemption
 
 NODES = {"n1": 4, "n2": 4}
@@ -22,7 +23,7 @@ def world(quota: int = 8, nodes: dict[str, int] | None = None, *, close: bool = 
 def preempt(of: QueueWorld, key: str) -> None:
     """Its pool wants its GPUs for another."""
     job = of.jobs[key]
-    job.record = transitions.preempted(job.record, Preemption(key, "Demoted"), of.now)
+    job.record = outcomes.preempted(job.record, Preemption(key, "Demoted"), of.now)
 
 
 def reason(of: QueueWorld, key: str, type_: str) -> str:
@@ -249,7 +250,7 @@ def test_quota_is_not_kept_while_something_is_wrong_with_the_queue() -> None:
     at.submit("ns/a", 2, 2)
     at.settle()
     assert reason(at, "ns/a", c.ADMITTED) == "FlavorMismatch"
-    at.now += outside.SLOW
+    at.now += external_queue.SLOW
     at.settle()
     ticket = at.tickets["ns/a"]
     assert (ticket.active, ticket.ours, ticket.quota) == (False, True, False)
@@ -412,6 +413,6 @@ def test_whatever_happens_and_whenever_the_operator_dies_the_wish_is_carried_out
 
 
 def test_codes_of_evictions_and_the_words_for_them() -> None:
-    assert outside.shown("Preempted") == "PreemptedByQueue"
-    assert outside.shown("Deactivated") == outside.shown("DeactivatedDueToMaximumExecutionTime")
-    assert {outside.shown(code) for code in EVICTIONS} <= outside.LEFT
+    assert external_queue.shown("Preempted") == "PreemptedByQueue"
+    assert external_queue.shown("Deactivated") == external_queue.shown("DeactivatedDueToMaximumExecutionTime")
+    assert {external_queue.shown(code) for code in EVICTIONS} <= external_queue.LEFT

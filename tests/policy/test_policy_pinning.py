@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policy_world import World
 
-from controller.policy import conditions as c
-from controller.policy.jobs import Operation, ResumeFrom, ResumeRequest, RunState, StartAccess
+from controller.policy.job import conditions as c
+from controller.policy.job.types import Operation, ResumeFrom, ResumeRequest, RunState, StartAccess
 from controller.policy.types import Mode
 
 KEY = "ns/a"

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from queueing_world import POLICIES
 from queueing_world import name as policy_name
 
-from controller.policy import pool
 from controller.policy.params import ParamError
-from controller.policy.placement import NodeRoom, fit
+from controller.policy.pool.gpu_accounting import free_gpus
+from controller.policy.pool.placement import NodeRoom, fit
+from controller.policy.pool.plan import plan_pool
 from controller.policy.queueing import EvalStop, EventKind, QueueEvent, make_policy
 from controller.policy.types import (
     Hold,
@@ -63,23 +64,23 @@ def test_fit(free, replicas, gpus, nodes) -> None:
 
 def test_fifo_starts_in_order_and_its_head_blocks() -> None:
     queue = [job("ns/a", 2, at=1), job("ns/b", 2, 2, at=2), job("ns/c", at=3)]
-    plan = pool.plan(snapshot(*queue), 10)
+    plan = plan_pool(snapshot(*queue), 10)
     assert names(plan.admissions) == ["ns/a"]
     assert [(w.key, w.position, w.reason) for w in plan.waiting] == [
         ("ns/b", 1, "WaitingForGPUs"),
         ("ns/c", 2, "BehindHead"),
     ]
-    filled = pool.plan(snapshot(*queue, policy=PolicySpec("fifo", {"backfill": True})), 10)
+    filled = plan_pool(snapshot(*queue, policy=PolicySpec("fifo", {"backfill": True})), 10)
     assert names(filled.admissions) == ["ns/a", "ns/c"]
 
 
 def test_higher_priority_first() -> None:
-    plan = pool.plan(snapshot(job("ns/a", 4, at=1), job("ns/b", 4, at=2, priority=5)), 10)
+    plan = plan_pool(snapshot(job("ns/a", 4, at=1), job("ns/b", 4, at=2, priority=5)), 10)
     assert names(plan.admissions) == ["ns/b"]
 
 
 def test_what_can_never_fit_is_told_so_and_blocks_nobody() -> None:
-    plan = pool.plan(snapshot(job("ns/wide", 1, 16, at=1), job("ns/long", 5, at=2), job("ns/ok", at=3)), 10)
+    plan = plan_pool(snapshot(job("ns/wide", 1, 16, at=1), job("ns/long", 5, at=2), job("ns/ok", at=3)), 10)
     assert names(plan.admissions) == ["ns/ok"]
     reasons = {w.key: w.message for w in plan.waiting}
     assert "spec.gang.gpusPerReplica: 16 is more than the 2 GPUs of the largest" in reasons["ns/wide"]
@@ -95,11 +96,11 @@ def test_everybody_s_gpus_are_counted() -> None:
         running("ns/c", "n2", state=JobState.STOPPING),
         job("ns/d", 1, 1, state=JobState.STOPPING, nodes=("n2",)),  # pods gone, release not recorded yet
     )
-    assert pool.free_gpus(PoolSnapshot("p", PolicySpec("fifo"), nodes, jobs)) == {"n1": 1, "n2": 1}
+    assert free_gpus(PoolSnapshot("p", PolicySpec("fifo"), nodes, jobs)) == {"n1": 1, "n2": 1}
 
 
 def test_a_verdict_becomes_a_release_and_a_promise_before_the_node_is_free() -> None:
-    plan = pool.plan(snapshot(running("ns/a", "n1", "n2", gpus=2, proposal=STOP), job("ns/b", 2, 2)), 10)
+    plan = plan_pool(snapshot(running("ns/a", "n1", "n2", gpus=2, proposal=STOP), job("ns/b", 2, 2)), 10)
     assert names(plan.grants) == ["ns/a"]
     assert plan.admissions == ()
     assert plan.holds == (Hold("ns/a", "ns/b", ("n1", "n2"), 310.0, admission=1),)
@@ -109,7 +110,7 @@ def test_a_verdict_becomes_a_release_and_a_promise_before_the_node_is_free() -> 
 def test_the_winner_is_chosen_again_when_the_gpus_are_free() -> None:
     held = (Hold("ns/a", "ns/b", ("n1", "n2"), 310.0),)
     late = job("ns/urgent", 2, 2, at=99, priority=9)
-    plan = pool.plan(snapshot(job("ns/b", 2, 2), late, holds=held), 20)
+    plan = plan_pool(snapshot(job("ns/b", 2, 2), late, holds=held), 20)
     assert [(a.key, a.source) for a in plan.admissions] == [("ns/urgent", "ns/a")]
     assert [(h.source, h.target) for h in plan.holds] == [("ns/a", "ns/urgent")]
 
@@ -117,20 +118,20 @@ def test_the_winner_is_chosen_again_when_the_gpus_are_free() -> None:
 def test_a_hold_ends_by_binding_by_expiry_and_with_its_job() -> None:
     held = (Hold("ns/a", "ns/b", ("n1",), 310.0),)
     starting = job("ns/b", state=JobState.ADMITTED, unbound=1, nodes=("n1",))
-    assert pool.plan(snapshot(starting, holds=held), 20).holds == held
-    assert pool.plan(snapshot(running("ns/b", "n1"), holds=held), 20).holds == ()
-    assert pool.plan(snapshot(starting, holds=held), 310).holds == ()
-    assert pool.plan(snapshot(holds=held), 20).holds == ()
+    assert plan_pool(snapshot(starting, holds=held), 20).holds == held
+    assert plan_pool(snapshot(running("ns/b", "n1"), holds=held), 20).holds == ()
+    assert plan_pool(snapshot(starting, holds=held), 310).holds == ()
+    assert plan_pool(snapshot(holds=held), 20).holds == ()
 
 
 def test_a_policy_that_does_not_exist_is_refused_by_name() -> None:
     with pytest.raises(ParamError, match=r"queuePolicy: 'lifo' .*fifo"):
-        pool.plan(snapshot(policy=PolicySpec("lifo")), 0)
+        plan_pool(snapshot(policy=PolicySpec("lifo")), 0)
 
 
 def test_same_snapshot_in_another_order_same_plan() -> None:
     jobs = [job(f"ns/{i}", 1 + i % 2, at=i // 3) for i in range(8)]
-    assert pool.plan(snapshot(*jobs), 5) == pool.plan(snapshot(*reversed(jobs)), 5)
+    assert plan_pool(snapshot(*jobs), 5) == plan_pool(snapshot(*reversed(jobs)), 5)
 
 
 events = st.lists(
@@ -194,7 +195,7 @@ def test_gpus_are_never_given_twice(gangs, sizes) -> None:
         for n in placed:
             free[n] -= gpus
         jobs.append(running(f"ns/{i}", *placed, gpus=gpus, state=state))
-    plan = pool.plan(snapshot(*jobs, nodes=nodes), 0)
+    plan = plan_pool(snapshot(*jobs, nodes=nodes), 0)
     views = {j.key: j for j in jobs}
     for admission in plan.admissions:
         for n in admission.nodes:
@@ -205,11 +206,11 @@ def test_gpus_are_never_given_twice(gangs, sizes) -> None:
 
 def test_a_gang_and_the_promise_made_to_it_stay_in_one_rack() -> None:
     nodes = tuple(NodeView(n, 2, rack=r) for n, r in (("n1", "a"), ("n2", "b"), ("n3", "a"), ("n4", "b")))
-    plan = pool.plan(PoolSnapshot("p", PolicySpec("fifo"), nodes, (job("ns/x", 2, 2),)), 10)
+    plan = plan_pool(PoolSnapshot("p", PolicySpec("fifo"), nodes, (job("ns/x", 2, 2),)), 10)
     assert plan.admissions[0].nodes == ("n1", "n3")
     there = running("ns/x", "n1", "n3", gpus=2, proposal=STOP)
     more = (running("ns/y", "n2", gpus=2), there, job("ns/z", 2, 2, at=5.0))
-    plan = pool.plan(PoolSnapshot("p", PolicySpec("fifo"), nodes, more), 10)
+    plan = plan_pool(PoolSnapshot("p", PolicySpec("fifo"), nodes, more), 10)
     assert [h.nodes for h in plan.holds] == [("n1", "n3")]
 
 
@@ -222,14 +223,14 @@ def test_a_job_that_only_others_pods_keep_from_fitting_holds_nobody_up(
     now = 1e9 if overdue else 10.0
     wide = job("ns/wide", 2, 8, at=0.0, priority=5, remaining=1.0)
     small = [job(f"ns/s{i}", at=5.0 + i, remaining=100.0) for i in range(5)]
-    plan = pool.plan(PoolSnapshot("p", spec, nodes, (wide, *small)), now)
+    plan = plan_pool(PoolSnapshot("p", spec, nodes, (wide, *small)), now)
     assert sorted(names(plan.admissions)) == names(small)
     told = next(w for w in plan.waiting if w.key == "ns/wide")
     assert (told.reason, told.position) == ("GPUsUsedByOthers", 0)
     assert "needs 2 x 8 GPUs; pods of no RLHFJob of pool 'p' use 1 of its 16" in told.message
     # A pod that is on its way out keeps nobody's place in the queue from him.
     nodes = (NodeView("a", 8, foreign=1, leaving=1), NodeView("b", 8))
-    plan = pool.plan(PoolSnapshot("p", spec, nodes, (wide, *small)), now)
+    plan = plan_pool(PoolSnapshot("p", spec, nodes, (wide, *small)), now)
     assert next(w for w in plan.waiting if w.key == "ns/wide").reason == "WaitingForGPUs"
 
 
@@ -243,7 +244,7 @@ def test_a_gang_that_fits_the_pool_but_not_its_open_nodes_is_not_called_too_larg
         job("ns/small", at=5.0, remaining=100.0),
     )
     shut = tuple(NodeView(name, 8) for name in "bcd")
-    plan = pool.plan(PoolSnapshot("p", spec, (NodeView("a", 8),), (wide, huge, big, small), closed=shut), 10)
+    plan = plan_pool(PoolSnapshot("p", spec, (NodeView("a", 8),), (wide, huge, big, small), closed=shut), 10)
     assert names(plan.admissions) == ["ns/small"]
     why = {w.key: w for w in plan.waiting}
     assert {key: w.reason for key, w in why.items()} == {
@@ -254,13 +255,13 @@ def test_a_gang_that_fits_the_pool_but_not_its_open_nodes_is_not_called_too_larg
     assert "needs 3 x 8 GPUs; nodes b, c, d of pool 'p' are not ready" in why["ns/wide"].message
     assert "can hold (32 GPUs on 4 nodes); at most 4 is right" in why["ns/huge"].message
     shut = tuple(NodeView(name, 8) for name in "abcd")
-    plan = pool.plan(PoolSnapshot("p", spec, (), (wide, huge), closed=shut), 10)
+    plan = plan_pool(PoolSnapshot("p", spec, (), (wide, huge), closed=shut), 10)
     assert {w.key: w.reason for w in plan.waiting} == {"ns/wide": "NoUsableNodes", "ns/huge": "TooLarge"}
     booting = (NodeView("new", 0),)
-    plan = pool.plan(PoolSnapshot("p", spec, (), (wide,), closed=booting), 10)
+    plan = plan_pool(PoolSnapshot("p", spec, (), (wide,), closed=booting), 10)
     assert [w.reason for w in plan.waiting] == ["NoUsableNodes"]
     # With all of them open it starts.
-    plan = pool.plan(PoolSnapshot("p", spec, shut, (wide,)), 10)
+    plan = plan_pool(PoolSnapshot("p", spec, shut, (wide,)), 10)
     assert names(plan.admissions) == ["ns/wide"]
 
 
@@ -268,6 +269,6 @@ def test_who_waits_is_not_told_the_name_of_a_job_of_another_namespace() -> None:
     """Its message goes into the job's status, which its whole team reads."""
     runs = job("else/runs", 2, at=0, state=JobState.ADMITTED, bound=(("n1", 2),), nodes=("n1",))
     queue = [job("rich/secret-model", 2, 2, at=1), job("mine/small", 2, at=2), job("rich/small", 2, at=3)]
-    told = {w.key: w.message for w in pool.plan(snapshot(runs, *queue), 10).waiting}
+    told = {w.key: w.message for w in plan_pool(snapshot(runs, *queue), 10).waiting}
     assert told["mine/small"] == "it would fit, but a job of another namespace comes first"
     assert told["rich/small"] == "it would fit, but rich/secret-model comes first"

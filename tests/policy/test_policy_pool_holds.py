@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.policy import holds, pool
-from controller.policy.accounts import free_gpus
-from controller.policy.handbacks import KEPT, HandBack, hand_backs
-from controller.policy.jobs import AdmissionRecord, Decision, JobRecord, Kept
+from controller.policy.job.types import AdmissionRecord, Decision, JobRecord, Kept
+from controller.policy.pool import reservations
+from controller.policy.pool.gpu_accounting import free_gpus
+from controller.policy.pool.handovers import HANDOVERS_KEPT, HandBack, hand_backs
+from controller.policy.pool.plan import plan_pool
 from controller.policy.types import (
     Delegate,
     Hold,
@@ -47,15 +48,15 @@ def held(plan) -> list[tuple[str, str, float, int]]:
 
 def test_a_hold_is_for_the_targets_next_admission_and_stays_so_once_it_is_admitted() -> None:
     leaves = placed("ns/a", "n1", "n2", proposal=STOP)
-    first = pool.plan(snapshot(leaves, job("ns/b", 2, 2, attempt=4)), 10)
+    first = plan_pool(snapshot(leaves, job("ns/b", 2, 2, attempt=4)), 10)
     assert held(first) == [("ns/a", "ns/b", 310.0, 5)]
-    gone = pool.plan(snapshot(job("ns/b", 2, 2, attempt=4), holds=first.holds), 60)
+    gone = plan_pool(snapshot(job("ns/b", 2, 2, attempt=4), holds=first.holds), 60)
     assert [(a.key, a.source) for a in gone.admissions] == [("ns/b", "ns/a")]
     assert held(gone) == [("ns/a", "ns/b", 310.0, 5)]
     starts = job("ns/b", 2, 2, state=JobState.ADMITTED, unbound=2, nodes=("n1", "n2"), attempt=5)
-    assert held(pool.plan(snapshot(starts, holds=gone.holds), 61)) == [("ns/a", "ns/b", 310.0, 5)]
+    assert held(plan_pool(snapshot(starts, holds=gone.holds), 61)) == [("ns/a", "ns/b", 310.0, 5)]
     runs = placed("ns/b", "n1", "n2", attempt=5)
-    assert pool.plan(snapshot(runs, holds=gone.holds), 62).holds == ()
+    assert plan_pool(snapshot(runs, holds=gone.holds), 62).holds == ()
 
 
 def test_while_its_source_has_all_its_pods_a_hold_is_renewed_at_half_time() -> None:
@@ -64,7 +65,7 @@ def test_while_its_source_has_all_its_pods_a_hold_is_renewed_at_half_time() -> N
     known: tuple[Hold, ...] = ()
     seen = []
     for now in range(10, 2000, 50):
-        plan = pool.plan(snapshot(leaves, waits, holds=known), now)
+        plan = plan_pool(snapshot(leaves, waits, holds=known), now)
         known = plan.holds
         seen.append(known[0].expires - now)
         assert plan.wake_at is not None
@@ -78,10 +79,10 @@ def test_from_the_first_pod_gone_a_hold_has_only_what_is_left_of_its_time() -> N
     waits, small = job("ns/b", 2, 2), job("ns/small", 1, 1, at=5)
     policy = PolicySpec("fifo", {"backfill": True})
     known = (Hold("ns/a", "ns/b", ("n1", "n2"), 310.0, 1),)
-    during = pool.plan(snapshot(stuck, waits, small, policy=policy, holds=known), 300)
+    during = plan_pool(snapshot(stuck, waits, small, policy=policy, holds=known), 300)
     assert held(during) == [("ns/a", "ns/b", 310.0, 1)]
     assert during.admissions == (), "what is free of it is not given away piecemeal to one who came later"
-    after = pool.plan(snapshot(stuck, waits, small, policy=policy, holds=during.holds), 310)
+    after = plan_pool(snapshot(stuck, waits, small, policy=policy, holds=during.holds), 310)
     assert after.holds == ()
     assert [a.key for a in after.admissions] == ["ns/small"], "a pod that never goes keeps no others' GPUs"
 
@@ -96,22 +97,22 @@ def test_gpus_of_a_leaving_gang_come_free_together() -> None:
 
 def test_gpus_that_a_preempted_job_leaves_are_promised_too() -> None:
     for state in (JobState.PREEMPTING, JobState.STOPPING):
-        plan = pool.plan(snapshot(placed("ns/a", "n1", "n2", state=state), job("ns/b", 2, 2)), 10)
+        plan = plan_pool(snapshot(placed("ns/a", "n1", "n2", state=state), job("ns/b", 2, 2)), 10)
         assert held(plan) == [("ns/a", "ns/b", 310.0, 1)]
 
 
 def test_holds_are_bounded_and_the_plan_goes_on_without_the_rest() -> None:
-    count = holds.HOLDS_MAX + 20
+    count = reservations.HOLDS_MAX + 20
     nodes = {f"n{i:03d}": 1 for i in range(count)}
     leaving = [placed(f"ns/a{i:03d}", f"n{i:03d}", gpus=1, proposal=STOP) for i in range(count)]
     waiting = [job(f"ns/b{i:03d}", 1, 1, at=i) for i in range(count)]
-    plan = pool.plan(snapshot(*leaving, *waiting, nodes=nodes), 10)
+    plan = plan_pool(snapshot(*leaving, *waiting, nodes=nodes), 10)
     assert len(plan.grants) == count
-    assert len(plan.holds) == holds.HOLDS_MAX
-    again = pool.plan(snapshot(*leaving, *waiting, nodes=nodes, holds=plan.holds), 11)
+    assert len(plan.holds) == reservations.HOLDS_MAX
+    again = plan_pool(snapshot(*leaving, *waiting, nodes=nodes, holds=plan.holds), 11)
     assert again.holds == plan.holds, "the same ones are kept"
     wide = [placed("ns/a", *[f"n{i:03d}" for i in range(200)], gpus=1, proposal=STOP), job("ns/b", 200, 1)]
-    assert [len(h.nodes) for h in pool.plan(snapshot(*wide, nodes=nodes), 10).holds] == [200]
+    assert [len(h.nodes) for h in plan_pool(snapshot(*wide, nodes=nodes), 10).holds] == [200]
 
 
 def test_nodes_in_holds_are_bounded_too() -> None:
@@ -122,37 +123,37 @@ def test_nodes_in_holds_are_bounded_too() -> None:
         for g in range(count)
     ]
     waiting = [job(f"ns/b{g}", size, 1, at=g) for g in range(count)]
-    plan = pool.plan(snapshot(*leaving, *waiting, nodes=nodes), 10)
-    assert sum(len(h.nodes) for h in plan.holds) == 8 * size <= holds.NODES_MAX
+    plan = plan_pool(snapshot(*leaving, *waiting, nodes=nodes), 10)
+    assert sum(len(h.nodes) for h in plan.holds) == 8 * size <= reservations.NODES_MAX
 
 
 def test_a_gang_that_backs_off_lets_others_pass_and_says_why() -> None:
     out, other = job("ns/a", 2, 2, not_before=50.0), job("ns/b", 2, 2, at=5)
-    plan = pool.plan(snapshot(out, other), 10)
+    plan = plan_pool(snapshot(out, other), 10)
     assert [a.key for a in plan.admissions] == ["ns/b"]
     assert [(w.key, w.position, w.reason) for w in plan.waiting] == [("ns/a", 0, "BackingOff")]
     assert plan.wake_at == 50.0
-    assert [a.key for a in pool.plan(snapshot(out, other), 50).admissions] == ["ns/a"]
+    assert [a.key for a in plan_pool(snapshot(out, other), 50).admissions] == ["ns/a"]
 
 
 def test_with_no_delegate_everybody_starts_at_once_and_no_node_is_named() -> None:
     jobs = [job("ns/a", 2, 2), job("ns/b", 2, 2), job("ns/wide", 1, 16)]
-    plan = pool.plan(snapshot(*jobs, delegate=Delegate.NONE), 10)
+    plan = plan_pool(snapshot(*jobs, delegate=Delegate.NONE), 10)
     assert [(a.key, a.nodes) for a in plan.admissions] == [("ns/a", ()), ("ns/b", ())]
     assert [(w.key, w.reason) for w in plan.waiting] == [("ns/wide", "TooLarge")]
     runs = placed("ns/a", "n1", "n2", proposal=STOP)
-    assert [g.key for g in pool.plan(snapshot(runs, delegate=Delegate.NONE), 10).grants] == ["ns/a"]
+    assert [g.key for g in plan_pool(snapshot(runs, delegate=Delegate.NONE), 10).grants] == ["ns/a"]
 
 
 def test_with_no_delegate_gangs_that_failed_are_tried_one_by_one() -> None:
     failed = [job(f"ns/{k}", 2, 2, at=i, not_before=5.0) for i, k in enumerate("ab")]
-    plan = pool.plan(snapshot(*failed, delegate=Delegate.NONE), 10)
+    plan = plan_pool(snapshot(*failed, delegate=Delegate.NONE), 10)
     assert [a.key for a in plan.admissions] == ["ns/a"]
     assert [(w.key, w.reason) for w in plan.waiting] == [("ns/b", "BackingOff")]
     looks = job("ns/c", 2, 2, state=JobState.ADMITTED, unbound=1, bound=(("n1", 2),))
-    assert pool.plan(snapshot(*failed, looks, delegate=Delegate.NONE), 10).admissions == ()
+    assert plan_pool(snapshot(*failed, looks, delegate=Delegate.NONE), 10).admissions == ()
     runs = placed("ns/c", "n1", "n2")
-    assert [a.key for a in pool.plan(snapshot(*failed, runs, delegate=Delegate.NONE), 10).admissions] == [
+    assert [a.key for a in plan_pool(snapshot(*failed, runs, delegate=Delegate.NONE), 10).admissions] == [
         "ns/a"
     ]
 
@@ -180,14 +181,14 @@ def test_promises_fit_into_what_leaves_and_nobody_is_promised_twice(gangs, left)
         jobs.append(placed(f"ns/{i}", *mine, gpus=1, state=state, bound=bound, proposal=proposal))
     known = tuple(Hold(f"ns/{s}", f"ns/{(s + 1) % 7}", ("n0",), 100.0 + s) for s in left)
     found = snapshot(*jobs, nodes=nodes, holds=known)
-    plan = pool.plan(found, 50.0)
+    plan = plan_pool(found, 50.0)
     views = {j.key: j for j in jobs}
     targets = [h.target for h in plan.holds]
     assert len(targets) == len({(h.source, h.target) for h in plan.holds})
     for hold in plan.holds:
         assert hold.expires > 50.0
         assert views[hold.target].state is JobState.QUEUED or views[hold.target].unbound
-    room = free_gpus(holds.current(found, 50.0))
+    room = free_gpus(reservations.current(found, 50.0))
     assert all(0 <= gpus <= nodes[n] for n, gpus in room.items())
     for admission in plan.admissions:
         for n in admission.nodes:
@@ -224,6 +225,6 @@ def test_shadow_hands_nothing_back(mode: Mode) -> None:
 
 
 def test_the_newest_hand_backs_are_kept() -> None:
-    known = hand_backs((), [(f"ns/{i}", 1, stopped(float(i + 10))) for i in range(KEPT + 5)])
-    assert [h.decided for h in known] == [float(i + 10) for i in range(5, KEPT + 5)]
-    assert len(hand_backs(known, [("ns/new", 1, stopped(1e6))])) == KEPT
+    known = hand_backs((), [(f"ns/{i}", 1, stopped(float(i + 10))) for i in range(HANDOVERS_KEPT + 5)])
+    assert [h.decided for h in known] == [float(i + 10) for i in range(5, HANDOVERS_KEPT + 5)]
+    assert len(hand_backs(known, [("ns/new", 1, stopped(1e6))])) == HANDOVERS_KEPT

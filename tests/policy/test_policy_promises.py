@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from queueing_world import POLICIES, name
 
-from controller.policy.accounts import books, free_gpus
-from controller.policy.holds import holds
-from controller.policy.placement import NodeRoom
+from controller.policy.pool.gpu_accounting import books, free_gpus
+from controller.policy.pool.placement import NodeRoom
+from controller.policy.pool.reservations import holds
 from controller.policy.queueing import make_policy
 from controller.policy.types import JobState, JobView, NodeView, PolicySpec, PoolSnapshot
 

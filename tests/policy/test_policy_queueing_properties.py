@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from queueing_world import POLICIES, HiddenSlots, Op, World, make, name, ops
 
-from controller.policy.placement import NodeRoom, SlotRoom
+from controller.policy.pool.placement import NodeRoom, SlotRoom
 from controller.policy.queueing import POLICIES as REGISTERED
 from controller.policy.queueing import make_policy
 from controller.policy.types import JobState, PolicySpec

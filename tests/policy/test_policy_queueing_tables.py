@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.policy.params import ParamError
-from controller.policy.placement import NodeRoom, SlotRoom
+from controller.policy.pool.placement import NodeRoom, SlotRoom
 from controller.policy.queueing import QueueDecision, make_policy
 from controller.policy.queueing.slaq import add_loss, predicted_gain
 from controller.policy.types import JobState, JobView, LossTrend, PolicySpec

@@ -9,11 +9,11 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from quota_world import ADMITTED, QUEUED, Arrival, QuotaWorld, arrivals
 
-from controller.policy import pool
-from controller.policy.accounts import books
-from controller.policy.placement import fit
+from controller.policy.pool.gpu_accounting import books
+from controller.policy.pool.placement import fit
+from controller.policy.pool.plan import plan_pool
+from controller.policy.queueing.quota_ledger import AT_LIMIT, charged, inside
 from controller.policy.queueing.quotas import REASON
-from controller.policy.quotas import AT_LIMIT, charged, inside
 from controller.policy.types import (
     JobState,
     JobView,
@@ -58,7 +58,7 @@ def planned(
     now: float = 100.0,
 ) -> PoolPlan:
     views = tuple(NodeView(name, gpus) for name, gpus in nodes.items())
-    return pool.plan(PoolSnapshot("p", policy, views, tuple(jobs), quotas=tuple(quotas)), now)
+    return plan_pool(PoolSnapshot("p", policy, views, tuple(jobs), quotas=tuple(quotas)), now)
 
 
 def starts(plan: PoolPlan) -> list[str]:
@@ -143,7 +143,7 @@ def test_one_that_leaves_pod_by_pod_is_waited_for_and_nobody_else_goes_for_it() 
     halfway = replace(jobs[1], state=JobState.PREEMPTING, bound=(("n", 4),))
     nodes = (NodeView("n", 8), NodeView("m", 8))
     snapshot = PoolSnapshot("p", FIFO, nodes, (lent, halfway, jobs[2]), plan.holds, quotas=(A8,))
-    assert pool.plan(snapshot, 101.0).preemptions == ()
+    assert plan_pool(snapshot, 101.0).preemptions == ()
 
 
 @pytest.mark.parametrize("policy", [FIFO, BACKFILL, PolicySpec("las", {"max_wait": 50.0})])

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from policy_world import World
 
-from controller.policy import conditions as c
-from controller.policy.jobs import (
+from controller.policy.job import conditions as c
+from controller.policy.job.types import (
     Operation,
     Page,
     ResumeFrom,
@@ -240,7 +240,7 @@ def test_a_new_best_under_a_verdict_that_stands_is_pinned_and_copied_too(monkeyp
     def stands(record, desired):
         return "", stop
 
-    monkeypatch.setattr("controller.policy.guarding.standing", stands)
+    monkeypatch.setattr("controller.policy.job.guardrails.standing", stands)
     world.scores("ns/a", 0.9)
     done = passes(world, 4)
     asked = [(a.operation, a.step) for a in done if isinstance(a, StartAccess)]

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.policy.fleet import ASKS_POOL, HOUR, STOPS_KEPT, TOO_LITTLE, kept_stops, sift
-from controller.policy.fleet_falls import ALL_KEPT, FALLS_KEPT, remember
-from controller.policy.fleet_noise import METRICS_KEPT, NOISE_KEPT, VOTES, learn, usual
-from controller.policy.fleet_tables import fair
+from controller.policy.fleet.limits import ASKS_POOL, HOUR, STOPS_KEPT, TOO_LITTLE, kept_stops, sift
+from controller.policy.fleet.noise import METRICS_KEPT, NOISE_KEPT, VOTES, learn, usual
+from controller.policy.fleet.shared_drops import ALL_KEPT, FALLS_KEPT, remember
+from controller.policy.fleet.tables import fair
 from controller.policy.stopping import RULES, make_rule, noise
 from controller.policy.types import (
     Ended,

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from policy_world import Job, World
 
-from controller.policy import conditions as c
-from controller.policy.jobs import Operation, Page, ResumeFrom, ResumeRequest, RunState
+from controller.policy.job import conditions as c
+from controller.policy.job.types import Operation, Page, ResumeFrom, ResumeRequest, RunState
 from controller.policy.types import Attempt, EvalPoint, PolicySpec
 
 GB = 10**9

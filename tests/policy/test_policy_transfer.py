@@ -6,11 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.policy import access_pod
-from controller.policy import conditions as c
-from controller.policy.draft import Draft
-from controller.policy.jobs import AccessView, Desired, InFlight, JobRecord, Observed, Operation, Progress
-from controller.policy.transfer import describe, due_in, duration, remaining, size, stalled
+from controller.policy.job import access_pod
+from controller.policy.job import conditions as c
+from controller.policy.job.context import Draft
+from controller.policy.job.transfer import describe, due_in, duration, remaining, size, stalled
+from controller.policy.job.types import (
+    AccessView,
+    Desired,
+    InFlight,
+    JobRecord,
+    Observed,
+    Operation,
+    Progress,
+)
 from controller.policy.types import PolicySpec
 
 GB = 10**9

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from policy_world import Job, World
 
-from controller.policy.history import RuleInUse, absorb, rewind
-from controller.policy.jobs import (
+from controller.policy.job.evals import RuleInUse, absorb, rewind
+from controller.policy.job.types import (
     AccessView,
     Desired,
     Direction,

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from controller.policy import progress
-from controller.policy.draft import Draft
-from controller.policy.job_view import job_view
-from controller.policy.jobs import (
+from controller.policy.job import progress
+from controller.policy.job.context import Draft
+from controller.policy.job.types import (
     AdmissionRecord,
     Desired,
     JobRecord,
@@ -21,6 +20,7 @@ from controller.policy.jobs import (
     ScrapeOutcome,
     ScrapeView,
 )
+from controller.policy.job.view import job_view
 from controller.policy.types import JobState, JobView, LossTrend, PolicySpec
 
 DESIRED = Desired("ns/a", "u", 1, "gold", 2, 2, PolicySpec("kDeclines"), expected_seconds=500.0)

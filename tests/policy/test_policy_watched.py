@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 from policy_world import World
 
-from controller.policy import conditions as c
-from controller.policy.jobs import Guardrail, StartWorkload
+from controller.policy.job import conditions as c
+from controller.policy.job.types import Guardrail, StartWorkload
 from controller.policy.types import PolicySpec
 
 RISE, FALL = (0.1, 0.3, 0.5), (0.45, 0.4, 0.35)

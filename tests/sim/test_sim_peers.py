@@ -1,4 +1,4 @@
-"""The simulator's peers are the operator's: `controller.policy.peers` on steps, whatever grids runs have."""
+"""The simulator's peers are the operator's: `policy.job.peers` on steps, whatever grids runs have."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.policy.jobs import Direction
-from controller.policy.peers import Curve, standings
+from controller.policy.job.peers import Curve, standings
+from controller.policy.job.types import Direction
 from controller.policy.queueing import EvalStop, make_policy
 from controller.policy.types import PolicySpec
 from sim.cluster import Cluster

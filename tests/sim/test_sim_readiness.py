@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from controller.policy.jobs import AdmissionRecord, Desired, JobRecord
+from controller.policy.job.service import attained, remaining_seconds
+from controller.policy.job.types import AdmissionRecord, Desired, JobRecord
 from controller.policy.queueing import make_policy
 from controller.policy.queueing.base import QueueJob, QueuePolicy
 from controller.policy.queueing.las import Las, LasParams
 from controller.policy.queueing.srtf import Srtf, SrtfParams
-from controller.policy.service import attained, remaining
 from controller.policy.types import JobState, PolicySpec
 from sim.cluster import Cluster
 from sim.engine import Journal, Result, simulate
@@ -123,7 +123,7 @@ class _Noting:
             return
         desired = self.desired(job)
         assert job.attained == pytest.approx(attained(desired, record, now))
-        assert job.remaining == pytest.approx(remaining(desired, record, now))
+        assert job.remaining == pytest.approx(remaining_seconds(desired, record, now))
         running = record.admission is not None and record.admission.running_since
         assert job.state is JobState.QUEUED or job.since == (running or record.admission.at)  # type: ignore[union-attr]
         self.compared += 1

@@ -250,7 +250,7 @@ def test_parquet_is_refused_before_the_work_where_it_cannot_be_written(tmp_path:
         assert (tmp_path / "x.parquet").stat().st_size > 0
 
 
-HEAVY = ("numpy", "scipy", "matplotlib", "rich", "controller.policy.lifecycle")
+HEAVY = ("numpy", "scipy", "matplotlib", "rich", "controller.policy.job.plan")
 
 
 def test_a_small_replay_loads_no_heavy_library(ten: Path) -> None:

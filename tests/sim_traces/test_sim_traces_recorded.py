@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policy_world import World, logged_plans
 
-from controller.policy.jobs import Desired, Direction, Guardrail, MetricPoints
+from controller.policy.job.types import Desired, Direction, Guardrail, MetricPoints
 from controller.policy.stopping import RULES
 from controller.policy.stopping.guardrails import shared
 from controller.policy.types import EvalPoint, Paired, PolicySpec

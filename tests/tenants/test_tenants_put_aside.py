@@ -10,17 +10,18 @@ import pytest
 from test_tenants_ten_thousand import HONEST, Operator
 
 from controller.kube.resources import RLHFJOBS
-from controller.operator import put_aside
-from controller.policy import pool
+from controller.operator.reconcile import planner, put_aside
+from controller.policy.pool.plan import plan_pool
 from controller.policy.types import PoolPlan, PoolSnapshot
 
 
 class Faulty:
-    """`pool.plan`, but for snapshots in which ``wrong`` jobs are."""
+    """`plan_pool`, but for snapshots in which ``wrong`` jobs are."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, wrong: Callable[[set[str]], bool]) -> None:
-        self.wrong, self.plan, self.calls = wrong, pool.plan, 0
-        monkeypatch.setattr(pool, "plan", self)
+        self.wrong, self.plan, self.calls = wrong, plan_pool, 0
+        for caller in (planner, put_aside):
+            monkeypatch.setattr(caller, "plan_pool", self)
 
     def __call__(self, snapshot: PoolSnapshot, now: float) -> PoolPlan:
         self.calls += 1

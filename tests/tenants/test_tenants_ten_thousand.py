@@ -39,9 +39,9 @@ from controller.kube.resources import (
 )
 from controller.kube.trim import trim_or_bare
 from controller.operator.engine import Engine
-from controller.operator.foreign import ForeignPods
-from controller.operator.settings import Settings
-from controller.policy.nodeclaims import Ledger
+from controller.operator.process.settings import Settings
+from controller.operator.state.unmanaged_pods import ForeignPods
+from controller.policy.node.ledger import Ledger
 
 Object = dict[str, Any]
 

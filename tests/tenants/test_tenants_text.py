@@ -12,7 +12,7 @@ from controller.api import convert
 from controller.checkpoints.results import read_result
 from controller.kube.errors import from_response
 from controller.metrics.pods import completion_index
-from controller.operator import runfile
+from controller.operator.state import runfile
 from controller.workloads import pod_view, start_patch
 from controller.workloads.running import ANNOTATION_PLACEMENT, indexes
 

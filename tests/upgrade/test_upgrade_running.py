@@ -23,9 +23,9 @@ from operator_rig import OPERATOR, SETTINGS, CountingApi, Object, Rig, eventuall
 from controller.api import convert
 from controller.kube.resources import GPUPOOLS, RLHFJOBS
 from controller.operator.engine import Engine
-from controller.operator.leadership import Unopposed
-from controller.operator.settings import Settings
-from controller.policy.jobs import ScrapeOutcome, ScrapeView
+from controller.operator.process.leader_election import Unopposed
+from controller.operator.process.settings import Settings
+from controller.policy.job.types import ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint
 from deploy.local.acquire import Found
 from deploy.local.plane import Plane

@@ -9,8 +9,8 @@ import pytest
 from dashboard_world import Running, job_object, pool_object, running, with_record
 from test_web_dashboard_http import ask
 
-from controller.policy import conditions as c
-from controller.policy.jobs import Condition, JobRecord
+from controller.policy.job import conditions as c
+from controller.policy.job.types import Condition, JobRecord
 from controller.web.dashboard.access import Viewer
 from controller.web.dashboard.feed import read_job, read_pool
 from controller.web.dashboard.lineup import line_up

@@ -28,8 +28,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.environ import SettingsError
-from controller.policy import conditions
-from controller.policy.jobs import JobRecord, RunProgress
+from controller.policy.job import conditions
+from controller.policy.job.types import JobRecord, RunProgress
 from controller.policy.types import Attempt, EvalPoint, Mode
 from controller.web.dashboard import charts, render
 from controller.web.dashboard.feed import Job, read_job

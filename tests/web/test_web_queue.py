@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from controller.cli.main import app as cli
-from controller.policy import pool
+from controller.policy.pool.plan import plan_pool
 from controller.policy.types import JobState, JobView, LossTrend, NodeView, PolicySpec, PoolSnapshot, Quota
 from controller.web import positions
 from controller.web.app import ROOT, create
@@ -41,7 +41,7 @@ def runs(key: str, **more: Any) -> JobView:
 
 def moment(policy: PolicySpec, *jobs: JobView) -> Moment:
     snapshot = PoolSnapshot("p", policy, (NodeView("n1", 2),), jobs)
-    return Moment(snapshot, pool.plan(snapshot, NOW), NOW)
+    return Moment(snapshot, plan_pool(snapshot, NOW), NOW)
 
 
 class Pools:
@@ -350,7 +350,7 @@ def test_with_quotas_each_place_says_how_it_stands_with_its_own() -> None:
     quotas = (Quota(("a",), 4), Quota(("b",), 0, 2))
     jobs = (waits("a/1", at=9.0), waits("x/1", at=1.0), waits("b/2", at=2.0), runs("b/r"))
     snapshot = PoolSnapshot("p", PolicySpec("fifo"), (NodeView("n1", 2),), jobs, quotas=quotas)
-    told = positions.queue(Moment(snapshot, pool.plan(snapshot, NOW), NOW), NOW, 9)
+    told = positions.queue(Moment(snapshot, plan_pool(snapshot, NOW), NOW), NOW, 9)
     assert [(i.job, i.position, i.reason, i.key["quota"]) for i in told.items] == [
         ("a/1", 1, "WaitingForGPUs", "guaranteed"),
         ("x/1", 2, "WaitingForGPUs", "borrows"),

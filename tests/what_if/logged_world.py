@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from policy_world import World, logged_plans
 
-from controller.policy.jobs import WorkloadView
+from controller.policy.job.types import WorkloadView
 from controller.policy.types import Mode
 
 RISE_AND_FALL = (0.1, 0.3, 0.5, 0.6, 0.55, 0.5, 0.45)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.policy.jobs import Direction
+from controller.policy.job.types import Direction
 from controller.policy.params import ParamError
 from controller.policy.types import Attempt, EvalPoint, Paired, PolicySpec, Verb
 from sim import specs

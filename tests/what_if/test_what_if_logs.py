@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from logged_world import RISE, RISE_AND_FALL, logged
 
 from controller.policy.codec import decode
-from controller.policy.declog import VERSION
+from controller.policy.decision_log import VERSION
 from controller.policy.types import Mode, PolicySpec, PoolSnapshot
 from sim.traces import TraceError, read
 from sim.traces.decisions import read_history, stream

@@ -15,7 +15,7 @@ from store_work import QUEUE, Cluster, rlhfjob, settled, start_child, work
 
 from controller import names, workloads
 from controller.checkpoints.jobs import AccessSettings, access_job
-from controller.policy.jobs import Kept, Operation, StartAccess
+from controller.policy.job.types import Kept, Operation, StartAccess
 from deploy.local.client import Unreachable
 from deploy.local.nodes import Nodes
 from deploy.local.plane import Plane

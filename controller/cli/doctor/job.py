@@ -16,10 +16,7 @@ from controller.kube.errors import ApiError, NotFound
 from controller.kube.resources import CLAIMS, EVENTS, JOBS, PODS
 from controller.metrics import MetricsError, metrics_port, parse, pick_pod
 from controller.metrics.samples import DEFAULT_LIMITS
-from controller.policy import lives
-from controller.policy.conditions import ACCEPTED
-from controller.policy.history import is_eval
-from controller.policy.jobs import ScrapeView
+from controller.policy.job import ACCEPTED, ScrapeView, is_eval, lives
 from controller.policy.stopping import MODIFIERS, RULES
 
 Object = dict[str, Any]

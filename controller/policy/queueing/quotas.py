@@ -26,7 +26,7 @@ from controller.policy.queueing.base import (
     decided,
     stay_key,
 )
-from controller.policy.quotas import QuotaLedger, inside
+from controller.policy.queueing.quota_ledger import QuotaLedger, inside
 from controller.policy.types import JobKey, Quota
 
 REASON = "GuaranteeReclaimed"

@@ -10,8 +10,9 @@ that is further from the last one that counted, l, than
 waits. Once ``evals`` in a row after it have gone at least the share ``borne_out`` of the way from l to x, it
 counts; at the first one that has not, it is dropped, and the rule never sees it. Either way those after it
 are judged in their turn, from x or from l: one far above a jump bears it out, and is none the less far from
-it; one half way to an outlier may lie near enough to count. What counts is shown to the rule in its order. The limit is for the difference of two evals, whose
-standard deviation is sqrt(2) times that of one: 5 are 3.5 of these.
+it; one half way to an outlier may lie near enough to count. What counts is shown to the rule in its order.
+The limit is for the difference of two evals, whose standard deviation is sqrt(2) times that of one: 5 are
+3.5 of these.
 
 The first eval has nothing before it and waits for the second. Where that one is far below, the third decides
 which of the two counts: it bears the first out, or the first is dropped. Where it is far above, the first

@@ -23,7 +23,7 @@ from controller.kube.client import Api
 from controller.kube.errors import ApiError, NotFound
 from controller.kube.listwatch import ListWatch
 from controller.kube.resources import GPUPOOLS, RLHFJOBS, Resource
-from controller.policy.jobs import Desired, JobRecord
+from controller.policy.job import Desired, JobRecord
 
 Object = Mapping[str, Any]
 

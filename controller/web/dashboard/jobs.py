@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controller.policy.jobs import Direction
+from controller.policy.job import Direction
 from controller.web.dashboard.feed import Job
 from controller.web.dashboard.states import ATTENTION, GROUPS, State, state
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from controller.api import convert
-from controller.policy import judging
-from controller.policy.conditions import ADMITTED
-from controller.policy.job_view import queued_at
+from controller.policy.job import ADMITTED, attained, is_demoted, queued_at, remaining_seconds
 from controller.policy.queueing import MAX_WAIT, make_policy
 from controller.policy.queueing.ageing import overdue
 from controller.policy.queueing.srtf_est import SrtfEst
-from controller.policy.service import attained, remaining
 from controller.policy.types import Delegate, JobState, JobView
 from controller.web.dashboard.feed import Job, Pool
 from controller.web.dashboard.states import state
@@ -64,13 +61,13 @@ def _view(pool: Pool, job: Job, now: float) -> JobView:
         priority=job.priority,
         state=how,
         attained=attained(desired, record, now),
-        remaining=remaining(desired, record, now),
+        remaining=remaining_seconds(desired, record, now),
         since=since,
         progress=record.progress.share if record.progress is not None else None,
         weight=float(pool.spec.weight(job.namespace)),
         loss_trend=record.loss_trend,
         mark=record.mark,
-        demoted=judging.is_demoted(desired, record),
+        demoted=is_demoted(desired, record),
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.api.gpupool import HandBackStatus
-from controller.policy.history import RuleInUse
+from controller.policy.job import RuleInUse
 from controller.policy.stopping.graded import Graded
 from controller.policy.types import Verb
 from controller.policy.wording import ELSEWHERE, UID

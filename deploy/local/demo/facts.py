@@ -12,9 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from controller.api.record import record as read_record
-from controller.policy.conditions import COMPLETED, FAILED, RELEASED
-from controller.policy.endings import AWAITS_CONTROLLER
-from controller.policy.jobs import AdmissionRecord, JobRecord
+from controller.policy.job import AWAITS_CONTROLLER, COMPLETED, FAILED, RELEASED, AdmissionRecord, JobRecord
 from controller.policy.types import Attempt, EvalPoint
 from deploy.local.demo import trainer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from controller.policy.jobs import ScrapeOutcome, ScrapeView
+from controller.policy.job.types import ScrapeOutcome, ScrapeView
 from tests.faults import product
 from tests.faults.acts.base import act_on, rest, training
 from tests.faults.cluster import Job

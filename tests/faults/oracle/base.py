@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from controller.policy.jobs import ScrapeView
+from controller.policy.job.types import ScrapeView
 from tests.faults.cluster import Job
 from tests.faults.trainer import Eval, Saved
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from controller.policy.jobs import Kept, ScrapeOutcome
+from controller.policy.job.types import Kept, ScrapeOutcome
 from tests.faults.cluster import Access, Job
 from tests.faults.oracle.base import Case, Knowledge, Owed
 from tests.faults.trainer import Eval, Saved, fingerprint, read

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from controller.parity.facts import words
-from controller.policy import declog
+from controller.policy import decision_log
 from sim.rules import history
 from sim.traces import TraceError, read
 from sim.traces.past_files import read_past
@@ -19,7 +19,7 @@ from tests.fuzz.targets.story import log_lines
 
 
 def _replayed(data: bytes) -> None:
-    for line in declog.replay(data.decode("utf-8", "replace").splitlines(keepends=True)):
+    for line in decision_log.replay(data.decode("utf-8", "replace").splitlines(keepends=True)):
         assert isinstance(line.same, bool)
 
 
@@ -159,7 +159,7 @@ def _traces() -> Iterator[bytes]:
 
 
 TARGETS = (
-    Target("decision-log", _replayed, _logs, own=(declog.LogError,), most=1 << 18, cpu=4.0),
+    Target("decision-log", _replayed, _logs, own=(decision_log.LogError,), most=1 << 18, cpu=4.0),
     Target(
         "trace", in_a_file("trace", _trace), _traces, own=(TraceError,), most=1 << 18, cpu=4.0, memory=1 << 30
     ),

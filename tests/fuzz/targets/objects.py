@@ -36,10 +36,10 @@ from controller.kube.resources import (
 )
 from controller.kube.trim import trim_or_bare
 from controller.metrics.pods import completion_index, metrics_port, pick_pod
-from controller.operator import nodes, ownership, runfile
-from controller.operator.world import Unreadable, World
-from controller.policy.jobs import Operation, StartAccess
-from controller.policy.nodeclaims import Ledger
+from controller.operator.state import nodes, ownership, runfile
+from controller.operator.state.cluster import Unreadable, World
+from controller.policy.job.types import Operation, StartAccess
+from controller.policy.node.ledger import Ledger
 from controller.web.dashboard.feed import read_job, read_pool
 from controller.web.dashboard.jobs import row
 from controller.workloads import ProblemError

@@ -9,7 +9,7 @@ from controller import names
 from controller.metrics.fetch import Caps, _Answer
 from controller.metrics.parse import parse
 from controller.metrics.samples import DEFAULT_LIMITS, MetricsError
-from controller.operator import access_progress
+from controller.operator.state import access_progress
 from tests.fuzz.target import Target
 
 PAGE = b"""# HELP rlhf_eval_score Mean score of an eval.

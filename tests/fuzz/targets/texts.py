@@ -17,8 +17,8 @@ from controller.checkpoints.results import read_result
 from controller.kube.errors import from_response
 from controller.metrics.address import AddressPolicy
 from controller.metrics.pods import completion_index
-from controller.operator import runfile
-from controller.policy.jobs import RunFile
+from controller.operator.state import runfile
+from controller.policy.job.types import RunFile
 from controller.policy.types import Attempt
 from controller.web.reviews import _may_be_for
 from controller.workloads import pod_view, start_patch

@@ -1,0 +1,79 @@
+"""Health that means progress: each part of the engine beats as it goes round; one that stops is named."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from controller.operator.process.metrics import Metrics
+
+Check = Callable[[], str | None]  # None: fine; else what is wrong, in a sentence
+
+
+class Health:
+    """Beats of the engine's parts, and the conditions for being ready.
+
+    ``/healthz`` fails when a part has not beaten for ``stall`` seconds: the kubelet then restarts the pod.
+    ``/readyz`` fails until every check passes; it says which do not. A standby is ready although it has read
+    nothing yet: what it needs to take over are its rights to the Lease, and that is checked ``always``.
+    """
+
+    def __init__(self, stall: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._stall = stall
+        self._now = monotonic
+        self._beats: dict[str, Callable[[], float]] = {}
+        self._marks: dict[str, float] = {}
+        self._ready: dict[str, tuple[Check, bool]] = {}
+        self.standing: Callable[[], str] | None = None  # who leads, in words that /readyz adds
+        self._notes: list[Check] = []
+        self.standby: Callable[[], bool] = lambda: False
+
+    def beat(self, part: str) -> None:
+        """``part`` made progress just now."""
+        self._marks[part] = self._now()
+
+    def watch(self, part: str, beat: Callable[[], float]) -> None:
+        """A part that keeps its own beat (monotonic s), read when asked."""
+        self._beats[part] = beat
+
+    def require(self, name: str, check: Check, *, always: bool = False) -> None:
+        self._ready[name] = (check, always)
+
+    def note(self, read: Check) -> None:
+        """Something that /readyz adds and that is no reason to be called unready."""
+        self._notes.append(read)
+
+    def notes(self) -> list[str]:
+        """What else is to be known, in sentences; who leads first."""
+        told = [self.standing()] if self.standing is not None else []
+        return told + [text for read in self._notes if (text := read()) is not None]
+
+    def stalled(self) -> list[str]:
+        """Parts without progress, each as a sentence."""
+        beats = {**self._marks, **{part: read() for part, read in self._beats.items()}}
+        now = self._now()
+        return [
+            f"{part}: no progress for {now - at:.0f} s, at most {self._stall:.0f} s are expected"
+            for part, at in sorted(beats.items())
+            if now - at > self._stall
+        ]
+
+    def unready(self) -> list[str]:
+        standby = self.standby()
+        told = [
+            f"{name}: {why}"
+            for name, (check, always) in self._ready.items()
+            if (always or not standby) and (why := check()) is not None
+        ]
+        return told + self.stalled()
+
+
+async def measure_lag(metrics: Metrics, health: Health, period: float = 0.5) -> None:
+    """Sleep and see how late the loop wakes us; also the engine's own beat. Runs until cancelled."""
+    loop = asyncio.get_running_loop()
+    while True:
+        due = loop.time() + period
+        await asyncio.sleep(period)
+        metrics.loop_lag.observe(max(0.0, loop.time() - due))
+        health.beat("loop")

@@ -1,0 +1,391 @@
+"""What a plan asks to be done, done: each action idempotent, its answer put into the cache at once.
+
+Names are deterministic, so that a create whose answer was lost finds its own object the next time. Patches
+and deletions name the uid and the version they mean: one that a leader sent before it lost its office, and
+that arrives late, finds the object changed. No action decides whether it should happen: that was the plan's
+part.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from controller import delegates, log, names, workloads
+from controller.checkpoints.jobs import (
+    AccessRefused,
+    AccessSettings,
+    access_job,
+    is_released,
+    release_patch,
+    same_work,
+)
+from controller.checkpoints.jobs import request_id as request_id_of
+from controller.delegates import Adapter, NotYet, Placement, Write
+from controller.kube.cache import Cache
+from controller.kube.client import Api
+from controller.kube.errors import AlreadyExists, Conflict, NotFound, Refused, Unavailable
+from controller.kube.resources import CONFIGMAPS, JOBS, RLHFJOBS, Resource
+from controller.operator.process.settings import Settings
+from controller.operator.reconcile.status_writer import Stale
+from controller.operator.reconcile.validation import NO_LASTS, child_of
+from controller.operator.state import runfile
+from controller.operator.state.claims import claims_of
+from controller.operator.state.cluster import Loaded, World
+from controller.operator.state.ownership import controlled_by, leftover
+from controller.policy.job import (
+    AccessView,
+    Action,
+    CreateWorkload,
+    ForgetAccess,
+    JobRecord,
+    RefuseOffer,
+    RemakeWorkload,
+    ResumeWorkload,
+    SetFinalizer,
+    StartAccess,
+    StartWorkload,
+    SuspendWorkload,
+    WriteRun,
+)
+
+Object = Mapping[str, Any]
+
+_logger = log.get("evalstop.actions")
+
+
+class Actions:
+    """Carries out what plans ask for.
+
+    Args:
+        outside: copies of what queues outside have on record; None: there are none.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        cache: Cache,
+        world: World,
+        settings: Settings,
+        outside: Cache | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._api, self._cache, self._world, self._clock = api, cache, world, clock
+        self._outside = outside or Cache(())
+        self._access = AccessSettings(image=settings.access_image, endpoints=settings.store_endpoints)
+
+    async def do(self, loaded: Loaded, action: Action) -> None:
+        """Carry one action out.
+
+        Raises:
+            Stale: what the plan was made of has changed; plan again. ApiError: the call failed.
+        """
+        _logger.info("action", action=type(action).__name__)
+        match action:
+            case CreateWorkload():
+                await self._create_workload(loaded)
+            case WriteRun(run):
+                await self._write_run(loaded, runfile.manifest(loaded.obj, run))
+            case StartWorkload(attempt, _):
+                await self._start_workload(loaded, attempt)
+            case SuspendWorkload(reason, again):
+                await self._suspend_workload(loaded, reason, again)
+            case ResumeWorkload():
+                await self._resume_workload(loaded)
+            case RefuseOffer(reason, message):
+                await self._refuse_offer(loaded, reason, message)
+            case RemakeWorkload():
+                await self._remake_workload(loaded)
+            case StartAccess():
+                await self._start_access(loaded, action)
+            case ForgetAccess(request_id):
+                await self._forget_access(loaded, request_id)
+            case SetFinalizer(present):
+                await self._set_finalizer(loaded, present)
+
+    # -- the workload ------------------------------------------------------------------------------------
+
+    async def _create_workload(self, loaded: Loaded) -> None:
+        child = child_of(loaded)
+        found = await self._create(JOBS, child)
+        _must_be_ours(JOBS, found, loaded)
+        patch = workloads.strip_queue_patch(found, child)
+        if patch is None:
+            return
+        try:
+            # At any version: a pass made again would not come here, and what this takes away nobody needs.
+            await self._patch(JOBS, found, patch, any_version=True)
+        except Refused:
+            problem = workloads.queue_problem(found, child) or ""
+            metadata = found["metadata"]
+            if names.ANNOTATION_ATTEMPT not in (metadata.get("annotations") or {}):
+                # Never started by us, and that queue must not start it: away with it, and asked anew later.
+                with contextlib.suppress(NotFound, Conflict):
+                    await self._api.delete(JOBS, metadata["name"], metadata["namespace"], metadata["uid"])
+                self._world.refuse(loaded, ("QueueTakesWorkload", problem), NO_LASTS)
+            raise Refused(403, "QueueLabelKept", problem) from None
+
+    async def _start_workload(self, loaded: Loaded, attempt: int) -> None:
+        child, pool = loaded.child, loaded.pool
+        if child is None or pool is None:
+            raise Stale(f"{loaded.key}: its workload or pool is gone")
+        # It may have been changed since it was admitted: what is patched below is this very version of it.
+        if (grown := workloads.child_problem(loaded.obj, child)) is not None:
+            raise Refused(422, grown.reason, grown.message)
+        selector = {label.key: label.value for label in pool.spec.node_selector}
+        place = Placement(attempt, pool.metadata.name, selector)
+        try:
+            await self._tell(loaded, lambda by: by.start(child, place, self._world.queues, self._clock()))
+        except Refused as error:
+            restart = None if workloads.queue_of(child) else workloads.restart_patch(child)
+            if error.status != 422 or restart is None:
+                raise
+            await self._patch(JOBS, child, restart, subresource="status")
+            raise Stale(
+                f"{loaded.key}: its workload's start time is taken away, to be started anew"
+            ) from error
+
+    async def _suspend_workload(self, loaded: Loaded, reason: str, again: bool) -> None:
+        child = loaded.child
+        if child is not None:
+            queues = self._world.queues
+            await self._tell(loaded, lambda by: by.stop(child, reason, again, queues, self._clock()))
+
+    async def _resume_workload(self, loaded: Loaded) -> None:
+        child = loaded.child
+        if child is not None:
+            await self._tell(loaded, lambda by: by.resume(child, self._world.queues))
+
+    async def _refuse_offer(self, loaded: Loaded, reason: str, message: str) -> None:
+        child, told = loaded.child, f"{reason}: {message}"
+        if child is not None:
+            await self._tell(loaded, lambda by: by.refuse(child, told, self._world.queues, self._clock()))
+
+    async def _remake_workload(self, loaded: Loaded) -> None:
+        child = loaded.child
+        if child is None or loaded.desired.workload_ref or not workloads.view(child).suspended:
+            raise Stale(f"{loaded.key}: its workload is no longer one to be made anew")
+        _must_be_ours(JOBS, child, loaded)
+        metadata = child["metadata"]
+        try:
+            await self._api.delete(
+                JOBS, metadata["name"], metadata["namespace"], metadata["uid"], metadata["resourceVersion"]
+            )
+        except NotFound:
+            self._cache.drop(JOBS, child)
+        except Conflict as error:
+            await self._refresh(JOBS, child)
+            raise Stale(f"Job {metadata['name']}: {error}") from error
+
+    async def _tell(self, loaded: Loaded, what: Callable[[Adapter], Sequence[Write]]) -> None:
+        """Send what the delegate of a job's workload would write."""
+        child = loaded.child
+        assert child is not None
+        try:
+            writes = what(delegates.of_workload(child))
+        except NotYet as error:
+            raise Stale(f"{loaded.key}: {error}") from error
+        for write in writes:
+            await self._patch(write.resource, write.obj, write.patch, subresource=write.subresource)
+
+    # -- the way back to the trainer -----------------------------------------------------------------------
+
+    async def _write_run(self, loaded: Loaded, manifest: dict[str, Any]) -> None:
+        metadata = manifest["metadata"]
+        known: Object | None = self._cache.get(CONFIGMAPS, f"{metadata['namespace']}/{metadata['name']}")
+        found = known if known is not None else await self._create(CONFIGMAPS, manifest)
+        if loaded.desired.workload_ref and workloads.controller_of(found) is None:
+            # Pods of a workload referred to need this ConfigMap before we make it, so its user may have. What
+            # is not labelled for this RLHFJob is for something else: it would be deleted with the RLHFJob.
+            label, name = names.LABEL_JOB, loaded.obj["metadata"]["name"]
+            if (found["metadata"].get("labels") or {}).get(label) != name:
+                text = (
+                    f"ConfigMap {metadata['name']} exists and is not labelled {label}: {name}; label it, to "
+                    "have it written and deleted with this RLHFJob, or give it another name"
+                )
+                raise Refused(409, "NameTaken", text)
+            own = {key: metadata[key] for key in ("labels", "ownerReferences")}
+            await self._patch(CONFIGMAPS, found, {"metadata": own, "data": manifest["data"]})
+            return
+        _must_be_ours(CONFIGMAPS, found, loaded)
+        if (found.get("data") or {}).get(names.RUN_KEY) != manifest["data"][names.RUN_KEY]:
+            await self._patch(CONFIGMAPS, found, {"data": manifest["data"]})
+
+    # -- the checkpoint store ------------------------------------------------------------------------------
+
+    async def _start_access(self, loaded: Loaded, action: StartAccess) -> None:
+        """Create suspended; then, in the pass that has its uid on record, set going."""
+        try:
+            if not action.job_uid:
+                await self._make_access(loaded, action)
+                return
+            found = self._world.access_job(loaded.obj, action.request_id, action.job_uid)
+            if found is None:
+                raise Stale(f"{loaded.key}: the access Job of {action.request_id} is gone")
+            if not is_released(found):
+                await self._patch(JOBS, found, release_patch(found))
+        except AccessRefused as error:
+            self._answer_no(loaded, action, error.reason, error.message)
+        except Refused as error:
+            self._answer_no(loaded, action, "AccessRefused", f"the API server says: {error.message}")
+
+    async def _make_access(self, loaded: Loaded, action: StartAccess) -> None:
+        """Create the Job. What is there under its name already may be anybody's, who knows names, or was made
+        by a life that ended before it could record that: it serves if it would do just what is asked."""
+        manifest = await self._access_manifest(loaded, action)
+        name = manifest["metadata"]["name"]
+        found = self._world.access_job(loaded.obj, action.request_id)
+        if found is None or found["metadata"]["name"] != name:
+            try:
+                found = await self._api.create(JOBS, manifest)
+                self._cache.put(JOBS, found)
+                self._world.made(loaded.key, found["metadata"]["uid"])
+                return
+            except AlreadyExists:
+                found = await self._found_there(JOBS, manifest)
+        free = {**manifest["metadata"], "name": f"{name[:61].rstrip('-.')}-0"}
+        asked = await self._api.create(JOBS, {**manifest, "metadata": free}, dry_run=True)
+        if not same_work(found, asked):
+            raise AccessRefused("AccessNameTaken", f"Job {name} exists, and is not the operator's: delete it")
+        self._cache.put(JOBS, found)
+        self._world.made(loaded.key, found["metadata"]["uid"])
+
+    async def _access_manifest(self, loaded: Loaded, action: StartAccess) -> dict[str, Any]:
+        child = loaded.child
+        # A deletion in the foreground takes the workload first: what is left of it is in the spec.
+        made = child if child is not None or loaded.desired.workload_ref else child_of(loaded)
+        if made is None:
+            raise Stale(f"{loaded.key}: its workload is gone")
+        # Of the pods the gang may have on several nodes, the first: with ReadWriteOnce they share one anyway.
+        node = next((pod.node for pod in loaded.observed.pods if not pod.terminal and pod.node), None)
+        return access_job(
+            loaded.obj,
+            made["spec"]["template"],
+            action,
+            self._access,
+            claims=await claims_of(self._api, loaded.obj),
+            node=node,
+            anchor=child,
+        )
+
+    def _answer_no(self, loaded: Loaded, action: StartAccess, reason: str, message: str) -> None:
+        """The brain hears of it as of an access Job that failed: a condition says so, and it tries again."""
+        self._world.unstarted(
+            loaded,
+            AccessView(
+                action.request_id, action.operation, finished=True, ok=False, reason=reason, message=message
+            ),
+        )
+
+    async def discard_unreleased(self, loaded: Loaded, record: JobRecord) -> None:
+        """Delete access Jobs that a crash left between create and start, if nobody waits for them any more.
+
+        They would wait for ever: deadline and time to live count from the start.
+        """
+        waited = record.access.request_id if record.access is not None else None
+        for job in self._world.unreleased(loaded.obj):
+            if request_id_of(job) != waited:
+                await self._forget_access(loaded, request_id_of(job))
+
+    async def _forget_access(self, loaded: Loaded, request_id: str) -> None:
+        waited = loaded.record.access
+        own = waited.job_uid if waited is not None and waited.request_id == request_id else ""
+        found = self._world.access_job(loaded.obj, request_id, own)
+        if found is None:
+            self._world.forget_access(loaded, request_id, None)
+            return
+        metadata = found["metadata"]
+        try:
+            version = metadata["resourceVersion"]
+            await self._api.delete(JOBS, metadata["name"], metadata["namespace"], metadata["uid"], version)
+        except NotFound:
+            self._cache.drop(JOBS, found)
+        except Conflict as error:  # a namesake is there by now, or the server was not sure
+            await self._refresh(JOBS, found)
+            raise Stale(f"Job {metadata['name']}: {error}") from error
+        self._world.forget_access(loaded, request_id, metadata["uid"])
+
+    # -- the RLHFJob itself ----------------------------------------------------------------------------------
+
+    async def _set_finalizer(self, loaded: Loaded, present: bool) -> None:
+        obj = self._cache.get(RLHFJOBS, loaded.key) or loaded.obj
+        known = list(obj["metadata"].get("finalizers") or ())
+        if (names.FINALIZER in known) == present:
+            return
+        wanted = [*known, names.FINALIZER] if present else [f for f in known if f != names.FINALIZER]
+        # A list is replaced whole: only over the very version that was read, or another's would be lost.
+        await self._patch(RLHFJOBS, obj, {"metadata": {"finalizers": wanted or None}})
+
+    # -- the two kinds of write ------------------------------------------------------------------------------
+
+    async def _create(self, resource: Resource, manifest: dict[str, Any]) -> Object:
+        """The object as created, or as it is there already under that name."""
+        try:
+            found: Object = await self._api.create(resource, manifest)
+        except AlreadyExists:
+            found = await self._found_there(resource, manifest)
+        self._copies(resource).put(resource, found)
+        return found
+
+    async def _found_there(self, resource: Resource, manifest: dict[str, Any]) -> Object:
+        metadata = manifest["metadata"]
+        try:
+            return await self._api.get(resource, metadata["name"], metadata["namespace"])
+        except NotFound as error:
+            raise Stale(f"{resource.kind} {metadata['name']} was there and is gone") from error
+
+    async def _patch(
+        self,
+        resource: Resource,
+        obj: Object,
+        patch: Mapping[str, Any],
+        *,
+        any_version: bool = False,
+        subresource: str = "",
+    ) -> None:
+        """Patch that very object, in the version that was read."""
+        metadata = obj["metadata"]
+        name, namespace = metadata["name"], metadata.get("namespace")
+        try:
+            answer = await self._api.merge_patch(
+                resource,
+                name,
+                patch,
+                namespace,
+                subresource=subresource,
+                uid=metadata["uid"],
+                version=None if any_version else metadata["resourceVersion"],
+            )
+        except NotFound as error:
+            self._copies(resource).drop(resource, obj)
+            raise Stale(f"{resource.kind} {name} is gone") from error
+        except Conflict as error:
+            await self._refresh(resource, obj)
+            raise Stale(f"{resource.kind} {name}: {error}") from error
+        self._copies(resource).put(resource, answer)
+
+    def _copies(self, resource: Resource) -> Cache:
+        return self._outside if resource in self._outside.stores else self._cache
+
+    async def _refresh(self, resource: Resource, obj: Object) -> None:
+        """Read an object anew: the watch may be behind."""
+        metadata = obj["metadata"]
+        try:
+            found = await self._api.get(resource, metadata["name"], metadata.get("namespace"))
+        except NotFound:
+            self._copies(resource).drop(resource, obj)
+        else:
+            self._copies(resource).put(resource, found)
+
+
+def _must_be_ours(resource: Resource, found: Object, loaded: Loaded) -> None:
+    """Nothing of somebody else's is touched, whatever its name."""
+    if controlled_by(found, loaded.uid):
+        return
+    what = f"{resource.kind} {found['metadata']['name']}"
+    if leftover(found, loaded.obj):
+        raise Unavailable(0, "Leftover", f"{what} of an earlier RLHFJob of this name is still being removed")
+    raise Refused(409, "NameTaken", f"{what} exists and does not belong to this RLHFJob: delete or rename it")

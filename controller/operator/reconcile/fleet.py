@@ -1,0 +1,107 @@
+"""What the operator tells a pool's plan of its jobs as a fleet, and what it tells people of the answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from controller.operator.reconcile.planned_job import Thought
+from controller.policy.fleet import ASKS_OTHERS, ASKS_POOL, HOUR, day_of
+from controller.policy.job import COMPLETED, FAILED, Event, JobRecord
+from controller.policy.types import (
+    Ended,
+    JobKey,
+    Mode,
+    PastStop,
+    PoolPlan,
+    PoolSnapshot,
+    SharedFall,
+    namespace_of,
+)
+
+HELD_BACK = "StopsHeldBack"  # condition of a GPUPool: its limits hold stops back, or would
+
+ASK_AGAIN = 5.0  # s
+
+Told = tuple[bool, str, str]  # status, reason, message of a condition
+
+
+def past_stops(
+    records: Iterable[tuple[JobKey, JobRecord]], known: Iterable[PastStop], now: float
+) -> tuple[PastStop, ...]:
+    """Stops of the hour and of the day (UTC) before ``now`` (s) that a rule had asked for, oldest first.
+
+    A stop that was taken back counts for nothing. ``records``: of the pool's RLHFJobs, as written.
+    ``known``: the stops that its status remembers, for a job that was resumed or deleted since tells of its
+    stop no more.
+    """
+    found = {(stop.job, stop.at): stop for stop in known}
+    for key, record in records:
+        if record.taken_back is not None:
+            found.pop((key, record.taken_back.decided), None)
+        d = record.decision
+        if d is not None and d.mode is Mode.ENFORCE and d.by != "User":
+            found[key, d.at] = PastStop(d.at, d.proposal.e_value, key)
+    counted = (stop for stop in found.values() if stop.at > now - HOUR or stop.at >= day_of(now))
+    return tuple(sorted(counted, key=lambda stop: (stop.at, stop.job)))
+
+
+def ended_today(thoughts: Iterable[Thought], now: float) -> tuple[Ended, ...]:
+    """Jobs whose run ended by itself, or by a user's stop, on the day (UTC) of ``now`` (s), by namespace."""
+    counts = Counter(namespace_of(t.key) for t in thoughts if _ended(t.record) >= day_of(now))
+    return tuple(Ended(name, counts[name]) for name in sorted(counts))
+
+
+def _ended(record: JobRecord) -> float:
+    if record.decision is not None and record.decision.by == "User":
+        return record.decision.at
+    ends = (c.since for c in record.conditions if c.type in (COMPLETED, FAILED) and c.status)
+    return max(ends, default=0.0) if record.finished is not None else 0.0
+
+
+def held_back(obj: Mapping[str, Any], plan: PoolPlan) -> Told | None:
+    """The pool's condition `HELD_BACK`; None while there never was a reason for one.
+
+    The numbers in the message are those of the first time: they change at every pass.
+    """
+    stops = plan.stops
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    known = next((c for c in conditions if c["type"] == HELD_BACK), None)
+    if not stops.reason:
+        return None if known is None else (False, "NothingHeldBack", "no stop is held back")
+    if known is not None and (known["status"], known["reason"]) == ("True", stops.reason):
+        return True, stops.reason, known["message"]
+    return True, stops.reason, stops.message
+
+
+def ask_again_at(plan: PoolPlan, now: float) -> float | None:
+    """When (s) to look whether the others have had evals, for which a stop waits; None: no stop does."""
+    waits = any(held.reason in (ASKS_OTHERS, ASKS_POOL) for held in plan.held_back)
+    return now + ASK_AGAIN if waits else None
+
+
+def breaker_open(pool: Mapping[str, Any]) -> bool:
+    """Whether a GPUPool's status says so."""
+    return bool(((pool.get("status") or {}).get("stops") or {}).get("breakerSince"))
+
+
+def events(snapshot: PoolSnapshot, plan: PoolPlan, now: float) -> list[Event]:
+    """What is new at ``now`` (s) since the pool's status, of which the snapshot was made, was written."""
+    found = [_fell(fall) for fall in plan.falls if fall not in snapshot.falls]
+    before, since = snapshot.breaker_since, plan.stops.breaker_since
+    if since is not None and before is None:
+        found.append(Event("BreakerOpen", f"no run is stopped: {plan.stops.message}", warning=True))
+    if since is None and before is not None:
+        found.append(Event("BreakerClosed", f"runs may be stopped again, after {now - before:.0f} s"))
+    return found
+
+
+def _fell(fall: SharedFall) -> Event:
+    of = f"jobs of metric {fall.metric!r}" if fall.metric else "jobs"
+    message = (
+        f"{fall.fell} of {fall.of} {of} of namespace {fall.namespace} fell at the same moment: a cause that "
+        "they share, such as another evaluator, is likelier than as many declines; their rules begin anew "
+        "behind it"
+    )
+    return Event("SharedFall", message, warning=True)

@@ -1,0 +1,522 @@
+"""One pass over one pool: taints, snapshot, plan, and its outcomes written into the jobs' statuses.
+
+Pool passes are made one at a time. Holds are written before the grants they announce, grants before
+admissions, which are made side by side. What of one job cannot be planned or written is that job's: the
+others get what they are due, and the next pass starts from what is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+import structlog
+
+from controller import delegates, log, workloads
+from controller.api import convert, newer
+from controller.api import fleet as fleet_status
+from controller.api.gpupool import GPUPool
+from controller.kube import nodes as kube_nodes
+from controller.kube.cache import Cache, key_of
+from controller.kube.errors import ApiError, Refused
+from controller.kube.events import Recorder
+from controller.kube.resources import GPUPOOLS, NODES, PODS, RLHFJOBS
+from controller.operator.process.metrics import Metrics
+from controller.operator.process.workqueue import Locks, WorkQueue
+from controller.operator.reconcile import estimates, fleet, pool_status
+from controller.operator.reconcile.planned_job import Thought
+from controller.operator.reconcile.planner import Brain
+from controller.operator.reconcile.put_aside import PutAside
+from controller.operator.reconcile.status_writer import Stale, StatusWriter
+from controller.operator.state import nodes
+from controller.operator.state.cluster import World
+from controller.operator.state.devices import Devices
+from controller.operator.state.taints import Taints
+from controller.operator.state.unmanaged_pods import ForeignPods
+from controller.policy.job import ADMITTED, JobRecord
+from controller.policy.pool import hand_backs, outcomes, reservations
+from controller.policy.types import (
+    Admission,
+    Grant,
+    HeldBack,
+    JobKey,
+    JobView,
+    NodeView,
+    PoolPlan,
+    PoolSnapshot,
+    Preemption,
+    Refusal,
+    Waiting,
+)
+
+_logger = log.get("evalstop.pool")
+
+Mark = tuple[int, ...] | None  # what the queue policy asks to remember; None: nothing new
+
+WRITES_AT_ONCE = 16
+RESTS, REST_MOST = 3.0, 1.0  # after a plan: times as long as it took, and at most (s)
+MESSAGE_REFRESH = 60.0  # s between writes of a waiting reason of which only the numbers changed
+
+
+class PoolPass:
+    """Passes over pools. A job whose record is changed here is looked at because the cache tells so."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        world: World,
+        brain: Brain,
+        writer: StatusWriter,
+        recorder: Recorder,
+        taints: Taints,
+        foreign: ForeignPods,
+        metrics: Metrics,
+        queue: WorkQueue,
+        locks: Locks,
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._cache, self._world, self._brain = cache, world, brain
+        self._writer, self._recorder = writer, recorder
+        self._taints, self._foreign, self._metrics = taints, foreign, metrics
+        self._queue, self._locks, self._clock, self._now = queue, locks, clock, monotonic
+        self._overdue: float | None = None  # s, when the next run has run for longer than it was to take
+        self._took = 0.0  # s, the last plan: what of a pass nothing else of the process can go on beside
+        self.devices: Devices | None = None  # GPUs given out by claims; None: there are none
+        self._told: dict[JobKey, float] = {}  # when a waiting job's reason was last written
+        self._put_aside: defaultdict[str, PutAside] = defaultdict(PutAside)  # by pool
+        self._failing: dict[str, tuple[float, str]] = {}  # since when (s) no pass of a pool succeeds, and why
+
+    async def run(self, name: str) -> float:
+        """Make one pass; never raises, a pass that failed is made again after its back-off.
+
+        Returns: how long (s) the pool need not be looked at again. A pool of thousands of jobs takes half a
+        second to plan, and while they start or end something of it changes all the time.
+        """
+        started, self._took = time.perf_counter(), 0.0
+        with structlog.contextvars.bound_contextvars(pool=name):
+            problem = ""
+            try:
+                result = await self._pass(name)
+                self._queue.forget(name)
+            except Partly as error:
+                result = "partly"
+                self._put_off(name, error)
+            except Stale as error:
+                result = "stale"
+                _logger.debug("made again: what was read has changed", error=str(error))
+                self._queue.later(name, 0.05)
+            except ApiError as error:
+                result, problem = "unavailable", str(error)
+                delay = self._queue.retry(name)
+                _logger.warning("pass failed at an API call", error=str(error), again_in=delay)
+            except convert.StatusError as error:
+                result, problem = "failed", str(error)
+                delay = self._queue.retry(name)
+                said = "status is unreadable; the pool is left alone"
+                _logger.error(said, error=str(error), again_in=delay)
+            except Exception as error:
+                result, problem = "failed", type(error).__name__
+                delay = self._queue.retry(name)
+                _logger.exception("pass failed in a way it should not", again_in=delay)
+        if result == "stale":
+            pass  # things move: no failure, and no success
+        elif problem:
+            since, _ = self._failing.get(name, (self._now(), ""))
+            self._failing[name] = since, problem
+        else:
+            self._failing.pop(name, None)
+        self._metrics.passes.labels("pool", result).inc()
+        self._metrics.pass_seconds.labels("pool").observe(time.perf_counter() - started)
+        return min(REST_MOST, RESTS * self._took)
+
+    def failing(self) -> list[tuple[str, float, str]]:
+        """Pools of which no pass has succeeded: name, for how long (s), and why the last one did not."""
+        now = self._now()
+        return [(name, now - since, why) for name, (since, why) in sorted(self._failing.items())]
+
+    def _put_off(self, name: str, error: Partly) -> None:
+        """Make the pass again for those jobs whose writes failed."""
+        if all(isinstance(failure, Stale) for failure in error.failures.values()):
+            _logger.debug("made again for some: what was read has changed", jobs=sorted(error.failures))
+            self._queue.later(name, 0.05)
+            return
+        delay = self._queue.retry(name)
+        for key, failure in error.failures.items():
+            _logger.warning("a write failed; the pool went on", job=key, error=str(failure), again_in=delay)
+
+    async def _pass(self, name: str) -> str:
+        await self._taints.ensure()
+        obj, pool = self._cache.get(GPUPOOLS, name), self._world.pool(name)
+        if obj is None or pool is None:
+            self._put_aside.pop(name, None)
+            return "gone"
+        if not isinstance(pool, GPUPool):
+            reason, message = pool
+            await self._writer.pool(obj, pool_status.unusable(obj, reason, message, self._clock()))
+            return "invalid"
+        newer.refuse_newer_pool(obj.get("status"))
+        began = time.perf_counter()
+        thoughts = self._thoughts(name)
+        now = self._clock()
+        views = self._views(pool, thoughts, now)
+        aside = self._put_aside[name]
+        aside.leave_out(views, thoughts)
+        while True:
+            around = self._surroundings(pool, thoughts, views)
+            snapshot = self._snapshot(pool, obj, thoughts, views, around, now)
+            try:
+                plan = self._brain.plan_pool(snapshot, now)
+                break
+            except Exception as error:
+                key = aside.find(snapshot, thoughts, now)
+                if key is None:
+                    raise
+                if aside.is_news(key):
+                    await self._tell_put_aside(key, error)
+                del views[key]
+        status = self._status(obj, snapshot, plan, around, thoughts, now)
+        self._took = time.perf_counter() - began
+        wrote = await self._writer.pool(obj, status)
+        for event in fleet.events(snapshot, plan, now):
+            await self._recorder.post(obj, event.reason, event.message, warning=event.warning)
+        changed = await self._carry_out(plan, thoughts, now)
+        if changed:
+            self._queue.add(name)  # count what was just written
+        stuck, asks = pool_status.stuck_at(around.guests, now), fleet.ask_again_at(plan, now)
+        again = (plan.wake_at, stuck, asks, self._overdue if plan.waiting else None)
+        wakes = [at for at in again if at is not None]
+        self._queue.later(name, max(0.0, min(wakes) - now) if wakes else None)
+        return "wrote" if wrote or changed else "quiet"
+
+    async def _tell_put_aside(self, key: JobKey, error: Exception) -> None:
+        said = "a job cannot be planned beside others; its pool goes on without it"
+        _logger.error(said, job=key, exc_info=error)
+        if (obj := self._cache.get(RLHFJOBS, key)) is not None:
+            message = (
+                f"the pool's plan fails with this job in it ({type(error).__name__}), so it is planned "
+                "without: it keeps what it holds, and nothing is decided for it until it changes; please "
+                "report this"
+            )
+            await self._recorder.post(obj, "PutAside", message, warning=True)
+
+    # -- what is ---------------------------------------------------------------------------------------
+
+    def _thoughts(self, name: str) -> dict[JobKey, Thought]:
+        found = {key: self._brain.recall(key) for key in self._world.members(name)}
+        return {key: thought for key, thought in found.items() if thought is not None}
+
+    def _views(self, pool: GPUPool, thoughts: Mapping[JobKey, Thought], now: float) -> dict[JobKey, JobView]:
+        """How the jobs stand that compete for GPUs or hold some."""
+        found = {key: view for key, t in thoughts.items() if (view := self._view(t, now)) is not None}
+        self._overdue = None
+        policy = convert.policy(pool).name
+        if policy not in estimates.TIMED:
+            return found
+        past = estimates.history(thoughts.values(), now)
+        timed = {key: estimates.timed(view, thoughts[key], past, policy, now) for key, view in found.items()}
+        self._overdue = min((at for _, at in timed.values() if at is not None), default=None)
+        return {key: view for key, (view, _) in timed.items()}
+
+    def _view(self, thought: Thought, now: float) -> JobView | None:
+        try:
+            return thought.view_at(now)
+        except Exception:
+            _logger.exception("a job's view fails; its pool goes on without it", job=thought.key)
+            return None
+
+    def _surroundings(
+        self, pool: GPUPool, thoughts: Mapping[JobKey, Thought], views: Iterable[JobKey]
+    ) -> pool_status.Surroundings:
+        name = pool.metadata.name
+        known = {pod for key in views for pod in thoughts[key].pods}
+        # Our own labelled pods are watched, all others looked at now and then; a uid counts once.
+        pods = {p["metadata"]["uid"]: p for p in self._foreign.pods() if key_of(p) not in known}
+        pods.update((p["metadata"]["uid"], p) for p in self._cache.values(PODS, besides=known))
+        mine = self._taints.nodes_of(name)
+        contested = {n: pools for n, pools in self._taints.contested().items() if name in pools}
+        guests = nodes.guests(pods.values(), mine)
+        if self.devices is not None:
+            guests += self.devices.guests(mine, known)
+        named = (namespace for quota in pool.spec.quotas for namespace in quota.namespaces)
+        shut_out = sorted(namespace for namespace in named if not pool.allows(namespace))
+        return pool_status.Surroundings(contested, guests, self._queue_problem(pool), shut_out)
+
+    def _snapshot(
+        self,
+        pool: GPUPool,
+        obj: Mapping[str, Any],
+        thoughts: Mapping[JobKey, Thought],
+        views: Mapping[JobKey, JobView],
+        around: pool_status.Surroundings,
+        now: float,
+    ) -> PoolSnapshot:
+        mine = self._taints.nodes_of(pool.metadata.name)
+        there = [node for node in self._cache.values(NODES) if node["metadata"]["name"] in mine]
+        tolerated = []
+        if any(kube_nodes.closed_by(node) for node in there):
+            children = (thoughts[key].child for key in views)
+            tolerated = [
+                t for child in children if child is not None for t in workloads.tolerations(child.open())
+            ]
+        used = nodes.gpus_by_node(around.guests)
+        leaving = nodes.gpus_by_node(pool_status.leaving(around.guests, now))
+        usable: list[NodeView] = []
+        closed: list[NodeView] = []
+        for node in sorted(there, key=lambda n: str(n["metadata"]["name"])):
+            name = str(node["metadata"]["name"])
+            gpus = kube_nodes.node_gpus(node)
+            if not gpus and self.devices is not None:
+                gpus = self.devices.capacity(name)
+            view = NodeView(name, gpus, used.get(name, 0), leaving.get(name, 0), nodes.rack(node))
+            (usable if kube_nodes.usable(node, tolerated) else closed).append(view)
+        return PoolSnapshot(
+            pool=pool.metadata.name,
+            policy=convert.policy(pool),
+            nodes=tuple(usable),
+            closed=tuple(closed),
+            jobs=tuple(views.values()),
+            holds=convert.holds(obj.get("status")),
+            hold_seconds=float(pool.spec.hold_seconds),
+            delegate=pool.spec.delegate,
+            offer_seconds=float(pool.spec.gang_timeout_seconds),
+            limits=convert.stop_limits(pool),
+            stopped=fleet.past_stops(
+                ((key, t.written) for key, t in thoughts.items()),
+                fleet_status.granted(obj.get("status")),
+                now,
+            ),
+            ended=fleet.ended_today(thoughts.values(), now),
+            breaker_since=fleet_status.breaker_since(obj.get("status")),
+            noise=fleet_status.noise(obj.get("status")),
+            falls=fleet_status.shared_falls(obj.get("status")),
+            quotas=convert.quotas(pool),
+        )
+
+    def _queue_problem(self, pool: GPUPool) -> tuple[str, str] | None:
+        """Whether the queue outside that the pool delegates to is there; None: it delegates to none."""
+        asked = delegates.of_pool(pool)
+        if not asked.resources:
+            return None
+        return asked.pool_problem(pool, self._world.queues) or pool_status.QUEUE_FOUND
+
+    def _status(
+        self,
+        obj: Mapping[str, Any],
+        snapshot: PoolSnapshot,
+        plan: PoolPlan,
+        around: pool_status.Surroundings,
+        thoughts: Mapping[JobKey, Thought],
+        now: float,
+    ) -> dict[str, Any]:
+        # Of the records only what is written: a stop that is announced must be the very one carried out.
+        stored = [(t.key, t.gpus, t.written) for t in thoughts.values()]
+        stops = hand_backs(convert.hand_backs(obj.get("status")), stored)
+        return pool_status.planned(obj, reservations.current(snapshot, now), plan, around, stops, now)
+
+    # -- what is to be -----------------------------------------------------------------------------------
+
+    async def _carry_out(self, plan: PoolPlan, thoughts: Mapping[JobKey, Thought], now: float) -> bool:
+        """Write the plan's outcomes into the jobs' records. Returns whether GPUs changed hands.
+
+        Raises:
+            Partly: some jobs' records could not be written; all others were.
+        """
+        changed = False
+        marks = dict(plan.marks)
+        made = _Outcomes()
+        for grant in plan.grants:
+            changed |= await made.of(grant.key, self._grant(grant, now))
+        for preemption in plan.preemptions:
+            key = preemption.key
+            write = self._preempt(thoughts[key], preemption, marks.pop(key, None), now)
+            changed |= await made.of(key, write)
+        admissions = [
+            made.of(a.key, self._admit(thoughts[a.key], a, marks.pop(a.key, None), now))
+            for a in plan.admissions
+        ]
+        changed |= await _side_by_side(admissions)
+        await self._answer_offers(plan, thoughts, now, made)
+        for held in plan.held_back:
+            thought = thoughts[held.key]
+            if outcomes.held_back(thought.record, thought.desired, held, now) is not thought.record:
+                await made.of(held.key, self._hold_back(thought, held, now))
+        for key, mark in marks.items():
+            await made.of(key, self._mark(thoughts[key], mark, now))
+        await self._hand_over(plan, thoughts, now, made)
+        await self._explain(plan, thoughts, now, made)
+        made.end()
+        return changed
+
+    # One write each; what is known of the job is asked for only when it is awaited, for it may be `Stale`.
+
+    async def _grant(self, grant: Grant, now: float) -> bool:
+        thought = self._still_asks(grant)
+        record = outcomes.granted(thought.plan.record, thought.desired, grant, now)
+        return await self._write(thought, record, now, "grant")
+
+    async def _preempt(self, thought: Thought, preemption: Preemption, mark: Mark, now: float) -> bool:
+        record = outcomes.preempted(thought.plan.record, preemption, now)
+        return await self._write(thought, _marked(record, mark), now, "preemption")
+
+    async def _admit(self, thought: Thought, admission: Admission, mark: Mark, now: float) -> bool:
+        record = outcomes.admitted(thought.plan.record, admission, now)
+        return await self._write(thought, _marked(record, mark), now, "admission")
+
+    async def _mark(self, thought: Thought, mark: Mark, now: float) -> bool:
+        return await self._write(thought, _marked(thought.plan.record, mark), now, "mark")
+
+    async def _hold_back(self, thought: Thought, held: HeldBack, now: float) -> bool:
+        record = outcomes.held_back(thought.plan.record, thought.desired, held, now)
+        wrote = await self._write(thought, record, now, "held-back")
+        self._metrics.held_back.labels(held.reason).inc()
+        return wrote
+
+    def _still_asks(self, grant: Grant) -> Thought:
+        """The newest plan of a job that is to be stopped: evals may have come in since its pool was planned,
+        even those of an attempt that resumed before the fall.
+
+        Raises:
+            Stale: it does not ask to be stopped any more, or by other numbers; the pool is planned anew.
+        """
+        thought = self._brain.recall(grant.key)
+        if thought is None or thought.plan.proposal != grant.proposal:
+            raise Stale(f"{grant.key} was judged anew since it asked to be stopped")
+        return thought
+
+    async def _answer_offers(
+        self, plan: PoolPlan, thoughts: Mapping[JobKey, Thought], now: float, made: _Outcomes
+    ) -> None:
+        """Of quota that a queue outside has for a job: what is not taken, and what would be by now."""
+        for refusal in plan.refusals:
+            await made.of(refusal.key, self._refuse(thoughts[refusal.key], refusal, now))
+        for key in plan.lifted:
+            await made.of(key, self._lift(thoughts[key], now))
+
+    async def _refuse(self, thought: Thought, refusal: Refusal, now: float) -> bool:
+        record = outcomes.refused(thought.plan.record, thought.loaded.desired, refusal, now)
+        return await self._write(thought, record, now, "refusal")
+
+    async def _lift(self, thought: Thought, now: float) -> bool:
+        return await self._write(thought, outcomes.lifted(thought.plan.record), now, "lifted-refusal")
+
+    async def _hand_over(
+        self, plan: PoolPlan, thoughts: Mapping[JobKey, Thought], now: float, made: _Outcomes
+    ) -> None:
+        """Note on each stopped job who got its GPUs. Looked at anew each pass: a crash may have come between
+        the admission, whose record names the source, and this."""
+        admitted = (a for a in plan.admissions if a.key not in made.failures)
+        pairs = [(a.source, a.key) for a in admitted if a.source is not None]
+        for thought in thoughts.values():
+            admission = thought.written.admission
+            if admission is not None and admission.source is not None:
+                pairs.append((admission.source, thought.key))
+        for source, target in pairs:
+            stopped = self._brain.recall(source)
+            if stopped is None or outcomes.handed(stopped.record, target, now) is stopped.record:
+                continue
+            await made.of(source, self._hand(stopped, target, now))
+
+    async def _hand(self, stopped: Thought, target: JobKey, now: float) -> bool:
+        return await self._write(stopped, outcomes.handed(stopped.plan.record, target, now), now, "handover")
+
+    async def _explain(
+        self, plan: PoolPlan, thoughts: Mapping[JobKey, Thought], now: float, made: _Outcomes
+    ) -> None:
+        recent = self._now() - MESSAGE_REFRESH
+        self._told = {key: at for key, at in self._told.items() if at > recent}
+        told = {refusal.key for refusal in plan.refusals} | set(plan.lifted)
+        for why in plan.waiting:
+            if why.key in told:
+                continue  # its record was written just now
+            thought = thoughts[why.key]
+            before = thought.record
+            if outcomes.waiting(before, thought.desired, why, now) is before:
+                continue
+            if not self._worth_telling(why.key, before, why.reason):
+                continue
+            self._told[why.key] = self._now()
+            await made.of(why.key, self._wait(thought, why, now))
+
+    async def _wait(self, thought: Thought, why: Waiting, now: float) -> bool:
+        record = outcomes.waiting(thought.plan.record, thought.desired, why, now)
+        return await self._write(thought, record, now, "waiting")
+
+    def _worth_telling(self, key: JobKey, before: JobRecord, reason: str) -> bool:
+        """A new reason at once; new numbers in the old reason at most once a minute, or a change of one GPU
+        would be a write for every job in the queue."""
+        known = before.condition(ADMITTED)
+        if known is None or known.status or known.reason != reason:
+            return True
+        return key not in self._told
+
+    async def _write(self, thought: Thought, record: JobRecord, now: float, verb: str) -> bool:
+        async with self._locks.hold(thought.key):
+            current = self._cache.find(RLHFJOBS, thought.key)
+            if current is None or str(current.version) != thought.version:
+                raise Stale(f"{thought.key} changed since the snapshot")
+            wrote = await self._writer.record(thought.loaded, record, now)
+        if wrote:
+            self._metrics.outcomes.labels(verb).inc()
+            _logger.info(verb, job=thought.key)
+        return wrote
+
+
+class Partly(Exception):
+    """Some jobs' records could not be written, by what ``failures`` says; those of all others were."""
+
+    def __init__(self, failures: Mapping[JobKey, Exception]) -> None:
+        super().__init__(", ".join(sorted(failures)))
+        self.failures = failures
+
+
+class _Outcomes:
+    """Writes of one pass, each into one job's record.
+
+    One that finds its job changed, or that the server refuses, keeps no other from being made: a plan's
+    outcomes are of GPUs that are free already, whatever becomes of each. Whoever changes his job all the
+    time, or has made it one that no status fits into, would else keep all that come after him from theirs. A
+    server that does not answer ends the pass.
+    """
+
+    def __init__(self) -> None:
+        self.failures: dict[JobKey, Exception] = {}
+
+    async def of(self, key: JobKey, write: Awaitable[bool]) -> bool:
+        """Make a job's write. Returns whether anything was written."""
+        try:
+            return await write
+        except (Stale, Refused) as error:
+            self.failures.setdefault(key, error)
+            return False
+
+    def end(self) -> None:
+        """Raise `Partly` if any write failed."""
+        if self.failures:
+            raise Partly(self.failures)
+
+
+def _marked(record: JobRecord, mark: Mark) -> JobRecord:
+    return record if mark is None else outcomes.marked(record, mark)
+
+
+async def _side_by_side(writes: Iterable[Awaitable[bool]]) -> bool:
+    """Make independent writes, some at a time. Returns whether any wrote.
+
+    A hundred gangs are often admitted at once. What went wrong with one of them is raised when all others
+    are through: they fit whatever became of it.
+    """
+    slots = asyncio.Semaphore(WRITES_AT_ONCE)
+
+    async def one(write: Awaitable[bool]) -> bool:
+        async with slots:
+            return await write
+
+    results = await asyncio.gather(*map(one, writes), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return any(results)

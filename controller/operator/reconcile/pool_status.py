@@ -1,0 +1,244 @@
+"""What a GPUPool's status says, put together from the pool, its snapshot and its plan.
+
+Conditions: Ready (jobs are admitted), QueueReady (the queue outside that it delegates to is there; only where
+there is one), GuaranteesFit (its quotas guarantee no more GPUs than it has) and QuotasAllowed (every
+namespace in them may use it), both only where there are quotas, NodesExclusive (no other pool selects its
+nodes), GPUsExclusive (no pod of somebody else's uses its GPUs), StopsHeldBack (its limits hold stops back;
+there from the first time on).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from controller import workloads
+from controller.api import convert
+from controller.api import fleet as fleet_status
+from controller.api.gpupool import NODE_SIZES_MAX
+from controller.api.values import timestamp
+from controller.operator.reconcile import fleet
+from controller.operator.state.nodes import node_of
+from controller.policy.job import STUCK_AFTER
+from controller.policy.pool import HandBack, free_gpus
+from controller.policy.queueing.quota_ledger import usage
+from controller.policy.types import JobState, PoolPlan, PoolSnapshot
+from controller.policy.wording import some
+
+Object = Mapping[str, Any]
+
+QUEUE_FOUND = ("Served", "the queue that it delegates to is there")
+MESSAGE_MAX = 512
+NAMED = 5  # nodes or pods that a message names
+# What is found out at each pass; of a pool that is not usable nothing is, and the rest stays as it was.
+_FOUND = ("nodeSizes", "capacity", "free", "held", "foreign", "running", "queued", "holds", "quotas")
+
+
+class _Told(NamedTuple):
+    type: str
+    status: bool
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What of the cluster besides its own jobs concerns a pool.
+
+    ``contested``: node -> the pools that select it, its owner first, where there are several. ``guests``:
+    non-terminal pods with GPUs on the pool's nodes that are no job's of the pool. ``queue``: why the queue
+    outside that it delegates to cannot serve it, as (reason, message), or QUEUE_FOUND; None: it needs none.
+    """
+
+    contested: Mapping[str, Sequence[str]]
+    guests: Sequence[Object]
+    queue: tuple[str, str] | None = None
+    shut_out: Sequence[str] = ()  # namespaces in its quotas that may not use it
+
+
+def planned(
+    obj: Object,
+    snapshot: PoolSnapshot,
+    plan: PoolPlan,
+    around: Surroundings,
+    stops: Iterable[HandBack],
+    now: float,
+) -> dict[str, Any]:
+    """The status of a pool that was planned at ``now`` (s); ``obj`` is the GPUPool as last read."""
+    capacity = sum(node.gpus for node in snapshot.nodes)
+    foreign = sum(node.foreign for node in snapshot.nodes)
+    here = {node.name for node in snapshot.nodes}
+    bound = sum(gpus for job in snapshot.jobs for node, gpus in job.bound if node in here)
+    free = sum(free_gpus(snapshot).values())
+    queued = sum(1 for job in snapshot.jobs if job.state is JobState.QUEUED)
+    sizes = sorted(Counter(node.gpus for node in snapshot.nodes).items(), reverse=True)
+    facts = {
+        "nodeSizes": [{"gpus": gpus, "nodes": count} for gpus, count in sizes[:NODE_SIZES_MAX]],
+        "capacity": capacity,
+        "free": free,
+        "held": max(0, capacity - foreign - bound - free),
+        "foreign": foreign,
+        "running": len(snapshot.jobs) - queued,
+        "queued": queued,
+        "holds": convert.stored_holds(plan.holds),
+        "quotas": _quotas(snapshot, plan),
+        "lastHandBacks": convert.stored_hand_backs(stops),
+        **fleet_status.stored(plan.stops, plan.noise, plan.falls, snapshot.stopped),
+    }
+    told = [
+        _ready(snapshot),
+        _nodes_exclusive(snapshot.pool, around.contested),
+        _gpus_exclusive(around.guests, now),
+    ]
+    if snapshot.quotas:
+        told.append(_guarantees_fit(snapshot, capacity))
+        told.append(_quotas_allowed(snapshot, around.shut_out))
+    if around.queue is not None:
+        told.append(_Told("QueueReady", around.queue == QUEUE_FOUND, *around.queue))
+    if held := fleet.held_back(obj, plan):
+        told.append(_Told(fleet.HELD_BACK, *held))
+    return _status(obj, facts, told, now)
+
+
+def unusable(obj: Object, reason: str, message: str, now: float) -> dict[str, Any]:
+    """The status of a pool whose spec cannot be carried out. What it remembers of its jobs stays."""
+    facts = {key: value for key, value in (obj.get("status") or {}).items() if key not in _FOUND}
+    return _status(obj, facts, [_Told("Ready", False, reason, message)], now)
+
+
+def stuck_at(guests: Iterable[Object], now: float) -> float | None:
+    """When (s) the next of these pods will have been terminating for too long; None: none will be."""
+    times = [at for pod in guests if (at := _deleting(pod)) is not None]
+    return min((at + STUCK_AFTER for at in times if at + STUCK_AFTER > now), default=None)
+
+
+def leaving(guests: Iterable[Object], now: float) -> list[Object]:
+    """Those of these pods that are being deleted, and not for so long yet that they are stuck."""
+    return [g for g in guests if (at := _deleting(g)) is not None and now - at < STUCK_AFTER]
+
+
+def _ready(snapshot: PoolSnapshot) -> _Told:
+    if snapshot.nodes:
+        return _Told("Ready", True, "Planned", f"jobs are admitted to {len(snapshot.nodes)} nodes")
+    message = "spec.nodeSelector: no ready and schedulable node matches that no older GPUPool has"
+    return _Told("Ready", False, "NoUsableNodes", message)
+
+
+def _quotas(snapshot: PoolSnapshot, plan: PoolPlan) -> list[dict[str, Any]]:
+    """How each entry of its quotas stands once the plan is carried out."""
+    found = usage(snapshot.quotas, snapshot.jobs, (a.key for a in plan.admissions))
+    return [
+        {
+            "namespaces": list(quota.namespaces),
+            "guaranteed": quota.guaranteed,
+            **({} if quota.limit is None else {"limit": quota.limit}),
+            **stands._asdict(),
+        }
+        for quota, stands in zip(snapshot.quotas, found, strict=True)
+    ]
+
+
+def _guarantees_fit(snapshot: PoolSnapshot, capacity: int) -> _Told:
+    total = sum(quota.guaranteed for quota in snapshot.quotas)
+    if total <= capacity:
+        message = f"{total} of {capacity} GPUs are guaranteed to namespaces"
+        return _Told("GuaranteesFit", True, "Covered", message)
+    closed = sum(node.gpus for node in snapshot.closed)
+    more = f" ({closed} more are on nodes that are closed for now)" if closed else ""
+    message = (
+        f"spec.quotas: {total} GPUs are guaranteed, of {capacity} that the pool has{more}; who comes first "
+        f"by the queue policy gets them, so guarantee {capacity} in all at most, or add nodes"
+    )
+    return _Told("GuaranteesFit", False, "MoreThanThePoolHas", message)
+
+
+def _quotas_allowed(snapshot: PoolSnapshot, shut_out: Sequence[str]) -> _Told:
+    if not shut_out:
+        message = f"every namespace of {len(snapshot.quotas)} quotas may use the pool"
+        return _Told("QuotasAllowed", True, "Allowed", message)
+    message = (
+        f"spec.quotas: {some(shut_out, NAMED)} {_are(shut_out)} not in spec.allowedNamespaces, so nobody can "
+        "use what is guaranteed there; allow them, or leave them out of the quotas"
+    )
+    return _Told("QuotasAllowed", False, "NamespaceNotAllowed", message)
+
+
+def _nodes_exclusive(pool: str, contested: Mapping[str, Sequence[str]]) -> _Told:
+    lost = sorted(node for node, pools in contested.items() if pool in pools[1:])
+    if lost:
+        owners = sorted({contested[node][0] for node in lost})
+        message = (
+            f"spec.nodeSelector: {some(lost, NAMED)} {_are(lost)} selected by GPUPool {', '.join(owners)} "
+            "too, which is older and has them; a node is in one pool only, so let the selectors not overlap"
+        )
+        return _Told("NodesExclusive", False, "YieldedToOlderPool", message)
+    shared = sorted(node for node, pools in contested.items() if pools[0] == pool)
+    if shared:
+        others = sorted({other for node in shared for other in contested[node][1:]})
+        message = (
+            f"spec.nodeSelector: {some(shared, NAMED)} {_are(shared)} selected by GPUPool "
+            f"{', '.join(others)} too; this pool is older and has them; let the selectors not overlap"
+        )
+        return _Told("NodesExclusive", False, "SharedWithYoungerPool", message)
+    return _Told("NodesExclusive", True, "Exclusive", "no other GPUPool selects its nodes")
+
+
+def _gpus_exclusive(guests: Sequence[Object], now: float) -> _Told:
+    if not guests:
+        return _Told("GPUsExclusive", True, "Exclusive", "only pods of the pool's RLHFJobs use its GPUs")
+    total = sum(workloads.gpus(pod.get("spec") or {}) for pod in guests)
+    message = (
+        f"{total} GPUs are used by {len(guests)} pods of no RLHFJob of this pool: "
+        f"{some(sorted(_guest(pod) for pod in guests), NAMED)}; they are not counted as free"
+    )
+    since = {_name(pod): at for pod in guests if (at := _deleting(pod)) is not None}
+    stuck = sorted(f"{name} (since {timestamp(at)})" for name, at in since.items() if now - at >= STUCK_AFTER)
+    if stuck:
+        return _Told(
+            "GPUsExclusive",
+            False,
+            "ForeignPodsStuck",
+            f"still terminating after {STUCK_AFTER:.0f} s: {some(stuck, NAMED)}; {message}",
+        )
+    return _Told("GPUsExclusive", False, "ForeignPods", message)
+
+
+def _guest(pod: Object) -> str:
+    return f"{_name(pod)} on {node_of(pod)} ({workloads.gpus(pod.get('spec') or {})})"
+
+
+def _name(pod: Object) -> str:
+    return f"{pod['metadata'].get('namespace', '')}/{pod['metadata']['name']}"
+
+
+def _deleting(pod: Object) -> float | None:
+    return workloads.pod_view(pod).deleting_since
+
+
+def _are(names: Sequence[str]) -> str:
+    return "is" if len(names) == 1 else "are"
+
+
+def _status(obj: Object, facts: Mapping[str, Any], told: Iterable[_Told], now: float) -> dict[str, Any]:
+    """A status as it is stored; empty lists are left out, a condition's time is that of its last change."""
+    known = {c["type"]: c for c in (obj.get("status") or {}).get("conditions") or ()}
+    generation = int(obj["metadata"].get("generation") or 0)
+    conditions = [_condition(one, known.get(one.type), generation, now) for one in told]
+    out = {key: value for key, value in facts.items() if value != []}
+    return out | {"conditions": conditions, "observedGeneration": generation}
+
+
+def _condition(told: _Told, known: Object | None, generation: int, now: float) -> dict[str, Any]:
+    word = "True" if told.status else "False"
+    message = told.message if len(told.message) <= MESSAGE_MAX else told.message[: MESSAGE_MAX - 1] + "…"
+    same = known is not None and known["status"] == word
+    return {
+        "type": told.type,
+        "status": word,
+        "reason": told.reason,
+        "message": message,
+        "lastTransitionTime": known["lastTransitionTime"] if known is not None and same else timestamp(now),
+        "observedGeneration": generation,
+    }

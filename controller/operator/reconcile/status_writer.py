@@ -1,0 +1,159 @@
+"""The one way a status is written: only what changed, and only over what was read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from controller.api import convert
+from controller.api.markers import EPOCH_REFUSED
+from controller.kube.cache import Cache
+from controller.kube.client import Api
+from controller.kube.errors import Conflict, NotFound, Refused
+from controller.kube.merge import merge_diff
+from controller.kube.resources import GPUPOOLS, RLHFJOBS, Resource
+from controller.operator.process.leader_election import Term
+from controller.operator.process.metrics import Metrics
+from controller.operator.state.cluster import Loaded, World
+from controller.operator.state.ownership import pool_of
+from controller.policy.job import Decision, JobRecord
+
+Object = Mapping[str, Any]
+
+
+class Stale(Exception):
+    """What was read is no longer so. The object has been read anew; the pass is to be made again."""
+
+
+class StatusWriter:
+    """Writes statuses; answers go into the cache at once, so that the next pass counts them.
+
+    Each carries the number of the term in which it is written. It is no reason to write: a status in which
+    nothing else changed keeps an older number.
+    """
+
+    def __init__(self, api: Api, cache: Cache, world: World, metrics: Metrics, term: Term) -> None:
+        self._api, self._cache, self._world, self._metrics = api, cache, world, metrics
+        self._term = term
+
+    async def record(self, loaded: Loaded, record: JobRecord, now: float) -> bool:
+        """Make ``record`` the job's status. Returns whether there was anything to write.
+
+        Raises:
+            Stale: the RLHFJob changed since it was loaded. ApiError: the call failed.
+        """
+        wanted = convert.status(self._world.names.hidden(record, loaded.key), loaded.desired, now)
+        written = await self._write(RLHFJOBS, loaded.obj, wanted)
+        self._metrics.jobs.note(loaded.key, record)
+        if written:
+            self._metrics.record_changed(loaded.record, record)
+            self._measure(loaded, record)
+        return written
+
+    async def pool(self, obj: Object, wanted: Mapping[str, Any]) -> bool:
+        """Make ``wanted`` a GPUPool's status, like `record`."""
+        return await self._write(GPUPOOLS, obj, wanted)
+
+    async def stamp(self, obj: Object) -> None:
+        """Put the term's number into a GPUPool's status, and nothing else: what a leader of an earlier term
+        still wants to promise there is refused from then on. Raises like `record`."""
+        if self._term.epoch is not None and (obj.get("status") or {}).get("epoch") != self._term.epoch:
+            await self._patch(GPUPOOLS, obj, {})
+
+    async def _write(self, resource: Resource, obj: Object, wanted: Mapping[str, Any]) -> bool:
+        before = {key: value for key, value in (obj.get("status") or {}).items() if key != "epoch"}
+        patch = merge_diff(before, {key: value for key, value in wanted.items() if key != "epoch"})
+        if not patch:
+            return False
+        await self._patch(resource, obj, patch)
+        return True
+
+    async def _patch(self, resource: Resource, obj: Object, patch: dict[str, Any]) -> None:
+        if self._term.epoch is not None:
+            patch = {**patch, "epoch": self._term.epoch}
+        metadata = obj["metadata"]
+        name, namespace = metadata["name"], metadata.get("namespace")
+        try:
+            answer = await self._api.merge_patch(
+                resource,
+                name,
+                {"status": patch},
+                namespace,
+                subresource="status",
+                version=metadata["resourceVersion"],
+                uid=metadata["uid"],
+                strict=True,  # a definition of an older version would forget fields, `epoch` among them
+            )
+        except Conflict as error:
+            await self.refresh(resource, obj)
+            raise Stale(f"{resource.kind} {name}: {error}") from error
+        except NotFound as error:
+            self._cache.drop(resource, obj)
+            raise Stale(f"{resource.kind} {name} is gone") from error
+        except Refused as error:
+            if EPOCH_REFUSED in error.message:
+                self._term.deposed(f"{resource.kind} {name}: {error.message}")
+            raise
+        self._cache.put(resource, answer)
+
+    async def refresh(self, resource: Resource, obj: Object) -> None:
+        """Read an object anew: the watch may be behind, or have missed something."""
+        metadata = obj["metadata"]
+        try:
+            fresh = await self._api.get(resource, metadata["name"], metadata.get("namespace"))
+        except NotFound:
+            self._cache.drop(resource, obj)
+        else:
+            self._cache.put(resource, fresh)
+
+    def _measure(self, loaded: Loaded, record: JobRecord) -> None:
+        self._metrics.graded(loaded.desired.mode, loaded.record.past_grades, record.past_grades)
+        self._metrics.preempted_lost.inc(max(0.0, record.lost - loaded.record.lost))
+        admission, before = record.admission, loaded.record.admission
+        began = admission is not None and admission.running_since is not None
+        if began and (before is None or before.running_since is None):
+            self._measure_hand_over(loaded, record)
+            self._world.pool_changed(pool_of(loaded.obj))  # its hand-back is complete
+        decision = record.decision
+        if decision is None or decision.pods_gone_at is None:
+            return
+        known = loaded.record.decision
+        if known is None or known.pods_gone_at is None:
+            self._metrics.saved.inc(saved_gpu_hours(loaded))
+
+    def _measure_hand_over(self, loaded: Loaded, record: JobRecord) -> None:
+        """The job is running: how long after the decision on the job whose GPUs it got?"""
+        admission = record.admission
+        if admission is None or admission.source is None or admission.running_since is None:
+            return
+        decision = self._decision(admission.source)
+        if decision is not None and decision.handed_to == loaded.key:
+            self._metrics.running(decision.at, admission.running_since)
+
+    def _decision(self, key: str) -> Decision | None:
+        obj = self._cache.get(RLHFJOBS, key)
+        try:
+            found = convert.record(obj.get("status")) if obj is not None else None
+            return self._world.names.shown(found).decision if found is not None else None
+        except convert.StatusError:
+            return None
+
+
+def saved_gpu_hours(loaded: Loaded) -> float:
+    """GPU-hours the stopped run would have used until its planned end, at its own pace so far.
+
+    0 where the trainer did not say how many steps it means to make, or the pace is unknown.
+    """
+    scrape, admission = loaded.observed.scrape, loaded.record.admission
+    decision = loaded.record.decision
+    if scrape is None or admission is None or admission.running_since is None or decision is None:
+        return 0.0
+    if scrape.step is None or scrape.total_steps is None:
+        return 0.0
+    made = scrape.step - (scrape.resumed_step or 0)
+    seconds = (decision.suspended_at or decision.at) - admission.running_since
+    left = scrape.total_steps - scrape.step
+    if made <= 0 or seconds <= 0 or left <= 0:
+        return 0.0
+    gpus = loaded.desired.replicas * loaded.desired.gpus_per_replica
+    return left * seconds / made * gpus / 3600.0

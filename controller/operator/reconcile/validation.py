@@ -1,0 +1,191 @@
+"""Whether the cluster will have a job's workload: asked before it is created, told as the job's problem.
+
+For a template: a server-side dry run, so that schema, quota, security and any webhook have their say. For a
+ref: whether the object is there and is what the contract asks for. The answer is believed until the spec
+changes or, when it was no, for a minute: quotas and missing objects get mended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from controller import delegates, names, workloads
+from controller.api.gpupool import GPUPool
+from controller.checkpoints.jobs import access_problem
+from controller.kube.cache import Cache
+from controller.kube.client import Api
+from controller.kube.errors import AlreadyExists, NotFound, Unavailable
+from controller.kube.resources import JOBS, PRIORITY_CLASSES
+from controller.kube.trim import Object
+from controller.operator.state.claims import claims_of
+from controller.operator.state.cluster import Loaded, Problem, World
+from controller.operator.state.ownership import child_key, controlled_by, generation, is_ref, leftover
+from controller.policy.types import Mode
+
+NO_LASTS = 60.0  # s
+
+
+class Checks:
+    """Asks and remembers; the answers are in the world, where every load of the job finds them."""
+
+    def __init__(self, api: Api, cache: Cache, world: World) -> None:
+        self._api, self._cache, self._world = api, cache, world
+        self._classes: set[str] = set()  # PriorityClasses that were found
+        self._passed: dict[str, tuple[str, int]] = {}  # job key -> (uid, generation) that passed
+
+    async def ensure(self, loaded: Loaded) -> None:
+        """See to it that the world holds the present answer for this job.
+
+        Raises:
+            ApiError: the cluster could not be asked.
+        """
+        refused = self._world.refused(loaded.key)
+        desired, record = loaded.desired, loaded.record
+        if desired.deleting or record.admission is not None or record.finished is not None:
+            return
+        stamp = (loaded.uid, generation(loaded.obj))
+        if loaded.child is not None and not is_ref(loaded.obj):
+            self._passed.pop(loaded.key, None)
+            if (grown := workloads.child_problem(loaded.obj, loaded.child)) is None:
+                self._world.accept(loaded.key)
+            else:
+                self._world.refuse(loaded, grown, NO_LASTS)
+            return
+        if refused is None and loaded.desired.problem is not None:
+            return  # the spec alone is wrong already
+        if refused is None and self._passed.get(loaded.key) == stamp and not is_ref(loaded.obj):
+            return
+        if refused is not None and loaded.desired.problem == refused and not self._due(loaded):
+            return
+        problem = await (self._check_ref(loaded) if is_ref(loaded.obj) else self._check_template(loaded))
+        if problem is None:
+            self._passed[loaded.key] = stamp
+            self._world.accept(loaded.key)
+        else:
+            self._passed.pop(loaded.key, None)
+            self._world.refuse(loaded, problem, NO_LASTS)
+
+    def again_in(self, loaded: Loaded) -> float | None:
+        """Seconds after which a refusal is to be asked about anew; None: there is none."""
+        return NO_LASTS if self._world.refused(loaded.key) is not None else None
+
+    def _due(self, loaded: Loaded) -> bool:
+        return self._world.refusal_expired(loaded.key)
+
+    async def _check_template(self, loaded: Loaded) -> Problem | None:
+        template = loaded.obj["spec"]["workload"]["template"]
+        problem: Problem | None = workloads.template_problem(loaded.obj, scheduling_of(loaded.pool))
+        problem = problem or _delegate_problem(loaded, child_of(loaded), "spec.workload.template")
+        if problem is not None:
+            return problem
+        taken = False
+
+        async def dry_run(manifest: Object) -> Object | None:
+            nonlocal taken
+            try:
+                return await self._api.create(JOBS, manifest, dry_run=True)
+            except AlreadyExists:
+                taken = True
+                return None
+
+        child = child_of(loaded)
+        problem = await workloads.server_problem(dry_run, child)
+        if taken:
+            problem = await self._whose(loaded)
+        problem = problem or await self._check_class(child)
+        return problem or await self._check_store(loaded, template)
+
+    async def _check_class(self, workload: Mapping[str, Any]) -> Problem | None:
+        """Whether the PriorityClass of the pods is there: the server asks only when pods are made."""
+        name = workloads.priority_class_of(workload)
+        if not name or name in self._classes:
+            return None
+        try:
+            await self._api.get(PRIORITY_CLASSES, name)
+        except NotFound:
+            cure = " (kubectl apply -f deploy/manifests)" if name == names.PRIORITY_CLASS else ""
+            return (
+                "PriorityClassNotFound",
+                f"priorityClassName: there is no PriorityClass {name!r}, so no pod could be made; make it"
+                f"{cure}, or name another in the template or in the GPUPool's spec.priorityClassName",
+            )
+        self._classes.add(name)
+        return None
+
+    async def _check_store(self, loaded: Loaded, workload: Mapping[str, Any]) -> Problem | None:
+        """Whether the checkpoints can be reached at all: better said before the run than after it."""
+        if loaded.desired.mode is not Mode.ENFORCE:
+            return None
+        template = (workload.get("spec") or {}).get("template") or {}
+        return access_problem(loaded.obj, template, await claims_of(self._api, loaded.obj))
+
+    async def _whose(self, loaded: Loaded) -> Problem | None:
+        """A Job of the child's name is there: ours and not yet seen, or somebody else's."""
+        key = child_key(loaded.obj)
+        namespace, _, name = key.partition("/")
+        try:
+            found = await self._api.get(JOBS, name, namespace)
+        except NotFound:
+            return None
+        if controlled_by(found, loaded.uid):
+            self._cache.put(JOBS, found)
+            return None
+        if leftover(found, loaded.obj):
+            raise Unavailable(0, "Leftover", f"Job {key} of an earlier RLHFJob of this name is being removed")
+        return (
+            "WorkloadNameTaken",
+            f"Job {key} exists already and does not belong to this RLHFJob: delete it, or rename the RLHFJob",
+        )
+
+    async def _check_ref(self, loaded: Loaded) -> Problem | None:
+        child: Mapping[str, Any] | None = loaded.child
+        if child is None:  # not there, or without the label by which it would be watched
+            namespace, _, name = child_key(loaded.obj).partition("/")
+            try:
+                child = await self._api.get(JOBS, name, namespace)
+            except NotFound:
+                child = None
+        scheduling = scheduling_of(loaded.pool)
+        if _watched(loaded) and child is not None and _runs(child):
+            scheduling = workloads.Scheduling()  # it is only watched: who placed its pods is over and done
+        problem: Problem | None = workloads.ref_problem(loaded.obj, child, scheduling)
+        if problem is None and child is not None and not (_watched(loaded) and _runs(child)):
+            problem = _delegate_problem(loaded, child, f"Job {child['metadata']['name']}")
+        if problem is None and child is not None:
+            self._cache.put(JOBS, child)
+            problem = await self._check_class(child) or await self._check_store(loaded, child)
+        return problem
+
+
+def _watched(loaded: Loaded) -> bool:
+    return loaded.desired.mode is not Mode.ENFORCE
+
+
+def _delegate_problem(loaded: Loaded, workload: Mapping[str, Any], where: str) -> Problem | None:
+    if loaded.pool is None:
+        return None
+    return delegates.of_pool(loaded.pool).problem(workload, loaded.pool, loaded.desired.queue, where)
+
+
+def child_of(loaded: Loaded) -> dict[str, Any]:
+    """The child of an RLHFJob that brings a template, as it is to be made in its pool.
+
+    Raises:
+        ProblemError: the template is wrong (`workloads.template_problem`).
+    """
+    child = workloads.build_child(loaded.obj, scheduling_of(loaded.pool))
+    delegates.of_pool(loaded.pool).line_up(child, loaded.desired.queue)
+    return child
+
+
+def _runs(workload: Mapping[str, Any]) -> bool:
+    return not (workload.get("spec") or {}).get("suspend")
+
+
+def scheduling_of(pool: GPUPool | None) -> workloads.Scheduling:
+    """What a pool asks of its jobs' pods; of a pool that is not there, what one asks by default."""
+    if pool is None:
+        return workloads.Scheduling("", names.PRIORITY_CLASS)
+    spec = pool.spec
+    return workloads.Scheduling(spec.scheduler_name, spec.priority_class_name, spec.allowed_priority_classes)

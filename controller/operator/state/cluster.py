@@ -1,0 +1,605 @@
+"""What the operator knows: the cache, the last scrapes, and what it was refused, put into the brain's words.
+
+Loading a job is pure reading. Everything durable is in the RLHFJob's status; what is held here besides the
+cache can be lost at any time and is found out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from controller import delegates, names, workloads
+from controller.api import convert, fleet, newer
+from controller.api.gpupool import GPUPool
+from controller.checkpoints.jobs import COMPONENT, is_released, parse_result
+from controller.checkpoints.jobs import request_id as access_request_id
+from controller.kube import wire
+from controller.kube.cache import Cache, job_key, key_of
+from controller.kube.packed import Stored
+from controller.kube.resources import CONFIGMAPS, GPUPOOLS, JOBS, PODS, RLHFJOBS, Resource
+from controller.metrics.atrest import AtRest
+from controller.operator.state import runfile
+from controller.operator.state.job_names import JobNames
+from controller.operator.state.locations import Locations
+from controller.operator.state.ownership import (
+    child_key,
+    controlled_by,
+    controller_uid,
+    generation,
+    is_ref,
+    pool_of,
+)
+from controller.operator.state.peer_curves import PeerCurves
+from controller.policy.job import (
+    AccessView,
+    Desired,
+    Direction,
+    JobRecord,
+    Observed,
+    PodView,
+    QueueView,
+    ScrapeView,
+    peers,
+)
+from controller.policy.types import FleetScope, FleetView, JobKey, Mode, ScoredBy, namespace_of
+
+Object = Mapping[str, Any]
+
+FORMER = 8  # earlier workloads of a job that are remembered: each is gone when its pods are
+Problem = tuple[str, str]  # (reason, message)
+
+
+class Unreadable(Exception):
+    """An object was put aside that the job cannot be planned without; the message says which, and why."""
+
+
+class _NoQueues:
+    """No queue outside is known: nothing of it is read, and nothing is concluded from that."""
+
+    def get(self, resource: Resource, key: str) -> Object | None:
+        return None
+
+    def values(self, resource: Resource) -> Iterable[Object]:
+        return ()
+
+    def of_job(self, resource: Resource, job: str) -> Iterable[Object]:
+        return ()
+
+    def listed(self, resource: Resource) -> bool:
+        return False
+
+    def absent(self, resource: Resource) -> bool:
+        return False
+
+
+NO_QUEUES = _NoQueues()
+
+
+class KnownProgress(Protocol):
+    """Who knows how far access Jobs are (access_progress.py)."""
+
+    def of(self, key: JobKey, view: AccessView, job: Object, pods: Sequence[Object]) -> AccessView:
+        """The view of an access Job, with what is known of its progress."""
+        ...
+
+
+class _NoProgress:
+    """Nobody asks."""
+
+    def of(self, key: JobKey, view: AccessView, job: Object, pods: Sequence[Object]) -> AccessView:
+        return view
+
+
+NO_PROGRESS = _NoProgress()
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """One job as a pass sees it: the brain's three values, and the objects they were made of.
+
+    The objects as the cache holds them, so that to remember a job as it was loaded costs next to nothing.
+    """
+
+    key: JobKey
+    stored: Stored
+    pool: GPUPool | None
+    desired: Desired
+    observed: Observed
+    record: JobRecord
+    stored_child: Stored | None
+    stored_pods: tuple[Stored, ...]
+
+    @property
+    def obj(self) -> Object:
+        """The RLHFJob."""
+        return self.stored.open()
+
+    @property
+    def child(self) -> Object | None:
+        """Its workload."""
+        return self.stored_child.open() if self.stored_child is not None else None
+
+    @property
+    def pods(self) -> tuple[Object, ...]:
+        """The pods that hold GPUs in its name."""
+        return tuple(pod.open() for pod in self.stored_pods)
+
+    @property
+    def uid(self) -> str:
+        return self.desired.uid
+
+    @property
+    def version(self) -> str:
+        """The resourceVersion that was loaded."""
+        return str(self.stored.version)
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    uid: str
+    generation: int
+    problem: Problem
+    until: float  # monotonic s
+
+
+class World:
+    """Loads jobs and pools, and counts their revisions so that a plan made of one need not be made again.
+
+    ``changed(key)`` is called for each job something of which changed; ``pool_changed(name)`` for each pool.
+    """
+
+    def __init__(self, cache: Cache, monotonic: Callable[[], float]) -> None:
+        self.cache = cache
+        self._now = monotonic
+        self._scrapes: dict[JobKey, tuple[float, AtRest[ScrapeView]]] = {}  # when (s), what besides
+        self._refusals: dict[JobKey, _Refusal] = {}
+        self._former: dict[JobKey, tuple[str, ...]] = {}  # uids of earlier workloads of this job's
+        self._unstarted: dict[JobKey, dict[tuple[str, str], AccessView]] = {}  # by (uid, request id): why not
+        self._forgotten: set[str] = set()  # uids of access Jobs whose deletion was accepted
+        self._made: set[str] = set()  # uids of access Jobs that this process made, until they are on record
+        self._foreign: set[str] = set()  # uids of Jobs that only say to be access Jobs, and were told of
+        self._revisions: dict[JobKey, int] = {}
+        self._pools: dict[str, tuple[tuple[Any, ...], GPUPool | Problem]] = {}
+        self._caps: dict[str, Mode] = {}  # by pool: how far it lets the operator go, also once it is gone
+        self._desired: dict[JobKey, tuple[tuple[Any, ...], Desired]] = {}
+        self._members: dict[str, set[JobKey]] = {}  # pool name -> its jobs
+        self._curves = PeerCurves(cache)
+        self._locations = Locations()
+        self.names = JobNames(cache)
+        cache.subscribe(self._on_change)
+        self.queues: delegates.Known = NO_QUEUES
+        # GPUs that a pod (by uid) holds beside those that it requests by name.
+        self.claimed: Callable[[str], int] = lambda uid: 0
+        self.progress: KnownProgress = NO_PROGRESS
+        self.changed: Callable[[JobKey], None] = lambda key: None
+        self.pool_changed: Callable[[str], None] = lambda name: None
+
+    # -- what changed ------------------------------------------------------------------------------------
+
+    def revision(self, key: JobKey) -> int:
+        """Grows with every change to what `load` would give."""
+        return self._revisions.get(key, 0)
+
+    def touch(self, key: JobKey) -> None:
+        self._revisions[key] = self._revisions.get(key, 0) + 1
+        self.changed(key)
+
+    def touch_job_of(self, old: Object | None, new: Object | None) -> None:
+        """Something changed of an object that an RLHFJob's label names."""
+        for key in {job_key(obj) for obj in (old, new) if obj is not None}:
+            if key is not None:
+                self.touch(key)
+
+    def _on_change(self, resource: Resource, old: Object | None, new: Object | None) -> None:
+        if resource == RLHFJOBS:
+            self._job_changed(old, new)
+        elif resource == GPUPOOLS:
+            self._gpupool_changed(old, new)
+        elif resource in (JOBS, PODS, CONFIGMAPS):
+            if resource == JOBS and old is not None:
+                self._workload_changed(old, new)
+            self.touch_job_of(old, new)
+
+    def _workload_changed(self, old: Object, new: Object | None) -> None:
+        """Remember whose pods may still be there when a job's workload is gone."""
+        uid = old["metadata"]["uid"]
+        if new is not None and new["metadata"]["uid"] == uid:
+            return
+        if new is None:
+            for known in (self._forgotten, self._made, self._foreign):
+                known.discard(uid)
+        job = job_key(old)
+        owner = self.cache.get(RLHFJOBS, job) if job is not None else None
+        if job is not None and owner is not None and key_of(old) == child_key(owner):
+            self._former[job] = (*self._former.get(job, ()), uid)[-FORMER:]
+
+    def _job_changed(self, old: Object | None, new: Object | None) -> None:
+        for obj, present in ((old, False), (new, True)):
+            if obj is None:
+                continue
+            key, pool = key_of(obj), pool_of(obj)
+            members = self._members.setdefault(pool, set())
+            if present:
+                members.add(key)
+            else:
+                members.discard(key)
+                if not members:
+                    del self._members[pool]
+        if old is not None and (new is None or pool_of(new) != pool_of(old)):
+            self.pool_changed(pool_of(old))
+        obj = new or old
+        assert obj is not None
+        others: list[str] = []
+        if new is None:
+            others = self._locations.drop(obj)
+        elif not wire.problem(new):  # one that cannot be read any more keeps the folder that it had
+            others = self._locations.put(new)
+        for name in others:
+            self.touch(f"{obj['metadata']['namespace']}/{name}")
+        self.touch(key_of(obj))
+
+    def _gpupool_changed(self, old: Object | None, new: Object | None) -> None:
+        obj = new or old
+        assert obj is not None
+        name = key_of(obj)
+        changed = old is None or new is None or generation(old) != generation(new)
+        before, after = _taught(old), _taught(new)
+        for key in self.members(name) if changed or before != after else ():
+            mine = namespace_of(key)
+            if changed or before.get(mine) != after.get(mine) or self._counts_others(name):
+                self.touch(key)
+        for source, _ in _stops(new) - _stops(old):
+            self.touch(source)  # a stop that waited to be announced
+        self.pool_changed(name)
+
+    def _counts_others(self, pool: str) -> bool:
+        """Whether what is known of one namespace's runs is told to others, too."""
+        found = self.pool(pool)
+        return isinstance(found, GPUPool) and found.spec.fleet.scope is FleetScope.POOL
+
+    # -- what the operator found out itself --------------------------------------------------------------
+
+    def scraped(self, key: JobKey, view: ScrapeView) -> bool:
+        """Note a scrape; True if it says anything new."""
+        known, said = self._scrapes.get(key), replace(view, at=0.0)
+        if known is not None and known[1].holds(said):
+            self._scrapes[key] = view.at, known[1]
+            return False
+        self._scrapes[key] = view.at, AtRest(said)
+        self.touch(key)
+        return True
+
+    def last_scrape(self, key: JobKey) -> ScrapeView | None:
+        known = self._scrapes.get(key)
+        return replace(known[1].open(), at=known[0]) if known is not None else None
+
+    def refuse(self, loaded: Loaded, problem: Problem, seconds: float) -> None:
+        """The cluster will not have this workload; believed for ``seconds``, or until the spec changes."""
+        until = self._now() + seconds
+        self._refusals[loaded.key] = _Refusal(loaded.uid, generation(loaded.obj), problem, until)
+        if self._problem(loaded.desired, loaded.obj) != loaded.desired.problem:
+            self.touch(loaded.key)
+
+    def accept(self, key: JobKey) -> None:
+        """The cluster would have the workload after all."""
+        if self._refusals.pop(key, None) is not None:
+            self.touch(key)
+
+    def refused(self, key: JobKey) -> Problem | None:
+        """The refusal in force, expired or not."""
+        found = self._refusals.get(key)
+        return found.problem if found is not None else None
+
+    def refusal_expired(self, key: JobKey) -> bool:
+        found = self._refusals.get(key)
+        return found is not None and found.until <= self._now()
+
+    def unstarted(self, loaded: Loaded, view: AccessView) -> None:
+        """An access Job could not be started: that is its answer."""
+        self._unstarted.setdefault(loaded.key, {})[loaded.uid, view.request_id] = view
+        self.touch(loaded.key)
+
+    def made(self, key: JobKey, job_uid: str) -> None:
+        """An access Job was made, by this process."""
+        self._made.add(job_uid)
+        self.touch(key)
+
+    def forget_access(self, loaded: Loaded, request_id: str, job_uid: str | None) -> None:
+        """An access Job is deleted, or never was."""
+        self._unstarted.get(loaded.key, {}).pop((loaded.uid, request_id), None)
+        if job_uid is not None:
+            self._forgotten.add(job_uid)
+        self._revisions[loaded.key] = self.revision(loaded.key) + 1
+
+    def forget(self, key: JobKey) -> None:
+        """The job is gone: so is what was known of it."""
+        self._scrapes.pop(key, None)
+        self._refusals.pop(key, None)
+        self._revisions.pop(key, None)
+        self._desired.pop(key, None)
+        self._curves.forget(key)
+        self._unstarted.pop(key, None)
+        self._former.pop(key, None)
+
+    # -- loading -----------------------------------------------------------------------------------------
+
+    def members(self, pool: str) -> list[JobKey]:
+        return sorted(self._members.get(pool, ()))
+
+    def pools(self) -> list[GPUPool]:
+        """Pools that can be used, oldest first."""
+        objects = sorted(
+            self.cache.values(GPUPOOLS),
+            key=lambda o: (o["metadata"].get("creationTimestamp", ""), o["metadata"]["name"]),
+        )
+        parsed = (self.pool(o["metadata"]["name"]) for o in objects)
+        return [p for p in parsed if isinstance(p, GPUPool)]
+
+    def pool(self, name: str) -> GPUPool | Problem | None:
+        """The pool; what is wrong with it; None if there is none."""
+        obj = self.cache.get(GPUPOOLS, name)
+        if obj is None:
+            self._pools.pop(name, None)
+            return None
+        if (cap := convert.mode_cap(obj)) is not None:
+            self._caps[name] = cap
+        stamp = (obj["metadata"]["uid"], generation(obj))
+        known = self._pools.get(name)
+        if known is None or known[0] != stamp:
+            known = self._pools[name] = (stamp, convert.parse_pool(obj))
+        return known[1]
+
+    def load(self, key: JobKey) -> Loaded | None:
+        """The job as it is known now; None if there is no such job.
+
+        Raises:
+            StatusError: its status does not read as a record. Nothing may then be done with the job.
+            Unreadable: nor if it, or a workload of its own, was put aside.
+        """
+        stored = self.cache.find(RLHFJOBS, key)
+        if stored is None:
+            return None
+        obj = _sound(stored.open())
+        found = self.pool(pool_of(obj))
+        pool = found if isinstance(found, GPUPool) else None
+        desired = self._read_desired(key, obj, found)
+        newer.refuse_newer_job(obj.get("status"))
+        record = self.names.shown(convert.record(obj.get("status")))
+        child = self._child(obj)
+        pods = self._pods(obj)
+        access, finished = self._access(obj, record)
+        observed = Observed(
+            workload=workloads.view(child.open()) if child is not None else None,
+            pods=tuple(self._pod_view(pod.open()) for pod in pods),
+            scrape=self.last_scrape(key),
+            access=(*access, *finished),
+            made=self._made_of(obj, record),
+            run_written=runfile.read(self._run_configmap(obj)),
+            queue=self._queue(child.open()) if child is not None else None,
+            queue_problem=self._queue_problem(desired, pool, child.open() if child is not None else None),
+            fleet=self._fleet(key, obj, desired, record),
+            finalizer=names.FINALIZER in (obj["metadata"].get("finalizers") or ()),
+            announced=self._announced(key, pool_of(obj), record),
+        )
+        desired = replace(desired, problem=self._problem(desired, obj))
+        return Loaded(key, stored, pool, desired, observed, record, child, pods)
+
+    def _pod_view(self, pod: Object) -> PodView:
+        view, claimed = workloads.pod_view(pod), self.claimed(str(pod["metadata"]["uid"]))
+        return replace(view, gpus=view.gpus + claimed) if claimed else view
+
+    def _queue(self, child: Object) -> QueueView | None:
+        return delegates.of_workload(child).view(child, self.queues)
+
+    def _queue_problem(self, desired: Desired, pool: GPUPool | None, child: Object | None) -> Problem | None:
+        """Why the queue outside that the job is to wait in cannot serve it."""
+        if not desired.queue or pool is None:
+            return None
+        namespace, gpus = desired.key.partition("/")[0], desired.replicas * desired.gpus_per_replica
+        asked = delegates.of_pool(pool)
+        # A workload that is referred to may name a queue of its own.
+        own = workloads.queue_of(child) if child is not None and desired.workload_ref else ""
+        found = asked.queue_problem(namespace, own or desired.queue, gpus, pool, self.queues)
+        return None if found is None else (found.reason, found.message)
+
+    def load_quietly(self, key: JobKey) -> Loaded | None:
+        """Like `load`, but None also for a job that is unreadable."""
+        try:
+            return self.load(key)
+        except (convert.StatusError, Unreadable):
+            return None
+
+    def aside(self, key: JobKey) -> list[tuple[Object, str]]:
+        """A job's objects that were put aside, each with the reason: those that carry its label, and
+        itself."""
+        if not self.cache.aside:
+            return []
+        found = [
+            stored.open() for kind in (PODS, JOBS, CONFIGMAPS) for stored in self.cache.of_job(kind, key)
+        ]
+        if (obj := self.cache.get(RLHFJOBS, key)) is not None:
+            found.append(obj)
+        return [(obj, why) for obj in found if (why := wire.problem(obj))]
+
+    def _child(self, obj: Object) -> Stored | None:
+        """The job's workload, if it is really its own (template) or the one it names (ref)."""
+        found = self.cache.find(JOBS, child_key(obj))
+        if found is None or is_ref(obj) or controlled_by(found.open(), obj["metadata"]["uid"]):
+            if found is not None:
+                _sound(found.open())
+            return found
+        return None
+
+    def access_job(self, obj: Object, request_id: str, uid: str = "") -> Object | None:
+        """The access Job of a request, if it is there and was made for this very RLHFJob.
+
+        ``uid``: of the Job, where it is known; else one that says to be of the request.
+        """
+        jobs = [job for job in self._access_jobs(obj) if access_request_id(job) == request_id]
+        return next((job for job in jobs if uid in ("", job["metadata"]["uid"])), None)
+
+    def foreign_access(self, obj: Object, record: JobRecord) -> list[str]:
+        """Names of Jobs, not told of yet, that say to carry out what is asked for, and that nobody asked."""
+        found = [job for job in self._access_jobs(obj) if is_released(job) and not _is_of(record, job)]
+        new = [job["metadata"] for job in found if job["metadata"]["uid"] not in self._foreign]
+        self._foreign.update(metadata["uid"] for metadata in new)
+        return [metadata["name"] for metadata in new]
+
+    def unreleased(self, obj: Object) -> list[Object]:
+        """Access Jobs of this very RLHFJob that were created but not set going."""
+        return [job for job in self._access_jobs(obj) if not is_released(job)]
+
+    def _pool_status(self, name: str) -> Object | None:
+        return (self.cache.get(GPUPOOLS, name) or {}).get("status")
+
+    def _fleet(self, key: JobKey, obj: Object, desired: Desired, record: JobRecord) -> FleetView:
+        """What its pool tells the job, and where its rule looks at peers, how they stood at its new evals."""
+        name, scrape = pool_of(obj), self.last_scrape(key)
+        found = self.pool(name)
+        scope = found.spec.fleet.scope if isinstance(found, GPUPool) else FleetScope.NAMESPACE
+        # The evals that are about to be taken in are those of the page's evaluator.
+        evaluator = (scrape.evaluator if scrape is not None else None) or record.evaluator
+        scored_by = ScoredBy(namespace_of(key), desired.metric, evaluator)
+        told = fleet.told(self._pool_status(name), scored_by, scope)
+        steps = peers.unseen_steps(record, scrape) if peers.wanted(desired) else ()
+        if not steps:
+            return told
+        others = (other for other in self.members(name) if peers.are_peers(key, other))
+        same = [other for other in others if self._metric(other, name) == (desired.metric, desired.direction)]
+        curves = self._curves.of(same, evaluator)
+        return told._replace(peers=peers.standings(curves, steps, desired.direction))
+
+    def _metric(self, key: JobKey, pool: str) -> tuple[str, Direction] | None:
+        obj = self.cache.get(RLHFJOBS, key)
+        if obj is None:
+            return None
+        desired = self._read_desired(key, obj, self.pool(pool))
+        return desired.metric, desired.direction
+
+    def _announced(self, key: JobKey, pool: str, record: JobRecord) -> bool:
+        """Whether the pool's status has the job's stop, and with it the holds on its GPUs."""
+        if record.decision is None:
+            return False
+        status = (self.cache.get(GPUPOOLS, pool) or {}).get("status")
+        try:
+            stops = convert.hand_backs(status)
+        except convert.StatusError:
+            return True  # the pool writes none that it cannot read; nothing waits for that
+        return any((s.source, s.decided) == (key, record.decision.at) for s in stops)
+
+    def _read_desired(self, key: JobKey, obj: Object, pool: GPUPool | Problem | None) -> Desired:
+        # Validating a spec costs as much as all the rest of a load and its plan.
+        stamp = (
+            obj["metadata"]["uid"],
+            generation(obj),
+            obj["metadata"].get("deletionTimestamp"),
+            (pool.metadata.uid, pool.metadata.generation) if isinstance(pool, GPUPool) else pool,
+            cap := self._caps.get(pool_of(obj)),
+        )
+        known = self._desired.get(key)
+        if known is None or known[0] != stamp:
+            template = ((obj.get("spec") or {}).get("workload") or {}).get("template") or {}
+            read = replace(convert.desired(obj, pool, cap), note=workloads.expiry_note(template))
+            if read.problem is None:
+                read = replace(read, problem=workloads.template_shape_problem(obj))
+            known = self._desired[key] = (stamp, read)
+        return known[1]
+
+    def _problem(self, desired: Desired, obj: Object) -> Problem | None:
+        if desired.problem is not None:
+            return desired.problem
+        if (clash := self._locations.clash(obj)) is not None:
+            return clash
+        found = self._refusals.get(key_of(obj))
+        if found is None:
+            return None
+        same = (found.uid, found.generation) == (obj["metadata"]["uid"], generation(obj))
+        return found.problem if same else None
+
+    def _pods(self, obj: Object) -> tuple[Stored, ...]:
+        """Pods that hold GPUs in the job's name: of its workload, and of earlier ones, by their uids. Others
+        that say they are hold their GPUs as anybody's do."""
+        key, child = key_of(obj), self.cache.find(JOBS, child_key(obj))
+        owners = set(self._former.get(key, ()))
+        if child is not None:
+            owners.add(child.open()["metadata"]["uid"])
+        return tuple(pod for pod in self.cache.of_job(PODS, key) if controller_uid(pod.open()) in owners)
+
+    def _access_jobs(self, obj: Object) -> Iterable[Object]:
+        uid = obj["metadata"]["uid"]
+        for stored in self.cache.of_job(JOBS, key_of(obj)):
+            job = stored.open()
+            metadata = job["metadata"]
+            if (
+                (metadata.get("labels") or {}).get(names.LABEL_COMPONENT) == COMPONENT
+                and (metadata.get("annotations") or {}).get(names.ANNOTATION_JOB_UID) == uid
+                and metadata["uid"] not in self._forgotten
+                and not metadata.get("deletionTimestamp")
+            ):
+                yield _sound(job)
+
+    def _made_of(self, obj: Object, record: JobRecord) -> tuple[tuple[str, str], ...]:
+        """Access Jobs that wait to be set going, as far as they are known to be the operator's own."""
+        waited = record.access.job_uid if record.access is not None else ""
+        return tuple(
+            (access_request_id(job), uid)
+            for job in self.unreleased(obj)
+            if (uid := job["metadata"]["uid"]) == waited or uid in self._made
+        )
+
+    def _access(self, obj: Object, record: JobRecord) -> tuple[list[AccessView], list[AccessView]]:
+        uid = obj["metadata"]["uid"]
+        pods = [pod.open() for pod in self.cache.of_job(PODS, key_of(obj))]
+        views = []
+        for job in self._access_jobs(obj):
+            if not is_released(job):
+                continue  # created but not set going: to the brain it is not started yet
+            if not _is_of(record, job):
+                continue  # anybody may make a Job that says to be one
+            own = [pod for pod in pods if controlled_by(pod, job["metadata"]["uid"])]
+            view = self.progress.of(key_of(obj), parse_result(job, own), job, own)
+            views.append(replace(view, holder_gone=self._gone(obj, view.holder)))
+        known = {view.request_id for view in views}
+        refused = self._unstarted.get(key_of(obj), {})
+        never = [v for (u, request), v in refused.items() if u == uid and request not in known]
+        return views, never
+
+    def _gone(self, obj: Object, holder: tuple[str, str] | None) -> bool:
+        """Whether who holds a location was an RLHFJob of the same namespace that is deleted. Of another
+        namespace, or another cluster, nothing is concluded: there the file on the store decides."""
+        if holder is None or holder[1].partition("/")[0] != obj["metadata"]["namespace"]:
+            return False
+        there = self.cache.get(RLHFJOBS, holder[1])
+        return there is None or there["metadata"]["uid"] != holder[0]
+
+    def _run_configmap(self, obj: Object) -> Object | None:
+        key = f"{obj['metadata']['namespace']}/{workloads.run_configmap(obj['metadata']['name'])}"
+        found = self.cache.get(CONFIGMAPS, key)
+        return found if found is not None and controlled_by(found, obj["metadata"]["uid"]) else None
+
+
+def _sound(obj: Object) -> Object:
+    if why := wire.problem(obj):
+        raise Unreadable(f"{obj['kind']} {key_of(obj)}: {why}")
+    return obj
+
+
+def _is_of(record: JobRecord, job: Object) -> bool:
+    """Whether a Job that is set going may answer: not where another one was made for its request."""
+    waited = record.access
+    if waited is None or access_request_id(job) != waited.request_id:
+        return True  # nobody waits for what it says; it is cleared away
+    return bool(job["metadata"]["uid"] == waited.job_uid)
+
+
+def _taught(pool: Object | None) -> dict[str, list[Any]]:
+    """What a GPUPool's status tells its jobs, by namespace."""
+    return fleet.taught((pool or {}).get("status"))
+
+
+def _stops(pool: Object | None) -> set[tuple[JobKey, str]]:
+    """(job, when it was decided) of each stop that a GPUPool's status tells of."""
+    stops = ((pool or {}).get("status") or {}).get("lastHandBacks") or ()
+    return {(s["source"], s["decidedTime"]) for s in stops}

@@ -1,0 +1,78 @@
+"""The pools' taints on their nodes: put there, kept there, taken away when a node leaves its pool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from controller import log
+from controller.kube.cache import Cache
+from controller.kube.client import Api
+from controller.kube.errors import Conflict, NotFound, Refused
+from controller.kube.resources import GPUPOOLS, NODES
+from controller.operator.state import nodes
+
+_logger = log.get("evalstop.taints")
+
+
+class Taints:
+    """Looks over all nodes, so that a pool deleted while the operator was away is noticed, too."""
+
+    def __init__(self, api: Api, cache: Cache) -> None:
+        self._api, self._cache = api, cache
+        self._refused: set[str] = set()
+
+    def owners(self) -> Mapping[str, str]:
+        """Node name -> pool name."""
+        return nodes.assign(self._selectors(), self._cache.values(NODES))
+
+    def contested(self) -> Mapping[str, tuple[str, ...]]:
+        """Node name -> the pools that select it, its owner first, for nodes that several select."""
+        return nodes.contested(self._selectors(), self._cache.values(NODES))
+
+    def owner_of(self, node: str) -> str | None:
+        """The pool of one node; None: it is in none, or not there."""
+        found = self._cache.get(NODES, node)
+        return nodes.assign(self._selectors(), [found]).get(node) if found is not None else None
+
+    def _selectors(self) -> list[tuple[str, dict[str, str]]]:
+        """Of every pool that there is, oldest first: one whose spec has become unusable admits nobody, but
+        its gangs run on, and its nodes stay closed to others."""
+        oldest = sorted(
+            self._cache.values(GPUPOOLS),
+            key=lambda o: (o["metadata"].get("creationTimestamp", ""), o["metadata"]["name"]),
+        )
+        return [(pool["metadata"]["name"], nodes.selector_of(pool)) for pool in oldest]
+
+    def nodes_of(self, pool: str) -> frozenset[str]:
+        return frozenset(node for node, owner in self.owners().items() if owner == pool)
+
+    async def ensure(self) -> None:
+        """Make every node's taint right. A node that may not be patched is told of once and passed over;
+        its pods are counted as foreign all the same."""
+        owners = self.owners()
+        for node in list(self._cache.values(NODES)):
+            name = node["metadata"]["name"]
+            wanted = nodes.wanted_taints(node, owners.get(name))
+            if wanted is None:
+                self._refused.discard(name)
+                continue
+            metadata = node["metadata"]
+            try:
+                answer = await self._api.merge_patch(
+                    NODES,
+                    name,
+                    {"spec": {"taints": wanted or None}},
+                    version=metadata["resourceVersion"],
+                    uid=metadata["uid"],
+                )
+            except Conflict:
+                self._cache.put(NODES, await self._api.get(NODES, name))  # which wakes the pools again
+            except NotFound:
+                self._cache.drop(NODES, node)
+            except Refused as error:
+                if name not in self._refused:
+                    self._refused.add(name)
+                    _logger.error("node's taints cannot be changed", node=name, error=str(error))
+            else:
+                self._cache.put(NODES, answer)
+                _logger.info("taint set", node=name, pool=owners.get(name))

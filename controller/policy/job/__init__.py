@@ -1,0 +1,54 @@
+"""One job's plan.
+
+Decided here: what one RLHFJob's workload, checkpoints and record need next (`plan_job`), from what its user
+wishes (`Desired`), what was seen (`Observed`), what was recorded (`JobRecord`) and the time. Its stop is only
+proposed here. May import: `stopping`, `queueing`, `node`, and the words all rooms share (`policy.types`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controller.policy.doors import lazy
+
+if TYPE_CHECKING:
+    from controller.policy.job.conditions import *
+    from controller.policy.job.endings import *
+    from controller.policy.job.estimates import *
+    from controller.policy.job.evals import *
+    from controller.policy.job.incomplete import *
+    from controller.policy.job.peers import *
+    from controller.policy.job.plan import *
+    from controller.policy.job.service import *
+    from controller.policy.job.terminating_pods import *
+    from controller.policy.job.transfer import *
+    from controller.policy.job.types import *
+    from controller.policy.job.verdicts import *
+    from controller.policy.job.view import *
+
+SHOWS = {
+    "conditions": "conditions ACCEPTED ADMITTED COMPLETED FAILED RELEASED TERMINATION Conditions summary",
+    "endings": "AWAITS_CONTROLLER",
+    "estimates": "History Kind Times Wrong by_pace by_word correction how_wrong past_run",
+    "evals": "RuleInUse is_eval",
+    "incomplete": "MEMBERS_ENDED",
+    "lives": "lives",
+    "peers": "peers Curve standings",
+    "plan": "plan_job",
+    "preemption": "preemption",
+    "service": "attained remaining_seconds seconds",
+    "terminating_pods": "STUCK_AFTER",
+    "transfer": "STALL",
+    "types": (
+        "READINGS_KEPT AccessView Action AdmissionRecord Answer Best Condition CreateWorkload Decision "
+        "Desired Direction Event ForgetAccess Guard Guardrail JobRecord Kept MetricPoints Observed "
+        "Operation Page PastGrades Plan PodView Progress ProxyMetric QueueView ReadMetrics RefusalRecord "
+        "RefuseOffer RemakeWorkload ResumeFrom ResumeRequest ResumeWorkload Retain RuleRecord RunFile "
+        "RunState ScrapeOutcome ScrapeView SetFinalizer StartAccess StartWorkload SuspendWorkload "
+        "WorkloadView WriteRun"
+    ),
+    "verdicts": "BLIND is_demoted",
+    "view": "job_view queued_at",
+}
+__all__ = [name for names in SHOWS.values() for name in names.split()]
+__getattr__ = lazy(__name__, SHOWS)

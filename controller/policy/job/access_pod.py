@@ -1,0 +1,77 @@
+"""What is said while an access Job goes on: how far it is, or that its pod finds no node, with the cure."""
+
+from __future__ import annotations
+
+from controller.policy.job import conditions as c
+from controller.policy.job import transfer
+from controller.policy.job.context import Draft
+from controller.policy.job.evals import keepable
+from controller.policy.job.types import AccessView, InFlight, Operation
+
+REASON = "AccessPodUnschedulable"
+MOVING = "InProgress"
+LONG = 60.0  # s: what is in safety stays so in words while the pin of a new best takes no longer
+_TOLD_BY = {
+    Operation.SECURE: c.SECURED,
+    Operation.RETAIN: c.RETAINED,
+    Operation.CHECK: c.RETAINED,
+    Operation.RESTORE: c.RESUMED,
+    Operation.PIN: c.PINNED,
+    Operation.CLAIM: c.CLAIMED,
+}
+# Where the condition says already what is under way, its reason stays: an Event once, not twice.
+_MOVING = {Operation.RESTORE: "Restoring", Operation.PIN: "Pinning"}
+
+
+def tell(draft: Draft) -> None:
+    """Say in the condition of what the record waits for how far it is, or that its pod finds no node."""
+    waited = draft.record.access
+    if waited is None or waited.operation not in _TOLD_BY:
+        return
+    view = _under_way(draft, waited)
+    if view is None:
+        return
+    if view.unplaced:
+        draft.conditions.set(_TOLD_BY[waited.operation], False, REASON, view.message, warning=True)
+    else:
+        _tell_progress(draft, waited, view)
+
+
+def how_far(draft: Draft) -> str:
+    """How far the access Job under way is, as the end of a message; "": it has not said."""
+    waited = draft.record.access
+    view = _under_way(draft, waited) if waited is not None else None
+    if waited is None or view is None:
+        return ""
+    return f": {view.message}" if view.unplaced else _words(waited, view, ": ")
+
+
+def _under_way(draft: Draft, waited: InFlight) -> AccessView | None:
+    views = (v for v in draft.observed.access if v.request_id == waited.request_id and not v.finished)
+    return next(views, None)
+
+
+def _words(waited: InFlight, view: AccessView, before: str) -> str:
+    if view.progress is None:
+        return ""
+    tries = f" (try {waited.tries + 1})" if waited.tries else ""
+    return f"{before}{transfer.describe(view.progress)}{tries}"
+
+
+def _tell_progress(draft: Draft, waited: InFlight, view: AccessView) -> None:
+    """Bytes, rate and time left, as often as the operator hears of them."""
+    kind, operation = _TOLD_BY[waited.operation], waited.operation
+    checked = ", compared with its digest" if operation is Operation.CHECK else ""
+    message = _words(waited, view, f"step {waited.step}{checked}: ")
+    if not message or operation is Operation.CLAIM:
+        return
+    if operation is Operation.SECURE:
+        # What is pinned is not less safe because another is on its way; but it is the best's no more.
+        best, former = keepable(draft.record, draft.desired.direction, draft.use), draft.record.secured
+        of_best = best is not None and waited.is_for(best)
+        short = waited.started is None or draft.now - waited.started <= LONG
+        if draft.conditions.is_true(kind) and (short or not of_best):
+            return
+        if of_best and former is not None:
+            message += f"; the pin of step {former.step}, the best before, stands"
+    draft.conditions.set(kind, False, _MOVING.get(operation, MOVING), message)

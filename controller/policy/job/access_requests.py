@@ -1,0 +1,177 @@
+"""Access Jobs as they are asked for: recorded first, under a number of their own, then started.
+
+What a pin's answer needs to be recorded is in the request itself (`jobs.InFlight`), so that it is taken right
+whatever has happened to the run meanwhile. Pins that nothing wants any more are let go by their exact paths,
+as they were recorded: that is decided once an answer is recorded, and rides on the next request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from controller.policy.job import conditions as c
+from controller.policy.job import transfer
+from controller.policy.job.context import Draft
+from controller.policy.job.types import (
+    UNKNOWN,
+    AccessView,
+    Claim,
+    ForgetAccess,
+    InFlight,
+    JobRecord,
+    Operation,
+    StartAccess,
+)
+from controller.policy.types import Attempt
+
+RETRY_FIRST = 5.0  # s
+RETRY_MOST = 60.0  # s
+RETRY_RARELY = 600.0  # s: for what may never come, or where each try is a write
+TAKEN = "LocationTaken"
+RELEASE_MOST = 8  # paths that are remembered as to be let go; what is beyond stays where it lies
+
+
+def retry_delay(tries: int, most: float = RETRY_MOST) -> float:
+    """Seconds before the next try after ``tries`` failed ones (at least 1): 5, 10, 20, … up to ``most``."""
+    return min(most, RETRY_FIRST * 2.0 ** min(tries - 1, 32))
+
+
+def begin(
+    draft: Draft,
+    operation: Operation,
+    step: int,
+    *,
+    attempt: Attempt = UNKNOWN,
+    score: float | None = None,
+    tries: int = 0,
+    not_before: float = 0.0,
+    former: str = "",
+) -> InFlight:
+    """Record the next access Job to wait for, under a serial number of its own."""
+    record = draft.record
+    serial = record.access_serial + 1
+    waited = InFlight(
+        operation,
+        step,
+        serial,
+        tries,
+        not_before,
+        release=unwanted(record) if operation in (Operation.SECURE, Operation.PIN) else (),
+        attempt=attempt,
+        score=score,
+        scale=record.scale_number,
+        former=former,
+    )
+    draft.update(access=waited, access_serial=serial)
+    return waited
+
+
+def again(draft: Draft, waited: InFlight, tries: int, not_before: float) -> InFlight:
+    """Record the same request once more, under a new number."""
+    return begin(
+        draft,
+        waited.operation,
+        waited.step,
+        attempt=waited.attempt,
+        score=waited.score,
+        tries=tries,
+        not_before=not_before,
+        former=waited.former,
+    )
+
+
+def start(draft: Draft, waited: InFlight, request: StartAccess) -> None:
+    """Start the Job unless it is there already or its time has not come. Starting twice does no harm.
+
+    It is made first, suspended, and set going once its uid is on record: anybody may make a Job of that name.
+    """
+    if any(a.request_id == waited.request_id for a in draft.observed.access):
+        return
+    if waited.not_before > draft.now:
+        draft.wake_in(waited.not_before - draft.now)
+        return
+    made = dict(draft.observed.made).get(waited.request_id, "")
+    if draft.record.access == waited:
+        started = waited.started if waited.started is not None else draft.now
+        draft.update(access=replace(waited, started=started, job_uid=made or waited.job_uid))
+    draft.act(replace(request, job_uid=made))
+
+
+def running(draft: Draft, waited: InFlight) -> bool:
+    """Whether the Job that the record waits for is there and has not ended."""
+    return any(a.request_id == waited.request_id and not a.finished for a in draft.observed.access)
+
+
+def stalled(draft: Draft, waited: InFlight, view: AccessView) -> AccessView | None:
+    """The answer of a Job that has not moved for too long: it is given up, and what it did is gone on with
+    when it is asked again. None: it moves, or may still begin to."""
+    if view.since is None:
+        view = replace(view, since=waited.started)
+    if transfer.stalled(view, draft.now):
+        told = f"; {transfer.describe(view.progress)}" if view.progress is not None else ""
+        why = f"its access Job has not moved a byte for {transfer.duration(view.stall)}{told}"
+        return replace(view, finished=True, ok=False, reason="AccessStalled", message=why)
+    left = transfer.due_in(view, draft.now)
+    if left is not None:
+        draft.wake_in(left + 1.0)
+    return None
+
+
+def give_up(draft: Draft) -> None:
+    """Wait no longer for the request under way; its Job is deleted if it runs.
+
+    A pin that it may have made is found again when the same is asked for: paths are made from identities.
+    """
+    waited = draft.record.access
+    if waited is not None:
+        if running(draft, waited):
+            draft.act(ForgetAccess(waited.request_id))
+        draft.update(access=None)
+
+
+def give_way(draft: Draft) -> None:
+    """Wait no longer for the request under way, for a more urgent one. Of a claim that is told."""
+    waited = draft.record.access
+    give_up(draft)
+    if waited is not None and waited.operation is Operation.CLAIM:
+        claim = note_unclaimed(draft, waited, "GaveWay")
+        text = f"try {claim.tries} to claim the checkpoint folder gave way to what is more urgent"
+        draft.conditions.set(c.CLAIMED, False, "GaveWay", text)
+
+
+def note_unclaimed(draft: Draft, waited: InFlight, problem: str, message: str = "") -> Claim:
+    """Note that a claim has failed, or gave way to what is more urgent: it is made again some time later.
+
+    That another RLHFJob has the folder stays known until the folder is claimed.
+    """
+    known, life = draft.record.claim, waited.attempt
+    if problem != TAKEN and known is not None and known.problem == TAKEN:
+        problem, message = TAKEN, known.message
+    told = message[: c.MAX_MESSAGE] if problem == TAKEN else ""
+    claim = Claim(life.number, draft.now, life.life, problem, told, waited.tries + 1)
+    draft.update(claim=claim)
+    return claim
+
+
+def let_go(draft: Draft, waited: InFlight) -> None:
+    """A Job has ended well: the pins that it was to let go are gone."""
+    draft.update(to_release=tuple(p for p in draft.record.to_release if p not in waited.release))
+
+
+def release(draft: Draft, *paths: str) -> None:
+    """Note pins that nothing wants any more; what is kept for another reason is not among them."""
+    gone = [p for p in dict.fromkeys(paths) if p not in _wanted(draft.record)]
+    others = tuple(p for p in draft.record.to_release if p not in gone)
+    draft.update(to_release=(*others, *gone)[-RELEASE_MOST:])
+
+
+def unwanted(record: JobRecord) -> tuple[str, ...]:
+    """Recorded paths that may go."""
+    wanted = _wanted(record)
+    return tuple(p for p in record.to_release if p not in wanted)
+
+
+def _wanted(record: JobRecord) -> set[str]:
+    older = record.scale.kept if record.scale is not None else None
+    kept = (record.secured, record.beside, older, record.restored, *record.pinned)
+    return {one.path for one in kept if one is not None}

@@ -1,0 +1,30 @@
+"""Runs that were under way before the operator knew them, or that it may only watch."""
+
+from __future__ import annotations
+
+from controller.policy.job.context import Draft
+from controller.policy.job.types import AdmissionRecord
+from controller.policy.types import Mode
+
+
+def adopt(draft: Draft) -> bool:
+    """Count a run that nobody admitted as admitted, where suspending it would do harm; True if so.
+
+    That is a workload referred to that ran before its RLHFJob was made (suspending it would lose the work
+    since its last checkpoint), and any running workload in Shadow or Off, which touch nothing. Its GPUs are
+    in use already: adopting it only makes the pool's books right. In Enforce, a workload that somebody
+    unsuspends later is not adopted: GPUs are granted by the pool alone.
+    """
+    workload, record = draft.observed.workload, draft.record
+    if workload is None or workload.suspended or workload.finished is not None:
+        return False
+    watch_only = draft.desired.mode is not Mode.ENFORCE
+    before_us = bool(draft.desired.workload_ref) and record.attempt == 0
+    if not (watch_only or before_us):
+        return False
+    nodes = tuple(p.node for p in draft.observed.pods if p.node is not None and not p.terminal)
+    queue = draft.observed.queue
+    offer = queue.offer if queue is not None else ""
+    draft.update(admission=AdmissionRecord(record.attempt, nodes, draft.now, offer=offer))
+    draft.event("Adopted", "the workload runs already; it is watched, and its GPUs are counted")
+    return True

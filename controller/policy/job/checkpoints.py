@@ -1,0 +1,430 @@
+"""Which access Job is to run now, and what its answer means: secure, retain, check, restore.
+
+What users pin is in `pinning`, the checkpoints that are given up in `lost_bests`.
+
+At most one access Job per RLHFJob. A request's id (operation, step, serial number) is in the record before
+the Job is made, so that a restarted operator finds the Job it started before. A pin is recorded under the
+eval that it was asked for, known by attempt, life and step, with that eval's score.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from controller.policy.job import (
+    access_pod,
+    access_requests,
+    lives,
+    location_claim,
+    lost_bests,
+    pins,
+    remedies,
+)
+from controller.policy.job import conditions as c
+from controller.policy.job.context import Draft
+from controller.policy.job.evals import better, keepable
+from controller.policy.job.types import (
+    AccessView,
+    Best,
+    ForgetAccess,
+    InFlight,
+    JobRecord,
+    Kept,
+    Operation,
+    StartAccess,
+)
+from controller.policy.types import Attempt, Mode
+from controller.policy.wording import whole_by
+
+# What the pin of a new best goes before: a user's pin, what is done for a stop with the former best, and a
+# claim that takes long (`claiming.goes_first`).
+_GIVES_WAY = (Operation.SECURE, Operation.PIN, Operation.RETAIN, Operation.CHECK, Operation.CLAIM)
+
+
+def answer(draft: Draft) -> AccessView | None:
+    """The access Job that the record waits for, once it has ended or does not move any more.
+
+    Every other one is cleared away: it has ended, or was given up by a pass that did not come so far.
+    """
+    waited = draft.record.access
+    found = None
+    for access in draft.observed.access:
+        if waited is not None and access.request_id == waited.request_id:
+            found = access if access.finished else access_requests.stalled(draft, waited, access)
+        else:
+            draft.act(ForgetAccess(access.request_id))
+    return found
+
+
+def secure_best(draft: Draft) -> None:
+    """See to it that the checkpoints of the best eval, and of one above it that waits to be borne out, are
+    out of rotation's reach."""
+    _settle_beside(draft)
+    waited = draft.record.access
+    if (waited is not None and waited.operation not in _GIVES_WAY) or location_claim.goes_first(draft):
+        return
+    if location_claim.comes_first(draft):
+        return
+    wanted = lost_bests.late(draft) or to_pin(draft)
+    if (
+        waited is not None
+        and waited.operation is Operation.SECURE
+        and not access_requests.running(draft, waited)
+    ):
+        left = wanted is None or not waited.is_for(wanted)
+        early = wanted is not None and not _checkpoint_due(draft, wanted)
+        if left or early:  # on record it would keep all else waiting
+            access_requests.give_up(draft)
+    if wanted is not None:
+        _secure(draft, wanted)
+    told, kept = draft.conditions.get(c.SECURED), draft.record.secured
+    moving, best = told is not None and told.reason == access_pod.MOVING, draft.record.best
+    if moving and best is not None and kept is not None and kept.stands_for(best):
+        _say_secured(draft, kept)  # the run went back to it, and the other one's Job was given up
+
+
+def to_pin(draft: Draft) -> Best | None:
+    """The eval whose checkpoint is not pinned and can still be looked for: the best, or one above it that is
+    still to be borne out.
+
+    That one goes before those that stand in for a best whose checkpoint is lost: it is worth more, and what
+    is older is likely to be gone as well.
+    """
+    record = draft.record
+    best, awaiting = keepable(record, draft.desired.direction, draft.use), record.awaiting
+    if best is not None and _is_kept(record.secured, best):
+        best = None
+    if awaiting is not None and (awaiting in record.lost_bests or _is_safe(record, awaiting)):
+        awaiting = None
+    if best is None or (awaiting is not None and best != record.best):
+        return awaiting
+    return best
+
+
+def leave_off(draft: Draft) -> None:
+    """In a mode that secures nothing: what was asked for before it, and does not run, is asked for no more.
+
+    On record it would keep what the user pins waiting. One that runs is left to end: what it pins is good.
+    """
+    waited, desired = draft.record.access, draft.desired
+    if waited is None or desired.mode is Mode.ENFORCE or access_requests.running(draft, waited):
+        return
+    if waited.operation is Operation.SECURE or (waited.operation is Operation.CLAIM and not desired.pins):
+        access_requests.give_up(draft)
+
+
+def _is_safe(record: JobRecord, one: Best) -> bool:
+    """Whether a pin of the two, the best's and that beside it, stands for this eval."""
+    return _is_kept(record.secured, one) or _is_kept(record.beside, one)
+
+
+def _is_kept(kept: Kept | None, best: Best) -> bool:
+    return kept is not None and kept.stands_for(best)
+
+
+def _settle_beside(draft: Draft) -> None:
+    """Once the eval that waited is borne out, its checkpoint is the best's; once it is dropped, it may go."""
+    record = draft.record
+    beside, best = record.beside, keepable(record, draft.desired.direction, draft.use)
+    if beside is None:
+        return
+    if best is not None and beside.stands_for(best):
+        _take_the_place(draft, beside)
+    elif record.awaiting is None or not beside.stands_for(record.awaiting):
+        draft.update(beside=None)
+        access_requests.release(draft, beside.path)
+
+
+def _take_the_place(draft: Draft, kept: Kept) -> None:
+    """This pin is the best's; the former goes, or stays beside where it is wanted there."""
+    former, awaiting, beside = draft.record.secured, draft.record.awaiting, draft.record.beside
+    stays = former is not None and awaiting is not None and former.stands_for(awaiting)
+    after = former if stays else None if beside == kept else beside
+    draft.update(secured=kept, beside=after)
+    for gone in (former, beside):
+        if gone is not None and gone not in (kept, after):
+            _replaced(draft, gone, kept)
+
+
+def _secure(draft: Draft, best: Best) -> None:
+    waited = draft.record.access
+    if not _checkpoint_due(draft, best):
+        draft.conditions.set(
+            c.SECURED,
+            False,
+            "WaitingForCheckpoint",
+            f"the best eval's step {best.step} has no checkpoint yet",
+        )
+        return
+    if waited is None or waited.operation is not Operation.SECURE or not waited.is_for(best):
+        # The newest best wins. A secure Job that still runs is left to end, for what it pins is recorded
+        # under the eval and the score that it was asked for; all else is asked for again later.
+        if (
+            waited is not None
+            and waited.operation is Operation.SECURE
+            and access_requests.running(draft, waited)
+        ):
+            return
+        access_requests.give_way(draft)
+        waited = access_requests.begin(
+            draft, Operation.SECURE, best.step, attempt=best.attempt, score=best.score
+        )
+    access_requests.start(draft, waited, _secure_request(draft, waited))
+
+
+def take_answer(draft: Draft, answered: AccessView) -> None:
+    """Write an access Job's answer into the record, and let the Job go."""
+    waited = draft.record.access
+    assert waited is not None
+    draft.act(ForgetAccess(answered.request_id))
+    if waited.operation is Operation.PIN:
+        pins.take_answer(draft, waited, answered)
+    elif waited.operation is Operation.CLAIM:
+        location_claim.take_answer(draft, waited, answered)
+    elif answered.ok:
+        _succeeded(draft, waited, answered)
+    else:
+        _failed(draft, waited, answered)
+
+
+def retain_secured(draft: Draft, secured: Kept) -> None:
+    """Copy the secured checkpoint out of the trainer's reach."""
+    _ask_of(draft, Operation.RETAIN, secured)
+
+
+def check_secured(draft: Draft, secured: Kept) -> None:
+    """Have looked whether the pin is unchanged since its digest."""
+    _ask_of(draft, Operation.CHECK, secured)
+
+
+def _ask_of(draft: Draft, operation: Operation, secured: Kept) -> None:
+    waited = _ask(draft, operation, secured.best_step, secured.attempt, secured.score)
+    if waited is not None:
+        asked = StartAccess(
+            waited.request_id, operation, secured.step, source=secured, attempt=secured.attempt
+        )
+        access_requests.start(draft, waited, asked)
+
+
+def _ask(
+    draft: Draft,
+    operation: Operation,
+    step: int,
+    attempt: Attempt,
+    score: float | None,
+    *,
+    whoever: bool = False,
+) -> InFlight | None:
+    """The request for this, begun if it is not under way; None: what is under way goes first.
+
+    ``whoever``: one of that step will do, whichever life it names.
+    """
+    waited = draft.record.access
+    if (
+        waited is not None
+        and (waited.operation, waited.step) == (operation, step)
+        and (whoever or waited.attempt == attempt)
+    ):
+        return waited
+    if not _yields(draft):
+        return None
+    access_requests.give_way(draft)
+    return access_requests.begin(draft, operation, step, attempt=attempt, score=score)
+
+
+def _yields(draft: Draft) -> bool:
+    """Whether what is under way is given up for what a stop or a resume asks for. A secure Job that runs is
+    left to end, a first claim for a while."""
+    waited = draft.record.access
+    if waited is not None and waited.operation is Operation.SECURE and access_requests.running(draft, waited):
+        return False
+    return not location_claim.goes_first(draft)
+
+
+def restore(draft: Draft, step: int, source: Kept | None, writer: Attempt | None = None) -> None:
+    """Copy a retained checkpoint back to the workload's volume; without one, find that step where it lies.
+
+    ``writer``: on whose branch it lies; None: on that of the newest process.
+    """
+    record = draft.record
+    attempt = source.attempt if source is not None else writer or lives.newest(record)
+    score = source.score if source is not None else None
+    waited = _ask(draft, Operation.RESTORE, step, attempt, score, whoever=True)
+    if waited is None:
+        return
+    asked = StartAccess(
+        waited.request_id,
+        Operation.RESTORE,
+        step,
+        source=source,
+        attempt=waited.attempt,
+        branch=lives.branch(record, waited.attempt),
+    )
+    access_requests.start(draft, waited, asked)
+
+
+def _checkpoint_due(draft: Draft, best: Best) -> bool:
+    """Whether a checkpoint for the best eval can be there, as far as the trainer's metrics tell.
+
+    Trainers often evaluate first and save right after: looking at once would find the one before.
+    """
+    scrape, decision = draft.observed.scrape, draft.record.decision
+    if scrape is None or scrape.checkpoint_step is None or scrape.checkpoint_step >= best.step:
+        return True
+    if decision is not None and decision.suspended_at is not None:
+        return True  # whatever it saved is there
+    return bool(draft.record.evals) and draft.record.evals[-1].step > best.step
+
+
+def _secure_request(draft: Draft, waited: InFlight) -> StartAccess:
+    return StartAccess(
+        waited.request_id,
+        Operation.SECURE,
+        waited.step,
+        max_step_lag=draft.desired.max_step_lag,
+        release=waited.release,
+        attempt=waited.attempt,
+        branch=lives.branch(draft.record, waited.attempt),
+    )
+
+
+def _succeeded(draft: Draft, waited: InFlight, answered: AccessView) -> None:
+    step = answered.step if answered.step is not None else waited.step
+    at = draft.now
+    if waited.operation is Operation.RETAIN and draft.record.decision is not None:
+        # A copy made for a stop is told from an older one by its time, which must not depend on two clocks.
+        at = max(at, draft.record.decision.at)
+    copied = draft.record.secured if waited.operation is Operation.RETAIN else None
+    kept = Kept(
+        waited.step,
+        step,
+        answered.path,
+        answered.digest,
+        at,
+        answered.bytes,
+        waited.score,
+        waited.attempt,
+        waited.scale,
+        answered.evidence or (copied.evidence if copied is not None else ""),
+    )
+    draft.update(access=None)
+    if waited.operation is Operation.SECURE:
+        _take_pin(draft, waited, kept)
+    elif waited.operation is Operation.RETAIN:
+        draft.update(retained=_remembered(draft, kept))
+        draft.conditions.set(
+            c.RETAINED, True, "Retained", f"checkpoint of step {kept.step} is at {kept.path} ({kept.digest})"
+        )
+    elif waited.operation is Operation.CHECK:
+        if draft.record.decision is not None:
+            draft.update(decision=replace(draft.record.decision, deferred_at=draft.now))
+    else:
+        draft.update(restored=kept)
+
+
+def _take_pin(draft: Draft, waited: InFlight, kept: Kept) -> None:
+    """Record a pin under the eval that it was asked for; what it replaces is let go by a later request."""
+    access_requests.let_go(draft, waited)
+    record = draft.record
+    draft.update(to_release=tuple(p for p in record.to_release if p != kept.path))
+    secured, scale = record.secured, record.scale
+    if scale is not None and kept.scale != scale.number:
+        # Meanwhile the scores became another scale's: it is a candidate for the best of the former one.
+        former = scale.kept
+        if former is None or kept.scale > former.scale or _beats(draft, kept, former):
+            draft.update(scale=replace(scale, kept=kept))
+            _replaced(draft, former, kept)
+        else:
+            _replaced(draft, kept, former)
+        return
+    if record.awaiting is not None and kept.stands_for(record.awaiting):
+        draft.update(beside=kept)
+        _replaced(draft, record.beside, kept)
+        return
+    best = keepable(record, draft.desired.direction, draft.use)
+    if best is None or not kept.stands_for(best):
+        if not _counts(draft, kept) or (secured is not None and not _beats(draft, kept, secured)):
+            access_requests.release(draft, kept.path)
+            return
+        _lead(draft, kept)
+    _take_the_place(draft, kept)
+    _say_secured(draft, kept)
+
+
+def _say_secured(draft: Draft, kept: Kept) -> None:
+    text = f"checkpoint of step {kept.step} pinned for the best eval at step {kept.best_step}"
+    if kept.evidence:
+        text += f", {whole_by(kept.evidence)}"
+    draft.conditions.set(c.SECURED, True, "Secured", text)
+
+
+def _counts(draft: Draft, kept: Kept) -> bool:
+    """Whether the eval of a pin that came late counts: it was not dropped, and does not wait any more."""
+    record, score = draft.record, kept.score
+    if score is None:
+        return False
+    known = any((p.attempt, p.step) == (kept.attempt, kept.best_step) for p in record.evals)
+    if not known or record.best is None or kept.stands_for(record.best):
+        return True
+    return not better(draft.desired.direction, score, record.best.score)  # above the best is what waits
+
+
+def _lead(draft: Draft, kept: Kept) -> None:
+    """What is in safety and better than the best is the best, of whatever branch (as `history` has it when
+    the answer came before the branch was left)."""
+    best, awaiting, direction = draft.record.best, draft.record.awaiting, draft.desired.direction
+    if kept.score is None or (best is not None and not better(direction, kept.score, best.score)):
+        return
+    if awaiting is not None and not better(direction, awaiting.score, kept.score):
+        awaiting = None
+    draft.update(best=Best(kept.best_step, kept.score, kept.attempt), awaiting=awaiting)
+
+
+def _replaced(draft: Draft, former: Kept | None, by: Kept) -> None:
+    if former is not None and former.path != by.path:
+        access_requests.release(draft, former.path)
+
+
+def _beats(draft: Draft, one: Kept, other: Kept) -> bool:
+    """Whether one stands for a better eval; a score that is not known, or on another scale, is no better."""
+    if one.score is None or other.score is None or one.scale != other.scale:
+        return False
+    return better(draft.desired.direction, one.score, other.score)
+
+
+def _remembered(draft: Draft, kept: Kept) -> tuple[Kept, ...]:
+    """The retained checkpoints to keep on record: the newest, and before it the best of the others."""
+    others = [k for k in draft.record.retained if k.path != kept.path]
+    best = others[-1:]
+    for other in others[::-1]:
+        if _beats(draft, other, best[0]):
+            best = [other]
+    return (*best, kept)
+
+
+def _failed(draft: Draft, waited: InFlight, answered: AccessView) -> None:
+    tries = waited.tries + 1
+    over = draft.record.finished is not None
+    delay = access_requests.retry_delay(
+        tries, access_requests.RETRY_RARELY if over else access_requests.RETRY_MOST
+    )
+    reason = answered.reason or "AccessFailed"
+    message = remedies.retry(reason, answered.message, tries, delay)
+    if waited.operation is Operation.SECURE:
+        if lost_bests.given_up(draft, waited, tries, reason, answered.message):
+            return
+        draft.conditions.set(c.SECURED, False, reason, message, warning=True)
+        if reason == access_requests.TAKEN and location_claim.note_taken(draft, answered.message):
+            draft.update(access=None)
+            draft.wake_in(0.0)
+            return
+    elif waited.operation in (Operation.RETAIN, Operation.CHECK):
+        if reason in lost_bests.DAMAGED:
+            # An automatic stop that rested on it is taken back (`taking_back`).
+            lost_bests.drop_pin(draft, waited, reason, answered.message)
+            return
+        draft.conditions.set(c.RETAINED, False, reason, message, warning=True)
+    else:
+        draft.conditions.set(c.RESUMED, False, reason, message, warning=True)
+    access_requests.again(draft, waited, tries, draft.now + delay)
+    draft.wake_in(delay)

@@ -1,0 +1,137 @@
+"""Which of a run's evals may be compared with each other: those of one evaluator.
+
+Another evaluator scores on another scale, and the first eval under it says nothing about the run. So the
+memory begins anew there: the rule, the best, the evals kept. Two signs of it. The trainer exports the
+evaluator's version (`rlhf_evaluator_info`) and it changes. Or the pool says that many jobs fell at the same
+moment (`fleet_falls`), which is how an evaluator looks that changed without a word.
+
+Nothing is lost by it: the checkpoint that stood for the best so far stays pinned beside the new best one, for
+it may still be the better of the two. A real decline goes on, and is found again among the evals since.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from controller.policy.job import guardrails
+from controller.policy.job.evals import RuleInUse, forget_all_but, newest_mark, on_account_of, stand
+from controller.policy.job.types import Desired, Direction, JobRecord, Scale, ScrapeView
+from controller.policy.stopping import noise
+from controller.policy.types import Attempt, EvalPoint, FleetNoise, Reading, SharedFall
+
+
+def begin_anew(record: JobRecord, use: RuleInUse, scrape: ScrapeView, fall: SharedFall | None) -> JobRecord:
+    """The record without evals that cannot be compared with what comes now; the same one if all can be.
+
+    To be asked before the scrape's evals are taken in (`history.absorb`).
+    """
+    record = _other_evaluator(record, use, scrape)
+    return record if fall is None else _other_side(record, use, fall)
+
+
+def seen_by_fleet(desired: Desired, record: JobRecord, *, judged: bool) -> dict[str, Any]:
+    """The fields of a `JobView` by which the pool compares runs with each other.
+
+    ``judged``: the run goes on and its rule looks at it; else the pool learns nothing of its scores.
+    """
+    found = guardrails.standing(record, desired)
+    if not judged:
+        return {"metric": desired.metric}
+    usual, readings = _shown(record.evals, record.eval_times, desired.direction)
+    return {
+        "metric": desired.metric,
+        "evaluator": record.evaluator or None,
+        "evidence": found[1].e_value if found is not None else None,
+        "noise": usual,
+        "readings": readings,
+    }
+
+
+@lru_cache(maxsize=512)  # a pool looks at all of its jobs at each pass, and most have no new eval
+def _shown(
+    evals: tuple[EvalPoint, ...], times: tuple[int, ...], direction: Direction
+) -> tuple[FleetNoise | None, tuple[Reading, ...]]:
+    """What the evals show of their noise, and the newest of them as the pool sees them."""
+    sign = 1.0 if direction is Direction.MAXIMIZE else -1.0
+    newest = evals[len(evals) - len(times) :]
+    readings = (Reading(float(at), sign * p.score) for at, p in zip(times, newest, strict=True))
+    return noise.own(evals), tuple(readings)
+
+
+def _other_evaluator(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
+    version = scrape.evaluator
+    if version is None or version == record.evaluator:
+        return record
+    mark = newest_mark(record)
+    if not record.evaluator:
+        return replace(record, evaluator=version)  # the first that is known: nothing speaks against the evals
+    if mark is None:
+        # No eval is known of the process that speaks. What is pinned was scored by the former evaluator.
+        return replace(_cut(record, use, (), None, 0, scrape.at), evaluator=version)
+    # Evals that came with the news are doubtful unless each says who scored it: the old evaluator may have
+    # made them before it was replaced. Those of a new process are not: it was started with the new one.
+    life, step = mark
+    doubtful = () if scrape.evals_labelled else (p.step for p in scrape.points if p.attempt == life)
+    record = _cut(record, use, (), life, max((step, *doubtful)), scrape.at)
+    return replace(record, evaluator=version)
+
+
+def _other_side(record: JobRecord, use: RuleInUse, fall: SharedFall) -> JobRecord:
+    scale = record.scale
+    if not record.evals or (scale is not None and scale.since >= fall.before):
+        return record
+    since = sum(1 for at in record.eval_times if fall.counts(at))
+    if since == len(record.evals):
+        # Noted all the same: later the times of the oldest are no longer known.
+        noted = replace(scale or Scale(0.0), since=fall.before, number=record.scale_number + 1)
+        return _renumbered(replace(record, scale=noted), record.evals)
+    kept = record.evals[len(record.evals) - since :]
+    last = record.evals[-since - 1] if since else record.evals[-1]
+    return _cut(record, use, kept, last.attempt, last.step, fall.before)
+
+
+def _cut(
+    record: JobRecord,
+    use: RuleInUse,
+    kept: tuple[EvalPoint, ...],
+    life: Attempt | None,
+    step: int,
+    since: float,
+) -> JobRecord:
+    """Only ``kept`` counts from now on; what is not after (``life``, ``step``) was scored otherwise.
+
+    ``life`` None: all that comes counts.
+    """
+    record = forget_all_but(record, use, kept)
+    initial, unjudged = use.rule.initial(), record.rule.unjudged if record.rule is not None else 0
+    unjudged = max(0, unjudged - (len(record.evals) - len(kept)))
+    rule = use.remember(initial, kept, unjudged)
+    best, awaiting = stand(use, rule, kept, use.best_of(use.counting(initial, kept, unjudged)))
+    secured, before = record.secured, record.scale.kept if record.scale is not None else None
+    to_release = record.to_release
+    if secured is not None and all((p.attempt, p.step) != (secured.attempt, secured.best_step) for p in kept):
+        # No longer "the" pinned one, so that the next one is pinned beside it and not in its place.
+        if before is not None and before.path != secured.path:
+            to_release = (*to_release, before.path)
+        secured, before = None, secured
+    after = replace(
+        record,
+        evals=kept,
+        eval_times=record.eval_times[len(record.eval_times) - len(kept) :],
+        evals_seen=len(kept),
+        earlier_sum=None,
+        rule=rule,
+        best=best,
+        awaiting=awaiting,
+        secured=secured,
+        to_release=to_release,
+        scale=Scale(since, str(life) if life is not None else "", step, before, record.scale_number + 1),
+    )
+    return _renumbered(after, kept)
+
+
+def _renumbered(record: JobRecord, evals: tuple[EvalPoint, ...]) -> JobRecord:
+    """What stands for one of these evals, or is asked for on its account, is on the newest scale."""
+    return on_account_of(record, {(p.attempt, p.step) for p in evals}, scale=record.scale_number)

@@ -1,0 +1,81 @@
+"""Conditions of an RLHFJob: how they change, and the one word that sums them up."""
+
+from __future__ import annotations
+
+from controller.policy.job.types import Condition, Event
+
+ACCEPTED = "Accepted"  # the spec can be carried out
+ADMITTED = "Admitted"  # GPUs are granted
+RUNNING = "Running"  # all members' pods are ready
+METRICS = "MetricsAvailable"  # the Primary metric is being read
+SECURED = "BestCheckpointSecured"  # the best checkpoint is out of rotation's reach
+DECLINING = "QualityDeclining"  # the stop rule says the run is past its best
+TERMINATION = "TerminationTarget"  # a stop is decided and is being carried out
+RETAINED = "BestCheckpointRetained"  # the best checkpoint is out of the trainer's reach, digest verified
+CLAIMED = "LocationClaimed"  # the checkpoint folder is this job's; told once that has failed
+PINNED = "CheckpointsPinned"  # those that the spec names are out of rotation's reach
+RELEASED = "GPUsReleased"  # the pods of a stopped or finished run are gone
+RESUMED = "Resumed"  # the last resume request was carried out
+COMPLETED = "Completed"
+FAILED = "Failed"
+GUARDRAILS = "GuardrailsHolding"  # no rule says that a guardrail metric fell
+DEMOTED = "Demoted"  # it gives way to every job that waits
+
+MAX_MESSAGE = 512  # characters, so that a status stays small
+
+
+class Conditions:
+    """The conditions of one pass: what is not set again stays as it was.
+
+    ``set`` keeps ``since`` unless the status changes. An Event is due when status or reason changed.
+    """
+
+    def __init__(self, known: tuple[Condition, ...], generation: int, now: float) -> None:
+        self._by_type = {c.type: c for c in known}
+        self._generation = generation
+        self._now = now
+        self.events: list[Event] = []
+
+    def set(self, type_: str, status: bool, reason: str, message: str, *, warning: bool = False) -> None:
+        message = message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…"
+        old = self._by_type.get(type_)
+        since = old.since if old is not None and old.status == status else self._now
+        self._by_type[type_] = Condition(type_, status, reason, message, since, self._generation)
+        if old is None or (old.status, old.reason) != (status, reason):
+            self.events.append(Event(reason, message, warning))
+
+    def drop(self, type_: str) -> None:
+        self._by_type.pop(type_, None)
+
+    def get(self, type_: str) -> Condition | None:
+        """As it stands now."""
+        return self._by_type.get(type_)
+
+    def is_true(self, type_: str) -> bool:
+        known = self._by_type.get(type_)
+        return known is not None and known.status
+
+    def result(self) -> tuple[Condition, ...]:
+        """All conditions, by type."""
+        return tuple(self._by_type[t] for t in sorted(self._by_type))
+
+
+def summary(conditions: tuple[Condition, ...]) -> str:
+    """One word for `kubectl get`: the condition that matters most now."""
+    true = {c.type for c in conditions if c.status}
+    false = {c.type: c.reason for c in conditions if not c.status}
+    for type_, word in (
+        (FAILED, "Failed"),
+        (COMPLETED, "Completed"),
+    ):
+        if type_ in true:
+            return word
+    if TERMINATION in true:
+        return "Stopped" if RELEASED in true else "Stopping"
+    if ACCEPTED in false:
+        return "Refused"
+    if RUNNING in true:
+        return "Demoted" if DEMOTED in true else "Declining" if DECLINING in true else "Running"
+    if ADMITTED in true:
+        return "Starting"
+    return {"TooLarge": "Unfit", "Preempting": "Preempting"}.get(false.get(ADMITTED, ""), "Queued")

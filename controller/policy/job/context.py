@@ -1,0 +1,54 @@
+"""A plan in the making: the record as it will be, and what is to be done, gathered over one pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from controller.policy.job.conditions import Conditions
+from controller.policy.job.evals import RuleInUse
+from controller.policy.job.types import Action, Desired, Event, JobRecord, Observed, Plan
+from controller.policy.types import JobState, Proposal
+
+
+class Draft:
+    """One pass over one job. Lives only as long as `lifecycle.plan` runs."""
+
+    def __init__(self, desired: Desired, observed: Observed, record: JobRecord, now: float) -> None:
+        self.desired = desired
+        self.observed = observed
+        self.record = record
+        self.now = now
+        self.conditions = Conditions(record.conditions, desired.generation, now)
+        self.actions: list[Action] = []
+        self.events: list[Event] = []
+        self.wake: float | None = None
+        # Why the spec cannot be carried out: then nobody is admitted, nor stopped by a rule.
+        self.problem: tuple[str, str] | None = None
+        self.use: RuleInUse | None = None  # by which its evals are taken in; None: the spec names no metric
+
+    def update(self, **changes: Any) -> None:
+        """Change fields of the record."""
+        self.record = replace(self.record, **changes)
+
+    def act(self, action: Action) -> None:
+        self.actions.append(action)
+
+    def event(self, reason: str, message: str, *, warning: bool = False) -> None:
+        self.events.append(Event(reason, message, warning))
+
+    def wake_in(self, seconds: float) -> None:
+        """Plan again after this long, though nothing happened; the soonest wins."""
+        self.wake = seconds if self.wake is None else min(self.wake, seconds)
+
+    @property
+    def pods_left(self) -> int:
+        """Pods that still hold what they asked for: neither gone nor terminal."""
+        return sum(1 for p in self.observed.pods if not p.terminal)
+
+    def plan(self, queue: JobState | None, proposal: Proposal | None = None) -> Plan:
+        conditions = self.conditions.result()
+        if conditions != self.record.conditions:
+            self.update(conditions=conditions)
+        events = (*self.conditions.events, *self.events)
+        return Plan(self.record, tuple(self.actions), events, queue, proposal, self.wake)

@@ -1,0 +1,661 @@
+"""How scraped evals enter a job's memory: each once, in order, and with the past rewritten on a resume.
+
+An eval is identified by attempt, life and step. What is not new, not finite, or of another life than the
+newest changes nothing. When a new life resumes at step s, later steps of the former one leave the rule's
+memory at once (that run of history did not happen); a best that is already pinned stays. Scores that cannot
+be compared, because the evaluator changed, are not: the memory begins anew (`comparable`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+from controller.names import EVALS_KEPT
+from controller.policy.job import lives
+from controller.policy.job.types import (
+    READINGS_KEPT,
+    Best,
+    Desired,
+    Direction,
+    JobRecord,
+    Kept,
+    ProxyMetric,
+    RuleRecord,
+    ScrapeView,
+)
+from controller.policy.stopping import MODIFIERS, RULES, StopRule, gate, make_rule, rule_fingerprint
+from controller.policy.types import (
+    Attempt,
+    EvalInContext,
+    EvalPoint,
+    FleetNoise,
+    FleetView,
+    Peers,
+    PeersAt,
+    PolicySpec,
+    Verdict,
+)
+
+NOTHING_TOLD = FleetView()
+_INVERTED = "-min"  # ends the fingerprint of a rule for a metric that is to be minimised
+
+
+def better(direction: Direction, score: float, than: float) -> bool:
+    """Whether a score, in the trainer's own orientation, is the better of two."""
+    return score > than if direction is Direction.MAXIMIZE else score < than
+
+
+def best_of(
+    direction: Direction, candidates: Iterable[EvalPoint | Best], than: Best | None = None
+) -> Best | None:
+    """The first of the highest, ``than`` before all of them; None: there are none."""
+    best = than
+    for one in candidates:
+        if best is None or better(direction, one.score, best.score):
+            best = Best(one.step, one.score, one.attempt)
+    return best
+
+
+@dataclass(frozen=True, slots=True)
+class RuleInUse:
+    """A job's rule together with what its recorded state must have been made under."""
+
+    rule: StopRule
+    name: str
+    params_hash: str
+    direction: Direction
+    fleet_noise: FleetNoise | None = None
+    total_steps: int | None = None  # of the run, where the rule looks at progress
+    peers: tuple[PeersAt, ...] = ()  # at the steps of new evals
+    needs: frozenset[str] = frozenset()  # fields of `EvalPoint` besides the score that rule and modifiers use
+    guards: Mapping[str, RuleInUse] = field(default_factory=dict)  # by guardrail metric
+    proxy: ProxyMetric | None = None
+    gated: bool = False  # a `Gate` decides which evals count
+
+    @staticmethod
+    def of(desired: Desired, fleet: FleetView = NOTHING_TOLD, total_steps: int | None = None) -> RuleInUse:
+        """The rules of a spec, shown with each eval of the Primary metric what they look at besides.
+
+        That is the pool's usual noise, the share of ``total_steps`` that is done, peers and training loss.
+        Guardrails are judged by their evals alone, under the same modifiers, but for those that look at more.
+
+        Raises:
+            ParamError: the spec names a rule, modifier or parameter that does not exist or is out of bounds.
+        """
+        primary = _make(_Spelt(desired.rule, desired.modifiers), desired.direction)
+        plain = tuple(m for m in desired.modifiers if not MODIFIERS[m.name].needs)
+        return replace(
+            primary,
+            fleet_noise=fleet.noise,
+            total_steps=total_steps if "progress" in primary.needs else None,
+            peers=fleet.peers if "peers" in primary.needs else (),
+            guards={g.metric: _make(_Spelt(g.rule, plain), g.direction) for g in desired.guardrails},
+            proxy=desired.proxy,
+        )
+
+    def orient(self, point: EvalPoint) -> EvalPoint:
+        """The point as a rule sees it: higher is better."""
+        if self.direction is Direction.MAXIMIZE:
+            return point
+        paired = point.paired._replace(mean=-point.paired.mean) if point.paired is not None else None
+        return point._replace(score=-point.score, paired=paired)
+
+    def better(self, score: float, than: float) -> bool:
+        return better(self.direction, score, than)
+
+    def fold(
+        self, state: tuple[Any, ...], points: Iterable[EvalPoint]
+    ) -> tuple[tuple[Any, ...], Verdict | None]:
+        """The state after these points, and the verdict on the last of them."""
+        verdict = None
+        for point in points:
+            state, verdict = self.observe(state, point)
+        return state, verdict
+
+    def observe(
+        self, state: tuple[Any, ...], point: EvalPoint, *, new: bool = False, loss: float | None = None
+    ) -> tuple[tuple[Any, ...], Verdict]:
+        """Show the rule one eval, oriented and with what is known besides.
+
+        Progress and the fleet's noise are known at any time. Training loss (``loss``) and peers are so only
+        when the eval is first seen (``new``): folded again, after a rewind or under other parameters, it
+        comes without them. To the rules that look at them that is a gap, and a gap never stops a run.
+        """
+        seen = self.orient(point)
+        progress = min(1.0, point.step / self.total_steps) if self.total_steps else None
+        peers = (
+            next((Peers(p.runs, p.median) for p in self.peers if p.step == point.step), None) if new else None
+        )
+        known = (progress, loss, peers, self.fleet_noise)
+        if any(value is not None for value in known):
+            seen = EvalInContext.of(
+                seen, progress=progress, loss=loss, peers=peers, fleet_noise=self.fleet_noise
+            )
+        return self.rule.observe(state, seen)
+
+    def waiting(self, state: tuple[Any, ...]) -> tuple[int, ...]:
+        """Steps of the evals that wait until later ones bear them out, oldest first (`stopping.gate`)."""
+        return gate.waiting(state) if self.gated and state else ()
+
+    def pending(self, state: tuple[Any, ...]) -> int | None:
+        """Step of the eval that waits, and on which it depends whether those after it count; None: none."""
+        return next(iter(self.waiting(state)), None)
+
+    def dropped(self, state: tuple[Any, ...]) -> tuple[int, ...]:
+        """Steps of the evals that the newest one made drop, or showed to be no best."""
+        return (*gate.dropped(state), *gate.refuted(state)) if self.gated and state else ()
+
+    def doubtful(self, state: tuple[Any, ...]) -> int | None:
+        """Step of the highest eval that counts, but was judged by no scale so far; None: none is."""
+        return gate.doubtful(state) if self.gated and state else None
+
+    def agreeing(self, state: tuple[Any, ...]) -> tuple[int, ...]:
+        """Steps of two or more evals that wait, and so far bear one another out."""
+        return gate.agreeing(state) if self.gated and state else ()
+
+    def counting(
+        self, base: tuple[Any, ...], points: tuple[EvalPoint, ...], unjudged: int = 0
+    ) -> list[EvalPoint]:
+        """Those of the evals that count, as far as is known after the last of them.
+
+        ``base`` is the state before them; before the first that is judged, if the first ``unjudged`` are not.
+        """
+        if unjudged:
+            before = self.counting(self.rule.initial(), points[:unjudged])
+            return [*before, *self.counting(base, points[unjudged:])]
+        known: dict[int, EvalPoint] = {}
+        state = base
+        for point in points:
+            state, _ = self.observe(state, point)
+            known[point.step] = point
+            for step in self.dropped(state):
+                known.pop(step, None)
+        for step in self.waiting(state):
+            known.pop(step, None)
+        return list(known.values())
+
+    def dropped_since(self, before: JobRecord, after: JobRecord) -> tuple[int, ...]:
+        """Steps of the Primary metric's evals that were dropped between two passes, of those still kept."""
+        if not self.gated or after.rule is None or after.evals is before.evals:
+            return ()
+        known = newest_mark(before)
+        state = before.rule.state if before.rule and made_under(before, self) else ()
+        waited = (*self.waiting(state), self.doubtful(state))
+        new = [
+            p.step
+            for p in after.evals
+            if p.step in waited
+            or known is None
+            or (p.attempt == after.lives[-1].attempt and (p.attempt != known[0] or p.step > known[1]))
+        ]
+        if len(new) <= 1:
+            return self.dropped(after.rule.state)
+        still = {p.step for p in self.counting(after.rule.base, after.evals, after.rule.unjudged)}
+        return tuple(s for s in new if s not in still and s not in self.waiting(after.rule.state))
+
+    def best_of(self, candidates: Iterable[EvalPoint | Best], than: Best | None = None) -> Best | None:
+        return best_of(self.direction, candidates, than)
+
+    def remember(self, base: tuple[Any, ...], evals: tuple[EvalPoint, ...], unjudged: int = 0) -> RuleRecord:
+        """The rule's memory of these evals, but for the first ``unjudged`` of them."""
+        state, verdict = self.fold(base, evals[unjudged:])
+        return RuleRecord(self.name, self.rule.version, self.params_hash, base, state, verdict, unjudged)
+
+
+class _Spelt:
+    """A rule and its modifiers, the same as others that are spelt so: ``1`` is not ``1.0``, nor ``True``."""
+
+    __slots__ = ("modifiers", "rule", "text")
+
+    def __init__(self, rule: PolicySpec, modifiers: tuple[PolicySpec, ...]) -> None:
+        self.rule, self.modifiers = rule, modifiers
+        self.text = repr([(spec.name, sorted(spec.params.items())) for spec in (rule, *modifiers)])
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Spelt) and self.text == other.text
+
+
+@lru_cache(maxsize=1024)  # made at every plan, and checking parameters would be most of what a plan costs
+def _make(spelt: _Spelt, direction: Direction) -> RuleInUse:
+    rule, modifiers = spelt.rule, spelt.modifiers
+    made, fingerprint = make_rule(rule, modifiers), rule_fingerprint(rule, modifiers)
+    needs = RULES[rule.name].needs + sum((MODIFIERS[m.name].needs for m in modifiers), ())
+    gated = any(m.name == gate.Gate.name for m in modifiers)
+    # A state holds oriented scores: under the other direction it is another memory.
+    fingerprint += _INVERTED if direction is Direction.MINIMIZE else ""
+    return RuleInUse(made, rule.name, fingerprint, direction, needs=frozenset(needs), gated=gated)
+
+
+def absorb(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
+    """The record with the scrape's new evals in it; the same record when there are none.
+
+    The page must be one that may be read (`lives.refusal`).
+    """
+    record = begin_life(_same_rule(record, use), use, scrape)
+    if not record.lives or not scrape.points:
+        return record
+    life = record.lives[-1].attempt
+    if lives.speaking(scrape) != life:
+        return record
+    record = _count_missed(record, scrape, life)
+    points = sorted((p for p in scrape.points if p.attempt == life and is_eval(p)), key=lambda p: p.step)
+    for point in points:
+        record = _first_of_life(record, use, point)
+        if _is_new(record, point):
+            # The gauge says what the loss is now: of earlier evals it is not known.
+            loss = scrape.loss if point is points[-1] and "loss" in use.needs else None
+            record = _append(record, use, _with_proxy(point, use.proxy, scrape), scrape.at, loss)
+    return record
+
+
+def begin_life(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
+    """The record once the page's process is known: where it resumed, the memory ends there at once."""
+    after = lives.note(record, scrape)
+    if after.lives == record.lives or after.lives[-1].resumed is None:
+        return after
+    if _forgotten(record, after.lives[-1].resumed):
+        # What is known lies on the way all the same, and its best may not be pinned yet.
+        return judged_from_now_on(after, use)
+    return rewind(after, use, after.lives[-1].resumed)
+
+
+def _forgotten(record: JobRecord, step: int) -> bool:
+    """Whether evals up to ``step`` may be missing that are on the way now.
+
+    A process that went back, made no eval and ended has taken later evals out of memory; one that then goes
+    on from a checkpoint beyond it is on the branch of those again, and nobody knows them any more.
+    """
+    former = record.lives[-1] if record.lives else None
+    if former is None or former.resumed is None or former.resumed >= step:
+        return False
+    made = any(p.attempt == former.attempt for p in record.evals)
+    return not made and len(record.lives) > 1
+
+
+def _first_of_life(record: JobRecord, use: RuleInUse, point: EvalPoint) -> JobRecord:
+    """A process that does not say where it resumed did so right before its first eval."""
+    if record.lives[-1].resumed is not None or not record.evals:
+        return record
+    if record.evals[-1].attempt == point.attempt:
+        return record
+    return rewind(lives.resumed(record, point.step - 1), use, point.step - 1)
+
+
+def is_eval(point: EvalPoint) -> bool:
+    """Whether a score was measured at all: it is finite, and not of no samples."""
+    return math.isfinite(point.score) and point.samples != 0
+
+
+def _with_proxy(point: EvalPoint, proxy: ProxyMetric | None, scrape: ScrapeView) -> EvalPoint:
+    """The eval with what the run optimises, where that is a metric of its own: of the same step and life."""
+    if proxy is None or point.proxy is not None:
+        return point
+    found = (p for other in scrape.others if other.metric == proxy.metric for p in other.points)
+    same = next((p.score for p in found if (p.attempt, p.step) == (point.attempt, point.step)), None)
+    if same is None or not math.isfinite(same):
+        return point
+    return point._replace(proxy=same if proxy.direction is Direction.MAXIMIZE else -same)
+
+
+def newest_mark(record: JobRecord) -> tuple[Attempt, int] | None:
+    """Life and step up to which evals are known, counted or not; None: none is."""
+    if record.evals:
+        return record.evals[-1].attempt, record.evals[-1].step
+    scale = record.scale
+    return None if scale is None or not scale.life else (Attempt.parse(scale.life), scale.step)
+
+
+def _is_new(record: JobRecord, point: EvalPoint) -> bool:
+    mark = newest_mark(record)
+    if mark is None:
+        return True
+    life, step = mark
+    # What a mark without evals stands for is in no memory: another life may begin at any step.
+    return point.step > step or (not record.evals and point.attempt != life)
+
+
+def ignored_steps(record: JobRecord, scrape: ScrapeView) -> tuple[int, ...]:
+    """Steps that a trainer reported out of order within its present life, and that count for nothing."""
+    if not record.evals:
+        return ()
+    newest, oldest = record.evals[-1], record.evals[0]
+    known = {p.step for p in record.evals}
+    return tuple(
+        sorted(
+            p.step
+            for p in scrape.points
+            if p.attempt == newest.attempt
+            and is_eval(p)
+            and oldest.step <= p.step < newest.step
+            and p.step not in known
+        )
+    )
+
+
+def rewind(record: JobRecord, use: RuleInUse, step: int) -> JobRecord:
+    """Drop the evals after ``step``: the rule's memory is as it was when that step's eval had been seen.
+
+    Where the window does not reach back that far, the rule's memory begins anew.
+    """
+    if record.rule is not None:
+        record = _same_rule(record, use)  # its user may have chosen another since the last scrape
+    kept = tuple(p for p in record.evals if p.step <= step)
+    if len(kept) == len(record.evals):
+        return _with_best(record, use, kept, step)
+    whole = record.evals_seen <= len(
+        record.evals
+    )  # the window holds everything: its base is the initial state
+    record = forget_all_but(record, use, kept)
+    base = record.rule.base if record.rule and (kept or whole) else use.rule.initial()
+    dropped = len(record.evals) - len(kept)
+    unjudged = min(record.rule.unjudged, len(kept)) if record.rule is not None else 0
+    rule = use.remember(base, kept, unjudged)
+    best = _best_after(record, use.direction, use.counting(base, kept, unjudged), step)
+    best, awaiting = stand(use, rule, kept, best, record)
+    return replace(
+        record,
+        evals=kept,
+        eval_times=record.eval_times[: max(0, len(record.eval_times) - dropped)],
+        evals_seen=record.evals_seen - dropped if kept or whole else 0,
+        earlier_sum=record.earlier_sum if kept else None,
+        rule=rule,
+        best=best,
+        awaiting=awaiting,
+    )
+
+
+def _with_best(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...], step: int) -> JobRecord:
+    """No eval is dropped; but the best may be one of a branch that was left, and not in safety."""
+    if record.best is None or record.best.step <= step or record.rule is None:
+        return record
+    counts = use.counting(record.rule.base, kept, record.rule.unjudged)
+    best = _best_after(record, use.direction, counts, step)
+    best, awaiting = stand(use, record.rule, kept, best, record)
+    return replace(record, best=best, awaiting=awaiting)
+
+
+def restart(record: JobRecord, use: RuleInUse) -> JobRecord:
+    """Forget every eval: the rule begins anew. The best stays if it is pinned or retained."""
+    kept: tuple[EvalPoint, ...] = ()
+    record = forget_all_but(record, use, kept)
+    best = _best_after(record, use.direction, (), -1)
+    rule = use.remember(use.rule.initial(), kept)
+    return replace(
+        record,
+        evals=kept,
+        eval_times=(),
+        evals_seen=0,
+        earlier_sum=None,
+        rule=rule,
+        best=best,
+        awaiting=None,
+    )
+
+
+def judged_from_now_on(record: JobRecord, use: RuleInUse) -> JobRecord:
+    """The rule begins anew within a process: the evals so far stay on record, and are never folded again."""
+    rule = use.remember(use.rule.initial(), record.evals, len(record.evals))
+    return replace(_agreed(record, use, ()), rule=rule)
+
+
+def made_under(record: JobRecord, use: RuleInUse) -> bool:
+    """Whether the record's memory is this very rule's: another rule cannot read it."""
+    return record.rule is not None and record.rule.params_hash == use.params_hash
+
+
+def _same_rule(record: JobRecord, use: RuleInUse) -> JobRecord:
+    """A record made under another rule or other parameters: fold the evals we still have under this one."""
+    if made_under(record, use):
+        return record
+    initial, known = use.rule.initial(), record.best
+    before = record.rule.params_hash if record.rule is not None else use.params_hash
+    if before.endswith(_INVERTED) != use.params_hash.endswith(_INVERTED):
+        # The other direction: what was the best is none.
+        known = _best_after(replace(record, best=None), use.direction, (), -1)
+    unjudged = record.rule.unjudged if record.rule is not None else 0
+    rule = use.remember(initial, record.evals, unjudged)
+    best = use.best_of(use.counting(initial, record.evals, unjudged), known)
+    best, awaiting = stand(use, rule, record.evals, best, record)
+    return replace(record, rule=rule, best=best, awaiting=awaiting)
+
+
+def _append(
+    record: JobRecord, use: RuleInUse, point: EvalPoint, at: float, loss: float | None = None
+) -> JobRecord:
+    rule = record.rule
+    assert rule is not None  # _same_rule saw to it
+    state, verdict = use.observe(rule.state, point, new=True, loss=loss)
+    base, evals, earlier = rule.base, (*record.evals, point), record.earlier_sum
+    unjudged = rule.unjudged
+    if len(evals) > EVALS_KEPT:
+        if unjudged:
+            unjudged -= 1
+        else:
+            base, _ = use.observe(base, evals[0])
+        earlier = _sum_with(record, evals[0].score)
+        evals = evals[1:]
+    gone, waits = use.dropped(state), use.waiting(state)
+    out = {(p.attempt, p.step) for p in (*record.evals, point) if p.step in gone}
+    record = _discredited(record, out)
+    best = record.best
+    if best is not None and (best.attempt, best.step) in out:
+        # It stood for the best for want of another. What is in safety for it is no better.
+        counts = use.counting(rule.base, (*record.evals, point), rule.unjudged)
+        best = _best_after(record, use.direction, counts, -1)
+        spare = record.awaiting  # of before the evals that are kept: it was in safety for this
+        if spare is not None and not any((p.attempt, p.step) == (spare.attempt, spare.step) for p in evals):
+            best = use.best_of((spare,), best)
+    was = {*use.waiting(rule.state), point.step}.difference(gone, waits)
+    best = use.best_of((p for p in (*record.evals, point) if p.step in was), best)
+    now = replace(rule, state=state)  # with the base of before the oldest left
+    best, awaiting = stand(use, now, (*record.evals, point), best, record)
+    return replace(
+        record,
+        evals=evals,
+        eval_times=(*record.eval_times, int(at))[-READINGS_KEPT:],
+        evals_seen=record.evals_seen + 1,
+        earlier_sum=earlier,
+        rule=replace(rule, base=base, state=state, verdict=verdict, unjudged=unjudged),
+        best=best,
+        awaiting=awaiting,
+    )
+
+
+def stand(
+    use: RuleInUse,
+    rule: RuleRecord,
+    evals: tuple[EvalPoint, ...],
+    best: Best | None,
+    record: JobRecord | None = None,
+) -> tuple[Best | None, Best | None]:
+    """A record's ``best`` and ``awaiting``, from the best of the evals that count.
+
+    An eval that waits is no best unless there is no other. The best of those that wait is to be pinned beside
+    it if it is higher, or if the best itself waits: which of the two is dropped shows at the next eval.
+    Beside a best that may yet be refuted goes the best of all others, pins of before (``record``) too.
+    """
+    steps = use.waiting(rule.state)
+    held = [p for p in evals if p.step in steps]
+    if best is None:
+        best = use.best_of(held[:1])
+    if best is None:
+        return None, None
+    of_best = best.attempt, best.step  # another life has another step 40
+    unsure = {use.doubtful(rule.state), *use.agreeing(rule.state)}
+    if any((p.attempt, p.step) == of_best for p in evals if p.step in unsure):
+        return best, _other_than(best, use, rule, evals, record)
+    awaiting = use.best_of(p for p in held if (p.attempt, p.step) != of_best)
+    lone = any((p.attempt, p.step) == of_best for p in held)
+    if awaiting is None or not (lone or use.better(awaiting.score, best.score)):
+        awaiting = None
+    return best, awaiting
+
+
+def _other_than(
+    best: Best, use: RuleInUse, rule: RuleRecord, evals: tuple[EvalPoint, ...], record: JobRecord | None
+) -> Best | None:
+    """The best of the evals but for ``best`` and what agrees with it, and of pins of before them."""
+    agree = use.agreeing(rule.state)
+    steps = {*use.waiting(rule.state)}.difference(agree if best.step in agree else ())
+    counts = [*use.counting(rule.base, evals, rule.unjudged), *(p for p in evals if p.step in steps)]
+    found = use.best_of(p for p in counts if (p.attempt, p.step) != (best.attempt, best.step))
+    known = {(best.attempt, best.step), *((p.attempt, p.step) for p in evals)}
+    if record is None:
+        return found
+    older = [one for pin in (record.secured, record.beside) if (one := _stood_for(record, pin)) is not None]
+    return use.best_of((o for o in older if (o.attempt, o.step) not in known), found)
+
+
+def settle_agreeing(record: JobRecord, use: RuleInUse) -> JobRecord:
+    """The run ends here, or is to stop: evals that wait count if two or more of them agree.
+
+    The best until then stays in safety beside: should the run go on, they may still be dropped.
+    """
+    found = _best_agreeing(record, use, record.evals)
+    return record if found is None else replace(record, best=found, awaiting=record.best)
+
+
+def forget_all_but(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...]) -> JobRecord:
+    """The record before all evals but ``kept`` are forgotten: of those that wait it is decided here whether
+    they count, for nobody will know it any more."""
+    record = _agreed(record, use, kept)
+    if record.rule is None or not made_under(record, use):
+        return record
+    waits, best = use.waiting(record.rule.state), record.best
+    undecided = {(p.attempt, p.step) for p in record.evals if p.step in waits and p not in kept}
+    return _discredited(record, undecided - ({(best.attempt, best.step)} if best is not None else set()))
+
+
+def _agreed(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...]) -> JobRecord:
+    """Two or more that wait and agree count, if the best of them is in safety."""
+    found = _best_agreeing(record, use, tuple(p for p in record.evals if p not in kept))
+    if found is None or record.beside is None or not record.beside.stands_for(found):
+        return record
+    former = (record.secured.path,) if record.secured is not None else ()
+    gone = tuple(path for path in former if path != record.beside.path)
+    return replace(
+        record,
+        best=found,
+        awaiting=None,
+        secured=record.beside,
+        beside=None,
+        to_release=(*record.to_release, *gone),
+    )
+
+
+def _best_agreeing(record: JobRecord, use: RuleInUse, evals: tuple[EvalPoint, ...]) -> Best | None:
+    """The best of the evals that wait, if two or more agree and it is above the best; None: it is not so."""
+    steps = use.agreeing(record.rule.state) if record.rule and made_under(record, use) else ()
+    found = use.best_of(p for p in evals if p.step in steps)
+    if found is None or (record.best is not None and not use.better(found.score, record.best.score)):
+        return None
+    return found
+
+
+def _sum_with(record: JobRecord, leaving: float) -> float | None:
+    """Sum of the scores that are no longer kept once this one, the oldest, has gone; None: nobody knows."""
+    if record.evals_seen == len(record.evals):
+        return leaving
+    total = None if record.earlier_sum is None else record.earlier_sum + leaving
+    return total if total is not None and math.isfinite(total) else None
+
+
+def _discredited(record: JobRecord, evals: set[tuple[Attempt, int]]) -> JobRecord:
+    """The record once these evals (attempt and life, step) count for nothing.
+
+    What is pinned, retained or asked for on their account keeps no score: it is never taken for the best.
+    """
+    return on_account_of(record, evals, score=None)
+
+
+def on_account_of(record: JobRecord, evals: set[tuple[Attempt, int]], **change: Any) -> JobRecord:
+    """The record with these fields changed in all that is pinned, retained or asked for on account of one of
+    these evals (attempt and life, step)."""
+    if not evals:
+        return record
+
+    def changed(kept: Kept) -> Kept:
+        return replace(kept, **change) if (kept.attempt, kept.best_step) in evals else kept
+
+    secured, beside, access = record.secured, record.beside, record.access
+    if access is not None and (access.attempt, access.step) in evals:
+        access = replace(access, **change)
+    return replace(
+        record,
+        secured=None if secured is None else changed(secured),
+        beside=None if beside is None else changed(beside),
+        access=access,
+        retained=tuple(map(changed, record.retained)),
+    )
+
+
+def _best_after(
+    record: JobRecord,
+    direction: Direction,
+    counting: Iterable[EvalPoint],
+    step: int,
+) -> Best | None:
+    """The best among what is left when the run goes on from ``step``.
+
+    That is: evals up to there, the best itself if it is one of those (it may be older than the evals kept),
+    and checkpoints that are pinned or retained, of whatever branch. Not those from before the scores could
+    be compared, and none whose score nobody knows.
+    """
+    candidates: list[EvalPoint | Best] = [*counting]
+    if record.best is not None and record.best.step <= step:
+        candidates.append(record.best)
+    for kept in (*record.retained, record.secured):
+        if (one := _stood_for(record, kept)) is not None:
+            candidates.append(one)
+    return best_of(direction, candidates)
+
+
+def _stood_for(record: JobRecord, kept: Kept | None) -> Best | None:
+    """The eval for which a checkpoint is kept; None: its score is not known, or not on the present scale."""
+    if kept is None or kept.score is None or kept.scale != record.scale_number:
+        return None
+    return Best(kept.best_step, kept.score, kept.attempt)
+
+
+def keepable(record: JobRecord, direction: Direction, use: RuleInUse | None = None) -> Best | None:
+    """The best eval whose checkpoint may still be had: the best, unless its checkpoint is lost.
+
+    Then it is the best of the others that count by ``use``.
+    """
+    if record.best is None or record.best not in record.lost_bests:
+        return record.best
+    rule, top = record.rule, record.best.score
+    counts: Iterable[EvalPoint] = record.evals
+    if use is not None and rule is not None and rule.params_hash == use.params_hash:
+        counts = use.counting(rule.base, record.evals, rule.unjudged)
+    # Without the rule: an eval above the best was dropped, or waits to be borne out.
+    kept = (p for p in counts if not better(direction, p.score, top))
+    left = [p for p in kept if Best(p.step, p.score, p.attempt) not in record.lost_bests]
+    # A copy of one that is lost was made for an earlier stop: there is nothing to pin it from any more.
+    copies = tuple(k for k in record.retained if not any(map(k.stands_for, record.lost_bests)))
+    return _best_after(replace(record, best=None, retained=copies), direction, left, -1)
+
+
+def _count_missed(record: JobRecord, scrape: ScrapeView, attempt: Attempt) -> JobRecord:
+    """Evals that left the trainer's window before a scrape saw them: its own count says how many there were.
+
+    A gap changes the count only: the streak goes on over it.
+    """
+    if scrape.evals_total is None:
+        return record
+    mark = newest_mark(record)
+    same_life = mark is None or mark[0] == attempt
+    seen = record.evals_in_attempt if record.evals_in_attempt <= scrape.evals_total else 0
+    after = mark[1] if mark is not None and same_life else -1
+    visible = sum(1 for p in scrape.points if p.attempt == attempt and p.step > after)
+    missed = max(0, scrape.evals_total - seen - visible)
+    if missed == 0 and record.evals_in_attempt == scrape.evals_total:
+        return record
+    return replace(record, evals_missed=record.evals_missed + missed, evals_in_attempt=scrape.evals_total)

@@ -1,0 +1,226 @@
+"""A job whose turn is decided by a queue outside (Kueue): what it waits for there, and when it was put out.
+
+That queue starts and suspends the workload itself. The operator answers its offers of quota, and switches
+the workload's record there off and on. So what is told apart here is whose doing it was that a run is off its
+GPUs: the queue's (evicted: it goes on from its checkpoint when it is admitted again), this operator's
+(declined, withdrawn, preempted), somebody else's (switched off by hand), or the run's own (failed, see
+`lifecycle`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from controller.policy.job import conditions as c
+from controller.policy.job.context import Draft
+from controller.policy.job.preemption import settle_account
+from controller.policy.job.types import (
+    Answer,
+    Observed,
+    Plan,
+    Preempting,
+    QueueView,
+    RefuseOffer,
+    RemakeWorkload,
+    ResumeWorkload,
+    SuspendWorkload,
+)
+from controller.policy.types import JobState
+
+LOST = "QuotaLost"
+SLOW = 15.0  # s that a queue outside may take to act on its record, and its news may take to come
+# Conditions Running that say why a run is off its GPUs; they last until it is started again.
+LEFT = frozenset({"Preempted", "PreemptedByQueue", "Evicted", "Deactivated"})
+# Kueue's codes by which an eviction is shown under another word than Evicted.
+_PREEMPTED = "Preempted"
+_SWITCHED_OFF = "Deactivated"
+
+
+def to_be_stopped(observed: Observed) -> bool:
+    """Whether a workload that is to be off its GPUs needs an act for that: it runs, or a queue outside could
+    start it. One that such a queue was told to put out already only needs time."""
+    workload, queue = observed.workload, observed.queue
+    if workload is None:
+        return False
+    return not workload.suspended if queue is None else queue.active
+
+
+def open_offer(draft: Draft) -> QueueView | None:
+    """The queue's record of the job if it holds an offer that is not answered."""
+    queue = draft.observed.queue
+    if queue is None or not queue.offer or queue.answer is not Answer.PENDING:
+        return None
+    return queue
+
+
+def evicted(draft: Draft) -> bool:
+    """Whether the offer that the job's admission rests on is gone; its way back into the queue then
+    begins. Of a run that is being preempted it is the queue's doing as long as it is not told to suspend
+    it."""
+    admission, queue, going = draft.record.admission, draft.observed.queue, draft.record.preempting
+    if _stays(draft):
+        return False
+    if admission is None or queue is None or (going is not None and going.lost is not None):
+        return False
+    if not admission.offer:
+        _rest_on_offer(draft, queue)
+        return False
+    if queue.offer == admission.offer:
+        return False
+    # Its queue says so a moment later: switched off is put out.
+    why = queue.evicted or (LOST if queue.active else _SWITCHED_OFF)
+    draft.update(preempting=Preempting(shown(why), draft.now, evicted=why))
+    settle_account(draft)
+    draft.conditions.set(c.ADMITTED, False, shown(why), words(queue, why), warning=True)
+    return True
+
+
+def _stays(draft: Draft) -> bool:
+    """Whether a run that was to be put out stays after all: switched off and on again before its queue had
+    looked, its offer is what it was. Its way back into the queue then ends, or nobody would end it."""
+    admission, queue, going = draft.record.admission, draft.observed.queue, draft.record.preempting
+    workload = draft.observed.workload
+    if admission is None or queue is None or workload is None or going is None:
+        return False
+    if not going.evicted or workload.suspended or not admission.offer or queue.offer != admission.offer:
+        return False
+    draft.update(preempting=None)
+    draft.conditions.set(
+        c.ADMITTED, True, "Admitted", "its queue lets it run on: the offer that it has stands"
+    )
+    return True
+
+
+def _rest_on_offer(draft: Draft, queue: QueueView) -> None:
+    """A run that was adopted rests on the quota that it has."""
+    workload, admission = draft.observed.workload, draft.record.admission
+    if admission is not None and workload is not None and not workload.suspended and queue.offer:
+        draft.update(admission=replace(admission, offer=queue.offer))
+
+
+def shown(code: str) -> str:
+    """The condition's reason for a queue's own code."""
+    if code == _PREEMPTED:
+        return "PreemptedByQueue"
+    return "Deactivated" if code.startswith(_SWITCHED_OFF) else "Evicted"
+
+
+def words(queue: QueueView, code: str) -> str:
+    """What happened, for people."""
+    said = f": {queue.message}" if queue.message else ""
+    message = f"its queue put it out ({code}){said}; it goes on from its checkpoint when it is admitted again"
+    return f"{message}. {_switch_on(queue)}" if shown(code) == "Deactivated" and not queue.ours else message
+
+
+def _switch_on(queue: QueueView) -> str:
+    return (
+        f"Workload {queue.name}: spec.active is false, and it was not this operator that wrote it; set it to "
+        "true to have the job wait for quota again"
+    )
+
+
+def wait(draft: Draft) -> Plan | None:
+    """Queued in a queue outside; None: it waits in its pool's own."""
+    workload, wanted = draft.observed.workload, draft.desired.queue
+    assert workload is not None
+    if workload.queue != wanted and not draft.desired.workload_ref:
+        return _move(draft)
+    if not wanted:
+        return None
+    if draft.observed.queue_problem is not None:
+        draft.conditions.set(c.ADMITTED, False, *draft.observed.queue_problem, warning=True)
+        _leave_quota_to_others(draft, draft.observed.queue_problem[0])
+        return draft.plan(None)
+    queue = draft.observed.queue
+    if queue is None:
+        message = (
+            f"queue {wanted!r} has no Workload of it yet; if that lasts: Kueue's configuration must have "
+            "batch/job in integrations.frameworks, and its managedJobsNamespaceSelector match the namespace"
+        )
+        draft.conditions.set(c.ADMITTED, False, "NotQueued", message)
+        return draft.plan(None)
+    return _in_line(draft, queue)
+
+
+def _leave_quota_to_others(draft: Draft, reason: str) -> None:
+    """Switch off a job whose offer nobody answers while something is wrong with its queue. Not at once: that
+    it was mended may be known a moment later than the offer that came of it."""
+    queue = open_offer(draft)
+    if queue is None or queue.offered_at is None:
+        return
+    if (left := queue.offered_at + SLOW - draft.now) > 0:
+        draft.wake_in(left)
+    else:
+        draft.act(SuspendWorkload(reason))
+
+
+def _move(draft: Draft) -> Plan:
+    """The child waits in another queue than it should: its label cannot change, so it is made anew."""
+    workload = draft.observed.workload
+    assert workload is not None
+    there, here = workload.queue or "its pool's own", draft.desired.queue or "its pool's own"
+    message = f"its workload is made anew, to wait in queue {here} instead of {there}"
+    draft.conditions.set(c.ADMITTED, False, "QueueChanged", message)
+    if workload.suspended and draft.pods_left == 0:
+        draft.act(RemakeWorkload())
+    return draft.plan(None)
+
+
+def _in_line(draft: Draft, queue: QueueView) -> Plan:
+    record = draft.record
+    refusal, backoff = record.refusal, record.gang_backoff
+    if refusal is not None and not refusal.final and queue.offer != refusal.offer:
+        draft.update(refusal=None)  # the queue has taken it back
+        refusal = None
+    if refusal is not None and refusal.final:
+        if queue.active:
+            draft.act(SuspendWorkload(refusal.reason))
+        return draft.plan(JobState.QUEUED)
+    if not queue.active:
+        if not queue.ours:
+            draft.conditions.set(c.ADMITTED, False, "Deactivated", _switch_on(queue), warning=True)
+            return draft.plan(None)
+        if backoff is not None and backoff.until > draft.now:
+            draft.wake_in(backoff.until - draft.now)
+        else:
+            draft.act(ResumeWorkload())
+        return draft.plan(JobState.QUEUED)
+    if refusal is not None and queue.answer is Answer.PENDING:
+        draft.act(RefuseOffer(refusal.reason, refusal.message))
+    return draft.plan(JobState.QUEUED)
+
+
+def may_start(draft: Draft) -> bool:
+    """Whether an admitted job's start is this operator's to carry out now; if not, says what it waits for."""
+    workload = draft.observed.workload
+    if workload is None or not workload.queue:
+        return True
+    if open_offer(draft) is not None:
+        return True
+    admission = draft.record.admission
+    number = admission.number if admission is not None else 0
+    message = f"attempt {number}: Kueue was told that it may start; if that lasts, see whether it runs"
+    draft.conditions.set(c.RUNNING, False, "Starting", message)
+    return False
+
+
+def keep_off(draft: Draft, reason: str) -> None:
+    """A stopped job stays out of its queue, whoever lined it up again."""
+    queue = draft.observed.queue
+    if queue is not None and queue.active and draft.observed.workload is not None:
+        draft.act(SuspendWorkload(reason))
+
+
+def report_stopping(draft: Draft, since: float) -> None:
+    """Say in condition GPUsReleased that a queue outside does not suspend a workload that is switched off."""
+    queue, workload = draft.observed.queue, draft.observed.workload
+    if queue is None or queue.active or workload is None or workload.suspended:
+        return
+    if (left := since + SLOW - draft.now) > 0:
+        draft.wake_in(left)
+        return
+    message = (
+        f"Workload {queue.name}: spec.active is false, but Kueue has not suspended its Job yet; if that "
+        "lasts, see whether kueue-controller-manager runs"
+    )
+    draft.conditions.set(c.RELEASED, False, "WaitingForQueue", message, warning=True)

@@ -1,0 +1,205 @@
+"""Gang admission: every pod of a gang gets a node within a time, or the gang gives all of them back.
+
+The pool admits a gang only when its GPUs are free for it whole, so on paper each admission fits. The cluster
+may think otherwise: a node goes away, a pod of nobody's takes the GPUs, a node selector of the user's own
+rules a node out. A gang that then waits half placed keeps GPUs that others need; two such gangs could wait
+for each other for ever. So a gang that is not bound whole within its time-out is suspended again, whatever it
+had is counted as free once its pods are gone, and it stays out of the queue for a while that doubles with
+each failure. While it is out, the others come first, with all that is free: so nobody waits for GPUs that a
+waiting gang sits on, and of the gangs that can run at all, each is tried again for as long as it takes.
+
+The cluster may rule out a node for one gang alone and for ever, so the planned nodes that none of its pods
+was bound to are remembered until it is bound whole, and are the last to be planned for it (`placement`).
+
+A member that ended well is not started again by its workload. A gang that is suspended after that cannot be
+whole any more, however often it is admitted: it is tried rarely, and told what would help.
+
+The back-off has no jitter, and needs none: the pool admits one gang after the other (and, where nobody
+queues, tries those that failed one by one: `pool`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from controller.policy.job import conditions as c
+from controller.policy.job import incomplete, terminating_pods
+from controller.policy.job.context import Draft
+from controller.policy.job.preemption import settle_account
+from controller.policy.job.service import attained
+from controller.policy.job.types import (
+    AdmissionRecord,
+    Desired,
+    GangBackoff,
+    Observed,
+    Plan,
+    PodView,
+    Preempting,
+    SuspendWorkload,
+)
+from controller.policy.types import JobState, Mode
+
+REASON = "GangTimedOut"
+BACKOFF_FIRST = 10.0  # s
+BACKOFF_MOST = 600.0  # s
+AVOIDED_MAX = 64  # nodes
+START_SOON = 1.0  # s from admission to start that make no difference to the time-out
+
+
+def backoff_seconds(failures: int) -> float:
+    """How long a gang stays out of the queue after its ``failures``-th time-out in a row: 10, 20, … 600 s.
+
+    Raises:
+        ValueError: ``failures`` is less than 1.
+    """
+    if failures < 1:
+        raise ValueError(f"failures: {failures}, expected at least 1")
+    return min(BACKOFF_MOST, BACKOFF_FIRST * 2.0 ** min(failures - 1, 32))
+
+
+def note_ended(draft: Draft) -> None:
+    """Note which members ended well: their planned nodes are free, for the extender too."""
+    admission, workload = draft.record.admission, draft.observed.workload
+    if admission is not None and workload is not None and workload.completed != admission.ended:
+        draft.update(admission=replace(admission, ended=workload.completed))
+
+
+def unplaced(desired: Desired, observed: Observed, admission: AdmissionRecord) -> int:
+    """Members of an admission that have no node: pods without one, and pods not there yet.
+
+    A pod of this admission that ended had a node: whether it is made again is its workload's affair.
+    """
+    ours = [p for p in observed.pods if p.admission is None or p.admission == admission.number]
+    whole = admission.running_since is not None
+    waiting = sum(1 for p in ours if not p.terminal and p.node is None)
+    placed = sum(1 for p in ours if p.node is not None and not p.succeeded)
+    return max(waiting, desired.replicas - placed - _ended_here(observed, ours, whole=whole))
+
+
+def _ended_here(observed: Observed, ours: Sequence[PodView], *, whole: bool) -> int:
+    """Members that ended well in this admission, also those whose pods somebody has removed since.
+
+    ``whole``: all ran at once in it, so that none had ended before.
+    """
+    seen = sum(1 for p in ours if p.node is not None and p.succeeded)
+    workload = observed.workload
+    return max(seen, len(workload.completed)) if whole and workload is not None else seen
+
+
+def watch_binding(draft: Draft) -> bool:
+    """Note since when some member of an admitted gang has had no node; True: its time is over.
+
+    A gang whose start nothing but this operator holds up has lost no time yet (`started`).
+    In Shadow and Off a gang that was bound whole once, or that ran before its RLHFJob, is left alone.
+    """
+    admission, workload = draft.record.admission, draft.observed.workload
+    assert admission is not None
+    if workload is not None and workload.suspended and draft.pods_left == 0:
+        return False
+    if not unplaced(draft.desired, draft.observed, admission):
+        if admission.unbound_since is not None:
+            draft.update(admission=replace(admission, unbound_since=None), gang_backoff=None)
+        return False
+    if admission.unbound_since is None:
+        if draft.desired.mode is not Mode.ENFORCE or not _any_waits(draft):
+            return False
+        admission = replace(admission, unbound_since=draft.now)
+        draft.update(admission=admission)
+    assert admission.unbound_since is not None
+    left = admission.unbound_since + draft.desired.gang_timeout - draft.now
+    if left > 0:
+        draft.wake_in(left)
+        return False
+    return True
+
+
+def started(draft: Draft) -> None:
+    """The workload of an admitted gang is being started: from now on its members can be bound."""
+    admission = draft.record.admission
+    assert admission is not None
+    since = admission.unbound_since
+    # Admission and start are mostly one pass apart: for that, the status is not changed.
+    if since is not None and draft.now - since > START_SOON:
+        draft.update(admission=replace(admission, unbound_since=draft.now))
+
+
+def withdraw(draft: Draft) -> Plan:
+    """Take the admission back: suspend, wait until the pods are gone, queue again after the back-off.
+
+    A gang that had run before it lost a node is charged for the work since its last checkpoint, like a
+    preempted one. One that never ran keeps its place in the queue and the checkpoint it is to resume from.
+    """
+    workload, record = draft.observed.workload, draft.record
+    assert workload is not None
+    assert record.admission is not None
+    failures = 1 + (record.gang_backoff.failures if record.gang_backoff is not None else 0)
+    pause = backoff_seconds(failures)
+    if record.admission.withdrawn is None:
+        _begin(draft, record.admission, pause)
+    going = draft.record.preempting
+    timed_out = going is None or going.reason == REASON
+    if not workload.suspended:
+        draft.act(SuspendWorkload(REASON if going is None else going.reason))
+    elif workload.settled and draft.pods_left == 0:
+        backoff = GangBackoff(failures, draft.now + pause, record.admission.avoid)
+        tried = backoff if timed_out else record.gang_backoff
+        _back_in_line(draft, record.admission, incomplete.back_off(draft) or tried)
+        return draft.plan(JobState.QUEUED if draft.problem is None else None)
+    elif draft.pods_left:
+        terminating_pods.report(draft)
+    return draft.plan(JobState.PREEMPTING)
+
+
+def give_back(draft: Draft, reason: str, message: str) -> Plan:
+    """Take an admission back whose gang is not started, and may not be: others have use for its GPUs."""
+    admission = draft.record.admission
+    assert admission is not None
+    draft.conditions.set(c.ADMITTED, False, reason, message, warning=True)
+    draft.conditions.set(c.RUNNING, False, reason, message)
+    withdrawn = replace(admission, withdrawn=draft.now)
+    draft.update(admission=withdrawn, preempting=Preempting(reason, draft.now))
+    settle_account(draft)
+    draft.wake_in(0.0)
+    return draft.plan(JobState.PREEMPTING)
+
+
+def _begin(draft: Draft, admission: AdmissionRecord, pause: float) -> None:
+    missing = unplaced(draft.desired, draft.observed, admission)
+    message = (
+        f"{missing} of {draft.desired.replicas} pods had no node {draft.desired.gang_timeout:g} s after the "
+        f"gang was admitted or lost one, so none may keep one; tried again {pause:g} s after they are gone"
+    )
+    draft.conditions.set(c.ADMITTED, False, REASON, message, warning=True)
+    draft.conditions.set(c.RUNNING, False, REASON, "not every pod found a node in time")
+    admission = replace(admission, withdrawn=draft.now, avoid=_avoided(draft, admission))
+    draft.update(admission=admission, preempting=Preempting(REASON, draft.now))
+    settle_account(draft)
+
+
+def _avoided(draft: Draft, admission: AdmissionRecord) -> tuple[str, ...]:
+    """Planned nodes that no member was bound to, of this admission and the failed ones before it."""
+    ours = (p for p in draft.observed.pods if p.admission is None or p.admission == admission.number)
+    bound = {p.node for p in ours}
+    before = draft.record.gang_backoff.avoid if draft.record.gang_backoff is not None else ()
+    nodes = dict.fromkeys(node for node in (*admission.nodes, *before) if node not in bound)
+    return tuple(nodes)[:AVOIDED_MAX]
+
+
+def _back_in_line(draft: Draft, admission: AdmissionRecord, backoff: GangBackoff | None) -> None:
+    record = draft.record
+    lost = record.preempting.lost if record.preempting is not None else None
+    draft.update(
+        admission=None,
+        preempting=None,
+        attained=attained(draft.desired, record, draft.now),
+        lost=record.lost + (lost or 0.0),
+        queued_at=record.queued_at if admission.running_since is None else draft.now,
+        gang_backoff=backoff,
+    )
+    draft.conditions.drop(c.RELEASED)
+
+
+def _any_waits(draft: Draft) -> bool:
+    """Whether a pod is there that has no node: one that is not there may be its workload's own pause."""
+    return any(not p.terminal and p.node is None for p in draft.observed.pods)

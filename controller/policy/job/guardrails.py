@@ -1,0 +1,76 @@
+"""What a job's record keeps of its guardrail metrics, and what all its judged metrics come to together.
+
+Of a guardrail only the newest eval and its rule's memory are kept, for a status is small. So where the past
+is rewritten, by a resume from an earlier step, a guardrail that had gone beyond that step begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from controller.policy.job.evals import RuleInUse, is_eval
+from controller.policy.job.types import Desired, Guard, JobRecord, ScrapeView
+from controller.policy.stopping.guardrails import together
+from controller.policy.types import EvalPoint, Verdict
+
+
+def watch(record: JobRecord, rules: Mapping[str, RuleInUse], scrape: ScrapeView) -> JobRecord:
+    """The record with the scrape's new guardrail evals in it; the same record when there are none."""
+    life = record.lives[-1] if record.lives else None
+    seen = {
+        other.metric: [p for p in other.points if life is None or p.attempt == life.attempt]
+        for other in scrape.others
+    }
+    known = {guard.metric: guard for guard in record.guards}
+    after = []
+    for metric, use in rules.items():
+        guard = known.get(metric)
+        if guard is not None and guard.params_hash != use.params_hash:
+            guard = _anew(guard)
+        if (
+            guard is not None
+            and life is not None
+            and guard.attempt != life.attempt
+            and life.resumed is not None
+        ):
+            guard = rewound((guard,), life.resumed)[0]
+        guard = _absorb(metric, guard, use, seen.get(metric, ()))
+        after += [] if guard is None else [guard]
+    return record if tuple(after) == record.guards else replace(record, guards=tuple(after))
+
+
+def rewound(guards: tuple[Guard, ...], step: int) -> tuple[Guard, ...]:
+    """The guardrails' memory when the run goes on from ``step``: who had gone beyond it begins anew there."""
+    return tuple(guard if guard.step <= step else replace(_anew(guard), step=step) for guard in guards)
+
+
+def begun_anew(guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
+    """The guardrails' memory when what they have seen counts no more; they still know what is new."""
+    return tuple(_anew(guard) for guard in guards)
+
+
+def standing(record: JobRecord, desired: Desired) -> tuple[str, Verdict] | None:
+    """What all judged metrics come to now: (guardrail's metric or "" for the Primary one, verdict)."""
+    if record.rule is None or record.rule.verdict is None:
+        return None
+    guards = [(guard.metric, guard.verdict) for guard in record.guards if guard.verdict is not None]
+    return together([("", record.rule.verdict), *guards], 1 + len(desired.guardrails))
+
+
+def _anew(guard: Guard) -> Guard:
+    return replace(guard, state=(), verdict=None)
+
+
+def _absorb(metric: str, guard: Guard | None, use: RuleInUse, points: Iterable[EvalPoint]) -> Guard | None:
+    """``points``: of the newest life."""
+    for point in sorted(points, key=lambda p: p.step):
+        if not is_eval(point):
+            continue
+        if guard is not None and point.attempt != guard.attempt and guard.step >= point.step:
+            guard = rewound((guard,), point.step - 1)[0]
+        if guard is None or point.step > guard.step:
+            before = guard.state if guard is not None else ()
+            state, verdict = use.observe(before or use.rule.initial(), point)
+            guard = Guard(metric, point.step, point.attempt, point.score, use.params_hash, state, verdict)
+    return guard

@@ -1,0 +1,44 @@
+"""Gangs some of whose members ended well before: they cannot be whole any more.
+
+A completed index of an Indexed Job is not started again. A gang that is suspended after such an end would be
+admitted for nothing, time after time; so it is tried rarely, counted, and told what would help.
+"""
+
+from __future__ import annotations
+
+from controller.policy.job import conditions as c
+from controller.policy.job.context import Draft
+from controller.policy.job.types import GangBackoff
+from controller.policy.wording import some
+
+MEMBERS_ENDED = "MembersEnded"
+FIRST = 600.0  # s of the first back-off, doubled each time
+MOST = 6 * 3600.0  # s
+NAMED = 8  # members that a message names
+
+
+def back_off(draft: Draft) -> GangBackoff | None:
+    """How long the gang stays out of the queue from now on; says why. None: all members would start."""
+    workload, known = draft.observed.workload, draft.record.gang_backoff
+    if workload is None or not workload.completed:
+        return None
+    failures = 1 + (known.failures if known is not None else 0)
+    pause = min(MOST, FIRST * 2.0 ** min(failures - 1, 32))
+    ended = some([str(member) for member in workload.completed], NAMED)
+    what = draft.desired.workload_ref or "its Job"
+    message = (
+        f"members {ended} of {draft.desired.replicas} ended well; completed indexes are not started "
+        f"again, so the gang stays in parts. Delete {what} while it is suspended, and all members start anew "
+        f"from the newest checkpoint; or let members end together. Time {failures}, next try in {pause:g} s"
+    )
+    draft.conditions.set(c.RUNNING, False, MEMBERS_ENDED, message, warning=True)
+    return GangBackoff(failures, draft.now + pause)
+
+
+def made_anew(draft: Draft) -> None:
+    """A gang that could not be whole has a workload of which all members start: it need not wait any more."""
+    workload, known = draft.observed.workload, draft.conditions.get(c.RUNNING)
+    if known is None or known.reason != MEMBERS_ENDED or workload is None or workload.completed:
+        return
+    draft.update(gang_backoff=None)
+    draft.conditions.drop(c.RUNNING)

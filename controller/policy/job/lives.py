@@ -1,0 +1,133 @@
+"""Whose page was read, in what order a trainer's processes came, and whose checkpoints are on its branch.
+
+A life is one trainer process. Its id is opaque: lives of one pod are ordered as they were first seen, pods by
+their creation, and never by a trainer's clock. What another RLHFJob's trainer, an earlier attempt or an
+earlier process says is refused by name: it is no evidence about this run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from controller.policy.job.types import BranchLife, JobRecord, LifeRecord, ScrapeView
+from controller.policy.types import Attempt
+
+LIVES_KEPT = 8  # records of lives in a status
+
+
+def speaking(scrape: ScrapeView) -> Attempt | None:
+    """The process that a page is of; None: it says nothing of it, and shows no evals.
+
+    A page that does not say whose it is has the life that its newest eval names.
+    """
+    if scrape.page is not None:
+        return scrape.page.attempt
+    return scrape.points[-1].attempt if scrape.points else None
+
+
+def refusal(record: JobRecord, uid: str, scrape: ScrapeView) -> tuple[str, str] | None:
+    """Why nothing on this page counts: reason and message; None: it may be read.
+
+    Args:
+        record: with the admission that the page must be of.
+        uid: of the RLHFJob.
+    """
+    page = scrape.page
+    if page is not None:
+        if page.uid != uid:
+            return (
+                "ForeignPage",
+                f"the page is of RLHFJob uid {page.uid!r}, this one has {uid!r}: another trainer answers at "
+                "this address (hostNetwork, or an address used again), or run.json is not this job's",
+            )
+        number = record.admission.number if record.admission is not None else record.attempt
+        if page.attempt.number != number:
+            return (
+                "OtherAttempt",
+                f"the page is of attempt {page.attempt.number}, expected {number}: the trainer runs with "
+                "the run.json of another attempt",
+            )
+    life = speaking(scrape)
+    newest = record.lives[-1] if record.lives else None
+    if life is None or newest is None or life == newest.attempt:
+        return None
+    earlier = any(known.attempt == life for known in record.lives)
+    older_pod = bool(scrape.pod) and scrape.pod != newest.pod and scrape.pod_created < newest.pod_created
+    if earlier or older_pod:
+        return (
+            "EarlierLife",
+            f"the page is of process {life}, which came before {newest.attempt}: the newest one speaks",
+        )
+    return None
+
+
+def newest(record: JobRecord) -> Attempt:
+    """The process that speaks now, as far as it is known."""
+    return record.lives[-1].attempt if record.lives else Attempt(record.attempt)
+
+
+def identified(record: JobRecord, scrape: ScrapeView | None) -> bool:
+    """Whether the page says whose it is, and is of the newest process: what a stop must rest on."""
+    if scrape is None or scrape.page is None or not record.lives:
+        return False
+    return scrape.page.attempt == record.lives[-1].attempt
+
+
+def note(record: JobRecord, scrape: ScrapeView) -> JobRecord:
+    """The record with the page's process as its newest life; the same record if it is known."""
+    life = speaking(scrape)
+    if life is None or any(known.attempt == life for known in record.lives[:-1]):
+        return record
+    newest = record.lives[-1] if record.lives else None
+    if newest is None or newest.attempt != life:
+        new = LifeRecord(life, scrape.pod, scrape.pod_created, scrape.at, scrape.resumed_step)
+        return replace(record, lives=_kept((*record.lives, new)), evals_in_attempt=0)
+    if newest.resumed is None and scrape.resumed_step is not None:
+        return resumed(record, scrape.resumed_step)
+    return record
+
+
+def _kept(lives: tuple[LifeRecord, ...]) -> tuple[LifeRecord, ...]:
+    """Of one more life than is kept, all but the one that is missed least.
+
+    That is the oldest that left no checkpoint on the newest one's way. The first life stays: what it started
+    from is the only checkpoint of before the job that counts. Where all are on the way the second goes: its
+    checkpoints are refused as somebody else's.
+    """
+    if len(lives) <= LIVES_KEPT:
+        return lives
+    on_the_way = {index for index, _ in _way(lives)}
+    gone = next((i for i in range(1, len(lives) - 1) if i not in on_the_way), 1)
+    return lives[:gone] + lives[gone + 1 :]
+
+
+def _way(lives: tuple[LifeRecord, ...]) -> Iterator[tuple[int, int]]:
+    """Which of these have left checkpoints on the way to where the newest stands, newest first: index, and
+    the step after which they are its own. One that never said where it started has left none."""
+    least: int | None = None
+    for index in range(len(lives) - 1, -1, -1):
+        step = lives[index].resumed
+        after = step if step is not None and step > 0 else -1
+        if step is not None and (least is None or after < least):
+            yield index, after
+            least = after
+
+
+def resumed(record: JobRecord, step: int) -> JobRecord:
+    """The record with the step from which its newest life started."""
+    return replace(record, lives=(*record.lives[:-1], replace(record.lives[-1], resumed=step)))
+
+
+def branch(record: JobRecord, attempt: Attempt) -> tuple[BranchLife, ...]:
+    """Whose checkpoints lie on the way to an eval of this life, newest life first.
+
+    The checkpoint of step c is on that way if the first of these with c > ``after`` wrote it. What was there
+    before the job's first life is nobody's, but for the checkpoint that this life resumed from (``base``).
+    """
+    index = next((i for i, life in enumerate(record.lives) if life.attempt == attempt), None)
+    if index is None or record.lives[index].resumed is None:
+        return (BranchLife(attempt, -1),)
+    lives = record.lives[: index + 1]
+    *found, oldest = (BranchLife(lives[i].attempt, after) for i, after in _way(lives))
+    return (*found, oldest if oldest.after < 0 else oldest._replace(base=oldest.after))

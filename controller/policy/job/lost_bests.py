@@ -1,0 +1,135 @@
+"""Best evals whose checkpoint is lost: when it is given up, what takes its place, and when it is looked for
+again, for some come late.
+"""
+
+from __future__ import annotations
+
+from controller.policy.job import access_requests, remedies
+from controller.policy.job import conditions as c
+from controller.policy.job.context import Draft
+from controller.policy.job.evals import keepable
+from controller.policy.job.types import Best, InFlight, Operation
+
+FINISH_TRIES = 3  # failed tries after which a checkpoint is lost that is not there
+# The same once the run has ended: nothing can come any more, but for a save that is just through, or that the
+# store does not list yet.
+ENDED_TRIES = 2
+LOST_TRIES = 6  # failed tries after which a checkpoint that is not whole is given up, with
+LOST_EVALS = 2  # as many evals after its own
+LOOK_AGAIN = 300.0  # s after which the checkpoint of the best eval is looked for again though it was lost
+
+CHANGED = "DigestMismatch"  # what was pinned is there no more, and its score is of nothing that lies there
+# What will not come right by trying again: the checkpoint itself is not what it was.
+DAMAGED = frozenset({CHANGED, "CheckpointMissing", "CheckpointIncomplete"})
+GONE = frozenset({"CheckpointMissing", "CheckpointIncomplete"})
+
+
+def late(draft: Draft) -> Best | None:
+    """The best eval, if its checkpoint is lost and it is time to look for it again."""
+    record, waited, best = draft.record, draft.record.access, draft.record.best
+    if best is None or best not in record.lost_bests:
+        return None
+    if record.secured is not None and record.secured.stands_for(best):
+        return None
+    if best in record.changed_bests:
+        return None  # what lies there is not what was evaluated
+    if waited is not None and waited.is_for(best):
+        return best
+    if waited is not None and (waited.tries < LOST_TRIES or access_requests.running(draft, waited)):
+        return None  # that of another eval is asked for now
+    tried, ended = record.lost_tried or 0.0, _ended_at(draft)
+    if ended is not None:
+        return best if tried < ended else None  # once more, for what came last
+    left = tried + LOOK_AGAIN - draft.now
+    if left > 0.0:
+        draft.wake_in(left)
+        return None
+    return best
+
+
+def given_up(draft: Draft, waited: InFlight, tries: int, reason: str, message: str) -> bool:
+    """Whether the checkpoint of a best eval is given up for now: so many tries failed, the last one so."""
+    enough = FINISH_TRIES if reason == "CheckpointMissing" else LOST_TRIES
+    if _ended_at(draft) is not None:
+        enough = ENDED_TRIES
+    if any(waited.is_for(lost) for lost in draft.record.lost_bests):
+        draft.update(access=None, lost_tried=draft.now)  # looked for again, and still not there
+        draft.wake_in(0.0)
+        return True
+    if reason in GONE and tries >= enough and _overtaken(draft, waited):
+        _lose(draft, waited, reason, message)
+        return True
+    return False
+
+
+def _overtaken(draft: Draft, waited: InFlight) -> bool:
+    """Whether the trainer has gone on so far that the checkpoint of this eval is not still being written."""
+    later = sum(1 for p in draft.record.evals if p.step > waited.step)
+    scrape = draft.observed.scrape
+    saved = scrape.checkpoint_step if scrape is not None else None
+    if saved is not None and saved > waited.step:
+        return True  # a later save is through
+    over = _ended_at(draft) is not None
+    return over or later >= LOST_EVALS or all(p.attempt != waited.attempt for p in draft.record.evals)
+
+
+def _ended_at(draft: Draft) -> float | None:
+    """Since when (s) the run has ended, by itself or by its stop, and no pod of it can save any more."""
+    decision = draft.record.decision
+    if draft.pods_left:
+        return None
+    if draft.record.finished is not None:
+        told = (draft.conditions.get(type_) for type_ in (c.COMPLETED, c.FAILED))
+        return max((one.since for one in told if one is not None and one.status), default=0.0)
+    return decision.suspended_at if decision is not None else None
+
+
+def drop_pin(draft: Draft, waited: InFlight, reason: str, message: str) -> None:
+    """The pin that was to be copied is not what it was. If it is gone it is made anew, from what the trainer
+    still has. If its content was changed, so was the trainer's, which is the same file: that eval is lost."""
+    draft.conditions.set(c.RETAINED, False, reason, remedies.of(reason, message), warning=True)
+    damaged = draft.record.secured
+    draft.update(access=None, secured=None)
+    if reason == CHANGED:
+        if damaged is not None:  # one that is missing may be there again: it is not let go
+            access_requests.release(draft, damaged.path)
+        _lose(draft, waited, reason, message)
+        return
+    delay = access_requests.retry_delay(1)  # not at once: what it is made anew from may be going too
+    told = remedies.retry(reason, message, 1, delay)
+    draft.conditions.set(c.SECURED, False, reason, told, warning=True)
+    access_requests.begin(
+        draft,
+        Operation.SECURE,
+        waited.step,
+        attempt=waited.attempt,
+        score=waited.score,
+        not_before=draft.now + delay,
+    )
+    draft.wake_in(delay)
+
+
+def _lose(draft: Draft, waited: InFlight, reason: str, message: str) -> None:
+    """The checkpoint of this eval is gone for good: the best eval that still has one takes its place."""
+    record, score = draft.record, waited.score
+    draft.update(access=None)
+    if score is None:
+        return  # its eval counts for nothing any more
+    gone = Best(waited.step, score, waited.attempt)
+    # Of those that can no longer be asked for nothing needs to be known.
+    known = {(p.attempt, p.step) for p in record.evals}
+    lost = (b for b in record.lost_bests if b == record.best or (b.attempt, b.step) in known)
+    draft.update(lost_bests=(*(b for b in lost if b != gone), gone), lost_tried=draft.now)
+    if reason == CHANGED:
+        changed = (b for b in record.changed_bests if b in draft.record.lost_bests and b != gone)
+        draft.update(changed_bests=(*changed, gone))
+    now = keepable(draft.record, draft.desired.direction, draft.use)
+    instead = (
+        f"the best eval that may still have one is at step {now.step} ({now.score:g})"
+        if now is not None
+        else "no other eval has one"
+    )
+    how = "was changed after it had been pinned" if reason == CHANGED else "is lost"
+    told = f"the checkpoint of the best eval, step {gone.step} ({gone.score:g}), {how}: {instead}; {message}"
+    draft.conditions.set(c.SECURED, False, "BestCheckpointLost", told, warning=True)
+    draft.wake_in(0.0)

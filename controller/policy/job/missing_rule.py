@@ -1,0 +1,51 @@
+"""A rule that never stops: by which a run is watched whose own rule cannot be made.
+
+An administrator's edit, or one of the user's, may leave a running job with a rule that does not build. Its
+evals are taken in all the same, and its best checkpoint is kept in safety; only nobody is stopped. When the
+rule can be made again, its memory is made from the evals that are kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from controller.policy.job import progress
+from controller.policy.job.context import Draft
+from controller.policy.job.evals import RuleInUse
+from controller.policy.params import ParamError
+from controller.policy.stopping.base import State
+from controller.policy.types import EvalPoint, Verb, Verdict
+
+NOT_JUDGED = "RuleNotUsable"
+
+
+@dataclass(frozen=True, slots=True)
+class NoParams:
+    """It has none."""
+
+
+class Never:
+    """Says nothing to any eval."""
+
+    name: ClassVar[str] = "none"
+    version: ClassVar[int] = 1
+
+    def __init__(self) -> None:
+        self.params = NoParams()
+
+    def initial(self) -> State:
+        return ()
+
+    def observe(self, state: State, point: EvalPoint) -> tuple[State, Verdict]:
+        return (), Verdict(Verb.CONTINUE, NOT_JUDGED, 0.0, 0.0)
+
+
+def rule_of(draft: Draft) -> tuple[RuleInUse, str | None]:
+    """The rule by which a job's evals are taken in, and what is wrong with its own if it is not that."""
+    desired = draft.desired
+    try:
+        return RuleInUse.of(desired, draft.observed.fleet, progress.total_steps(draft)), None
+    except ParamError as error:
+        spare = RuleInUse(Never(), Never.name, Never.name, desired.direction, proxy=desired.proxy)
+        return spare, str(error)

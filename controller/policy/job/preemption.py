@@ -1,0 +1,191 @@
+"""A preempted run's way back into the queue: on to its next checkpoint, suspended, gone, and charged.
+
+The run trains on until the trainer tells of a checkpoint that is newer than the decision, and is asked to
+write one at once if it can be asked. It does not wait for longer than the pool's grace, nor for what cannot
+be seen. Then it is suspended; once its pods are gone it waits again and will resume from its latest
+checkpoint. The work since that checkpoint must be done anew: it is charged to the job as `JobRecord.lost`,
+in GPU-seconds, the same notion as the simulator's `Result.lost`, which is in seconds of the gang.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from controller.policy.job import conditions as c
+from controller.policy.job import incomplete
+from controller.policy.job.context import Draft
+from controller.policy.job.service import attained
+from controller.policy.job.types import (
+    JobRecord,
+    Plan,
+    Preempting,
+    RunProgress,
+    ScrapeOutcome,
+    ScrapeView,
+    SuspendWorkload,
+    WriteRun,
+)
+from controller.policy.types import JobState, Mode, Preemption
+
+
+def begin(record: JobRecord, preemption: Preemption, now: float) -> JobRecord:
+    """The record once the pool wants the job's GPUs for another: the intent, written before any act."""
+    return replace(record, preempting=Preempting(preemption.reason, now))
+
+
+def carry_out(draft: Draft) -> Plan:
+    """The next step of a preemption, or of what follows an eviction by a queue outside."""
+    workload, going = draft.observed.workload, draft.record.preempting
+    assert workload is not None
+    assert going is not None
+    if workload.suspended and workload.settled and draft.pods_left == 0:
+        _back_in_line(draft, going)
+        return draft.plan(JobState.QUEUED)
+    if going.evicted:
+        return draft.plan(JobState.PREEMPTING)  # the queue suspends it itself
+    if not workload.suspended:
+        if going.lost is None and (left := _waits(draft, going)) is not None:
+            draft.wake_in(left)
+            most = f"for {draft.desired.preempt_grace:g} s at most"
+            message = f"{going.reason}: goes on to its next checkpoint, {most}"
+            draft.conditions.set(c.ADMITTED, False, "Preempting", message)
+            return draft.plan(JobState.PREEMPTING)
+        if going.lost is None:
+            settle_account(draft)
+        draft.act(SuspendWorkload("Preempted", again=True))
+    message = f"{going.reason}: is being suspended"
+    draft.conditions.set(c.ADMITTED, False, "Preempting", message)
+    return draft.plan(JobState.PREEMPTING if draft.record.admission is not None else JobState.QUEUED)
+
+
+def _waits(draft: Draft, going: Preempting) -> float | None:
+    """For how many seconds more the run may go on at most; None: it is to be suspended now."""
+    admission, scrape = draft.record.admission, draft.observed.scrape
+    left = going.at + draft.desired.preempt_grace - draft.now
+    if admission is None or admission.running_since is None or not draft.pods_left or left <= 0:
+        return None
+    if draft.desired.mode is Mode.OFF:
+        return None  # its metrics are not read: nothing to wait for could be seen
+    if scrape is None or scrape.outcome is not ScrapeOutcome.OK:
+        return left
+    safe = _safe(scrape)
+    if safe is None and scrape.request_served is None:
+        return None
+    if _saved_since(scrape, going):
+        return None
+    if going.checkpoint_step is None and safe is not None:
+        draft.update(preempting=replace(going, checkpoint_step=safe))
+    if scrape.request_served is not None:
+        _ask(draft)
+        return min(left, 1.0) if draft.observed.run_written != draft.record.run else left
+    return left
+
+
+def _safe(scrape: ScrapeView) -> int | None:
+    """The step that the run would resume from: its last checkpoint, else where this process started."""
+    return scrape.checkpoint_step if scrape.checkpoint_step is not None else scrape.resumed_step
+
+
+def _saved_since(scrape: ScrapeView, going: Preempting) -> bool:
+    """Whether all that was done when the preemption was decided is in a checkpoint."""
+    saved = scrape.checkpoint_step
+    if saved is not None and scrape.step is not None and saved == scrape.step:
+        return True
+    if going.request and scrape.request_served is not None and scrape.request_served >= going.request:
+        return True
+    return saved is not None and going.checkpoint_step is not None and saved > going.checkpoint_step
+
+
+def _ask(draft: Draft) -> None:
+    """Ask the trainer, through `<name>-run`, for a checkpoint now: once per preemption."""
+    going, run = draft.record.preempting, draft.record.run
+    assert going is not None
+    if not going.request:
+        run = replace(run, request_id=run.request_id + 1, evaluate=False, checkpoint=True, stop=False)
+        draft.update(run=run, preempting=replace(going, request=run.request_id))
+    if draft.observed.run_written != run:
+        draft.act(WriteRun(run))
+
+
+class _Work(NamedTuple):
+    """``kept``: the step that the run will resume from; ``lost``: GPU-seconds done since."""
+
+    kept: int
+    lost: float
+    saved: bool  # whether the present attempt has written a checkpoint itself
+
+
+def settle_account(draft: Draft) -> None:
+    """Note what the suspension of a preempted run costs, and where it will go on, before it happens."""
+    record, scrape = draft.record, draft.observed.scrape
+    assert record.preempting is not None
+    work = _work(draft)
+    lost = work.lost if work is not None else 0.0
+    draft.update(preempting=replace(record.preempting, lost=lost))
+    # A checkpoint put back for this attempt is still where the run goes on, unless it has saved a later one.
+    ran = record.admission is not None and record.admission.running_since is not None
+    if ran and (work is None or work.saved):
+        draft.update(restored=None)
+    if work is not None and scrape is not None and scrape.total_steps:
+        worked = attained(draft.desired, record, draft.now) - record.lost - lost
+        known = record.progress or RunProgress(0, scrape.total_steps, 0.0)
+        since = (known.first_step, known.first_worked)
+        kept = RunProgress(work.kept, scrape.total_steps, max(0.0, worked), *since)
+        draft.update(progress=kept)
+
+
+def _work(draft: Draft) -> _Work | None:
+    """What is in safety and what is not, as far as the trainer's metrics tell; None: they do not.
+
+    The present attempt's own pace (GPU-seconds per step) where it says which step it resumed from, else the
+    pace of the whole run.
+    """
+    record, scrape = draft.record, draft.observed.scrape
+    admission = record.admission
+    if admission is None or admission.running_since is None:
+        return None
+    if scrape is None or scrape.outcome is not ScrapeOutcome.OK or draft.desired.mode is Mode.OFF:
+        return None
+    checkpoint, resumed = _safe(scrape), scrape.resumed_step
+    if scrape.step is None or checkpoint is None:
+        return None
+    total = attained(draft.desired, record, draft.now)
+    spent, made = total - record.lost, scrape.step
+    if resumed is not None:
+        spent, made = total - record.attained, scrape.step - resumed
+    # A checkpoint of later steps is one that the run had gone on from before it was put back.
+    saved = (resumed or 0) <= checkpoint <= scrape.step
+    kept = checkpoint if saved else (resumed or 0)
+    lost = spent * (scrape.step - kept) / made if made > 0 else 0.0
+    own = saved and (resumed is None or checkpoint > resumed)
+    return _Work(kept, min(lost, total - record.attained), own)
+
+
+def _back_in_line(draft: Draft, going: Preempting) -> None:
+    record = draft.record
+    served = attained(draft.desired, record, draft.now)
+    lost = going.lost or 0.0
+    ran = record.admission is not None and record.admission.running_since is not None
+    draft.update(
+        preempting=None,
+        admission=None,
+        attained=served,
+        lost=record.lost + lost,
+        preemptions=record.preemptions + (not going.evicted),
+        evictions=record.evictions + bool(going.evicted),
+        # One that was put out before it ran keeps its place.
+        queued_at=draft.now if ran or not going.evicted else record.queued_at,
+    )
+    backoff = incomplete.back_off(draft)
+    message = f"resumes from its latest checkpoint when admitted; {lost:.0f} GPU-seconds of work were lost"
+    if backoff is not None:
+        draft.update(gang_backoff=backoff)
+        draft.conditions.set(c.ADMITTED, False, "Queued", message)
+        return
+    if going.evicted:
+        # Condition Admitted goes on saying by whom and why until the pool has something newer to say.
+        draft.conditions.set(c.RUNNING, False, going.reason, message)
+        return
+    draft.conditions.set(c.ADMITTED, False, "Queued", "preempted; waits for its pool's GPUs")
+    draft.conditions.set(c.RUNNING, False, "Preempted", message)

@@ -1,0 +1,120 @@
+"""What a job's record keeps of its progress and its training loss, for queue policies that go by them.
+
+Noted when an eval comes in, which is a write of the status anyway, and else only when a twentieth of the run
+has passed: a step alone is no reason to write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from math import isfinite
+from statistics import median
+
+from controller.policy.job.context import Draft
+from controller.policy.job.estimates import paced
+from controller.policy.job.service import attained
+from controller.policy.job.types import EvalsDue, JobRecord, RunProgress, ScrapeOutcome
+from controller.policy.queueing.slaq import add_loss
+
+COARSE = 0.05  # share of the run
+
+
+def total_steps(draft: Draft) -> int | None:
+    """How many steps the whole run has, as its trainer says or last said; None: it never did."""
+    scrape, known = draft.observed.scrape, draft.record.progress
+    if scrape is not None and scrape.outcome is ScrapeOutcome.OK and scrape.total_steps:
+        return scrape.total_steps
+    return known.total_steps if known is not None else None
+
+
+def note(draft: Draft, *, news: bool) -> None:
+    """Take progress and loss of the newest scrape into the record. ``news``: an eval came with it."""
+    record, scrape = draft.record, draft.observed.scrape
+    if record.admission is None or record.admission.running_since is None:
+        return
+    if scrape is None or scrape.outcome is not ScrapeOutcome.OK:
+        return
+    served = attained(draft.desired, record, draft.now)
+    if scrape.step is not None and scrape.total_steps:
+        seen, known = RunProgress(scrape.step, scrape.total_steps, served - record.lost), record.progress
+        if known is None or seen.step < known.first_step or seen.worked < known.first_worked:
+            seen = replace(seen, first_step=seen.step, first_worked=seen.worked)
+        else:
+            seen = replace(seen, first_step=known.first_step, first_worked=known.first_worked)
+        if known is None or news or abs(seen.share - known.share) >= COARSE:
+            draft.update(progress=seen, expected=paced(record.expected, seen, draft.desired))
+    if news and scrape.loss is not None and isfinite(scrape.loss):
+        draft.update(loss_trend=add_loss(record.loss_trend, scrape.loss, served))
+
+
+QUIET_INTERVALS = 4.0  # eval intervals without a usable eval after which a page is said to bring nothing
+QUIET_LEAST = 300.0  # s: at least so long; and the interval that is assumed while none is known
+
+
+def watch_evals(draft: Draft, before: JobRecord) -> None:
+    """Note since when the next usable eval is waited for, and how long one usually takes.
+
+    Apart from `eval_times`, which end where a process resumes: a process that begins anew and brings nothing
+    usable is missed all the same. Called on each page that shows the metric. ``before``: the record without
+    what the page brought.
+    """
+    record, known = draft.record, draft.record.evals_due
+    newest = record.evals[-1] if record.evals else None
+    if newest is not None and newest not in before.evals:
+        draft.update(evals_due=EvalsDue(draft.now, _usual(record) or _first_took(draft, known)))
+    elif known is None or known.since < _began(record):
+        # The first page of a process: an eval is waited for from now on.
+        draft.update(evals_due=EvalsDue(draft.now, known.interval if known is not None else None))
+
+
+def without_evals(draft: Draft) -> str:
+    """That the page has brought no usable eval for a few eval intervals, in words; "": it has, or none is
+    due yet."""
+    due = draft.record.evals_due
+    if due is None:
+        return ""
+    usual = due.interval
+    quiet, most = draft.now - due.since, max(QUIET_LEAST, QUIET_INTERVALS * (usual or QUIET_LEAST))
+    if quiet <= most:
+        draft.wake_in(most - quiet + 1.0)
+        return ""
+    told = f"no usable eval of {draft.desired.metric!r} for {quiet / 60.0:.0f} min"
+    if usual is not None:
+        told += f", though one takes {usual / 60.0:.1f} min"
+    return told + _unusable(draft)
+
+
+def _usual(record: JobRecord) -> float | None:
+    """Median seconds between the evals of this admission; None: there are no two of them. Those that came
+    with one page tell nothing of it."""
+    begun = record.admission.at if record.admission is not None else 0.0
+    times = sorted({at for at in record.eval_times if at >= int(begun)})
+    return float(median(b - a for a, b in pairwise(times))) if len(times) > 1 else None  # as it is stored
+
+
+def _first_took(draft: Draft, known: EvalsDue | None) -> float | None:
+    """The interval before two evals have told it: the one known, else how long the first eval took."""
+    if known is not None and known.interval is not None:
+        return known.interval
+    admission = draft.record.admission
+    since = admission.running_since if admission is not None else None
+    return max(QUIET_LEAST, draft.now - since) if since is not None else None
+
+
+def _began(record: JobRecord) -> float:
+    """When (s) the process that speaks now was first seen."""
+    admitted = record.admission.at if record.admission is not None else 0.0
+    return max(admitted, record.lives[-1].at if record.lives else 0.0)
+
+
+def _unusable(draft: Draft) -> str:
+    """What the page shows instead, as far as its points tell."""
+    points = draft.observed.scrape.points if draft.observed.scrape is not None else ()
+    life = draft.record.lives[-1].attempt if draft.record.lives else None
+    empty = sum(1 for p in points if p.attempt == life and p.samples == 0)
+    foreign = sum(1 for p in points if p.attempt != life)
+    infinite = sum(1 for p in points if p.attempt == life and p.samples != 0 and not isfinite(p.score))
+    counts = ((empty, "of no samples"), (infinite, "not a number"), (foreign, "of another process"))
+    shown = ", ".join(f"{count} {what}" for count, what in counts if count)
+    return f"; on the page: {shown}" if shown else ""

@@ -1,0 +1,39 @@
+"""How much service a job has had, and how much it says it needs."""
+
+from __future__ import annotations
+
+from controller.policy.job.estimates import Correction, by_word
+from controller.policy.job.types import Desired, JobRecord
+
+
+def attained(desired: Desired, record: JobRecord, now: float) -> float:
+    """GPU-seconds of service up to ``now`` (s), the present attempt's included.
+
+    An attempt counts from the moment all its members were ready.
+    """
+    admission = record.admission
+    if admission is None or admission.running_since is None:
+        return record.attained
+    return record.attained + (now - admission.running_since) * desired.replicas * desired.gpus_per_replica
+
+
+def worked(desired: Desired, record: JobRecord, now: float) -> float:
+    """GPU-seconds of service whose work was not lost to a preemption."""
+    return max(0.0, attained(desired, record, now) - record.lost)
+
+
+def remaining_seconds(desired: Desired, record: JobRecord, now: float) -> float | None:
+    """Seconds of running time left of what the user expects of the whole run; None: nothing is expected, or
+    it is overdue (`estimates`).
+
+    Work that was lost is to be done again. How far the namespace's word is to be trusted only its pool knows.
+    """
+    gpus = desired.replicas * desired.gpus_per_replica
+    found = by_word(record, desired.expected_seconds, seconds(desired, record, now), gpus, Correction())
+    return None if found is None else found.left
+
+
+def seconds(desired: Desired, record: JobRecord, now: float) -> float:
+    """Running time (s) up to ``now`` whose work was not lost to a preemption."""
+    gpus = desired.replicas * desired.gpus_per_replica
+    return worked(desired, record, now) / gpus if gpus else 0.0

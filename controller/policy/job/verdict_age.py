@@ -1,0 +1,52 @@
+"""Whether a verdict is about the run as it is now.
+
+A stop rule says what it thinks when an eval comes in, and that verdict stands until the next one. It proposes
+nothing while the run cannot be read, after evals have failed to come for a few of their intervals, and while
+a process has begun of which it is not known where it went on: that verdict may be of a branch that was left.
+"""
+
+from __future__ import annotations
+
+from controller.policy.job import conditions as c
+from controller.policy.job.context import Draft
+from controller.policy.job.types import Guard
+
+GUARD_LATE = 3  # evals of the Primary metric without one of the guardrail's
+
+
+def problem(draft: Draft, metric: str = "") -> tuple[str, str] | None:
+    """Why the standing verdict proposes nothing now: reason and message; None: it may.
+
+    Called once the newest scrape is taken in (condition MetricsAvailable is of this pass).
+
+    Args:
+        metric: of the guardrail that the verdict is on; "": the Primary metric.
+    """
+    record, scrape = draft.record, draft.observed.scrape
+    if scrape is None:
+        return "MetricsNotRead", "its metrics were not read since the operator began"
+    read = draft.conditions.get(c.METRICS)
+    if read is None or not read.status:
+        why = "" if read is None else f" ({read.reason}: {read.message})"
+        reason = "VerdictOutdated" if read is not None and read.reason == "NoNewEvals" else "MetricsNotRead"
+        return reason, f"the verdict may be out of date, for its metrics bring no evals now{why}"
+    newest = record.lives[-1] if record.lives else None
+    if newest is None or not record.evals:
+        return None
+    if record.admission is not None and newest.attempt.number != record.admission.number:
+        return "NewLife", f"nothing was read of attempt {record.admission.number} yet"
+    if newest.resumed is None and record.evals[-1].attempt != newest.attempt:
+        return (
+            "NewLife",
+            f"process {newest.attempt} has not said at which step it went on, nor has an eval yet",
+        )
+    guard = next((g for g in record.guards if metric and g.metric == metric), None)
+    return _guard_problem(draft, guard) if guard is not None else None
+
+
+def _guard_problem(draft: Draft, guard: Guard) -> tuple[str, str] | None:
+    later = sum(1 for p in draft.record.evals if p.attempt == guard.attempt and p.step > guard.step)
+    if later < GUARD_LATE:
+        return None
+    why = f"{later} evals of {draft.desired.metric!r} came after its newest, at step {guard.step}"
+    return "VerdictOutdated", f"guardrail {guard.metric!r} is out of date: {why}"

@@ -1,0 +1,179 @@
+"""When a stop is taken back, and how: until the suspend, the only point of no return, all is still open.
+
+Between grant and suspend the run is read and judged as ever. The stop is taken back when its rule no longer
+says so, when mode or cap forbid it, when its user wants the run to go on, or when nobody can look once more
+before the suspend. It is one write of the job's record: the decision goes, and what the pool needs to give
+back what it had counted and promised is noted (`jobs.TakenBack`). The pool finds that at its next pass,
+whoever makes it: the stop is counted no more (`operator.fleet.past_stops`), its hold is dropped (`holds`).
+Nobody is ever admitted by a hold, so it does no harm that it lasts a moment longer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from controller.policy.job import access_requests, external_queue, guardrails, verdict_age, verdicts
+from controller.policy.job import conditions as c
+from controller.policy.job.context import Draft
+from controller.policy.job.evals import RuleInUse, judged_from_now_on
+from controller.policy.job.types import (
+    Decision,
+    Operation,
+    Plan,
+    ReadMetrics,
+    ResumeFrom,
+    RunState,
+    ScrapeOutcome,
+    SetFinalizer,
+    TakenBack,
+)
+from controller.policy.types import JobState, Mode
+
+USER = "User"
+FRESH_LEAST, FRESH_INTERVALS = 60.0, 4.0  # s, and scrape intervals: how long a fresh scrape is waited for
+READ_AGAIN = 5.0  # s between two reads out of turn of metrics that cannot be read
+NEW_LEADER = 3.0  # times as long, as long as nothing was read at all: who came into office may need a while
+
+Why = tuple[str, str]  # reason, message
+
+
+def why(draft: Draft, use: RuleInUse | None) -> Why | None:
+    """Why the stop under way is to be taken back now; None: it stands, as far as the run was read.
+
+    Called before the suspend, once the newest scrape is taken in.
+    """
+    desired, decision = draft.desired, draft.record.decision
+    assert decision is not None
+    if decision.by == USER:
+        return ("CalledOff", "spec.runState is Run again") if desired.run_state is RunState.RUN else None
+    if desired.mode is not Mode.ENFORCE:
+        return "ModeForbids", f"mode is {desired.mode} by now (spec.mode, or its pool's modeCap)"
+    if use is None or draft.problem is not None:
+        problem = ": ".join(draft.problem) if draft.problem is not None else "its rule is not usable"
+        return "NotJudged", f"its rule cannot be asked once more: {problem}"
+    if wants_to_go_on(draft):
+        assert desired.resume is not None
+        return "Resumed", f"resume {desired.resume.id!r} was asked for before it was suspended"
+    if not runs(draft):
+        return None  # what is off its GPUs has nothing more to say
+    if draft.record.secured is None:
+        told = draft.conditions.get(c.SECURED)
+        detail = f": {told.message}" if told is not None and not told.status else ""
+        return "NoVerifiableCheckpoint", f"its best checkpoint is no longer in safety{detail}"
+    if verdicts.stands(draft, use) is None:
+        numbers = verdicts.said(draft.record, use, decision.proposal.metric)
+        return "NoLongerDeclining", f"its rule no longer says stop ({numbers})"
+    return None
+
+
+def wants_to_go_on(draft: Draft) -> bool:
+    """Whether a user asks for the run to go on where it is, by a resume that is not answered yet.
+
+    One from the best or from a step is for a run that is suspended: it is carried out then.
+    """
+    request = draft.desired.resume
+    return (
+        request is not None
+        and request.id != draft.record.resume_id
+        and request.source is ResumeFrom.LATEST
+        and draft.desired.run_state is RunState.RUN
+    )
+
+
+def runs(draft: Draft) -> bool:
+    """Whether its workload runs: an act is needed to suspend it."""
+    workload = draft.observed.workload
+    return workload is not None and not workload.suspended and external_queue.to_be_stopped(draft.observed)
+
+
+def last_look(draft: Draft, settled: float) -> tuple[bool, Why | None]:
+    """Just before the suspend: whether the run was read and judged since ``settled`` (s).
+
+    Returns:
+        Whether it was, and why the stop is taken back instead; neither: wait.
+    """
+    scrape, decision = draft.observed.scrape, draft.record.decision
+    assert decision is not None
+    if settled > draft.now:  # an earlier leader's clock was ahead of this one's
+        settled = draft.now
+        draft.update(decision=_settled_now(decision, settled))
+    if scrape is not None and scrape.at > settled and scrape.outcome is ScrapeOutcome.OK:
+        found = verdict_age.problem(draft, decision.proposal.metric) or verdicts.unsafe(draft)
+        if found is None:
+            return True, None
+        if found[0] != "MetricsNotRead":
+            return False, found
+    waits = max(FRESH_LEAST, FRESH_INTERVALS * draft.desired.scrape_interval)
+    left = settled + (waits if scrape is not None else NEW_LEADER * waits) - draft.now
+    if left <= 0:
+        read = draft.conditions.get(c.METRICS)
+        told = f" ({read.reason}: {read.message})" if read is not None and not read.status else ""
+        return False, ("NoFreshScrape", f"it could not be read once more before the suspend{told}")
+    if scrape is None or scrape.at <= settled or draft.now - scrape.at >= READ_AGAIN:
+        draft.act(ReadMetrics())
+    draft.wake_in(min(left, 1.0))
+    return False, None
+
+
+def take_back(draft: Draft, use: RuleInUse | None, found: Why) -> Plan:
+    """Let the run go on: one write of the record, then what was begun for the stop is given up."""
+    decision = draft.record.decision
+    assert decision is not None
+    reason, message = found
+    resumed = decision.by != USER and wants_to_go_on(draft)
+    forget(draft, decision, reason)
+    if resumed:
+        request = draft.desired.resume
+        assert request is not None
+        draft.update(resume_id=request.id)
+        if use is not None:
+            # Going on past a stop is the user's will: the evals that led to it must not stop it again.
+            draft.record = judged_from_now_on(draft.record, use)
+            draft.update(guards=guardrails.begun_anew(draft.record.guards), confirming=None)
+        draft.conditions.set(
+            c.RESUMED, True, "StopTakenBack", "it was not suspended yet, and goes on where it is"
+        )
+    draft.conditions.set(c.TERMINATION, False, reason, f"the stop is taken back, the run goes on: {message}")
+    draft.event("StopTakenBack", f"{reason}: {message}; the run goes on")
+    if draft.observed.finalizer:
+        draft.act(SetFinalizer(False))
+    draft.wake_in(0.0)
+    return draft.plan(JobState.ADMITTED if draft.record.admission is not None else JobState.QUEUED)
+
+
+def forget(draft: Draft, decision: Decision, reason: str) -> None:
+    """The record without the stop, and with what the pool needs to give back what it took."""
+    waited = draft.record.access
+    if waited is not None and waited.operation in (Operation.RETAIN, Operation.CHECK):
+        access_requests.give_up(draft)  # what of it is copied stays, and is gone on with by the next
+    draft.update(decision=None, taken_back=TakenBack(decision.at, draft.now, reason))
+    copied = draft.conditions.get(c.RETAINED)
+    if copied is not None and not copied.status:
+        draft.conditions.drop(c.RETAINED)
+
+
+def asked_to_stop(draft: Draft) -> bool:
+    """Whether a trainer that runs was asked to stop training, for a stop that was taken back since."""
+    return draft.record.run.stop and runs(draft)
+
+
+def settled_at(decision: Decision) -> float | None:
+    """When (s) all that the suspend waits for was in safety, or given up for now; None: not yet."""
+    times = [t for t in (decision.retained_at, decision.deferred_at) if t is not None]
+    return max(times, default=None)
+
+
+def _settled_now(decision: Decision, now: float) -> Decision:
+    copied, put_off = decision.retained_at, decision.deferred_at
+    return replace(
+        decision,
+        retained_at=None if copied is None else min(copied, now),
+        deferred_at=None if put_off is None else min(put_off, now),
+    )
+
+
+def unsettle(draft: Draft) -> None:
+    """There is a newer best: what was settled for the former one is open again."""
+    decision = draft.record.decision
+    if decision is not None and settled_at(decision) is not None:
+        draft.update(decision=replace(decision, retained_at=None, deferred_at=None))

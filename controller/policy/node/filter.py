@@ -1,0 +1,127 @@
+"""Whether a pod may have a node, as far as ownership goes: the decisions of the scheduler extender.
+
+Whether a pod fits is kube-scheduler's to say, which alone knows the pods it has placed and not yet bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from controller.policy.node.ledger import SIGNATURE, Asker, Gang, Ledger
+
+NOT_SEEN_YET = "not seen yet"
+STILL_READING = "the extender is still reading the cluster"
+
+
+class Refusal(StrEnum):
+    """Why nodes were refused. What follows from it: whether waiting, and what for, can help."""
+
+    NOT_READY = "NotReady"  # the ledger is not filled yet
+    NOT_SEEN = "NotSeen"  # the pod's admission has not been seen yet
+    OVER = "Over"  # the pod's admission is over, it will be deleted
+    NOT_PLANNED = "NotPlanned"  # its gang is planned on other nodes
+    KEPT = "Kept"  # GPUs of the node are kept for a gang that is not this pod's, or held by one
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """``passed`` in the order asked; ``refused``: node -> sentence; ``reason`` of the refusals, if any."""
+
+    passed: list[str]
+    refused: dict[str, str] = field(default_factory=dict)
+    reason: Refusal | None = None
+
+    @property
+    def final(self) -> bool:
+        """Killing other pods of a refused node would not help this pod."""
+        return self.reason in (Refusal.OVER, Refusal.NOT_PLANNED, Refusal.KEPT)
+
+
+def judge(ledger: Ledger, asker: Asker, nodes: Sequence[str], now: float) -> Judgement:
+    """Which of ``nodes`` this pod may have at ``now`` (s).
+
+    A member of a gang: its planned node and no other; nothing at all before its admission is seen, for then
+    nobody here knows where it belongs. Any other pod: every node on which nothing is kept for a gang. What
+    such a node could spare is not shared out: pods that kube-scheduler has placed and not bound yet cannot be
+    seen from here, and two of them could take together what one would have left. A pod without GPUs takes
+    nothing from anybody.
+    """
+    if asker.gpus == 0 or not nodes:
+        return Judgement(list(nodes))
+    if asker.gang is None:
+        return _judge_other(ledger, asker, nodes, now)
+    gang = ledger.gang(asker.gang)
+    if gang is None or gang.admission < asker.admission:
+        seen = "none" if gang is None else str(gang.admission)
+        why = f"admission {asker.admission} of {asker.gang} {NOT_SEEN_YET} (the newest seen: {seen})"
+        return _none(nodes, why, Refusal.NOT_SEEN)
+    if gang.admission > asker.admission:
+        why = f"admission {asker.admission} of {asker.gang} is over: the present one is {gang.admission}"
+        return _none(nodes, why, Refusal.OVER)
+    if not gang.nodes:  # a pool that nobody queues for: kube-scheduler chooses, the extender has no plan
+        return _judge_other(ledger, asker, nodes, now)
+    return _judge_member(ledger, asker, gang, nodes, now)
+
+
+def not_ready(nodes: Sequence[str]) -> Judgement:
+    """All refused: what is kept for whom is not known yet."""
+    return _none(nodes, STILL_READING, Refusal.NOT_READY)
+
+
+def spare(
+    ledger: Ledger, asker: Asker, victims: Mapping[str, Sequence[str]], now: float
+) -> dict[str, list[str]]:
+    """Candidates for preemption that may stay: node -> uids of its victims, all of them.
+
+    Left out: nodes that the pod may not have anyway (killing there would be in vain), nodes on which a
+    member of a gang would die (only the pool preempts gangs, at a checkpoint), and nodes without a victim,
+    which kube-scheduler takes for an error.
+    """
+    may = set(judge(ledger, asker, list(victims), now).passed)
+    return {
+        node: list(uids)
+        for node, uids in victims.items()
+        if node in may and uids and not any(ledger.pod(uid) for uid in uids)
+    }
+
+
+def _none(nodes: Sequence[str], why: str, reason: Refusal) -> Judgement:
+    return Judgement([], dict.fromkeys(nodes, SIGNATURE + why), reason if nodes else None)
+
+
+def _judge_member(ledger: Ledger, asker: Asker, gang: Gang, nodes: Sequence[str], now: float) -> Judgement:
+    allowed = frozenset(ledger.planned(asker))
+    member = "a member" if asker.member is None else f"member {asker.member}"
+    places = ", ".join(sorted(allowed)) or "no node that is left"
+    plain = f"{SIGNATURE}{member} of {gang.key} (admission {gang.admission}) is planned on {places}"
+    passed = [node for node in nodes if node in allowed]
+    told = ledger.whose(nodes, now, _namespace(asker))
+    refused = {node: sentence or plain for node, sentence in zip(nodes, told, strict=True)}
+    for node in passed:
+        refused.pop(node, None)
+    return Judgement(passed, refused, Refusal.NOT_PLANNED if refused else None)
+
+
+def _judge_other(ledger: Ledger, asker: Asker, nodes: Sequence[str], now: float) -> Judgement:
+    passed: list[str] = []
+    refused: dict[str, str] = {}
+    reader = _namespace(asker)
+    for node in nodes:
+        if ledger.untouched(node):
+            passed.append(node)
+        elif sentence := ledger.kept(node, now, reader)[1]:
+            refused[node] = sentence
+        elif (left := ledger.left_by_gangs(node)) is not None and asker.gpus > left:
+            # It fits, or nobody would ask: kube-scheduler knows of an end that is still to be seen here, and
+            # the promise that was written before it may be, too.
+            refused[node] = f"{SIGNATURE}gangs hold all but {left} GPUs, as far as it is known until now"
+        else:
+            passed.append(node)
+    return Judgement(passed, refused, Refusal.KEPT if refused else None)
+
+
+def _namespace(asker: Asker) -> str:
+    """Whose sentences these are: what a pod is refused with, all who may read it see."""
+    return asker.name.partition("/")[0]

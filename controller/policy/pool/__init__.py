@@ -1,0 +1,36 @@
+"""One pool's plan.
+
+Decided here: which jobs of a GPUPool are released, admitted, preempted or held back, for whom GPUs are
+reserved (`plan_pool`, from a `PoolSnapshot`), and what of it is written to each job (`outcomes`).
+May import: `job`, `fleet`, `queueing`, `node`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controller.policy.doors import lazy
+
+if TYPE_CHECKING:
+    from controller.policy.pool.delegates import *
+    from controller.policy.pool.demotion import *
+    from controller.policy.pool.gpu_accounting import *
+    from controller.policy.pool.handovers import *
+    from controller.policy.pool.placement import *
+    from controller.policy.pool.plan import *
+    from controller.policy.pool.planner import *
+    from controller.policy.pool.reservations import *
+
+SHOWS = {
+    "delegates": "DELEGATIONS",
+    "demotion": "LOWEST REASON give_way",
+    "gpu_accounting": "free_gpus",
+    "handovers": "HANDOVERS_KEPT HandBack hand_backs",
+    "outcomes": "outcomes",
+    "placement": "NodeRoom SlotRoom",
+    "plan": "plan_pool",
+    "planner": "Planner",
+    "reservations": "reservations HOLDS_MAX",
+}
+__all__ = [name for names in SHOWS.values() for name in names.split()]
+__getattr__ = lazy(__name__, SHOWS)

@@ -1,0 +1,114 @@
+"""What each delegate leaves to the pool's plan: order, places, or only the answer to an offer of quota.
+
+Under a queue outside (Kueue) a job waits there first. When that queue has quota for it, it asks: an offer.
+The plan answers by nodes: the gang is admitted when all its GPUs are free at once, offers in order of
+priority and submission, and none passes one that does not fit. So that quota does not stand idle behind such
+a gang, its offer is given back after `PoolSnapshot.offer_seconds`, and the queue outside lines it up behind
+its equals. A gang larger than the pool is refused for good, until the pool grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from controller.policy.pool.placement import NodeRoom, NodeTrial
+from controller.policy.queueing.base import QueueJob
+from controller.policy.types import Delegate, JobKey, JobState, JobView, Refusal, Waiting
+
+TOO_LARGE = "TooLarge"
+# Reasons of `Waiting` that GPUs, and nothing else, would mend.
+_NO_ROOM = frozenset({"WaitingForGPUs", "NoUsableNodes", "NodesClosed", "GPUsUsedByOthers"})
+
+
+class Delegation(NamedTuple):
+    """``orders``: the pool's queue policy says who goes next. ``places``: gangs start when there is room for
+    them, on nodes planned for them. ``offers``: only jobs start for which a queue outside has quota."""
+
+    orders: bool
+    places: bool
+    offers: bool = False
+
+
+DELEGATIONS: Mapping[Delegate, Delegation] = {
+    Delegate.BUILTIN: Delegation(orders=True, places=True),
+    Delegate.NONE: Delegation(orders=False, places=False),
+    Delegate.KUEUE: Delegation(orders=False, places=True, offers=True),
+}
+
+
+class OfferRoom(NodeRoom):
+    """A `Room` for jobs that hold an offer, in the order in which they ask: the first one that does not fit
+    closes it."""
+
+    def __init__(self, free: Mapping[str, int], racks: Mapping[str, str], offers: Collection[JobKey]) -> None:
+        super().__init__(free, racks)
+        self._offers = offers
+        self._closed = False
+
+    def take(self, job: QueueJob) -> bool:
+        if self._closed or job.key not in self._offers:
+            return False
+        self._closed = not super().take(job)
+        return not self._closed
+
+    def trial(self) -> OfferTrial:
+        return OfferTrial(self, self._offers)
+
+
+class OfferTrial(NodeTrial):
+    """A `Trial` in it. Who holds no offer needs quota, and that of those who are counted as gone will do:
+    nodes that are free now are no help to it."""
+
+    def __init__(self, room: NodeRoom, offers: Collection[JobKey]) -> None:
+        super().__init__(room)
+        self._offers = offers
+        self._quota = 0  # GPUs
+
+    def give(self, job: QueueJob) -> None:
+        super().give(job)
+        self._quota += job.gpus
+
+    def take(self, job: QueueJob) -> bool:
+        if job.key in self._offers:
+            return super().take(job)
+        if job.gpus > self._quota:
+            return False
+        self._quota -= job.gpus
+        return True
+
+
+def offers(jobs: Iterable[JobView]) -> dict[JobKey, JobView]:
+    """The queued jobs for which a queue outside has quota."""
+    return {j.key: j for j in jobs if j.state is JobState.QUEUED and j.offer}
+
+
+def waits_for_quota(job: JobView, position: int) -> Waiting:
+    """Why a job waits that has no offer."""
+    if not job.queue_says:
+        return Waiting(job.key, position, "Queued", "waits for its queue to look at it")
+    return Waiting(job.key, position, "WaitingForQuota", job.queue_says)
+
+
+def refusals(
+    offered: Mapping[JobKey, JobView], waiting: Iterable[Waiting], seconds: float, now: float
+) -> tuple[Refusal, ...]:
+    """The offers that are not taken at ``now`` (s): of gangs too large, and of those that found no room for
+    ``seconds``."""
+    found = []
+    for why in waiting:
+        job = offered.get(why.key)
+        if job is None or job.offered_at is None:
+            continue
+        if why.reason == TOO_LARGE:
+            found.append(Refusal(job.key, job.offer, TOO_LARGE, why.message, final=True))
+        elif why.reason in _NO_ROOM and now - job.offered_at >= seconds:
+            message = f"no room for {seconds:g} s, so its quota goes back to its queue: {why.message}"
+            found.append(Refusal(job.key, job.offer, why.reason, message))
+    return tuple(found)
+
+
+def wake_ups(offered: Mapping[JobKey, JobView], seconds: float, now: float) -> list[float]:
+    """When (s) offers that find no room are to be given back."""
+    times = (j.offered_at + seconds for j in offered.values() if j.offered_at is not None)
+    return [at for at in times if at > now]

@@ -1,0 +1,80 @@
+"""The last hand-backs of a pool: from the decision on one job to the run of the job that got its GPUs.
+
+Put together from the jobs' records at each pass, so that a crash loses none; what is known of a job that was
+deleted since stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from controller.policy.job import JobRecord
+from controller.policy.types import JobKey, Mode
+from controller.policy.wording import UID
+
+HANDOVERS_KEPT = 32
+
+
+@dataclass(frozen=True, slots=True)
+class HandBack:
+    """One stop. Times are s since the epoch; None: not yet, or never."""
+
+    source: JobKey
+    by: str  # name of the rule, or User
+    gpus: int
+    decided: float
+    secured: float | None = None  # the best checkpoint was in safety: mostly before the decision
+    suspended: float | None = None
+    pods_gone: float | None = None
+    target: JobKey | None = None
+    running: float | None = None  # all pods of the target's gang were ready
+
+
+def hand_backs(
+    known: Iterable[HandBack], jobs: Iterable[tuple[JobKey, int, JobRecord]]
+) -> tuple[HandBack, ...]:
+    """The newest `HANDOVERS_KEPT`, by the time of the decision, newest last.
+
+    Args:
+        known: as put together before. jobs: key, GPUs and record of each job of the pool.
+    """
+    jobs = list(jobs)
+    back = {(key, record.taken_back.decided) for key, _, record in jobs if record.taken_back is not None}
+    found = {(h.source, h.decided): h for h in known if (h.source, h.decided) not in back}
+    for key, gpus, record in jobs:
+        stop = _of(key, gpus, record)
+        if stop is not None:
+            before = found.get((key, stop.decided))
+            if before is not None and before.target and stop.target and stop.target.startswith(UID):
+                stop = replace(stop, target=before.target)  # deleted since: its name is known here alone
+            running = before.running if before is not None and before.target == stop.target else None
+            found[key, stop.decided] = replace(stop, running=running)
+    started = {
+        (record.admission.source, key): record.admission.running_since
+        for key, _, record in jobs
+        if record.admission is not None and record.admission.source is not None
+    }
+    newest = sorted(found.values(), key=lambda h: (h.decided, h.source))[-HANDOVERS_KEPT:]
+    return tuple(
+        replace(h, running=started.get((h.source, h.target)))
+        if h.running is None and h.target is not None
+        else h
+        for h in newest
+    )
+
+
+def _of(key: JobKey, gpus: int, record: JobRecord) -> HandBack | None:
+    decision = record.decision
+    if decision is None or decision.mode is not Mode.ENFORCE:
+        return None
+    return HandBack(
+        source=key,
+        by=decision.by,
+        gpus=gpus,
+        decided=decision.at,
+        secured=record.secured.at if record.secured is not None else None,
+        suspended=decision.suspended_at,
+        pods_gone=decision.pods_gone_at,
+        target=decision.handed_to,
+    )

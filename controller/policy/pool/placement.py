@@ -1,0 +1,323 @@
+"""Which nodes a gang gets: whole gangs or nothing, packed to leave the largest gaps.
+
+Members of a gang ask for the same number of GPUs each and never span nodes. Each goes where it fits best
+(`best_fit`), so that large gangs find whole nodes. Nodes that would not have a gang (`QueueJob.avoid`) are
+the last it gets.
+
+Two rooms: `NodeRoom` over named nodes, and `SlotRoom`, where any GPUs will do and only their number counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from controller.policy.pool.best_fit import NO_RACKS, FreeGpus, fit
+from controller.policy.queueing.base import QueueJob
+from controller.policy.types import JobKey, JobState
+
+__all__ = ["AnyRoom", "NodeRoom", "SlotRoom", "fit", "held"]
+
+
+def held(job: QueueJob) -> list[tuple[str, int]]:
+    """(node, GPUs) that `accounts.books` charges to a gang: bound pods, and planned ones still to come."""
+    if not job.bound:
+        return [(node, job.gpus_per_replica) for node in job.nodes]
+    if job.state is not JobState.ADMITTED:
+        return list(job.bound)
+    planned = list(job.nodes)
+    for node, _ in job.bound:
+        if node in planned:
+            planned.remove(node)
+    missing = max(0, job.replicas - len(job.bound))
+    return [*job.bound, *((node, job.gpus_per_replica) for node in planned[:missing])]
+
+
+class NodeRoom:
+    """A `Room` over named nodes; remembers where each gang taken in this pass goes."""
+
+    def __init__(self, free: Mapping[str, int], racks: Mapping[str, str] = NO_RACKS) -> None:
+        """``free``: GPUs per node that nobody uses. ``racks``: node -> rack, of those that name one."""
+        self.free = FreeGpus(free, racks)
+        self.placed: dict[JobKey, tuple[str, ...]] = {}
+        self.withheld: dict[str, int] = {}  # GPUs of those who leave that somebody waits for already
+
+    @property
+    def slots(self) -> int | None:
+        return None
+
+    def take(self, job: QueueJob) -> bool:
+        nodes = self.free.fit(job.replicas, job.gpus_per_replica, job.avoid)
+        if nodes is None:
+            return False
+        self.place(job, nodes)
+        return True
+
+    def place(self, job: QueueJob, nodes: tuple[str, ...]) -> None:
+        """Reserve these nodes' GPUs, one entry per member; they were found free before."""
+        for node in nodes:
+            self.free.add(node, -job.gpus_per_replica)
+        self.placed[job.key] = nodes
+
+    def give(self, job: QueueJob) -> None:
+        for node, gpus in job.bound or [(node, job.gpus_per_replica) for node in job.nodes]:
+            self.free.add(node, gpus)
+
+    def trial(self) -> NodeTrial:
+        return NodeTrial(self)
+
+    def bars(self, job: QueueJob) -> bool:
+        return False
+
+
+class NodeTrial:
+    """A `Trial` over named nodes. Gangs that run stay on their nodes: nobody is moved.
+
+    A gang that can only have the GPUs of runs takes them from those that come last: it is lent the GPUs of
+    the last one given, then of the last but one, until it fits. So nobody is preempted for it where runs
+    that come later would do, wherever those are.
+    """
+
+    def __init__(self, room: NodeRoom) -> None:
+        self._room = room
+        self._idle = FreeGpus(room.free)  # free now, and not taken in this trial
+        self._coming = FreeGpus(room.free)  # idle, and GPUs of those who leave anyway
+        self._lent = FreeGpus(room.free)  # coming, and GPUs of runs that are lent
+        self._open = FreeGpus(room.free)  # coming, and GPUs of runs that could be preempted
+        self._runs: list[QueueJob] = []  # that could be preempted, best first, and are not lent yet
+        self._lenders: set[JobKey] = set()  # whose GPUs are in ``_lent``
+        self._stay: set[JobKey] = set()  # who has kept its GPUs
+        self._starts: list[tuple[QueueJob, tuple[str, ...]]] = []
+        self._waits: list[tuple[str, int]] = []  # (node, GPUs) of members that were taken and cannot start
+        self._too_large: set[tuple[int, int]] = set()  # gangs that did not fit; nor do others like them
+        for node, gpus in room.withheld.items():
+            for counts in (self._coming, self._lent, self._open):
+                counts.add(node, -gpus)
+
+    def give(self, job: QueueJob) -> None:
+        self._too_large.clear()
+        leaves = job.state is not JobState.ADMITTED or job.proposal is not None
+        for node, gpus in held(job):
+            if self._open.add(node, gpus) and leaves:
+                self._lent.add(node, gpus)
+                self._coming.add(node, gpus)
+        if leaves:
+            self._lenders.add(job.key)
+        else:
+            self._runs.append(job)
+
+    def keep(self, job: QueueJob) -> bool:
+        open_ = self._open
+        wanted: dict[str, int] = {}
+        for node, gpus in held(job):
+            if node in open_:
+                wanted[node] = wanted.get(node, 0) + gpus
+        for node, gpus in wanted.items():
+            if open_[node] < gpus:
+                return False
+        self._stay.add(job.key)
+        for node, gpus in wanted.items():
+            open_.add(node, -gpus)
+            if job.key in self._lenders:
+                self._lent.add(node, -gpus)
+            self._cap(node)
+        return True
+
+    def take(self, job: QueueJob) -> bool:
+        replicas, size = shape = (job.replicas, job.gpus_per_replica)
+        if shape in self._too_large:
+            return False
+        nodes = self._idle.fit(replicas, size, job.avoid)
+        if nodes is not None:
+            self._starts.append((job, nodes))
+            for node in nodes:
+                self._idle.add(node, -size)
+                self._coming.add(node, -size)
+        elif (nodes := self._coming.fit(replicas, size, job.avoid)) is not None:
+            # Nobody need be preempted for it.
+            for node in nodes:
+                self._coming.add(node, -size)
+            self._waits += [(node, size) for node in nodes]
+        elif (found := self._open.fit(replicas, size, job.avoid)) is None:
+            self._too_large.add(shape)
+            return False
+        else:
+            # Until all is lent that is open, it fits, and without the nodes to avoid if it does there.
+            without = set(job.avoid) if set(job.avoid).isdisjoint(found) else set[str]()
+            while (nodes := self._lent.fit(replicas, size, job.avoid)) is None or without & set(nodes):
+                self._lend()
+            self._waits += [(node, size) for node in nodes]
+        for node in nodes:
+            self._open.add(node, -size)
+            self._lent.add(node, -size)
+            self._cap(node)
+        return True
+
+    def commit(self) -> list[QueueJob]:
+        for job, nodes in self._starts:
+            self._room.place(job, nodes)
+        return [job for job, _ in self._starts]
+
+    def withhold(self) -> Callable[[], None]:
+        room, free = self._room, self._room.free
+        idle: dict[str, int] = {}
+        coming: dict[str, int] = {}
+        for node, gpus in self._waits:
+            coming[node] = coming.get(node, 0) + gpus
+        for node in coming:
+            idle[node] = free[node] - self._idle[node]
+            coming[node] -= idle[node]
+            free.add(node, -idle[node])
+        before, room.withheld = room.withheld, coming
+
+        def give_back() -> None:
+            room.withheld = before
+            for node, gpus in idle.items():
+                free.add(node, gpus)
+
+        return give_back
+
+    def _lend(self) -> None:
+        """The GPUs of the last run that is not lent yet and has not kept them."""
+        while (job := self._runs.pop()).key in self._stay:
+            pass
+        self._lenders.add(job.key)
+        for node, gpus in held(job):
+            self._lent.add(node, gpus)
+
+    def _cap(self, node: str) -> None:
+        """What is used of a node is used of what is idle there, if there is nothing else."""
+        self._idle.cap(node, self._coming.cap(node, self._lent[node]))
+
+
+class AnyRoom:
+    """A `Room` in which there is always room: where pods go is somebody else's affair; no node is named."""
+
+    def __init__(self) -> None:
+        self.free: dict[str, int] = {}
+        self.placed: dict[JobKey, tuple[str, ...]] = {}
+
+    @property
+    def slots(self) -> int | None:
+        return None
+
+    def take(self, job: QueueJob) -> bool:
+        self.placed[job.key] = ()
+        return True
+
+    def give(self, job: QueueJob) -> None:
+        """Nothing was taken."""
+
+    def trial(self) -> AnyTrial:
+        return AnyTrial(self)
+
+    def bars(self, job: QueueJob) -> bool:
+        return False
+
+
+class AnyTrial:
+    """A `Trial` in a room without bounds."""
+
+    def __init__(self, room: AnyRoom) -> None:
+        self._room = room
+        self._starts: list[QueueJob] = []
+
+    def give(self, job: QueueJob) -> None:
+        """Nothing was taken."""
+
+    def keep(self, job: QueueJob) -> bool:
+        return True
+
+    def take(self, job: QueueJob) -> bool:
+        self._starts.append(job)
+        return True
+
+    def commit(self) -> list[QueueJob]:
+        for job in self._starts:
+            self._room.take(job)
+        return self._starts
+
+    def withhold(self) -> Callable[[], None]:
+        return lambda: None
+
+
+class SlotRoom:
+    """A `Room` in which any GPUs will do for any gang."""
+
+    __slots__ = ("slots", "withheld")
+
+    def __init__(self, slots: int) -> None:
+        """``slots``: GPUs that nobody uses."""
+        self.slots = slots
+        self.withheld = 0  # GPUs of those who leave that somebody waits for already
+
+    def take(self, job: QueueJob) -> bool:
+        gpus = job.gpus
+        if gpus > self.slots:
+            return False
+        self.slots -= gpus
+        return True
+
+    def give(self, job: QueueJob) -> None:
+        self.slots += job.gpus
+
+    def trial(self) -> SlotTrial:
+        return SlotTrial(self)
+
+    def bars(self, job: QueueJob) -> bool:
+        return False
+
+
+class SlotTrial:
+    """A `Trial` that only counts GPUs."""
+
+    __slots__ = ("_idle", "_open", "_room", "_starts", "_waits")
+
+    def __init__(self, room: SlotRoom) -> None:
+        self._room = room
+        self._idle = room.slots
+        self._open = room.slots - room.withheld
+        self._starts: list[QueueJob] = []
+        self._waits = 0  # GPUs of gangs that were taken and cannot start
+
+    def give(self, job: QueueJob) -> None:
+        self._open += job.gpus
+
+    def keep(self, job: QueueJob) -> bool:
+        return self._use(job.gpus)
+
+    def take(self, job: QueueJob) -> bool:
+        gpus = job.gpus
+        if gpus > self._open:
+            return False
+        if gpus <= self._idle:
+            self._starts.append(job)
+            self._idle -= gpus
+        else:
+            self._waits += gpus
+        return self._use(gpus)
+
+    def commit(self) -> list[QueueJob]:
+        for job in self._starts:
+            self._room.take(job)
+        return self._starts
+
+    def withhold(self) -> Callable[[], None]:
+        room = self._room
+        idle, before = room.slots - self._idle, room.withheld
+        if not self._waits:
+            idle = 0
+        room.slots -= idle
+        room.withheld = self._waits - idle
+
+        def give_back() -> None:
+            room.slots += idle
+            room.withheld = before
+
+        return give_back
+
+    def _use(self, gpus: int) -> bool:
+        if gpus > self._open:
+            return False
+        self._open -= gpus
+        self._idle = min(self._idle, self._open)
+        return True

@@ -1,0 +1,231 @@
+"""Holds: to whom the GPUs of a leaving job will go, said before they are free.
+
+The event of a pod being gone wakes kube-scheduler before anything could be written after it, so the pool
+writes its holds when a stop or a preemption begins, before the workload is suspended. A hold is a promise
+to the outside (the scheduler extender, people), never an input to who goes next: the winner is chosen anew,
+by the same policy, when the GPUs are free.
+
+A hold ends when every member of its target has a node, at its expiry, when its target is gone, or when the
+stop that was to free its GPUs is taken back. While its
+source has all its pods (the copy of its best checkpoint may take long) it is renewed at half time; from the
+first pod gone it has only what is left, so that a pod that never goes cannot keep the others' GPUs. There are
+at most `HOLDS_MAX` at a time, and `NODES_MAX` nodes in all of them: a GPUPool's status is one object of
+bounded size. What is beyond is not announced, those that expire last first; the GPUs still go by the plan.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from controller.policy.pool.gpu_accounting import Books
+from controller.policy.pool.placement import NodeRoom
+from controller.policy.queueing import make_policy
+from controller.policy.queueing.quota_ledger import charged
+from controller.policy.types import Admission, Hold, JobKey, JobState, JobView, PoolSnapshot
+
+HOLDS_MAX = 256
+NODES_MAX = 4096
+
+
+class _Wanted(NamedTuple):
+    source: JobKey
+    target: JobKey
+    nodes: tuple[str, ...]
+
+
+def current(snapshot: PoolSnapshot, now: float) -> PoolSnapshot:
+    """The snapshot without the holds that have expired at ``now`` (s)."""
+    if all(h.expires > now for h in snapshot.holds):
+        return snapshot
+    return replace(snapshot, holds=tuple(h for h in snapshot.holds if h.expires > now))
+
+
+def holds(
+    snapshot: PoolSnapshot,
+    leaving: Iterable[JobView],
+    admitted: Iterable[Admission],
+    rest: Iterable[JobView],
+    free: Mapping[str, int],
+    books: Books,
+    now: float,
+) -> tuple[Hold, ...]:
+    """Whom freed GPUs go to: promised while their job leaves, kept until the winner's pods have nodes.
+
+    ``leaving``: jobs on their way off their GPUs, in the order in which theirs are given out. ``admitted``:
+    in this pass. ``rest``: who waits after it, next one first. ``free``: GPUs per node after it.
+    ``books``: the accounts before it.
+    """
+    leaving, admitted = list(leaving), list(admitted)
+    views = {j.key: j for j in snapshot.jobs}
+    starting = {a.key for a in admitted}
+    expires = _expiries(snapshot, leaving, now)
+    if snapshot.quotas:
+        wanted = _promises_within_quotas(snapshot, leaving, admitted, list(rest), free, books, now)
+    else:
+        wanted = _promises(snapshot, leaving, list(rest), free, books, now)
+    wanted += [_Wanted(a.source, a.key, a.nodes) for a in admitted if a.source is not None]
+    settled = {w.source for w in wanted} | {j.key for j in leaving}
+    ledger = charged(snapshot.quotas, snapshot.jobs)
+    for hold in snapshot.holds:
+        target = views.get(hold.target)
+        if target is None:
+            continue
+        waits = target.state is JobState.QUEUED or target.unbound > 0
+        if (
+            waits
+            and not (target.state is JobState.QUEUED and ledger.bars(target.key, target.gpus))
+            and hold.source not in settled
+            and not _void(hold, views.get(hold.source), snapshot.hold_seconds)
+        ):
+            wanted.append(_Wanted(hold.source, hold.target, hold.nodes))
+    return _bounded(
+        Hold(w.source, w.target, w.nodes, expires[w.source], _admission(views[w.target], starting))
+        for w in wanted
+        if w.source in expires
+    )
+
+
+def source_of(snapshot: PoolSnapshot) -> Callable[[JobKey, tuple[str, ...]], JobKey | None]:
+    """Job, nodes -> the other job whose GPUs these were: by the oldest hold on them whose source is gone."""
+    if not snapshot.holds:
+        return lambda key, nodes: None
+    there = {(j.key, node) for j in snapshot.jobs for node, _ in j.bound}
+    oldest = sorted(snapshot.holds, key=lambda h: (h.expires, h.source))
+
+    def source(key: JobKey, nodes: tuple[str, ...]) -> JobKey | None:
+        wanted = set(nodes)
+        gone = (h for h in oldest if any(n in wanted and (h.source, n) not in there for n in h.nodes))
+        return next((h.source for h in gone if h.source != key), None)
+
+    return source
+
+
+def _void(hold: Hold, source: JobView | None, hold_seconds: float) -> bool:
+    """Whether the stop that a hold was made for, or renewed in, was taken back since: its source stays where
+    it is. Renewal ends with the stop, so what expires later than that was made for another one."""
+    if source is None or source.taken_back is None or source.state is not JobState.ADMITTED:
+        return False
+    return hold.expires - hold_seconds <= source.taken_back
+
+
+def _promises(
+    snapshot: PoolSnapshot,
+    leaving: list[JobView],
+    rest: list[JobView],
+    free: Mapping[str, int],
+    books: Books,
+    now: float,
+) -> list[_Wanted]:
+    """The same policy on the room as it will be when each leaving job is gone."""
+    if not leaving or not rest:
+        return []
+    policy, room = make_policy(snapshot.policy), NodeRoom(free)
+    promises: list[_Wanted] = []
+    shapes = Counter((j.replicas, j.gpus_per_replica) for j in rest)
+    policy.rebuild(rest, now)
+    for job in leaving:
+        for node, gpus in books.account(job):
+            if node in room.free:
+                room.free[node] += gpus
+        # Asking the policy means a walk over all who wait: not, while not one of them would fit.
+        if not any(room.free.fit(*shape) is not None for shape in +shapes):
+            continue
+        for winner in policy.decide(now, room).admit:
+            policy.gone(winner, now)
+            shapes[winner.replicas, winner.gpus_per_replica] -= 1
+            promises.append(_Wanted(job.key, winner.key, room.placed[winner.key]))
+    return promises
+
+
+def _promises_within_quotas(
+    snapshot: PoolSnapshot,
+    leaving: list[JobView],
+    admitted: list[Admission],
+    rest: list[JobView],
+    free: Mapping[str, int],
+    books: Books,
+    now: float,
+) -> list[_Wanted]:
+    """The same policy on the room as it will be when all who leave are gone: what they have then counts no
+    more. A gang is promised the GPUs of the one of them with whom the last that it needs come free."""
+    if not leaving or not rest:
+        return []
+    policy, room, have = make_policy(snapshot.policy, snapshot.quotas), NodeRoom(free), dict(free)
+    for job in leaving:
+        for node, gpus in books.account(job):
+            if node in room.free:
+                room.free[node] += gpus
+    going = {j.key for j in leaving}
+    starting = {a.key: a.nodes for a in admitted}
+    stay = [j for j in snapshot.jobs if j.state is JobState.ADMITTED and j.key not in going]
+    new = [
+        replace(j, state=JobState.ADMITTED, nodes=starting[j.key]) for j in snapshot.jobs if j.key in starting
+    ]
+    policy.rebuild([*stay, *new, *rest], now)
+    for job in stay:
+        if not job.preemptible:
+            policy.shielded(job, now)
+    sizes = {j.key: j.gpus_per_replica for j in rest}
+    coming = {j.key: room.placed[j.key] for j in policy.decide(now, room).admit}
+    on: dict[str, list[JobKey]] = {}  # node -> who gets GPUs there, next one first
+    for key, nodes in coming.items():
+        for node in dict.fromkeys(nodes):
+            on.setdefault(node, []).append(key)
+
+    def served(touched: Iterable[str]) -> list[_Wanted]:
+        """Who has all its GPUs by now that more came free on these nodes; the source is still to be named."""
+        found = []
+        for key in dict.fromkeys(key for node in touched for key in on.get(node, ())):
+            needs = Counter(coming.get(key, ()))
+            if not needs or any(have[node] < count * sizes[key] for node, count in needs.items()):
+                continue
+            for node, count in needs.items():
+                have[node] -= count * sizes[key]
+            found.append(_Wanted("", key, coming.pop(key)))
+        return found
+
+    served(on)  # these need nobody to leave
+    promises: list[_Wanted] = []
+    for job in leaving:
+        account = [(node, gpus) for node, gpus in books.account(job) if node in have]
+        for node, gpus in account:
+            have[node] += gpus
+        promises += [one._replace(source=job.key) for one in served(node for node, _ in account)]
+    return promises
+
+
+def _expiries(snapshot: PoolSnapshot, leaving: list[JobView], now: float) -> dict[JobKey, float]:
+    """Until when (s) the GPUs of each source are kept; a leaving job without an entry has had its time."""
+    expires: dict[JobKey, float] = {}
+    for hold in snapshot.holds:
+        expires[hold.source] = max(hold.expires, expires.get(hold.source, 0.0))
+    full, half = now + snapshot.hold_seconds, now + snapshot.hold_seconds / 2
+    for job in leaving:
+        known = expires.get(job.key)
+        if job.state is JobState.ADMITTED and known is None:
+            expires[job.key] = full  # begins to leave just now
+        elif len(job.bound) >= job.replicas and (known is None or known <= half):
+            expires[job.key] = full
+    return expires
+
+
+def _admission(target: JobView, starting: set[JobKey]) -> int:
+    """The number of the admission a hold is for: the target's next, if it waits or starts just now."""
+    waits = target.state is JobState.QUEUED or target.key in starting
+    return target.attempt + 1 if waits else target.attempt
+
+
+def _bounded(found: Iterable[Hold]) -> tuple[Hold, ...]:
+    every = tuple(found)
+    if len(every) <= HOLDS_MAX and sum(len(h.nodes) for h in every) <= NODES_MAX:
+        return every
+    kept: list[Hold] = []
+    room = NODES_MAX
+    for hold in sorted(every, key=lambda h: (h.expires, h.source, h.target)):
+        if len(kept) < HOLDS_MAX and len(hold.nodes) <= room:
+            kept.append(hold)
+            room -= len(hold.nodes)
+    return tuple(kept)
