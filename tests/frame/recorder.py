@@ -39,8 +39,8 @@ from typing import Any
 # the arguments is written down; (): all, and the result.
 Place = tuple[str, tuple[str, ...]]
 HOOKS: dict[str, tuple[Place, ...]] = {
-    "job": (("controller.policy.job.plan:plan", ()), ("controller.policy.lifecycle:plan", ())),
-    "pool": (("controller.policy.pool.plan:plan", ()), ("controller.policy.pool:plan", ())),
+    "job": (("controller.policy.job.plan:plan_job", ()), ("controller.policy.lifecycle:plan", ())),
+    "pool": (("controller.policy.pool.plan:plan_pool", ()), ("controller.policy.pool:plan", ())),
     "written": (("tests.faults.world:World.written", ("job.name", "after")),),
     "event": (("tests.faults.world:World.told", ("job.name", "event")),),
     "suspending": (("tests.faults.world:World.suspending", ("job.name", "reason")),),

@@ -60,7 +60,7 @@ import tempfile
 from collections import Counter
 from types import SimpleNamespace
 from controller.policy import MODULE as lifecycle
-from controller.policy import POOL
+from controller.policy import pool
 from controller.policy.types import TYPE, Record
 from tests.faults.world import World
 
@@ -74,7 +74,7 @@ def play(config, steps):
         plan = lifecycle.plan(1, record, float(now))
         record = plan.record
         world.written(SimpleNamespace(name="a"), None, record)
-        POOL.plan({root, "b"}, float(now))
+        pool.plan({root, "b"}, float(now))
     return SimpleNamespace(violation="", at=3, counts=Counter(rise=3))
 """
 LOG = """
@@ -128,14 +128,18 @@ def _tree(root: Path, *, moved: bool, **changed: str) -> Path:
         folder.mkdir(parents=True)
     job = policy / ("job/plan.py" if moved else "lifecycle.py")
     pool = policy / ("pool/plan.py" if moved else "pool.py")
-    names = {"MODULE": "job", "POOL": "pool", "TYPE": "RetainedCheckpoint"} if moved else {}
-    names = names or {"MODULE": "lifecycle", "POOL": "pool", "TYPE": "Kept"}
+    names = {"MODULE": "lifecycle", "TYPE": "Kept"}
+    if moved:
+        names = {"MODULE": "job", "TYPE": "RetainedCheckpoint", "lifecycle.plan(": "lifecycle.plan_job("}
+        names["pool.plan("] = "pool.plan_pool("
     driver, log = DRIVER, LOG.replace("NUMBER", "6" if moved else "5")
     for name, value in names.items():
         driver, log = driver.replace(name, value), log.replace(name, value)
     log = log.replace('"kept"', '"retained"').replace('"desired"', '"spec"') if moved else log
     (policy / "declog.py").write_text(log)
-    texts = {policy / "types.py": TYPES, job: PLAN, pool: POOL}
+    job_text = PLAN.replace("def plan(", "def plan_job(") if moved else PLAN
+    pool_text = POOL.replace("def plan(", "def plan_pool(") if moved else POOL
+    texts = {policy / "types.py": TYPES, job: job_text, pool: pool_text}
     for path, text in texts.items():
         for old, new in (AFTER if moved else {}).items():
             text = text.replace(old, new)
@@ -145,7 +149,7 @@ def _tree(root: Path, *, moved: bool, **changed: str) -> Path:
         path.write_text(text)
         if path.name == "plan.py":  # a room with a door
             (path.parent / "__init__.py").write_text(
-                f"from controller.policy.{path.parent.name}.plan import plan\n"
+                f"from controller.policy.{path.parent.name}.plan import plan_{path.parent.name}\n"
             )
     (faults / "world.py").write_text(WORLD)
     (faults / "driver.py").write_text(driver)
