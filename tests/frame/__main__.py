@@ -1,0 +1,59 @@
+"""`python -m tests.frame`: what must not change while code moves, recorded and compared (README.md).
+
+Exit codes: 0 nothing differs, 1 something does, 2 it could not be told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from tests.frame import decisions, words
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.frame", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    play = commands.add_parser("decisions", help="play the same histories by two trees, compare each pass")
+    play.add_argument("--before", type=Path, required=True, help="root of the tree before")
+    play.add_argument(
+        "--after", type=Path, default=decisions.ROOT, help="of the tree after; default: this one"
+    )
+    play.add_argument("--histories", type=int, default=100, help="how many; 0: none")
+    play.add_argument("--seed", type=int, default=1, help="of the first")
+    play.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="cores")
+    play.add_argument("--words", type=Path, default=words.TABLE, help="the rename table")
+    play.add_argument(
+        "--logs", type=Path, nargs="*", help="replay these decision logs too; none given: logs/"
+    )
+    play.add_argument("--out", type=Path, default=Path("build/frame"), help="for differences in full")
+
+    given = parser.parse_args(arguments)
+    try:
+        table = words.load(given.words)
+        return _decisions(given, table["decisions"])
+    except (decisions.Failed, ValueError, OSError) as error:
+        print(f"python -m tests.frame {given.command}: {error}", file=sys.stderr)
+        return 2
+
+
+def _decisions(given: argparse.Namespace, table: dict[str, object]) -> int:
+    before, after = given.before.resolve(), given.after.resolve()
+    status = 0
+    if given.logs is not None:
+        paths = given.logs or sorted(decisions.LOGS.glob("*.jsonl.xz"))
+        status |= decisions.report(
+            "decisions of logs", decisions.logs(before, after, table, paths), given.out
+        )
+    if given.histories:
+        seeds = range(given.seed, given.seed + given.histories)
+        played = decisions.histories(before, after, table, seeds, given.jobs)
+        status |= decisions.report("histories", played, given.out)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
