@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests import work_queue
+from tests import whole, work_queue
 
 TEST = """
 import os, pathlib, time
@@ -33,12 +32,10 @@ def started(folder: Path, *options: str) -> subprocess.Popen[str]:
     """A run in a folder of tests of its own, with this repository's plugin."""
     queue = folder / "queue"
     queue.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "pytest", "-p", "tests.work_queue", "--queue", str(queue), "-q", "tests"]
-    root = str(Path(work_queue.__file__).resolve().parents[1])
     return subprocess.Popen(
-        [*command, "-p", "no:cacheprovider", "--rootdir", str(folder), *options],
+        [*whole.pytest_command(queue), *options],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": root},
+        env={**os.environ, "PYTHONPATH": str(whole.ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -53,6 +50,7 @@ def suite(tmp_path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(TEST.format(name=module, tests=3, wait=True))
     (tmp_path / "ran").touch()
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = tests\naddopts = -q\n")
     return tmp_path
 
 
@@ -90,6 +88,5 @@ def test_what_nobody_took_is_told(suite: Path) -> None:
 
 def test_folders_of_the_order_are_there() -> None:
     """A folder that was renamed would lose its place."""
-    root = Path(work_queue.__file__).resolve().parents[1]
     for path in (*work_queue.WAITING, *work_queue.COMPUTING, *work_queue.TOGETHER):
-        assert (root / path).exists(), path
+        assert (whole.ROOT / path).exists(), path

@@ -73,9 +73,11 @@ def main(arguments: list[str]) -> int:
             for path in printed:
                 # One of them begins with what only computes: until then the first has who mostly waits.
                 more = ["--computing-first"] if path is printed[0] else []
-                others.append(Beside([*_pytest(queue), *more, *arguments], path))
+                others.append(Beside([*pytest_command(queue), *more, *arguments], path))
                 others[-1].start()
-            status = subprocess.run([*_pytest(queue), *arguments], cwd=ROOT, env=_ENVIRONMENT).returncode
+            status = subprocess.run(
+                [*pytest_command(queue), *arguments], cwd=ROOT, env=_ENVIRONMENT
+            ).returncode
             for path, other in zip(printed, others, strict=True):
                 print("beside it:", flush=True)
                 _follow(path, other)
@@ -91,9 +93,10 @@ def main(arguments: list[str]) -> int:
     return next((status for status in statuses if status), 0)
 
 
-def _pytest(queue: Path) -> list[str]:
+def pytest_command(queue: Path) -> list[str]:
     """Return the command of a run; the percentage of all tests would tell nothing of one run's share."""
-    plugin = ["-p", "tests.work_queue", "--queue", str(queue)]
+    # As one word: by a path that stands alone pytest would look for its configuration there, too.
+    plugin = ["-p", "tests.work_queue", f"--queue={queue}"]
     quiet = ["-p", "no:cacheprovider", "-o", "console_output_style=classic"]
     return [sys.executable, "-m", "pytest", *plugin, *quiet]
 
