@@ -17,7 +17,7 @@ from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished
 from controller.checkpoints.layouts import Candidate, Layout
 from controller.checkpoints.pins import ATTEMPT_PATTERN, NOBODY, pins_folder
 from controller.checkpoints.request import BranchLife, Request
-from controller.checkpoints.store import Store
+from controller.checkpoints.store import Store, read_json
 
 INVENTORY_FILE = "inventory.json"
 INVENTORY_LIMIT = 32 << 20  # bytes read, of about 400,000 files
@@ -25,7 +25,7 @@ KEPT = 100  # newest inventories
 
 CURE = (
     "let the trainer's client say that all ranks have saved: client.checkpoint_saved(step, path) writes a "
-    "save record (docs/trainer-contract.md)"
+    "save record (docs/use/trainer-contract.md)"
 )
 
 Signatures = Mapping[str, str]  # name inside the checkpoint -> signature of the file
@@ -75,7 +75,7 @@ def read_inventories(store: Store, owner: str) -> list[Inventory]:
     """
     name = f"{pins_folder(owner)}/{INVENTORY_FILE}"
     try:
-        raw = bounded.load(store.read(name, INVENTORY_LIMIT), INVENTORY_FILE, INVENTORY_LIMIT)
+        raw = read_json(store, name, INVENTORY_LIMIT)
         return [
             Inventory(
                 str(entry["attempt"]),

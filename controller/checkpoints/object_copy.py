@@ -14,7 +14,6 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from controller import bounded
 from controller.checkpoints.errors import (
     AccessError,
     Damaged,
@@ -25,6 +24,7 @@ from controller.checkpoints.errors import (
 )
 from controller.checkpoints.plan import Piece, Plan
 from controller.checkpoints.progress import METER
+from controller.checkpoints.store import read_json
 from controller.checkpoints.workers import each
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class ObjectCopy:
 
     def _load(self) -> set[int]:
         try:
-            raw = bounded.load(self._store.read(self.folder + CHECKED, CHECKED_LIMIT), CHECKED, CHECKED_LIMIT)
+            raw = read_json(self._store, self.folder + CHECKED, CHECKED_LIMIT)
             return {index for index in raw["checked"] if type(index) is int}
         except (Vanished, Damaged, ValueError, KeyError, TypeError):
             return set()

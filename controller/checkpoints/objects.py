@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import fsspec  # type: ignore[import-untyped]
 
-from controller import bounded
 from controller.checkpoints import endpoints
 from controller.checkpoints.digest import FileDigest, hash_stream
 from controller.checkpoints.errors import (
@@ -34,7 +33,7 @@ from controller.checkpoints.object_copy import CHECKED, UPLOADS, ObjectCopy
 from controller.checkpoints.plan import SUFFIX, Plan
 from controller.checkpoints.progress import METER
 from controller.checkpoints.staging import Writer
-from controller.checkpoints.store import clean
+from controller.checkpoints.store import clean, read_json
 
 if TYPE_CHECKING:
     from controller.checkpoints.s3 import Bucket
@@ -378,7 +377,7 @@ class Upload:
     def load(self) -> dict[str, Any] | None:
         """None: there is none, or nothing that can be read."""
         try:
-            told = bounded.load(self._store.read(self._record), "an upload", RECORD_LIMIT)
+            told = read_json(self._store, self._record, RECORD_LIMIT)
         except (Vanished, Damaged, ValueError):
             return None
         return told if isinstance(told, dict) else None

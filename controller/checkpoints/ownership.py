@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from controller import bounded, names
+from controller import names
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished, suppress_unreadable
 from controller.checkpoints.inventory import take_inventory
 from controller.checkpoints.layouts import Layout
 from controller.checkpoints.request import Request, Result
 from controller.checkpoints.saves import SHARED
-from controller.checkpoints.store import Store, open_store
+from controller.checkpoints.store import Store, open_store, read_json
 
 OWNER_FILE = f"{names.PINS_FOLDER}/owner.json"
 DEPTH = 4  # levels of folders below a location in which another owner is looked for
@@ -77,7 +77,7 @@ def read_owner(store: Store, folder: str = "") -> Owner | None:
     What makes no sense is somebody's: an owner without uid. Raises: Damaged, the file may not be followed.
     """
     try:
-        raw = bounded.load(store.read(f"{folder}/{OWNER_FILE}".lstrip("/"), bounded.BYTES), "the owner")
+        raw = read_json(store, f"{folder}/{OWNER_FILE}".lstrip("/"))
         uid, job = raw["uid"], raw.get("job")
         if isinstance(uid, str) and uid:
             return Owner(uid[:64], job[:320] if isinstance(job, str) else "")

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from controller import bounded
 from controller.checkpoints import digest as digests
 from controller.checkpoints import pieces
 from controller.checkpoints.completeness.judge import Survey
@@ -28,7 +27,7 @@ from controller.checkpoints.plan import Piece, Plan
 from controller.checkpoints.progress import METER
 from controller.checkpoints.request import Request, Result, Source
 from controller.checkpoints.securing import AVAILABLE_LOOKED_AT, Kept, intact, pins_by_step, unchanged
-from controller.checkpoints.store import Read, Store, publish, relative, withdraw
+from controller.checkpoints.store import Read, Store, publish, read_json, relative, withdraw
 
 SEEN = ".seen.json"  # after a step: what its checkpoint was when it was first seen as the latest
 RESUME_FOLDER = "resume"  # beside the pins, where no trainer's rotation looks
@@ -270,7 +269,7 @@ def _first_seen(retention: Store, step: int, digest: str) -> None:
     """
     name = f"{step}{SEEN}"
     try:
-        noted = bounded.load(retention.read(name, bounded.BYTES), name).get("digest")
+        noted = read_json(retention, name).get("digest")
     except (Vanished, Damaged, ValueError, AttributeError):
         noted = None
     if noted is None:

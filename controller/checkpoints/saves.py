@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from controller import bounded, names
+from controller import names
 from controller.checkpoints.errors import Damaged, Vanished
 from controller.checkpoints.pins import ATTEMPT_PATTERN, parse_pin
-from controller.checkpoints.store import Store
+from controller.checkpoints.store import Store, read_json
 
 SAVES_FOLDER = f"{names.PINS_FOLDER}/saves"
 # The trainer may run under another user than access Jobs, and either may come first. Nobody takes away what
@@ -67,7 +67,7 @@ def save_records(store: Store) -> dict[int, dict[str, str]]:
 def read_record(store: Store, file: str) -> SaveRecord | None:
     """A save record; None: it went meanwhile, or is of another form than agreed."""
     try:
-        raw = bounded.load(store.read(f"{SAVES_FOLDER}/{file}", RECORD_LIMIT), file, RECORD_LIMIT)
+        raw = read_json(store, f"{SAVES_FOLDER}/{file}", RECORD_LIMIT)
     except (Vanished, Damaged, ValueError):
         return None
     if not isinstance(raw, dict) or not isinstance(raw.get("files"), dict) or not raw["files"]:

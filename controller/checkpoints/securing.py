@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from controller import bounded
 from controller.checkpoints import pieces
 from controller.checkpoints.completeness.judge import SAVE_RECORD, Survey, Verdict
 from controller.checkpoints.digest import Manifest, hash_files, tree_digest
@@ -23,7 +22,7 @@ from controller.checkpoints.layouts import Candidate, Folder, Layout
 from controller.checkpoints.pins import NOBODY, parse_pin, pin_folder, pin_name, pins_folder
 from controller.checkpoints.progress import METER
 from controller.checkpoints.request import Request, Result, Source
-from controller.checkpoints.store import Store, away, publish
+from controller.checkpoints.store import Store, away, publish, read_json
 
 AVAILABLE_LOOKED_AT = 20  # checkpoints judged to tell a person which steps there are
 FILES_SUFFIX = ".files.json"  # beside a pin: signatures of its files when its digest was taken
@@ -302,7 +301,7 @@ def _note_files(
 
 def _noted(store: Store, folder: str) -> dict[str, Any] | None:
     try:
-        raw = bounded.load(store.read(f"{folder}{FILES_SUFFIX}", FILES_LIMIT), "what was pinned", FILES_LIMIT)
+        raw = read_json(store, f"{folder}{FILES_SUFFIX}", FILES_LIMIT)
     except (Vanished, Damaged, ValueError):
         return None
     return raw if isinstance(raw, dict) and isinstance(raw.get("files"), dict) else None

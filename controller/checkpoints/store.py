@@ -9,14 +9,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
-from typing import BinaryIO, Protocol, TypeVar
+from typing import Any, BinaryIO, Protocol, TypeVar
 
+from controller import bounded
 from controller.checkpoints.digest import FileDigest
 from controller.checkpoints.errors import AccessError, Reason
 from controller.checkpoints.plan import Piece, Plan
 from controller.checkpoints.staging import Writer
 
 Read = Callable[[Piece], bytes | bytearray]  # a piece's content, compared with the plan
+
+
+class Readable(Protocol):
+    """A place whose small files are read whole: a store, or the content of one checkpoint."""
+
+    def read(self, name: str, limit: int = 1 << 20) -> bytes:
+        """A small file whole. Raises `Damaged` if it is larger than ``limit`` bytes."""
+        ...
+
+
+def read_json(source: Readable, name: str, limit: int = bounded.BYTES, *, python: bool = False) -> Any:
+    """Return the value of a small JSON file.
+
+    Args:
+        limit: bytes that it may have.
+        python: as Python's own ``json`` writes it (`bounded.load`).
+
+    Raises:
+        Vanished, Damaged: as ``source`` says. Unbounded: it is no JSON, or more than is read; names the file.
+    """
+    return bounded.load(source.read(name, limit), name, limit, python=python)
 
 
 class Stage(Protocol):
@@ -65,7 +87,7 @@ class Copy(Stage, Protocol):
         ...
 
 
-class Store(Protocol):
+class Store(Readable, Protocol):
     """A place for checkpoints, rooted at a job's location or at its retention folder.
 
     Reading raises `Vanished` for what is not there (any more) and `Damaged` for what may not be followed.
@@ -109,10 +131,6 @@ class Store(Protocol):
 
     def delete(self, name: str) -> None:
         """Delete one file; nothing there is fine."""
-        ...
-
-    def read(self, name: str, limit: int = 1 << 20) -> bytes:
-        """A small file whole. Raises `Damaged` if it is larger than ``limit`` bytes."""
         ...
 
     def read_range(self, name: str, start: int, length: int) -> bytes:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import re
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 _DIGEST = re.compile(r"^sha256:[0-9a-f]{64}$")
 _REMOVED, _OPAQUE = ".wh.", ".wh..wh..opq"
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -90,32 +91,43 @@ class BaseImage:
     @cached_property
     def files(self) -> dict[str, tarfile.TarInfo]:
         """Path -> what is there once all layers lie upon each other."""
-        found: dict[str, tarfile.TarInfo] = {}
+        return self._walk(_itself)
+
+    def contents(self, paths: Collection[str]) -> dict[str, bytes]:
+        """Return the content of those of these paths that are files, in one walk of the archive."""
+        wanted = frozenset(paths)
+
+        def read(layer: tarfile.TarFile, path: str, member: tarfile.TarInfo) -> bytes | None:
+            file = layer.extractfile(member) if path in wanted and member.isfile() else None
+            return file.read() if file is not None else None
+
+        return self._walk(read)
+
+    def _walk(self, value: Callable[[tarfile.TarFile, str, tarfile.TarInfo], _T | None]) -> dict[str, _T]:
+        """Return path -> value of what is there once all layers lie upon each other (`upon`)."""
+        found: dict[str, _T] = {}
         with tarfile.open(self.archive) as tar:
             for layer in self.layers:
                 with tarfile.open(fileobj=tar.extractfile(layer)) as members:
-                    upon(found, members)
-        return found
-
-    def content(self, path: str) -> bytes | None:
-        """The content of a file, which is no link; None: it is not there."""
-        found = None
-        with tarfile.open(self.archive) as tar:
-            for layer in self.layers:
-                with tarfile.open(fileobj=tar.extractfile(layer)) as members:
-                    for member in members:
-                        name = _plain(member.name)
-                        folder, _, last = path.rpartition("/")
-                        if name == path and member.isfile():
-                            file = members.extractfile(member)
-                            found = file.read() if file is not None else None
-                        elif name == f"{folder}/{_REMOVED}{last}":
-                            found = None
+                    upon(found, members, value)
         return found
 
 
-def upon(found: dict[str, tarfile.TarInfo], layer: tarfile.TarFile) -> None:
-    """Lay a layer upon what is there: OCI image specification, "Applying Changesets"."""
+def _itself(layer: tarfile.TarFile, path: str, member: tarfile.TarInfo) -> tarfile.TarInfo:
+    return member
+
+
+def upon(
+    found: dict[str, _T],
+    layer: tarfile.TarFile,
+    value: Callable[[tarfile.TarFile, str, tarfile.TarInfo], _T | None],
+) -> None:
+    """Lay a layer upon what is there: OCI image specification, "Applying Changesets".
+
+    Args:
+        found: path -> its value; changed.
+        value: of a member of the layer, given with its path; None: none is kept for that path.
+    """
     for member in layer:
         name = _plain(member.name)
         folder, _, last = name.rpartition("/")
@@ -124,10 +136,14 @@ def upon(found: dict[str, tarfile.TarInfo], layer: tarfile.TarFile) -> None:
         elif last.startswith(_REMOVED):
             _take_away(found, f"{folder}/{last.removeprefix(_REMOVED)}".lstrip("/"), itself=True)
         elif name:
-            found[name] = member
+            made = value(layer, name, member)
+            if made is None:
+                found.pop(name, None)
+            else:
+                found[name] = made
 
 
-def _take_away(found: dict[str, tarfile.TarInfo], path: str, itself: bool) -> None:
+def _take_away(found: dict[str, _T], path: str, itself: bool) -> None:
     for name in [n for n in found if n.startswith(f"{path}/") or (itself and n == path)]:
         del found[name]
 

@@ -47,12 +47,19 @@ IMAGES = {
 }
 TRIAL_BASE = "python:3.13-slim"
 _TOP = "out"  # of the archive that comes out of the build
+_RELEASED = ("etc/os-release", "usr/lib/os-release")  # the first is often a link to the second
+_DPKG, _APK = "var/lib/dpkg/status", "lib/apk/db/installed"
 _BASE_LABEL = "org.opencontainers.image.base"
 
 
 def tag() -> str:
     """The version that the images carry: that of the sample manifests and the chart."""
     return metadata.version("evalstop")
+
+
+def tagged(name: str) -> str:
+    """An image's name with the tag that it carries."""
+    return f"{name}:{tag()}"
 
 
 def wanted(environ: Mapping[str, str]) -> tuple[base.Reference, base.Reference, bool]:
@@ -142,9 +149,9 @@ def _images(of: base.BaseImage, filled: Path, out: Path, inputs: provenance.Inpu
             put = [*([bare] if bare and not about.shell else []), layer("python")]
             put += [layer(f"packages-{line}") for line in lines(role)]
             put.append(layer(f"code-{role}"))
-            name = f"{IMAGES[role]}:{tag()}"
+            name = tagged(IMAGES[role])
             images.append(assemble.image(role, name, about, of, put, labels(role, inputs), inputs.epoch))
-    common = [*_of_the_base(of), sbom.interpreter(facts["python"])]
+    common = [*base_packages(of), sbom.interpreter(facts["python"])]
     lock = (REPOSITORY / "requirements.lock").read_text()
     for image in images:
         _describe(image, facts["packages"], common, lock, inputs, out)
@@ -176,22 +183,24 @@ def _describe(
     (out / f"{image.role}.intoto.json").write_text(json.dumps(said, indent=1) + "\n")
 
 
-def _of_the_base(of: base.BaseImage) -> list[sbom.Json]:
+def base_packages(of: base.BaseImage) -> list[sbom.Json]:
     """The packages of the base's distribution; none where it has neither dpkg's database nor apk's."""
-    found: list[sbom.Json] = []
-    released = (of.content("etc/os-release") or of.content("usr/lib/os-release") or b"").decode()
-    named = dict(line.split("=", 1) for line in released.splitlines() if "=" in line)
-    databases = ["var/lib/dpkg/status"]
     # Images without a package manager keep a file per package.
-    databases += sorted(name for name in of.files if name.startswith("var/lib/dpkg/status.d/"))
-    for name in databases:
-        if (content := of.content(name)) is not None and not name.endswith(".md5sums"):
-            text = content.decode(errors="replace")
-            if name != databases[0]:
-                text = text.replace("Version:", "Status: install ok installed\nVersion:", 1)
-            found += sbom.debian_packages(text, named.get("ID", "debian").strip('"'))
-    if (content := of.content("lib/apk/db/installed")) is not None:
-        found += sbom.alpine_packages(content.decode(errors="replace"))
+    per_package = sorted(
+        name
+        for name in of.files
+        if name.startswith("var/lib/dpkg/status.d/") and not name.endswith(".md5sums")
+    )
+    contents = of.contents([*_RELEASED, _DPKG, *per_package, _APK])
+    released = next((contents[name] for name in _RELEASED if contents.get(name)), b"").decode()
+    facts = dict(line.split("=", 1) for line in released.splitlines() if "=" in line)
+    found: list[sbom.Json] = []
+    for name in (_DPKG, *per_package):
+        text = contents.get(name, b"").decode(errors="replace")
+        if name != _DPKG:
+            text = text.replace("Version:", "Status: install ok installed\nVersion:", 1)
+        found += sbom.debian_packages(text, facts.get("ID", "debian").strip('"'))
+    found += sbom.alpine_packages(contents.get(_APK, b"").decode(errors="replace"))
     return found
 
 
@@ -250,13 +259,7 @@ def _content(source: tarfile.TarFile, name: str) -> bytes:
 def identities(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Each image, by name with tag -> its id. Errors: PlaneError: one is not there."""
     docker = Docker(environ)
-    found = {}
-    for name in (f"{name}:{tag()}" for name in IMAGES.values()):
-        image = docker.inspect(name)
-        if image is None:
-            raise PlaneError(f"no image {name} on this machine (`make images`)")
-        found[name] = str(image["Id"])
-    return found
+    return {name: str(docker.image(name)["Id"]) for name in map(tagged, IMAGES.values())}
 
 
 def differences(first: Iterable[assemble.Image], second: Iterable[assemble.Image]) -> list[str]:

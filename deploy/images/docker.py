@@ -32,6 +32,13 @@ class Docker:
         found: dict[str, Any] | None = json.loads(done.stdout)[0] if done.returncode == 0 else None
         return found
 
+    def image(self, name: str) -> dict[str, Any]:
+        """What docker knows of an image that has to be on this machine."""
+        found = self.inspect(name)
+        if found is None:
+            raise PlaneError(f"no image {name} on this machine (`make images`)")
+        return found
+
     def resolve(self, wanted: Reference) -> str:
         """The id, "sha256:…", of the image that is meant, pulled if it is not here."""
         names = [f"{wanted.name}@{wanted.digest}", wanted.digest] if wanted.digest else [str(wanted)]

@@ -85,14 +85,8 @@ def from_archive(
     Raises:
         ValueError: a member of a kind that no layer has, or nothing is there.
     """
-    found: dict[str, tarfile.TarInfo] = {}
-    for member in source.getmembers():
-        if (
-            inside := member.name.rstrip("/").removeprefix(f"{root}/")
-            if member.name.startswith(f"{root}/")
-            else ""
-        ):
-            found[inside] = member
+    below = f"{root}/"
+    found = {m.name.removeprefix(below): m for m in source.getmembers() if m.name.startswith(below)}
     if not found:
         raise ValueError(f"layer {name}: nothing in {root}")
     writer = Writer(path)

@@ -23,21 +23,12 @@ from deploy.local.errors import PlaneError
 
 def above(docker: Docker, image: str, base: str) -> int:
     """Bytes of an image that are not its base's. Errors: PlaneError: one of them is not here."""
-    sizes = []
-    for name in (image, base):
-        found = docker.inspect(name)
-        if found is None:
-            raise PlaneError(f"no image {name} on this machine (`make images`)")
-        sizes.append(int(found["Size"]))
-    return sizes[0] - sizes[1]
+    return int(docker.image(image)["Size"]) - int(docker.image(base)["Size"])
 
 
 def base_of(docker: Docker, image: str) -> str:
     """The id of the base that an image says it was built from. Errors: PlaneError."""
-    found = docker.inspect(image)
-    if found is None:
-        raise PlaneError(f"no image {image} on this machine (`make images`)")
-    return str(found["Config"]["Labels"]["org.opencontainers.image.base.digest"])
+    return str(docker.image(image)["Config"]["Labels"]["org.opencontainers.image.base.digest"])
 
 
 def operator_at(docker: Docker, commit: str, base: str, environ: Mapping[str, str]) -> str:
@@ -66,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         docker = Docker()
-        names = {role: f"{name}:{build.tag()}" for role, name in build.IMAGES.items()}
+        names = {role: build.tagged(name) for role, name in build.IMAGES.items()}
         base = base_of(docker, names["operator"])
         sizes = {role: above(docker, name, base) for role, name in names.items()}
         for role, size in sizes.items():

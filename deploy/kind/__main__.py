@@ -89,7 +89,7 @@ def _with_images(kind: Kind, told: Report, keep: bool) -> tuple[Cluster, str]:
     cluster = kind.up()
     if not keep:
         kind.load(build.OUT / build.ARCHIVE)
-    return cluster, images[f"{OPERATOR_IMAGE}:{build.tag()}"]
+    return cluster, images[build.tagged(OPERATOR_IMAGE)]
 
 
 def _up(kind: Kind, told: Report, keep: bool) -> tuple[staging.KindStage, casting.Cast, float, float]:
@@ -101,7 +101,7 @@ def _up(kind: Kind, told: Report, keep: bool) -> tuple[staging.KindStage, castin
     began = time.time()
     seconds = staging.install(stage, pools, identity)
     told(f"the chart is installed and all its pods are ready after {seconds:.1f} s")
-    return stage, staging.fitted(scenes, f"{TRAINER_IMAGE}:{build.tag()}"), seconds, began
+    return stage, staging.fitted(scenes, build.tagged(TRAINER_IMAGE)), seconds, began
 
 
 def _demo(

@@ -37,7 +37,7 @@ def run(stage: staging.KindStage, identity: str, report: Report, more: list[str]
         *("--kubeconfig", str(stage.kubeconfig), "--nodes", f"{WORKERS}x{stage.kind.gpus}"),
         *("--nodes-of", POOL_LABEL, "--storage-class", STORAGE_CLASS),
         *("--scheduler-name", names.SCHEDULER_NAME),
-        *("--image", f"{names.TRAINER_IMAGE}:{build.tag()}", "--decision-log", str(stage.decision_log())),
+        *("--image", build.tagged(names.TRAINER_IMAGE), "--decision-log", str(stage.decision_log())),
     ]
     report(f"evalstop parity {' '.join(command[4:])}")
     return subprocess.run(command, cwd=REPOSITORY).returncode

@@ -51,9 +51,7 @@ def entries(file: Path, content: str) -> Iterator[tuple[int, Any]]:
     while content[at : at + 1] != "]":
         line, counted = line + content.count("\n", counted, at), at
         try:
-            entry, at = reader.raw_decode(content, begin := at)
-            if too_deep(content[begin:at]):
-                raise RecursionError
+            entry, end = reader.raw_decode(content, at)
         except json.JSONDecodeError as error:
             problem = f"not JSON ({error.msg}); was the file cut off?"
             raise TraceError(file, error.lineno, "", problem) from None
@@ -61,8 +59,10 @@ def entries(file: Path, content: str) -> Iterator[tuple[int, Any]]:
             raise TraceError(file, line, "", str(error)) from None
         except RecursionError:
             raise TraceError(file, line, "", TOO_DEEP) from None
+        if too_deep(content[at:end]):
+            raise TraceError(file, line, "", TOO_DEEP)
         yield line, entry
-        at = _space(content, at)
+        at = _space(content, end)
         if content[at : at + 1] == ",":
             at = _space(content, at + 1)
         elif content[at : at + 1] != "]":

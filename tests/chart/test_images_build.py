@@ -130,7 +130,7 @@ def test_shells_of_the_base_are_taken_away_and_nothing_else(tmp_path: Path) -> N
     with tarfile.open(bare.path) as tar:
         assert tar.getnames() == ["usr", "usr/bin", "usr/bin/.wh.dash", "usr/bin/.wh.sh"]
         found = dict(of.files)
-        base.upon(found, tar)
+        base.upon(found, tar, lambda _, __, member: member)
         assert tar.getmember("usr/bin").uid == 7, "a folder stays whose it was in the base"
     assert "usr/bin/python3" in found
     assert not {"usr/bin/sh", "usr/bin/dash"} & found.keys()
@@ -144,9 +144,33 @@ def test_layers_of_a_base_lie_upon_each_other(tmp_path: Path) -> None:
         {"a/.wh..wh..opq": b"", "a/z": b"2", ".wh.b": b"", "c": b"2"},
     )
     assert sorted(of.files) == ["a/z", "c"]
-    assert (of.content("c"), of.content("b/y")) == (b"2", None)
+    assert of.contents(["c", "b/x", "a/y", "a/z", "a/none"]) == {"c": b"2", "a/z": b"2"}
     with pytest.raises(ValueError, match=r"no manifest\.json in it, expected an archive of `docker save`"):
         base.BaseImage(archive(tmp_path / "other.tar", {"x": b""}))
+
+
+def test_the_packages_of_a_base_by_its_own_databases(tmp_path: Path) -> None:
+    status = "Package: a\nStatus: install ok installed\nVersion: 1\nArchitecture: amd64\n\n"
+    status += "Package: b\nStatus: deinstall ok config-files\nVersion: 2\n"
+    of = base_image(
+        tmp_path,
+        {
+            "etc/os-release": "../usr/lib/os-release",
+            "usr/lib/os-release": b'ID="ubuntu"\n',
+            "var/lib/dpkg/status": status.encode(),
+            "var/lib/dpkg/status.d/c": b"Package: c\nVersion: 3\n",
+            "var/lib/dpkg/status.d/c.md5sums": b"Package: no\nVersion: 1\n",
+            "lib/apk/db/installed": b"P:z\nV:9\nA:x86\n\n",
+        },
+        {"var/lib/dpkg/status.d/d": b"Package: d\nVersion: 4\n", "var/lib/dpkg/status.d/.wh.c": b""},
+    )
+    assert [component["bom-ref"] for component in build.base_packages(of)] == [
+        "pkg:deb/ubuntu/a@1?arch=amd64",
+        "pkg:deb/ubuntu/d@4?arch=all",
+        "pkg:apk/alpine/z@9?arch=x86",
+    ]
+    of = base_image(tmp_path, {"opt/x": b""})
+    assert build.base_packages(of) == []
 
 
 def test_an_image_is_its_base_and_its_layers_under_a_name_that_follows_from_both(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ READERS = frozenset(
         "base64.urlsafe_b64decode",
         "controller.bounded.load",
         "controller.bounded.prune",
+        "controller.checkpoints.store.read_json",
         "csv.DictReader",
         "csv.reader",
         "datetime.datetime.fromisoformat",

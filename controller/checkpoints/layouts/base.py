@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from controller import bounded
 from controller.checkpoints.digest import Manifest
 from controller.checkpoints.errors import Vanished
-from controller.checkpoints.store import Store
+from controller.checkpoints.store import Store, read_json
 from controller.checkpoints.weights import Content, truncation
 
 
@@ -179,7 +179,7 @@ def json_object(content: Content, name: str, limit: int = 1 << 20) -> dict[str, 
     if name not in content.files():
         return f"no {name}: the save is not finished, or this is no such checkpoint"
     try:
-        document = bounded.load(content.read(name, limit), name, limit, python=True)
+        document = read_json(content, name, limit, python=True)
     except bounded.Unbounded as error:
         return f"{error}: the save is not finished"
     return document if isinstance(document, dict) else f"{name} holds no JSON object"

@@ -137,7 +137,8 @@ class Verl(Numbered):
             if match:
                 rank, size = int(match["rank"]), int(match["size"])
                 present = ranks.setdefault((match["what"], size), set())
-                present |= {rank} if rank < size else set()
+                if rank < size:
+                    present.add(rank)
         for (what, size), present in sorted(ranks.items()):
             missing = first_missing(present, size)
             if missing is not None:

@@ -13,8 +13,8 @@ from __future__ import annotations
 from controller.policy.job import conditions as c
 from controller.policy.job import external_queue, terminating_pods
 from controller.policy.job.context import Draft
-from controller.policy.job.types import JobRecord, Plan, RunState, SuspendWorkload, WorkloadView
-from controller.policy.job.withdrawal import USER
+from controller.policy.job.types import JobRecord, Plan, SuspendWorkload, WorkloadView
+from controller.policy.job.withdrawal import is_users
 from controller.policy.types import JobState, Mode
 
 END_UNKNOWN = "EndUnknown"
@@ -113,12 +113,10 @@ def stays_off(draft: Draft, reason: str) -> Plan | None:
 
 
 def _started_again(draft: Draft, reason: str) -> None:
-    desired, decision = draft.desired, draft.record.decision
-    # A stop that its user asked for is carried out in every mode, also once the user wants the run to go on:
-    # that takes GPUs, which the pool alone grants.
-    asked_for = desired.run_state is RunState.STOPPED or (decision is not None and decision.by == USER)
-    ours = desired.mode is Mode.ENFORCE or asked_for
-    done = "it is suspended again" if ours else f"mode is {desired.mode}, so nothing is touched"
+    # A user's stop is carried out also once the user wants the run to go on: that takes GPUs, which the pool
+    # alone grants.
+    ours = draft.desired.mode is Mode.ENFORCE or is_users(draft)
+    done = "it is suspended again" if ours else f"mode is {draft.desired.mode}, so nothing is touched"
     message = (
         f"somebody started its workload although the run is over ({reason}): {done}; a stopped run goes on "
         "by spec.runState: Run, or by a new id in spec.resume"

@@ -15,8 +15,8 @@ from dataclasses import replace
 from controller.policy.job import checkpoints, location_claim, lost_bests
 from controller.policy.job import conditions as c
 from controller.policy.job.context import Draft
-from controller.policy.job.types import Best, Decision, Kept, Operation, Retain, RunState, SetFinalizer
-from controller.policy.job.withdrawal import USER, unsettle
+from controller.policy.job.types import Best, Decision, Kept, Operation, Retain, SetFinalizer
+from controller.policy.job.withdrawal import is_users, unsettle
 
 USER_TRIES = 3  # failed tries after which a user's stop waits no longer
 USER_STILL = 300.0  # s without a byte moved after which it does not either
@@ -32,9 +32,7 @@ def settled(draft: Draft) -> bool:
     if not draft.observed.finalizer and _anything(draft) and not draft.desired.deleting:
         # At once: a finalizer cannot be put on an object that is being deleted.
         draft.act(SetFinalizer(True))
-    # A user who wants the run stopped that its rule stops already waits no longer than for a stop of his own.
-    users = decision.by == USER or draft.desired.run_state is RunState.STOPPED
-    return _settled_user(draft, decision) if users else _settled_rule(draft)
+    return _settled_user(draft, decision) if is_users(draft) else _settled_rule(draft)
 
 
 def follows(draft: Draft) -> bool:

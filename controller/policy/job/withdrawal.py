@@ -66,6 +66,15 @@ def why(draft: Draft, use: RuleInUse | None) -> Why | None:
     return None
 
 
+def is_users(draft: Draft) -> bool:
+    """Return whether the run's user asks for its stop, or asked for the one under way.
+
+    Such a stop waits no longer than a user has to, whoever decided it first, and every mode carries it out.
+    """
+    decision = draft.record.decision
+    return draft.desired.run_state is RunState.STOPPED or (decision is not None and decision.by == USER)
+
+
 def wants_to_go_on(draft: Draft) -> bool:
     """Whether a user asks for the run to go on where it is, by a resume that is not answered yet.
 
