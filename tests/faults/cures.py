@@ -182,7 +182,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "3",
         LOST_BESTS,
         "    if reason == CHANGED:\n        if damaged is not None:",
-        "    if damaged is not None:\n        requests.release(draft, damaged.path)\n"
+        "    if damaged is not None:\n        access_requests.release(draft, damaged.path)\n"
         "    if reason == CHANGED:\n        if damaged is not None:",
         "tests/policy/test_policy_changed.py::test_a_pin_that_is_missing_is_asked_for_anew_and_not_let_go",
     ),
@@ -217,7 +217,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a stop stands though its rule says so no more",
         "5",
         TAKING_BACK,
-        "    if judging.stands(draft, use) is None:\n",
+        "    if verdicts.stands(draft, use) is None:\n",
         "    if False:\n",
     ),
     Mutant(
@@ -231,7 +231,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a new best under a stop is not pinned",
         "5",
         RETENTION,
-        "    if safekeeping.to_pin(draft) is not None or secured is None:\n",
+        "    if checkpoints.to_pin(draft) is not None or secured is None:\n",
         "    if secured is None:\n",
     ),
     Mutant(
@@ -303,8 +303,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "what bears a jump out counts, however far from it",
         "7",
         "controller/policy/stopping/gate.py",
-        "            memory, counts = self._count(memory, held[:1])\n",
-        "            memory, counts = self._count(memory, held)\n            held = held[:1]\n",
+        "                memory, counts = self._count(memory, held[:1])\n",
+        "                memory, counts = self._count(memory, held)\n                held = held[:1]\n",
         "tests/policy/test_policy_gate.py::test_what_counts",
     ),
     Mutant(
@@ -360,10 +360,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "an answer that comes after the end is dropped, what it replaces is let go",
         "8",
         "controller/policy/job/plan.py",
-        "    if answered is not None:\n        safekeeping.take_answer(draft, answered)\n",
+        "    if answered is not None:\n        checkpoints.take_answer(draft, answered)\n",
         "    if answered is not None and draft.record.finished is not None:\n"
         "        draft.update(access=None)\n"
-        "    elif answered is not None:\n        safekeeping.take_answer(draft, answered)\n",
+        "    elif answered is not None:\n        checkpoints.take_answer(draft, answered)\n",
     ),
     # 9: the pool befalls something
     Mutant(
@@ -456,8 +456,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "a pin takes the turn of the claim that follows a predecessor",
         "11",
         "controller/policy/job/location_claim.py",
-        "    _start(draft, requests.again(draft, follower, waited.tries, draft.now))\n",
-        "    requests.again(draft, follower, waited.tries, draft.now)\n",
+        "    _start(draft, access_requests.again(draft, follower, waited.tries, draft.now))\n",
+        "    access_requests.again(draft, follower, waited.tries, draft.now)\n",
         "tests/policy/test_policy_claiming.py"
         "::test_what_is_pinned_waits_for_the_claim_that_follows_a_deleted_predecessor",
     ),
@@ -507,15 +507,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "a stopped child that somebody starts runs on",
         "15",
         ENDINGS,
-        "    if ours and outside.to_be_stopped(draft.observed):\n",
+        "    if ours and external_queue.to_be_stopped(draft.observed):\n",
         "    if False:\n",
     ),
     Mutant(
         "what its user stopped and somebody starts runs on where mode is Shadow",
         "15",
         ENDINGS,
-        "    ours = desired.mode is Mode.ENFORCE or asked_for\n",
-        "    ours = desired.mode is Mode.ENFORCE or desired.run_state is RunState.STOPPED\n",
+        "    ours = draft.desired.mode is Mode.ENFORCE or is_users(draft)\n",
+        '    ours = draft.desired.mode is Mode.ENFORCE or draft.desired.run_state == "Stopped"\n',
         "tests/policy/test_policy_endings.py",
     ),
     Mutant(
