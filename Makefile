@@ -60,7 +60,7 @@ generate: $(STAMP)  ## rewrite the generated files
 bench: $(STAMP)  ## benchmarks: a table, and build/bench.json
 	$(BIN)/python -m tests.bench
 
-screenshots: $(STAMP)  ## the pictures of docs/dashboard.md, by a headless Chromium
+screenshots: $(STAMP)  ## the pictures of docs/use/dashboard.md, by a headless Chromium
 	$(BIN)/python -m tests.browser.screenshots
 
 # deploy/uv.txt pins uv itself; another version: `echo uv==… | uv pip compile - --universal --generate-hashes

@@ -54,7 +54,7 @@ RUN_DIR_ENV = "EVALSTOP_RUN_DIR"
 # Of 15 digits: exact as a float, too. The API, the page, requests to the store and names on disk go as far.
 STEP_MAX = 10**15 - 1
 
-# Metric names of the trainer contract (docs/trainer-contract.md).
+# Metric names of the trainer contract (docs/use/trainer-contract.md).
 METRIC_EVAL_SCORE = "rlhf_eval_score"  # {metric, step, attempt, evaluator}
 METRIC_EVAL_STDERR = "rlhf_eval_score_stderr"  # {metric, step, attempt}
 METRIC_EVAL_SAMPLES = "rlhf_eval_samples"  # {metric, step, attempt}

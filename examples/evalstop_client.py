@@ -1,4 +1,4 @@
-"""Instrument an RLHF trainer for EvalStop: copy this one file, or import it. docs/trainer-contract.md.
+"""Instrument an RLHF trainer for EvalStop: copy this one file, or import it. docs/use/trainer-contract.md.
 
 Needs `prometheus_client` and the standard library. A trainer says what it measured; the operator scrapes it:
 

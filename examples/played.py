@@ -84,7 +84,7 @@ class Play:
 
 @dataclass(slots=True)
 class Folder:
-    """Checkpoints in the layout Plain (docs/trainer-contract.md), each a small file and a manifest.
+    """Checkpoints in the layout Plain (docs/use/trainer-contract.md), each a small file and a manifest.
 
     Rotation is not compressed as the trace is: three checkpoints that a real run keeps for hours would be
     gone in seconds here, the best before anybody could have secured it. So far more are kept than a run has

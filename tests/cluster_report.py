@@ -59,6 +59,7 @@ class ClusterReport:
         self.tools: dict[str, Found] | None = None
         self.more: dict[str, dict[str, Found]] = {}  # the same for each fixture of `TOOLS` that is used
         self.missing: list[str] = []  # what `obtain` said
+        self.found = False  # whether there are any in what was collected
 
     # Which tests they are
 
@@ -69,11 +70,17 @@ class ClusterReport:
                 item.add_marker(pytest.mark.cluster)
             if item.get_closest_marker("cluster"):
                 self.waiting[item.nodeid] = "not reached"
+        self.found = bool(self.waiting)
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         for item in items:
             if item.nodeid in self.waiting:
                 self.waiting[item.nodeid] = "deselected"
+
+    def elsewhere(self, items: Sequence[pytest.Item]) -> None:
+        """Another run beside this one runs these tests: they are not ours to report."""
+        for item in items:
+            self.waiting.pop(item.nodeid, None)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Get the binaries before the first test: building them takes longer than any test may."""
@@ -121,7 +128,7 @@ class ClusterReport:
     def nothing_ran(self) -> bool:
         """Whether the whole suite was asked for, and not one control-plane test was even found."""
         whole = self.config.args_source is pytest.Config.ArgsSource.TESTPATHS
-        return whole and not self.waiting
+        return whole and not self.found
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

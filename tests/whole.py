@@ -1,14 +1,14 @@
-"""`python -m tests.whole`: the whole suite (`make test`), as two rows of pytest runs side by side.
+"""`python -m tests.whole`: the whole suite (`make test`), as three runs of pytest side by side.
 
-Tests on a control plane mostly wait, those that only compute need a core. One row has the folders that are
-named nowhere here. The other has first those that only compute, at a lower priority so that nobody waits for
-them, and then some more that use a control plane: one of their own, as every run of pytest starts one for
-itself. What the other row printed comes when the first is over, and goes on from there. Arguments go to all
-runs. Exit status 0 if all passed, else that of the first run that did not.
+Each run takes from one queue what is to be done next (tests/work_queue.py), and starts a control plane of
+its own. Two runs leave a quarter of two cores idle, as tests on a control plane wait half of their time.
+What the other runs printed comes when the first is over, and goes on from there. Arguments go to all runs.
+Exit status 0 if all passed, else that of the first run that did not; 1 if tests are left that nobody took.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -16,57 +16,44 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
+
+from tests import work_queue
 
 ROOT = Path(__file__).resolve().parents[1]
-# Folders of tests that start nothing they would have to wait for.
-COMPUTING = (
-    "tests/faults",
-    "tests/fuzz",
-    "tests/policy",
-    "tests/sim",
-    "tests/sim_experiments",
-    "tests/sim_rules",
-    "tests/sim_traces",
-    "tests/sim_workloads",
-    "tests/what_if",
-)
-# Folders that take about as long as what is left for the first row.
-APART = ("tests/bench", "tests/chart", "tests/demo", "tests/kueue", "tests/parity", "tests/story")
-_NICER = 10  # than the others
-_PYTEST = (sys.executable, "-m", "pytest")
+RUNS = 3
+# The control planes' programs collect their garbage a quarter as often: memory is there, cores are not.
+_ENVIRONMENT = {"GOGC": "400", **os.environ}
 
 
 class Beside(threading.Thread):
-    """Runs of pytest, one after the other; ``status``: the first that is not 0."""
+    """One run of pytest beside the first; ``status``: its exit status."""
 
-    def __init__(self, arguments: Sequence[str], output: IO[str]) -> None:
+    def __init__(self, command: Sequence[str], output: Path) -> None:
         super().__init__(daemon=True)
         self.status = 0
-        self._arguments, self._output = arguments, output
+        self._command = command
+        self._output = output.open("w")
         self._running: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()  # no run begins once `stop` was called
         self._stopped = False
 
     def run(self) -> None:
-        for folders, nicer in ((COMPUTING, _NICER), (APART, 0)):
-            with self._lock:
-                if self._stopped:
-                    return
-                print(f"{', '.join(folders)}:", file=self._output, flush=True)
-                command = [*_PYTEST, *folders, "-p", "no:cacheprovider", *self._arguments]
-                # `nice` as a program: a function between fork and exec may hang where there are threads.
-                self._running = subprocess.Popen(
-                    ["nice", "-n", str(nicer), *command],
-                    cwd=ROOT,
-                    stdout=self._output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,  # Ctrl-C reaches it once, by `stop`
-                )
-            self.status = self.status or self._running.wait()
+        with self._lock:
+            if self._stopped:
+                return
+            self._running = subprocess.Popen(
+                self._command,
+                cwd=ROOT,
+                env=_ENVIRONMENT,
+                stdout=self._output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C reaches it once, by `stop`
+            )
+        self.status = self._running.wait()
+        self._output.close()
 
     def stop(self) -> None:
-        """End what runs, as Ctrl-C would: its fixtures end their clusters."""
+        """End it, as Ctrl-C would: its fixtures end their clusters."""
         with self._lock:
             self._stopped = True
             if self._running is not None and self._running.poll() is None:
@@ -74,19 +61,44 @@ class Beside(threading.Thread):
 
 
 def main(arguments: list[str]) -> int:
+    """Run everything, with these arguments of pytest's. Return the exit status."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or the runs of pytest would go on
-    with tempfile.NamedTemporaryFile("w+", prefix="evalstop-tests-") as output:
-        beside = Beside(arguments, output)
-        beside.start()
+    with tempfile.TemporaryDirectory(prefix="evalstop-tests-") as name:
+        folder = Path(name)
+        queue = folder / "queue"
+        queue.mkdir()
+        printed = [folder / f"run-{number}" for number in range(1, RUNS)]
+        others = []
         try:
-            ignored = [f"--ignore={folder}" for folder in (*COMPUTING, *APART)]
-            status = subprocess.run([*_PYTEST, *ignored, *arguments], cwd=ROOT).returncode
-            print("beside them:", flush=True)
-            _follow(Path(output.name), beside)
+            for path in printed:
+                # One of them begins with what only computes: until then the first has who mostly waits.
+                more = ["--computing-first"] if path is printed[0] else []
+                others.append(Beside([*pytest_command(queue), *more, *arguments], path))
+                others[-1].start()
+            status = subprocess.run(
+                [*pytest_command(queue), *arguments], cwd=ROOT, env=_ENVIRONMENT
+            ).returncode
+            for path, other in zip(printed, others, strict=True):
+                print("beside it:", flush=True)
+                _follow(path, other)
         finally:
-            beside.stop()
-            beside.join()
-    return status or beside.status
+            for other in others:
+                other.stop()
+            for other in others:
+                other.join()
+        statuses = [status, *(other.status for other in others)]
+        if not any(statuses) and (left := work_queue.left(queue)):
+            print(f"nobody ran {', '.join(left)}", flush=True)
+            return 1
+    return next((status for status in statuses if status), 0)
+
+
+def pytest_command(queue: Path) -> list[str]:
+    """Return the command of a run; the percentage of all tests would tell nothing of one run's share."""
+    # As one word: by a path that stands alone pytest would look for its configuration there, too.
+    plugin = ["-p", "tests.work_queue", f"--queue={queue}"]
+    quiet = ["-p", "no:cacheprovider", "-o", "console_output_style=classic"]
+    return [sys.executable, "-m", "pytest", *plugin, *quiet]
 
 
 def _follow(printed: Path, beside: threading.Thread) -> None:

@@ -1,4 +1,4 @@
-"""Writes what follows from the models: crds/, the admission policies (both in the chart, too), docs/api.md.
+"""Write what follows from the models: crds/ and the admission policies (also in the chart), docs/use/api.md.
 
     python -m controller.api.generate [--check]
 
@@ -44,7 +44,7 @@ def files() -> dict[Path, str]:
         CHART / path.relative_to(ROOT): text for path, text in found.items() if path.parent.name == "crds"
     }
     found[CHART / "admission.yaml"] = _yaml(*admission.manifests(admission.CHART))
-    found[ROOT / "docs" / "api.md"] = reference.render()
+    found[ROOT / "docs" / "use" / "api.md"] = reference.render()
     return found
 
 

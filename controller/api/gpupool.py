@@ -241,8 +241,8 @@ class GPUPoolSpec(Spec):
         ),
     ] = Field(
         default=(),
-        description="GPUs that namespaces are guaranteed, and may have at most (docs/queueing.md). Those in "
-        "no entry are guaranteed none and not limited. Only with delegate Builtin.",
+        description="GPUs that namespaces are guaranteed, and may have at most (docs/operate/queueing.md). "
+        "Those in no entry are guaranteed none and not limited. Only with delegate Builtin.",
     )
     mode_cap: Mode = Field(
         default=Mode.ENFORCE, description="How far the operator may go with any job of the pool."
@@ -263,7 +263,7 @@ class GPUPoolSpec(Spec):
         default=MAX_WAIT_SECONDS,
         alias="maxWaitSeconds",
         description="Seconds after which a waiting job comes first, whatever the policy and its priority, "
-        "and nobody passes it until it fits: what bounds every wait (docs/queueing.md).",
+        "and nobody passes it until it fits: what bounds every wait (docs/operate/queueing.md).",
     )
     preemption: Preemption = Field(
         default_factory=Preemption,
@@ -274,7 +274,7 @@ class GPUPoolSpec(Spec):
         default=Delegate.BUILTIN,
         description="Who queues the jobs. Builtin: the queue policy; a gang starts when its GPUs are free. "
         "None: nobody; every job starts at once, and kube-scheduler places its pods. Kueue: its quotas; a "
-        "gang starts when Kueue has quota for it and its GPUs are free (docs/kueue.md).",
+        "gang starts when Kueue has quota for it and its GPUs are free (docs/operate/kueue.md).",
     )
     kueue: Kueue | None = Field(default=None, description="With delegate Kueue, and only with it: its queue.")
     scheduler_name: str = Field(
@@ -283,7 +283,7 @@ class GPUPoolSpec(Spec):
         pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$",
         alias="schedulerName",
         description=f"Scheduler of the jobs' pods, as in {names.SCHEDULER_NAME}, which asks the scheduler "
-        "extender (docs/extender.md). Default: the cluster's default scheduler.",
+        "extender (docs/operate/extender.md). Default: the cluster's default scheduler.",
     )
     priority_class_name: str = Field(
         default=names.PRIORITY_CLASS,

@@ -1,4 +1,4 @@
-"""docs/api.md: every field of the resources, from the schemas the API server enforces."""
+"""docs/use/api.md: every field of the resources, from the schemas the API server enforces."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Template(BaseModel):
 
 class WorkloadRef(Spec):
     """A workload that exists already, in the namespace of the RLHFJob. It carries label, volume and suspend
-    itself (docs/contracts.md)."""
+    itself (docs/understand/contracts.md)."""
 
     api_version: str = Field(max_length=253, min_length=1, description="Its API version, as in batch/v1.")
     kind: str = Field(max_length=63, min_length=1, description="Its kind, as in Job.")
@@ -254,7 +254,7 @@ class RLHFJobSpec(Spec):
     ] = Field(description="Metrics of the run; exactly one is Primary.")
     stop_rule: StopRule = Field(
         default_factory=lambda: StopRule.model_validate(_DEFAULT_RULE),
-        description="When the run is past its best. Why scan by default: docs/stop-rules.md.",
+        description="When the run is past its best. Why scan by default: docs/use/stop-rules.md.",
         json_schema_extra={"default": _DEFAULT_RULE},
     )
     modifiers: Annotated[

@@ -1,7 +1,7 @@
 """The digest of a folder tree: one sha256 over sorted relative names, sizes and contents.
 
 It is the sha256 of one line per file, ``<sha256 of its content> <size in bytes> <relative name>\\n``, in
-the byte order of the names. So anybody can recompute it with coreutils alone (docs/checkpoints.md), and
+the byte order of the names. So anybody can recompute it with coreutils alone (docs/use/checkpoints.md), and
 files can be hashed in any order, in parallel and while they are being copied.
 """
 

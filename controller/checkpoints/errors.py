@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """Codes of a failed access (docs/checkpoints.md says what each means for the run)."""
+    """Codes of a failed access (docs/use/checkpoints.md says what each means for the run)."""
 
     MISSING = "CheckpointMissing"
     INCOMPLETE = "CheckpointIncomplete"

@@ -25,7 +25,7 @@ KEPT = 100  # newest inventories
 
 CURE = (
     "let the trainer's client say that all ranks have saved: client.checkpoint_saved(step, path) writes a "
-    "save record (docs/trainer-contract.md)"
+    "save record (docs/use/trainer-contract.md)"
 )
 
 Signatures = Mapping[str, str]  # name inside the checkpoint -> signature of the file

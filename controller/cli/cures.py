@@ -19,13 +19,13 @@ CURES = {
     "NoPods": "the trainer has no pod yet: kubectl get pods{ns} -l evalstop.dev/job={name}",
     "Unreachable": "evalstop doctor{job} reads the trainer's metrics through the API server",
     "Timeout": "evalstop doctor{job} reads the trainer's metrics through the API server",
-    "NotPrometheus": "evalstop doctor{job} shows what the trainer's page lacks (docs/trainer-contract.md)",
+    "NotPrometheus": "evalstop doctor{job} shows what the page lacks (docs/use/trainer-contract.md)",
     "RefusedAddress": "EVALSTOP_SCRAPE_ADDRESSES of the operator decides which pod addresses are read",
-    "MetricMissing": "correct spec.metrics, or have the trainer export it (docs/trainer-contract.md)",
+    "MetricMissing": "correct spec.metrics, or have the trainer export it (docs/use/trainer-contract.md)",
     "NoEvalsYet": "nothing to do until its first eval; evalstop doctor{job} shows what it exports",
     "CheckpointMissing": "raise spec.checkpoints.maxStepLag, or save a checkpoint with each eval",
     "CheckpointIncomplete": "evalstop doctor{job}; spec.checkpoints.layout must be the trainer's own",
-    "DigestMismatch": "the trainer wrote into a finished checkpoint: see docs/checkpoints.md",
+    "DigestMismatch": "the trainer wrote into a finished checkpoint: see docs/use/checkpoints.md",
     "CopyDamaged": "see whether the volume or object store of spec.checkpoints.retention is sound",
     "OutOfSpace": "make room on the volume that the message names, or enlarge its claim",
     "StoreUnreachable": "evalstop doctor{job}; kubectl get pvc{ns}",
@@ -41,7 +41,7 @@ CURES = {
     "NodesClosed": "nodes of the pool take no new pods: see kubectl get nodes; kubectl uncordon opens one",
     "GPUsUsedByOthers": "pods of nobody's hold the pool's GPUs: evalstop pools {pool} names them",
     "GangTimedOut": "evalstop doctor{job} shows why its pods found no node; it is tried again by itself",
-    "QueueTakesWorkload": "Kueue would take the workload: see docs/checkpoints.md, Kueue",
+    "QueueTakesWorkload": "Kueue would take the workload: see docs/use/checkpoints.md, Kueue",
     "NoVerifiableCheckpoint": "evalstop doctor{job} says why no checkpoint is in safety; the run goes on",
     "PlaceMissing": "mount the claim in the trainer's template, or correct spec.checkpoints",
     "ClaimMissing": "make the claim that the message names: kubectl get pvc{ns}",
@@ -52,13 +52,13 @@ CURES = {
     "MembersEnded": "delete its workload while it is suspended: it is made anew, and all members start",
     "WaitingForController": "see whether kube-controller-manager runs: the workload's status stands still",
     "AccessPodUnschedulable": "make room on the node that the message names: kubectl get pods{ns} -o wide",
-    "UnsupportedKind": "use a workload kind that docs/api.md names",
-    "PageTooLarge": "have the trainer export fewer series (docs/trainer-contract.md)",
+    "UnsupportedKind": "use a workload kind that docs/use/api.md names",
+    "PageTooLarge": "have the trainer export fewer series (docs/use/trainer-contract.md)",
     "ForeignPage": "evalstop doctor{job}: another trainer answers there (hostNetwork?), or run.json is old",
-    "OtherAttempt": "have the trainer's client read run.json at each start (docs/trainer-contract.md)",
+    "OtherAttempt": "have the trainer's client read run.json at each start (docs/use/trainer-contract.md)",
     "EarlierLife": "kubectl get pods{ns} -l evalstop.dev/job={name}: an older process answers; end it",
     "NoNewEvals": "evalstop doctor{job} reads the page; see whether the trainer's evals and its scorer work",
-    "PageWithoutIdentity": "have the trainer export rlhf_run_info by its client (docs/trainer-contract.md)",
+    "PageWithoutIdentity": "have the trainer's client export rlhf_run_info (docs/use/trainer-contract.md)",
     "BestCheckpointLost": "save a checkpoint with each eval, and have rotation keep it for minutes",
     "LocationShared": "give each RLHFJob a location of its own: kubectl edit rlhfjob{job}",
     "LocationTaken": "give each RLHFJob a location of its own: kubectl edit rlhfjob{job}",
@@ -70,7 +70,7 @@ CURES = {
     "BadRequest": "correct the store, path or layout: kubectl edit rlhfjob{job}",
     "PodsStuck": "kubectl get pods{ns} -l evalstop.dev/job={name} -o wide; is the node of each there?",
     "NoUsableNodes": "evalstop pools {pool} says which nodes are there, and why none can be used",
-    "Deactivated": "kubectl get workloads.kueue.x-k8s.io{ns}: set spec.active to true; docs/kueue.md",
+    "Deactivated": "kubectl get workloads.kueue.x-k8s.io{ns}: set spec.active to true; docs/operate/kueue.md",
 }
 
 REFUSED = "mend what the message names: kubectl edit rlhfjob{job}"  # of any other reason not to be accepted
@@ -89,7 +89,7 @@ CURES |= dict.fromkeys(
 )
 
 # What Kueue lacks or refuses: the messages name the field, the page tells how it is all set up.
-_KUEUE = "kubectl get localqueues{ns}; kubectl get clusterqueues,admissionchecks; docs/kueue.md"
+_KUEUE = "kubectl get localqueues{ns}; kubectl get clusterqueues,admissionchecks; docs/operate/kueue.md"
 CURES |= dict.fromkeys(
     (
         "KueueNotInstalled",

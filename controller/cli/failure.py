@@ -1,6 +1,6 @@
 """How commands end: the exit codes, and errors that say what to do next.
 
-The codes are part of the interface (docs/cli.md): scripts tell by them what happened.
+The codes are part of the interface (docs/use/cli.md): scripts tell by them what happened.
 """
 
 from __future__ import annotations

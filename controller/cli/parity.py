@@ -28,7 +28,7 @@ POLICIES = ("fifo", "srtf", "las")
 _PARITY = "Run"
 _OUT = "Output"
 
-Log = Annotated[Path, typer.Argument(help="Any trace that `evalstop sim replay` reads (docs/traces.md).")]
+Log = Annotated[Path, typer.Argument(help="Any trace that `evalstop sim replay` reads (docs/use/traces.md).")]
 Policy = Annotated[
     list[str] | None,
     typer.Option(
@@ -441,7 +441,7 @@ def _refusing() -> Iterator[None]:
         yield
     except (ValueError, OSError) as error:
         raise Failure(
-            Exit.USAGE, str(error), "evalstop parity --help; docs/parity.md, docs/traces.md"
+            Exit.USAGE, str(error), "evalstop parity --help; docs/understand/parity.md, docs/use/traces.md"
         ) from None
 
 

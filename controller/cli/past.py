@@ -39,7 +39,7 @@ WithCluster = Annotated[
 PoolName = Annotated[str, typer.Option("--pool", help="GPUPool. Default: the only one there is.")]
 NotRotated = Annotated[bool, typer.Option("--no-rotated", help="Only the files named, no LOG.1, LOG.2, ….")]
 
-USABLE = "evalstop sim formats lists what is read; docs/what-if.md tells what a history is made of"
+USABLE = "evalstop sim formats lists what is read; docs/use/what-if.md tells what a history is made of"
 
 
 def load(

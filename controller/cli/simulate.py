@@ -99,7 +99,7 @@ def judged(job: Reading, texts: list[str]) -> list[CurveOutcome]:
         chosen = [own_rule(job), *(specs.rule(text) for text in texts)]
     except (ParamError, ValueError) as error:
         raise Failure(
-            Exit.USAGE, f"--rule: {error}", "evalstop simulate --help; the rules: docs/stop-rules.md"
+            Exit.USAGE, f"--rule: {error}", "evalstop simulate --help; the rules: docs/use/stop-rules.md"
         ) from None
     for one in chosen:
         outcomes.append(

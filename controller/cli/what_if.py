@@ -159,7 +159,7 @@ def what_if(
                 progress=tell,
             )
     except ValueError as error:
-        raise Failure(Exit.USAGE, str(error), "evalstop what-if --help; docs/what-if.md") from None
+        raise Failure(Exit.USAGE, str(error), "evalstop what-if --help; docs/use/what-if.md") from None
     made.notes += trace.notes
     drawn = None if no_plot else _draw(made, plot)
     if json:

@@ -5,7 +5,7 @@ The operator is the controller of an AdmissionCheck that the ClusterQueues name.
 it answers Ready, with what the pods get (node selector, toleration, admission number) as ``podSetUpdates``;
 Kueue puts that into the pod template when it starts the Job, and takes it out again when it puts it out.
 
-Measured with 0.15.2 (docs/kueue.md):
+Measured with 0.15.2 (docs/operate/kueue.md):
 - Retry with ``requeueAfterSeconds`` puts a Workload out only when these seconds are over, quota and GPUs stay
   with it until then. So Retry is answered without, and whoever is to wait longer is switched off.
 - A Workload whose check was Rejected is never lined up again, not even when ``spec.active`` is set to true

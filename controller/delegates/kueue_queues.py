@@ -39,7 +39,7 @@ def installed_problem(pool: GPUPool, known: Known) -> Problem | None:
             "CheckNotFound",
             f"GPUPool {pool.metadata.name!r}: spec.delegate is Kueue, but there is no AdmissionCheck with "
             f"spec.controllerName {names.CHECK_CONTROLLER!r}; make one and name it in the ClusterQueue "
-            "(docs/kueue.md)",
+            "(docs/operate/kueue.md)",
         )
     return None
 

@@ -43,7 +43,7 @@ def _names(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Settings(MetricsSettings):
-    """Each field is read from ``EVALSTOP_EXTENDER_<FIELD IN CAPITALS>``; docs/extender.md has the table."""
+    """Each field is read from ``EVALSTOP_EXTENDER_<FIELD IN CAPITALS>`` (table: docs/operate/extender.md)."""
 
     host: str = setting("0.0.0.0", text, "address on which the verbs are served")
     port: int = setting(8443, _PORT, "their port (HTTPS, client certificates required)")

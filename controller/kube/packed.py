@@ -19,7 +19,7 @@ Key = str  # "namespace/name", or "name" for a cluster-scoped kind
 
 OBJECT_MOST = 256 << 10  # bytes of what is kept of one object, as JSON; an RLHFJob of usual size has 10 kB
 _OPENED = 96  # objects kept open, 20 to 40 kB each: those of the passes under way, several times over
-_LEVEL, _WINDOW, _MEMORY = 6, -14, 7  # of zlib: raw deflate, 16 kB, by measurement (docs/operator.md)
+_LEVEL, _WINDOW, _MEMORY = 6, -14, 7  # of zlib: raw deflate, 16 kB, by measurement (docs/operate/operator.md)
 
 
 def key_of(obj: Mapping[str, Any]) -> Key:

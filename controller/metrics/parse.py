@@ -1,4 +1,4 @@
-"""Prometheus text of a trainer (docs/trainer-contract.md) -> ScrapeView.
+"""Prometheus text of a trainer (docs/use/trainer-contract.md) -> ScrapeView.
 
 A body is taken whole or not at all: a line that cannot be read makes the scrape fail, so that no decision
 rests on half a page. What is readable but unusable is named in the view's message: two values for one series

@@ -53,7 +53,7 @@ _FIRST_SAMPLE = re.compile(rb"^[ \t]*[^#\s][^\n]*", re.MULTILINE)
 _SAMPLE_START = re.compile(rb'[ \t]*(?:[a-zA-Z_:][a-zA-Z0-9_:]*[ \t]*[ \t{]|\{[ \t]*")')
 _SAMPLE_END = re.compile(rb"[ \t}][ \t]*[-+0-9.NnIi][^ \t}]*(?:[ \t]+-?[0-9]+)?[ \t\r]*$")
 
-_EXPECTED = "expected Prometheus text (docs/trainer-contract.md)"
+_EXPECTED = "expected Prometheus text (docs/use/trainer-contract.md)"
 
 
 class MetricsError(Exception):

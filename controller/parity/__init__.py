@@ -3,5 +3,5 @@
 `trial` compresses a trace in time, `calibration` measures what the cluster itself takes, `playing` runs the
 trace on a cluster with pods that play it (`examples/played.py`), `simulated` runs it in the simulator, and
 `compare` sets the two `timeline`s side by side. Nothing here knows how the cluster came about.
-docs/parity.md.
+docs/understand/parity.md.
 """

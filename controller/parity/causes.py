@@ -1,8 +1,8 @@
 """Why an event is at another place in the one run than in the other: what is recorded bears out, no more.
 
 Where a cause has a size, it has the sign of the move (the cluster's time, less the simulator's), and is at
-least half as large. Others tell who came first, or what an event came after in either run. docs/parity.md has
-the rules; what none of them explains is called unexplained.
+least half as large. Others tell who came first, or what an event came after in either run.
+docs/understand/parity.md has the rules; what none of them explains is called unexplained.
 """
 
 from __future__ import annotations

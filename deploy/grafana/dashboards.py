@@ -45,7 +45,7 @@ RUNS = Dashboard(
                     "Runs in trouble",
                     "short",
                     (("max by (trouble) (evalstop_troubled_jobs)", "{{trouble}}"),),
-                    note="docs/alerts.md says what each kind means and whose it is.",
+                    note="docs/operate/alerts.md says what each kind means and whose it is.",
                 ),
                 Panel(
                     "The longest trouble",

@@ -3,7 +3,7 @@
     with Plane(work) as plane, Nodes(plane, count=4, gpus=2):
         ...
 
-What they are and are not: docs/local-nodes.md.
+What they are and are not: docs/understand/local-nodes.md.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ class Nodes:
         restart_backoff_s: pause before a container's second restart; it doubles to five minutes.
         provision: run the provisioner of dynamic claims in the agent process (one per plane is enough).
         prefix, process: of the nodes' names and of the agent process, for a second set of nodes.
-        mounting: how mount paths are honoured: auto, root, user or none (docs/local-nodes.md).
+        mounting: how mount paths are honoured: auto, root, user or none (docs/understand/local-nodes.md).
 
     Attributes: `names`; `folder` (pods and their logs); `volumes` (folders of dynamic claims).
 

@@ -1,7 +1,7 @@
 """The setting an experiment runs in: mix, base policy, stop rule, delays, seeds.
 
 The defaults are the documented setting of the headline, a calibration to the paper's figures: the paper
-leaves k, the eval interval, the noise and the depth of the decline open (docs/reproduction.md).
+leaves k, the eval interval, the noise and the depth of the decline open (docs/reports/reproduction.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What runs of one pool do to each other's stops, by the pool's scope: the tables in docs/stop-rules.md.
+"""What runs of one pool do to each other's stops, by the pool's scope: the tables in docs/use/stop-rules.md.
 
 Virtual pools with the pool's own questions (`policy.fleet.limits`), on as many GPUs as there are runs.
 Noise is not reported: runs are judged by what they show of it, and by what their namespace's runs do, or

@@ -1,4 +1,4 @@
-"""Logs of real clusters and recorded runs, read into workloads (docs/traces.md)."""
+"""Logs of real clusters and recorded runs, read into workloads (docs/use/traces.md)."""
 
 from sim.traces.errors import Skipped, TraceError
 from sim.traces.read import FORMATS, read

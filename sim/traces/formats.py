@@ -1,4 +1,4 @@
-"""The formats that are read, in words: printed by `evalstop sim formats`, and in docs/traces.md."""
+"""The formats that are read, in words: printed by `evalstop sim formats`, and in docs/use/traces.md."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sim.traces.logs import LOGS
 from sim.traces.read import DECISIONS
 
 OTHERS = {
-    own.NAME: "our own, JSON lines: a header, then one job a line (docs/traces.md)",
+    own.NAME: "our own, JSON lines: a header, then one job a line (docs/use/traces.md)",
     philly_json.NAME: "Microsoft Philly's cluster_job_log: a JSON array of jobs with attempts",
     trainer.NAME: "a recording of the example trainer: JSON lines with step, gold and time",
     DECISIONS: "a decision log of the operator",

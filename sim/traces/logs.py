@@ -1,4 +1,4 @@
-"""The logs that are known, as they were published. One entry each; docs/traces.md prints this table."""
+"""The logs that are known, as they were published. One entry each; docs/use/traces.md prints this table."""
 
 from __future__ import annotations
 

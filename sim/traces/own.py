@@ -1,4 +1,4 @@
-"""Our own trace format, JSON lines: a header, then one job a line (docs/traces.md).
+"""Our own trace format, JSON lines: a header, then one job a line (docs/use/traces.md).
 
     {"format": "evalstop-trace", "version": 1, "cluster": {"gpus": 64}}
     {"job": "team-a/run-1", "submitted": 0, "gpus": 8, "work": 36000,

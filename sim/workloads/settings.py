@@ -1,7 +1,7 @@
 """What a generated workload is made of, each a named setting with unit and bounds.
 
-Values that the paper gives are marked so in ``doc``; the rest is our choice (docs/reproduction.md says which
-of them are the calibration).
+Values that the paper gives are marked so in ``doc``; the rest is our choice (docs/reports/reproduction.md
+says which of them are the calibration).
 """
 
 from __future__ import annotations

@@ -111,14 +111,18 @@ def test_alerts_and_dashboards_ask_for_metrics_and_labels_that_there_are(
 
 
 def test_every_metric_is_in_the_docs(exported: dict[str, set[str]], repository: Path) -> None:
-    text = "".join((repository / "docs" / page).read_text() for page in ("operator.md", "extender.md"))
+    text = "".join(
+        (repository / "docs" / page).read_text() for page in ("operate/operator.md", "operate/extender.md")
+    )
     for name in exported:
         base = (
             re.sub(r"_(bucket|sum|count)$", "", name)
             if f"{name.rpartition('_')[0]}_sum" in exported
             else name
         )
-        assert f"`{base}" in text, f"docs/operator.md and docs/extender.md do not tell of {base}"
+        assert f"`{base}" in text, (
+            f"docs/operate/operator.md and docs/operate/extender.md do not tell of {base}"
+        )
 
 
 def test_legends_and_groupings_name_labels_that_there_are(exported: dict[str, set[str]]) -> None:

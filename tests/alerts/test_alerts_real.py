@@ -109,7 +109,7 @@ def operator(plane: Plane, tmp_path: Path) -> Iterator[Operator]:
 
 @pytest.fixture
 def token(plane: Plane, namespace: str, tmp_path: Path) -> Iterator[Path]:
-    """Of a ServiceAccount that may read metrics, as docs/install.md binds it."""
+    """Of a ServiceAccount that may read metrics, as docs/operate/install.md binds it."""
     plane.kubectl("create", "serviceaccount", "prometheus-k8s", "-n", namespace)
     account = f"--serviceaccount={namespace}:prometheus-k8s"
     role = "--clusterrole=evalstop-metrics-reader"

@@ -133,16 +133,16 @@ def test_every_alert_says_how_bad_it_is_and_where_to_read_on(
     assert set(rule["labels"]) == {"severity"}
     assert rule["labels"]["severity"] in ("critical", "warning", "info")
     assert set(rule["annotations"]) == {"summary", "description", "runbook"}
-    assert rule["annotations"]["runbook"] == f"docs/alerts.md#{case.alert.lower()}"
-    page = (repository / "docs" / "alerts.md").read_text()
+    assert rule["annotations"]["runbook"] == f"docs/operate/alerts.md#{case.alert.lower()}"
+    page = (repository / "docs" / "operate" / "alerts.md").read_text()
     entry = re.search(rf"^## {case.alert}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
-    assert entry is not None, f"docs/alerts.md has no entry {case.alert}"
+    assert entry is not None, f"docs/operate/alerts.md has no entry {case.alert}"
     assert len(entry[1].split()) > 30, "what it means, how to find out more, what mends it"
     assert "`" in entry[1], "a runbook names commands or fields"
 
 
 def test_the_page_has_no_entry_without_an_alert(alerts: Path, repository: Path) -> None:
-    page = (repository / "docs" / "alerts.md").read_text()
+    page = (repository / "docs" / "operate" / "alerts.md").read_text()
     assert re.findall(r"^## (EvalStop\w+)$", page, re.MULTILINE) == list(rules(alerts))
 
 

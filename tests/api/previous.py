@@ -8,6 +8,7 @@ a version is released, its own take their place: ``python tests/api/previous.py`
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,14 @@ _NO_LESS, _NO_MORE = ("maxLength", "maxItems", "maximum"), ("minLength", "minIte
 def load() -> dict[str, Any]:
     found: dict[str, Any] = json.loads(FILE.read_text())
     return found
+
+
+def _one_of(rule: str) -> frozenset[str]:
+    """Return the members of a union of which a CEL rule wants exactly one; empty for any other rule."""
+    term = r"\(has\(self\.(\w+)\) \? 1 : 0\)"
+    if not re.fullmatch(rf"\({term}(?: \+ {term})*\) == 1", rule):
+        return frozenset()
+    return frozenset(re.findall(term, rule))
 
 
 def narrower(old: Schema, new: Schema, path: str = "") -> Iterator[str]:
@@ -42,7 +51,9 @@ def narrower(old: Schema, new: Schema, path: str = "") -> Iterator[str]:
         if "default" not in new["properties"][name]:
             yield f"{path}.{name}: now required, and without a default"
     before, after = ({v["rule"] for v in schema.get("x-kubernetes-validations", ())} for schema in (old, new))
-    yield from (f"{path}: has the rule {rule}" for rule in sorted(after - before))
+    for rule in sorted(after - before):
+        if not any(_one_of(known) and _one_of(known) < _one_of(rule) for known in before):
+            yield f"{path}: has the rule {rule}"
     for name, inner in old.get("properties", {}).items():
         if name in new.get("properties", {}):
             yield from narrower(inner, new["properties"][name], f"{path}.{name}")

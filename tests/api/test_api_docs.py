@@ -1,4 +1,4 @@
-"""What docs/stop-actions.md shows is accepted as it stands."""
+"""What docs/use/stop-actions.md shows is accepted as it stands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from controller.api.convert import desired
 from controller.policy.stopping import MODIFIERS
 from sim import specs
 
-PAGE = (Path(__file__).parents[2] / "docs" / "stop-actions.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "use" / "stop-actions.md").read_text()
 BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 
 

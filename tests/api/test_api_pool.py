@@ -56,7 +56,7 @@ def test_what_a_pool_is_by_default() -> None:
         ),
         ({"schedulerName": "Not a name"}, "spec.schedulerName: is 'Not a name'"),
         ({"priorityClassName": "-x"}, "spec.priorityClassName: is '-x'"),
-        ({"queuePolicy": {"lifo": {}}}, "spec.queuePolicy"),
+        ({"queuePolicy": {"lottery": {}}}, "spec.queuePolicy"),
     ],
 )
 def test_a_bad_pool_is_a_problem_in_words(spec: dict[str, Any], said: str) -> None:

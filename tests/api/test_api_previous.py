@@ -46,3 +46,13 @@ def test_what_narrows_is_seen() -> None:
         ".spec.mode: is gone",
         ".spec.priority: maximum is smaller",
     ]
+
+
+def test_another_member_of_a_union_narrows_nothing() -> None:
+    def one_of(*members: str) -> dict[str, object]:
+        count = " + ".join(f"(has(self.{member}) ? 1 : 0)" for member in members)
+        return {"type": "object", "x-kubernetes-validations": [{"rule": f"({count}) == 1"}]}
+
+    assert list(previous.narrower(one_of("fifo", "las"), one_of("fifo", "srtf", "las"))) == []
+    assert len(list(previous.narrower(one_of("fifo", "las"), one_of("fifo", "srtf")))) == 1
+    assert len(list(previous.narrower({"type": "object"}, one_of("fifo", "srtf")))) == 1

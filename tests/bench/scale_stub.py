@@ -14,7 +14,7 @@ EVALS = 20
 
 
 def page() -> bytes:
-    """The last evals of a healthy run, as docs/trainer-contract.md has them."""
+    """The last evals of a healthy run, as docs/use/trainer-contract.md has them."""
     lines = []
     for i in range(1, EVALS + 1):
         labels = f'{{metric="{METRIC}",step="{10 * i}",attempt="1-9f2c41d0"}}'

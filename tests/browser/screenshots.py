@@ -1,4 +1,4 @@
-"""``python -m tests.browser.screenshots [FOLDER]``: the pictures of docs/dashboard.md."""
+"""``python -m tests.browser.screenshots [FOLDER]``: the pictures of docs/use/dashboard.md."""
 
 from __future__ import annotations
 

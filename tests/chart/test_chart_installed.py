@@ -541,7 +541,7 @@ def long_running(cluster: Cluster, jobs: dict[Role, dict[str, Any]]) -> dict[str
 def test_the_documented_upgrade_keeps_what_was_set_and_the_pods_of_running_jobs(
     cluster: Cluster, notes: str, long_running: dict[str, Any], chart: Path, repository: Path, tmp_path: Path
 ) -> None:
-    """The command of docs/install.md, to a chart whose version is another and which has another default."""
+    """The command of docs/operate/install.md, to a chart of another version and with another default."""
     newer = tmp_path / "evalstop"
     shutil.copytree(chart, newer)
     for name, old, new in (
@@ -551,7 +551,7 @@ def test_the_documented_upgrade_keeps_what_was_set_and_the_pods_of_running_jobs(
         text = (newer / name).read_text()
         assert text.count(old) == 1
         (newer / name).write_text(text.replace(old, new))
-    page = (repository / "docs" / "install.md").read_text()
+    page = (repository / "docs" / "operate" / "install.md").read_text()
     told = re.findall(r"^    (helm upgrade evalstop .* --wait)$", page, re.MULTILINE)
     (command,) = told
     before, training = helm_values(cluster), pods_of(cluster, long_running)
@@ -616,7 +616,7 @@ def test_uninstalling_leaves_jobs_definitions_pools_and_checkpoints(
     cluster.kubectl("delete", "rlhfjob", long_running["metadata"]["name"], "-n", SPACE)
 
 
-# What docs/install.md says is left beside definitions, pools and jobs: workloads that run name the class.
+# What is left beside definitions, pools and jobs (docs/operate/install.md); running workloads name the class.
 LEFT = {"PriorityClass evalstop-rlhf", "Pod evalstop-test", "Lease evalstop-operator"}
 
 

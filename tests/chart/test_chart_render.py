@@ -39,7 +39,7 @@ POOL = {
         "allowedNamespaces": [{"name": "*", "maxPriority": 0}],
     },
 }
-# How docs/dashboard.md has the dashboard read the operator's queue API.
+# How docs/use/dashboard.md has the dashboard read the operator's queue API.
 QUEUE_FROM: Object = {
     "from": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "evalstop-dashboard"}}}],
     "ports": [{"port": 8081}],
@@ -365,7 +365,7 @@ def test_metrics_are_asked_for_with_a_token_over_tls_that_is_verified(helm: Helm
 def test_the_page_opens_the_queue_api_to_the_dashboard_alone(
     helm: Helm, chart: Path, repository: Path
 ) -> None:
-    page = (repository / "docs" / "dashboard.md").read_text()
+    page = (repository / "docs" / "use" / "dashboard.md").read_text()
     (block,) = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     given = yaml.safe_load(block)
     assert given["networkPolicy"] == {"operatorFrom": [QUEUE_FROM], "dashboardTo": [QUEUE_TO]}

@@ -65,7 +65,7 @@ def test_what_is_named_no_longer_goes_with_the_next_one(tmp_path: Path) -> None:
 
 
 def test_a_step_written_anew_in_place_spoils_its_pin_and_one_removed_before_does_not(tmp_path: Path) -> None:
-    """The limit that docs/checkpoints.md states, and its cure."""
+    """The limit that docs/use/checkpoints.md states, and its cure."""
     for step in (100, 200):
         save(tmp_path, "Plain", step)
     pinned = {step: ask(tmp_path, "secure", step) for step in (100, 200)}

@@ -432,7 +432,7 @@ def test_a_living_worker_on_another_node_keeps_its_staging_folder(
 
 
 def test_coreutils_compute_the_same_digest(tmp_path: Path) -> None:
-    """The recipe of docs/checkpoints.md."""
+    """The recipe of docs/use/checkpoints.md."""
     folder = save(tmp_path, "Plain", 100)
     write(folder, {"odd names/ü b": b"x", "B": b"", "a": b"2"})
     recipe = (

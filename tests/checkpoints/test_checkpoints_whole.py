@@ -237,4 +237,4 @@ def test_what_none_tells_is_not_whole_and_the_cure_is_named(tmp_path: Path) -> N
     (folder / "optimizer.pt").unlink()
     told = str(problems(tmp_path, "HuggingFace")[100])
     assert "client.checkpoint_saved(step, path)" in told
-    assert "docs/trainer-contract.md" in told
+    assert "docs/use/trainer-contract.md" in told

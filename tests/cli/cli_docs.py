@@ -33,7 +33,9 @@ import cli_world as w  # noqa: E402
 
 from controller.cli.main import app  # noqa: E402
 
-PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in ("cli", "reading-a-decision", "troubleshooting"))
+PAGES = tuple(
+    ROOT / "docs" / f"{page}.md" for page in ("use/cli", "use/reading-a-decision", "operate/troubleshooting")
+)
 WIDTH = "110"
 NOW = w.START + 900.0
 BLOCK = re.compile(r"^```\n(\$ .*?)^```$", re.M | re.S)

@@ -30,4 +30,4 @@ def test_examples_are_what_the_commands_print(page: Path, env: dict[str, str]) -
 def test_every_command_is_on_the_page_of_the_cli() -> None:
     told = cli_docs.PAGES[0].read_text()
     for name in typer.main.get_command(app).commands:  # type: ignore[attr-defined]
-        assert re.search(rf"`(evalstop )?{name}\b", told), f"docs/cli.md says nothing of {name}"
+        assert re.search(rf"`(evalstop )?{name}\b", told), f"docs/use/cli.md says nothing of {name}"

@@ -179,7 +179,7 @@ def test_the_queue_is_printed_as_its_page_shows(repository, capsys) -> None:
     queue._show(
         [place("team/short-7", 1, 8, 130.0, 1, 0.0), place("team/long-3", 2, 16, 3840.0, 3, 412_000.0)]
     )
-    page = (repository / "docs" / "queueing.md").read_text()
+    page = (repository / "docs" / "operate" / "queueing.md").read_text()
     assert f"$ evalstop queue research\n{capsys.readouterr().out}2 waiting in pool research (las)" in page
 
 
@@ -324,6 +324,6 @@ def test_no_answer_at_all() -> None:
 
 
 def test_exit_codes_are_as_documented(repository) -> None:
-    table = (repository / "docs" / "cli.md").read_text()
+    table = (repository / "docs" / "use" / "cli.md").read_text()
     rows = dict(re.findall(r"^\| (\d+) \| `(\w+)`", table, flags=re.M))
     assert rows == {str(int(code)): code.name for code in Exit}

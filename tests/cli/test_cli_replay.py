@@ -23,7 +23,7 @@ from controller.policy.job.types import (
     ScrapeView,
     WorkloadView,
 )
-from controller.policy.pool import outcomes
+from controller.policy.pool import job_outcomes
 from controller.policy.pool.plan import plan_pool
 from controller.policy.stopping import RULES
 from controller.policy.types import Admission, Attempt, EvalPoint, JobView, NodeView, PolicySpec, PoolSnapshot
@@ -42,7 +42,7 @@ DESIRED = Desired(
 def log_lines() -> list[str]:
     """A run that is accepted, evaluated (one score is NaN) and a pool that admits one job of two."""
     lines, observed = [], Observed()
-    record = outcomes.admitted(JobRecord(), Admission("team/run", ("n0",)), 1000.0)
+    record = job_outcomes.admitted(JobRecord(), Admission("team/run", ("n0",)), 1000.0)
     for i in range(6):
         planned = plan_job(DESIRED, observed, record, 1000.5 + i)
         lines.append(decision_log.job_line(DESIRED, observed, record, 1000.5 + i, planned))

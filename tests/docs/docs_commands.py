@@ -12,7 +12,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "deploy" / "local" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "deploy" / "local" / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 STARTS = (
     "evalstop ",
     "kubectl ",

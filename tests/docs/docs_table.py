@@ -20,7 +20,7 @@ HERE = "tests/docs/test_docs_commands.py::test_rules_of_the_page_on_stop_actions
 INSTALLED = "tests/chart/test_chart_installed.py::"
 LIFECYCLE = "tests/local/test_local_lifecycle.py::test_command_line_from_up_to_down"
 BY_HAND = "by hand: "  # and why
-DOCKER = BY_HAND + "it takes docker; docs/install.md shows what it printed"
+DOCKER = BY_HAND + "it takes docker; docs/operate/install.md shows what it printed"
 MINUTES = BY_HAND + "it takes minutes and both cores; what it printed stands on the page"
 WEB_QUEUE = "tests/web/test_web_queue.py::"
 STUDY = "tests/docs/test_docs_study.py::test_the_commands_as_they_stand"
@@ -31,6 +31,7 @@ SHOWN = {
     "make test": BY_HAND + "it is what runs this",
     "make generate": "tests/chart/test_chart_schema.py::test_generated_files_are_up_to_date",
     "make check": BY_HAND + "before each commit; it runs no test",
+    "make setup": BY_HAND + "the environment that runs this was made by it",
     "make images": DOCKER,
     "make kind": DOCKER,
     "make test-kind": DOCKER,
@@ -107,7 +108,7 @@ SHOWN = {
 # Within sentences. `evalstop` is not among them: that its commands and flags are known is looked at for each.
 WITHIN: dict[str, str] = {
     "make demo": SHOWN["make demo"],
-    "make images": DOCKER,
+    "make test": SHOWN["make test"],
     "python -m deploy.images.build --twice": DOCKER,
     "python -m deploy.images.sizes": DOCKER,
     "python -m deploy.local.pin": "tests/local/test_local_download.py::"
@@ -120,7 +121,7 @@ WITHIN: dict[str, str] = {
     "make check": SHOWN["make check"],
     "make bench": MINUTES,
     "make test-pythons": MINUTES,
-    "make setup": BY_HAND + "the environment that runs this was made by it",
+    "make setup": SHOWN["make setup"],
     "python -m deploy.local tools": BY_HAND
     + "this suite begins with what it calls (tests/cluster_report.py)",
     "python -m deploy.helm": "tests/local/test_local_first_job.py::"
@@ -170,7 +171,6 @@ WITHIN: dict[str, str] = {
     "kubectl label namespace evalstop-system": LOOK,
     "kubectl apply": LOOK,
     "kubectl delete -k deploy/manifests": LOOK,
-    "helm install evalstop": SHOWN["helm install evalstop"],
     "helm status evalstop": BY_HAND + "it prints the notes that helm install has printed, which a test reads",
     "helm history evalstop": BY_HAND + "Helm's own list of revisions",
 }

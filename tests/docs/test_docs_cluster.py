@@ -83,7 +83,7 @@ def desk(tools: dict[str, Found], tmp_path_factory: pytest.TempPathFactory) -> I
     """On a cluster of its own: the pages name things as a user would, who has nothing else there."""
     folder = tmp_path_factory.mktemp("desk")
     (folder / "examples").symlink_to(ROOT / "examples")
-    page = (ROOT / "docs" / "writing-a-job.md").read_text()
+    page = (ROOT / "docs" / "use" / "writing-a-job.md").read_text()
     (folder / "job.yaml").write_text("".join(re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)))
     with Plane(tmp_path_factory.mktemp("plane") / "p") as plane:
         w.install(plane)
@@ -92,7 +92,8 @@ def desk(tools: dict[str, Found], tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 def lines(page: str) -> list[str]:
-    text = (ROOT / "docs" / page).read_text()
+    (path,) = (ROOT / "docs").rglob(page)
+    text = path.read_text()
     blocks = re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)
     found = [re.sub(r"\s+#\s.*", "", line) for block in blocks for line in block.splitlines()]
     return [line for line in found if not line.endswith(ENDLESS)]
@@ -129,7 +130,7 @@ def test_the_pages_commands_on_a_real_api_server(desk: Desk) -> None:
     ],
 )
 def test_refusals_are_as_the_page_says(desk: Desk, change: dict[str, Any], told: str) -> None:
-    assert told in (ROOT / "docs" / "writing-a-job.md").read_text()
+    assert told in (ROOT / "docs" / "use" / "writing-a-job.md").read_text()
     job = yaml.safe_load((desk.folder / "job.yaml").read_text())
     job["spec"] |= change
     with pytest.raises(PlaneError, match=re.escape(told)):
@@ -138,7 +139,8 @@ def test_refusals_are_as_the_page_says(desk: Desk, change: dict[str, Any], told:
 
 def shown(page: str, start: str) -> list[str]:
     """Commands of a page's indented blocks that begin so, without comments."""
-    text = (ROOT / "docs" / page).read_text()
+    (path,) = (ROOT / "docs").rglob(page)
+    text = path.read_text()
     found = [line.strip() for line in re.findall(rf"^    ({re.escape(start)}.*)$", text, re.M)]
     return [re.sub(r"\s+#\s.*", "", line) for line in found]
 

@@ -163,7 +163,7 @@ def test_the_run_of_the_trainer_contract(tmp_path: Path) -> None:
     recorded = {p["step"]: p for p in map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines())}
     rows = {
         cells[0]: [cell.strip("* ") for cell in cells[1:]]
-        for line in (ROOT / "docs" / "trainer-contract.md").read_text().splitlines()
+        for line in (ROOT / "docs" / "use" / "trainer-contract.md").read_text().splitlines()
         if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == 11
     }
     for name, key in (("proxy", "proxy"), ("gold", "gold")):

@@ -10,7 +10,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 SHOWN = [
     ROOT / "README.md",
-    *(ROOT / "docs").glob("*.md"),
+    *(ROOT / "docs").rglob("*.md"),
     *(ROOT / "controller").rglob("*.py"),
     *(ROOT / "controller").rglob("*.html"),
     *(ROOT / "deploy").rglob("NOTES.txt"),
@@ -41,6 +41,6 @@ def test_the_dashboard_says_what_the_page_on_security_says() -> None:
             if where == path and kind.startswith("clusterrole")
         ]
 
-    page = to_read_pools(ROOT / "docs" / "security.md")
+    page = to_read_pools(ROOT / "docs" / "operate" / "security.md")
     assert [kind for kind, *_ in page] == ["clusterrole", "clusterrolebinding"]
     assert to_read_pools(ROOT / "controller/web/dashboard/templates/problem.html") == page

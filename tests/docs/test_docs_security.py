@@ -1,4 +1,4 @@
-"""docs/security.md promises nothing that no test holds; install.md says how to open whatever is closed."""
+"""docs/operate/security.md promises nothing that no test holds; install.md says how to open what is shut."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ sys.path.append(str(ROOT))
 
 from deploy.helm.schema import DASHBOARD_OWN, EXTENDER_OWN, OPERATOR_OWN, camel  # noqa: E402
 
-PAGE = (ROOT / "docs" / "security.md").read_text()
+PAGE = (ROOT / "docs" / "operate" / "security.md").read_text()
 # What promises nothing: who and what there is, how to ask, and what is left open.
 FREE = {TITLE, "What is worth defending", "Who is there", "Asking a cluster", "What is not defended"}
 PROMISING = re.compile(r"\b(refused|never|cannot|at most|may not|nobody|is not)\b")
@@ -72,7 +72,7 @@ def test_promises_that_nobody_holds_are_found_out() -> None:
 
 # -- what is closed ------------------------------------------------------------------------------------
 
-INSTALL = (ROOT / "docs" / "install.md").read_text()
+INSTALL = (ROOT / "docs" / "operate" / "install.md").read_text()
 # Values that close nothing: sizes, places, names, and what is only made or left out.
 OPEN = {
     *("image", "crds.install", "pools", "test", "monitoring", "workloads", "scheduler", "rbac.aggregate"),
@@ -144,7 +144,7 @@ def tables() -> dict[str, str]:
 def test_what_is_closed_is_said_with_what_opens_it(path: str) -> None:
     row = tables().get(path)
     assert row, (
-        f"{path}: say in docs/install.md what its default forbids and how to open it, or list it above"
+        f"{path}: write in docs/operate/install.md what its default forbids and how to open it, or list it"
     )
     assert all(cell.strip() for cell in row.strip("|").split("|"))
 

@@ -35,7 +35,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("start", COMMANDS)
 def test_the_commands_as_they_stand(start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is a cluster in it, it is the one of docs/cli.md."""
+    """Where there is a cluster in it, it is the one of docs/use/cli.md."""
     (command,) = {shown.command for shown in ALL if shown.command.startswith(start)}
     instead, more = COMMANDS[start]
     for old, new in instead.items():
@@ -57,7 +57,9 @@ def test_a_wrong_value_is_refused_as_the_page_says(helm: Helm) -> None:
     _, *words = shlex.split(command)
     done = helm.run(*words[:2], str(ROOT / words[2]), *words[3:])
     (said,) = re.findall(
-        rf"\$ {re.escape(command)}\n +(.*)$", (ROOT / "docs" / "install.md").read_text(), re.MULTILINE
+        rf"\$ {re.escape(command)}\n +(.*)$",
+        (ROOT / "docs" / "operate" / "install.md").read_text(),
+        re.MULTILINE,
     )
     assert done.returncode != 0
     assert said in done.stderr

@@ -107,7 +107,7 @@ def test_settings_that_are_wrong_are_all_named(tmp_path: Path) -> None:
 
 
 def test_every_setting_is_in_the_guide(repository: Path) -> None:
-    guide = (repository / "docs" / "extender.md").read_text()
+    guide = (repository / "docs" / "operate" / "extender.md").read_text()
     for variable, default, _ in describe():
         assert f"`{variable}`" in guide, variable
         assert not default or f"| {default} |" in guide, (variable, default)

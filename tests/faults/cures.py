@@ -1,4 +1,4 @@
-"""For each cure of docs/reliability.md an edit of the product that undoes it, by the row of the issue.
+"""For each cure of docs/understand/reliability.md an edit that undoes it, by the row of the issue.
 
 Those without a test are found by the machine (`mutants`). The others are cures outside policy and store, or
 against what the world does not have: their test is named.

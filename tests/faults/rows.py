@@ -1,4 +1,4 @@
-"""The situations of docs/reliability.md by their numbers, and what brings each of them up often."""
+"""The situations of docs/understand/reliability.md by their numbers, and what brings each up often."""
 
 from __future__ import annotations
 

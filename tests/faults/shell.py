@@ -32,7 +32,7 @@ from controller.policy.job.types import (
     WriteRun,
 )
 from controller.policy.job.view import job_view
-from controller.policy.pool import outcomes
+from controller.policy.pool import job_outcomes
 from controller.policy.pool.handovers import hand_backs
 from controller.policy.pool.plan import plan_pool
 from controller.policy.types import JobView, Mode, NodeView, PoolPlan, PoolSnapshot, StopLimits
@@ -482,22 +482,22 @@ class Operator:
                 raise Stale  # it was judged anew since its pool was planned
             thoughts[grant.key], desired = newest, newest.desired
             self.world.granting(newest)
-            put(grant.key, lambda r, g=grant, d=desired: outcomes.granted(r, d, g, now))
+            put(grant.key, lambda r, g=grant, d=desired: job_outcomes.granted(r, d, g, now))
         for preemption in plan.preemptions:
-            put(preemption.key, lambda r, p=preemption: outcomes.preempted(r, p, now))
+            put(preemption.key, lambda r, p=preemption: job_outcomes.preempted(r, p, now))
         marks = dict(plan.marks)
         for admission in plan.admissions:
             self.world.admitting(thoughts[admission.key], admission)
-            put(admission.key, lambda r, a=admission: outcomes.admitted(r, a, now))
+            put(admission.key, lambda r, a=admission: job_outcomes.admitted(r, a, now))
         for held in plan.held_back:
             desired = thoughts[held.key].desired
             if (
-                outcomes.held_back(thoughts[held.key].record, desired, held, now)
+                job_outcomes.held_back(thoughts[held.key].record, desired, held, now)
                 is not thoughts[held.key].record
             ):
-                put(held.key, lambda r, h=held, d=desired: outcomes.held_back(r, d, h, now))
+                put(held.key, lambda r, h=held, d=desired: job_outcomes.held_back(r, d, h, now))
         for key, mark in marks.items():
-            put(key, lambda r, m=mark: outcomes.marked(r, m))
+            put(key, lambda r, m=mark: job_outcomes.marked(r, m))
         pairs = [(a.source, a.key) for a in plan.admissions if a.source is not None]
         pairs += [
             (t.record.admission.source, key)
@@ -508,10 +508,10 @@ class Operator:
             if source not in thoughts:
                 continue
             record = thoughts[source].record
-            if outcomes.handed(record, target, now) is not record:
-                put(source, lambda r, to=target: outcomes.handed(r, to, now))
+            if job_outcomes.handed(record, target, now) is not record:
+                put(source, lambda r, to=target: job_outcomes.handed(r, to, now))
         for why in plan.waiting:
             t = thoughts[why.key]
             known = t.record.condition("Admitted")
             if known is None or known.status or known.reason != why.reason:
-                put(why.key, lambda r, w=why, d=t.desired: outcomes.waiting(r, d, w, now))
+                put(why.key, lambda r, w=why, d=t.desired: job_outcomes.waiting(r, d, w, now))

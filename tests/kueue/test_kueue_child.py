@@ -1,6 +1,6 @@
 """A child that the built-in queue is to start, where Kueue's default queue lies in wait; and the remedies.
 
-What docs/checkpoints.md and `workloads.queue_problem` say of it, asked of the real Kueue.
+What docs/use/checkpoints.md and `workloads.queue_problem` say of it, asked of the real Kueue.
 """
 
 import asyncio

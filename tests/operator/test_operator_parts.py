@@ -84,7 +84,7 @@ def test_all_wrong_settings_are_told_at_once_and_the_contracts_own_variables_are
 
 
 def test_the_documentation_lists_every_setting(repository: Path) -> None:
-    text = (repository / "docs" / "operator.md").read_text()
+    text = (repository / "docs" / "operate" / "operator.md").read_text()
     for variable, default, _ in describe():
         assert f"| `{variable}` | `{default}` |" in text.replace("| `` |", "| `` |"), variable
 

@@ -231,7 +231,7 @@ def test_a_stop_is_granted_only_while_the_newest_plan_asks_for_it(world: World) 
     def newest(proposal: Proposal | None) -> Any:
         made = replace(thought.plan, proposal=proposal)
         shown = {"key": KEY, "version": thought.version, "plan": made, "loaded": thought.loaded}
-        return SimpleNamespace(**shown, desired=thought.desired, written=thought.written)
+        return SimpleNamespace(**shown, desired=thought.desired, record=thought.record)
 
     def carry_out(proposal: Proposal | None) -> None:
         parts: Any = SimpleNamespace(recall=lambda key: newest(proposal))

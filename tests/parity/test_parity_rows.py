@@ -1,4 +1,4 @@
-"""Every row of a report obeys the rule of its cause (docs/parity.md), as read from the row's own words."""
+"""Every row of a report obeys the rule of its cause (docs/understand/parity.md), by its own words."""
 
 from __future__ import annotations
 

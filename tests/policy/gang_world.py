@@ -29,7 +29,7 @@ from controller.policy.job.types import (
     WriteRun,
 )
 from controller.policy.job.view import job_view
-from controller.policy.pool import outcomes
+from controller.policy.pool import job_outcomes
 from controller.policy.pool.plan import plan_pool
 from controller.policy.types import Delegate, Hold, JobView, NodeView, PolicySpec, PoolSnapshot
 
@@ -139,7 +139,7 @@ class GangWorld:
         planned = plan_pool(snapshot, self.now)
         for admission in planned.admissions:
             job = self.jobs[admission.key]
-            job.record = outcomes.admitted(job.record, admission, self.now)
+            job.record = job_outcomes.admitted(job.record, admission, self.now)
         self.holds = planned.holds
 
     def _view(self, job: Gang) -> JobView | None:

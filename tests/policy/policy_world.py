@@ -40,7 +40,7 @@ from controller.policy.job.types import (
     WriteRun,
 )
 from controller.policy.job.view import job_view
-from controller.policy.pool import outcomes
+from controller.policy.pool import Verb, after, outcomes
 from controller.policy.pool import plan as pool_plan
 from controller.policy.pool.plan import plan_pool
 from controller.policy.types import (
@@ -203,26 +203,10 @@ class World:
             falls=self.told.falls,
         )
         planned = self.told = pool_plan.plan_pool(snapshot, self.now)
-        for grant in planned.grants:
-            job = self.jobs[grant.key]
-            job.record = outcomes.granted(job.record, job.desired, grant, self.now)
-        for admission in planned.admissions:
-            job = self.jobs[admission.key]
-            job.record = outcomes.admitted(job.record, admission, self.now)
-            if admission.source:
-                source = self.jobs[admission.source]
-                source.record = outcomes.handed(source.record, admission.key, self.now)
-        for held in planned.held_back:
-            job = self.jobs[held.key]
-            job.record = outcomes.held_back(job.record, job.desired, held, self.now)
-        for refusal in planned.refusals:
-            job = self.jobs[refusal.key]
-            job.record = outcomes.refused(job.record, job.desired, refusal, self.now)
-        for key in planned.lifted:
-            self.jobs[key].record = outcomes.lifted(self.jobs[key].record)
-        for preemption in planned.preemptions:
-            job = self.jobs[preemption.key]
-            job.record = outcomes.preempted(job.record, preemption, self.now)
+        for write in outcomes(planned, self.jobs, self.now):
+            if write.verb is not Verb.WAITING:  # a wait is the same for the job's own plan
+                job = self.jobs[write.key]
+                job.record = after(write, job.record, job.desired, self.now)
         self.holds = planned.holds
         return planned
 

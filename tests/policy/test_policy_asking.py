@@ -14,7 +14,7 @@ from policy_world import World
 
 from controller.policy.job import conditions as c
 from controller.policy.job.types import Guardrail, JobRecord, RunFile, ScrapeOutcome, ScrapeView
-from controller.policy.pool import outcomes
+from controller.policy.pool import job_outcomes
 from controller.policy.types import Attempt, EvalPoint, Mode, Paired, PolicySpec, Preemption
 
 K2 = PolicySpec("kDeclines", {"k": 2})
@@ -164,7 +164,7 @@ def test_a_preemption_in_between_does_not_lose_the_question() -> None:
     job = world.jobs["ns/a"]
     long_ago = replace(job.record.confirming, at=world.now - 10_000.0)  # longer than it waits for an answer
     waited = replace(job.record, confirming=long_ago)
-    job.record = outcomes.preempted(waited, Preemption("ns/a", "ByPriority"), world.now)
+    job.record = job_outcomes.preempted(waited, Preemption("ns/a", "ByPriority"), world.now)
     for _ in range(80):  # on to a checkpoint for as long as its pool allows, then back to its GPUs
         world.step("ns/a", seconds=10.0)
         world._cluster(job)

@@ -9,7 +9,7 @@ from policy_world import Job, World
 
 from controller.policy.job import conditions as c
 from controller.policy.job.types import AccessView, Condition, Operation, Page, RunState, StartAccess
-from controller.policy.pool import outcomes
+from controller.policy.pool import job_outcomes
 from controller.policy.types import Attempt, EvalPoint, Preemption
 
 KEY, OTHER = "ns/a", "ns/b"
@@ -337,7 +337,7 @@ def test_a_process_that_begins_during_a_stop_is_claimed(by: str) -> None:
     world.go_on(20.0)
     world.slow = frozenset({Operation.RETAIN})
     if by == "a preemption":
-        job.record = outcomes.preempted(job.record, Preemption(KEY, "Preempted"), world.now)
+        job.record = job_outcomes.preempted(job.record, Preemption(KEY, "Preempted"), world.now)
     else:
         job.wish(run_state=RunState.STOPPED)
     world.go_on(20.0)

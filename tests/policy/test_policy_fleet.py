@@ -14,7 +14,7 @@ from controller.policy.fleet.ebh import DAY
 from controller.policy.fleet.limits import HOUR, sift
 from controller.policy.job import conditions
 from controller.policy.job.types import Desired, JobRecord
-from controller.policy.pool import outcomes
+from controller.policy.pool import job_outcomes
 from controller.policy.pool.plan import plan_pool
 from controller.policy.types import (
     HeldBack,
@@ -127,13 +127,13 @@ def test_the_snapshot_goes_through_the_decision_log() -> None:
 def test_the_job_says_why_it_was_held_back_once() -> None:
     desired = Desired("ns/j0", "u", 1, "m", 1, 1, PolicySpec("scan"))
     why = HeldBack("ns/j0", "ManyAtOnce", "3 of 4 jobs")
-    record = outcomes.held_back(JobRecord(), desired, why, NOW)
+    record = job_outcomes.held_back(JobRecord(), desired, why, NOW)
     said = record.condition(conditions.TERMINATION)
     assert said is not None
     assert (said.status, said.reason) == (False, "ManyAtOnce")
     assert said.message == "to be stopped, but held back by the pool: 3 of 4 jobs"
     again = HeldBack("ns/j0", "ManyAtOnce", "4 of 5 jobs")
-    assert outcomes.held_back(record, desired, again, NOW + 1) is record
+    assert job_outcomes.held_back(record, desired, again, NOW + 1) is record
 
 
 def test_the_breaker_says_since_when_it_is_open_and_closes_by_itself() -> None:

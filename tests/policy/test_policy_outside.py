@@ -10,7 +10,7 @@ from queue_world import QueueWorld
 from controller.policy.job import conditions as c
 from controller.policy.job import external_queue
 from controller.policy.job.types import Answer, RunState, SuspendWorkload
-from controller.policy.pool import outcomes
+from controller.policy.pool import job_outcomes
 from controller.policy.types import PolicySpec, Preemption
 
 NODES = {"n1": 4, "n2": 4}
@@ -23,7 +23,7 @@ def world(quota: int = 8, nodes: dict[str, int] | None = None, *, close: bool = 
 def preempt(of: QueueWorld, key: str) -> None:
     """Its pool wants its GPUs for another."""
     job = of.jobs[key]
-    job.record = outcomes.preempted(job.record, Preemption(key, "Demoted"), of.now)
+    job.record = job_outcomes.preempted(job.record, Preemption(key, "Demoted"), of.now)
 
 
 def reason(of: QueueWorld, key: str, type_: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 from policy_world import Job, World
 
 from controller.policy.job.types import Kept, RunFile, ScrapeOutcome, ScrapeView, SuspendWorkload, WriteRun
-from controller.policy.pool import outcomes
+from controller.policy.pool import job_outcomes
 from controller.policy.types import JobState, Mode, PolicySpec, Preemption
 
 
@@ -22,7 +22,7 @@ def running(world: World | None = None, **spec: object) -> tuple[World, Job]:
 
 
 def preempt(world: World, job: Job) -> None:
-    job.record = outcomes.preempted(job.record, Preemption("ns/a", "ShorterJobWaits"), world.now)
+    job.record = job_outcomes.preempted(job.record, Preemption("ns/a", "ShorterJobWaits"), world.now)
 
 
 def suspends(world: World, seconds: float = 0.0) -> bool:

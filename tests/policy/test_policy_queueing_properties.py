@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from math import isfinite
 
 import pytest
 from hypothesis import example, given, settings
@@ -12,7 +13,8 @@ from queueing_world import POLICIES, HiddenSlots, Op, World, make, name, ops
 from controller.policy.pool.placement import NodeRoom, SlotRoom
 from controller.policy.queueing import POLICIES as REGISTERED
 from controller.policy.queueing import make_policy
-from controller.policy.types import JobState, PolicySpec
+from controller.policy.queueing.explain import ranked_by
+from controller.policy.types import JobState, JobView, PolicySpec
 
 ROOMS = {
     "slots": lambda: SlotRoom(16),
@@ -132,3 +134,12 @@ def test_no_gpu_is_idle_while_the_next_in_line_fits(spec: PolicySpec, history: l
         in_order = spec == PolicySpec("fifo") or "max_wait" in spec.params  # nobody passes an overdue job
         may_start = waiting[:1] if in_order else waiting
         assert all(job.gpus > free for job in may_start)
+
+
+@every_policy
+def test_every_policy_says_what_it_ranks_a_job_by(spec: PolicySpec) -> None:
+    job = JobView("team/a", 1.0, 0, 2, 4)
+    key = ranked_by(make_policy(spec), job, [job])
+    assert set(key) >= {"priority", "submitted"}
+    assert list(key)[-1] == "submitted", "ties are broken by it"
+    assert all(value is None or isinstance(value, str) or isfinite(value) for value in key.values())

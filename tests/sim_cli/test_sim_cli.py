@@ -194,7 +194,7 @@ def test_replay_and_record_of_a_large_log_say_how_they_get_on(tmp_path: Path) ->
     [
         (
             ("headline", "--base", "lottery"),
-            "queuePolicy: 'lottery' is not allowed, expected one of fifo, srtf",
+            "queuePolicy: 'lottery' is not allowed, expected one of fifo, ",
         ),
         (
             ("headline", "--base", "fifo:speed=1"),

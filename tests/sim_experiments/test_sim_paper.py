@@ -1,4 +1,4 @@
-"""The paper's figures, by the experiments that print them (docs/reproduction.md), with documented seeds."""
+"""The paper's figures, by the experiments that print them (docs/reports/reproduction.md), by seed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_what_the_paper_does_not_say_is_beside_it(headline: Findings) -> None:
 
 
 def test_the_reproduction_page_prints_what_the_command_does(headline: Findings) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "reproduction.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reports" / "reproduction.md").read_text()
     assert "| recall_before_end | " in page
     assert reproduction.fill(page, {"headline": headline}) == page
 

@@ -338,7 +338,7 @@ def test_the_default_keeps_to_one_flat_run_in_ten_at_its_horizon() -> None:
 
 
 def test_errors_reported_too_small_void_the_default_s_promise() -> None:
-    """As docs/stop-rules.md says: at .4 of what they are, most flat runs of 50 evals are stopped."""
+    """As docs/use/stop-rules.md says: at .4 of what they are, most flat runs of 50 evals are stopped."""
     default = "scan+patience+gate"
     true, less = (
         list(flat.rates(default, specs.rule(default), runs=500, seed=5, lengths=(50,), reported_times=times))
@@ -442,5 +442,5 @@ def test_the_tables_have_a_row_for_every_cell(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_page_on_stop_rules_names_every_rule_and_modifier() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "stop-rules.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "use" / "stop-rules.md").read_text()
     assert all(f"`{name}`" in text for name in (*RULES, *MODIFIERS))

@@ -1,4 +1,4 @@
-"""What bad evals do to the default rule: the bounds of docs/stop-rules.md, on runs of another seed."""
+"""What bad evals do to the default rule: the bounds of docs/use/stop-rules.md, on runs of another seed."""
 
 from __future__ import annotations
 

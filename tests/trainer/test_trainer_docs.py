@@ -1,4 +1,4 @@
-"""The code in docs/trainer-contract.md runs, and its tables say what the code does."""
+"""The code in docs/use/trainer-contract.md runs, and its tables say what the code does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from examples import evalstop_client
 from examples.evalstop_client import EvalStopClient
 from examples.trainer.checkpoints import CheckpointFolder
 
-PAGE = (Path(__file__).parents[2] / "docs" / "trainer-contract.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "use" / "trainer-contract.md").read_text()
 LOOP, PAIRED, CALLBACK, VERL = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 

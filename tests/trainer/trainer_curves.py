@@ -5,7 +5,7 @@ Run it: ``python tests/trainer/trainer_curves.py [--seeds N] [--detail] [--histo
 recipe, with each eval's differences to the best one before it (as the operator names the reference). A gold
 reward lies between -12.1 and 4.5, so ``eProcess:bound=16.6`` holds.
 
-The figures over many seeds in docs/trainer-contract.md are what this program prints.
+The figures over many seeds in docs/use/trainer-contract.md are what this program prints.
 """
 
 from __future__ import annotations

@@ -251,7 +251,7 @@ def test_settings_that_go_together() -> None:
     found = Settings.from_environ({f"EVALSTOP_DASHBOARD_{k}": v for k, v in given.items()})
     assert found.hosts == ("a.example", "b:8082")
     assert Settings.from_environ({"EVALSTOP_DASHBOARD_HOST": "::1"}).host == "::1"
-    page = (Path(__file__).parents[2] / "docs" / "dashboard.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "use" / "dashboard.md").read_text()
     for name, default, _ in describe():
         assert f"| `{name}` |" in page, name
         assert default in page

@@ -281,7 +281,7 @@ def test_a_file_that_cannot_be_written_is_told(log: Path, tmp_path: Path) -> Non
 
 
 def test_the_page_shows_what_the_command_prints(repository: Path) -> None:
-    page = (repository / "docs" / "what-if.md").read_text()
+    page = (repository / "docs" / "use" / "what-if.md").read_text()
     [words] = re.findall(r"^    evalstop (what-if examples/\S+ --rule none)$", page, re.MULTILINE)
     command, file, *rest = words.split()
     done = evalstop(command, repository / file, *rest, "--no-plot")

@@ -154,7 +154,7 @@ def test_it_stops_where_a_replay_stops(scores: list[float], text: str) -> None:
 
 
 def test_the_page_s_example_is_true(repository: Path) -> None:
-    page = (repository / "docs" / "what-if.md").read_text()
+    page = (repository / "docs" / "use" / "what-if.md").read_text()
     examples = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert examples
     for example in examples:

@@ -1,7 +1,8 @@
 """What the operator's own account may write, however its token came away.
 
 RBAC gives it the verbs on whole kinds; each policy here says which of their objects and fields. Every policy
-is bound to the operator's user name alone. What that account reads, admission does not see: docs/security.md.
+is bound to the operator's user name alone. What that account reads, admission does not see
+(docs/operate/security.md).
 
 Objects are compared field by field, never their ``metadata`` as a whole: managedFields differ with every
 write. ``dyn``: so that the fields of a typed object can be gone through, those among them that a later

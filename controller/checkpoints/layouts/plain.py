@@ -1,4 +1,4 @@
-"""The layout of docs/trainer-contract.md: a manifest with sizes and digests."""
+"""The layout of docs/use/trainer-contract.md: a manifest with sizes and digests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from controller.checkpoints.weights import Content
 
 
 class Plain(Numbered):
-    """``step-<N>/`` with a ``manifest.json`` of sizes and sha256 (docs/trainer-contract.md)."""
+    """``step-<N>/`` with a ``manifest.json`` of sizes and sha256 (docs/use/trainer-contract.md)."""
 
     name, form = "Plain", "step-{}"
     pattern = re.compile(r"step-(?P<step>\d{1,15})")

@@ -251,6 +251,6 @@ def _pool_cure(name: str, reason: str) -> str:
         "ForeignPods": "kubectl delete those pods, or keep the pool's nodes from them by a taint",
         "ForeignPodsStuck": "kubectl describe those pods; of a node that is gone: kubectl delete node NODE",
         "MoreThanThePoolHas": f"guarantee fewer GPUs in spec.quotas, or add nodes: {edit}",
-        "KueueNotInstalled": "install Kueue, or choose another spec.delegate: docs/kueue.md",
-        "CheckNotFound": "make the AdmissionCheck that docs/kueue.md shows",
+        "KueueNotInstalled": "install Kueue, or choose another spec.delegate: docs/operate/kueue.md",
+        "CheckNotFound": "make the AdmissionCheck that docs/operate/kueue.md shows",
     }.get(reason, f"evalstop pools {name}")

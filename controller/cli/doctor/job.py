@@ -21,7 +21,7 @@ from controller.policy.stopping import MODIFIERS, RULES
 
 Object = dict[str, Any]
 
-CONTRACT = "docs/trainer-contract.md; a client for trainers: examples/trainer"
+CONTRACT = "docs/use/trainer-contract.md; a client for trainers: examples/trainer"
 RUNNING = ("Running", "Declining", "Demoted", "Starting")
 EXPIRES = "ttlSecondsAfterFinished"  # named where a workload would be gone before its end was seen
 _FINE_WHILE_FALSE = frozenset({"Running", "Admitted", "QualityDeclining", "Demoted", "TerminationTarget"})
@@ -255,7 +255,7 @@ async def checkpoints(api: Cluster, job: Reading) -> AsyncIterator[Finding]:
     waited = record.access
     if waited is not None and waited.tries:
         text = f"{waited.operation} of step {waited.step} failed {waited.tries} times and is tried again"
-        yield wrong("checkpoints", text, "see the condition above; docs/checkpoints.md")
+        yield wrong("checkpoints", text, "see the condition above; docs/use/checkpoints.md")
     for field in ("location", "retention"):
         claim = ((job.spec.get("checkpoints") or {}).get(field) or {}).get("volumeClaim")
         if claim:

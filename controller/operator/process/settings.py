@@ -55,12 +55,12 @@ def _endpoints(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Settings(MetricsSettings):
-    """Each field is read from ``EVALSTOP_<FIELD IN CAPITALS>``; see docs/operator.md for the table."""
+    """Each field is read from ``EVALSTOP_<FIELD IN CAPITALS>`` (table: docs/operate/operator.md)."""
 
     host: str = setting("0.0.0.0", _text, "address on which /healthz and /readyz are served, for probes")
     port: int = setting(8080, whole_number(0, 65535, "port; 0: any free one"), "their port (plain HTTP)")
     queue_host: str = setting(
-        "127.0.0.1", _text, "address of the queue API (docs/queueing.md); it asks nobody who they are"
+        "127.0.0.1", _text, "address of the queue API (docs/operate/queueing.md); it asks nobody who they are"
     )
     queue_port: int = setting(8081, whole_number(0, 65535, "port; 0: any free one"), "its port")
     watch_namespaces: str = setting("", text, "namespaces that are served, separated by commas; empty: all")

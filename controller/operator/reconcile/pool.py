@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from itertools import groupby
 from typing import Any
 
 import structlog
@@ -36,25 +37,11 @@ from controller.operator.state.cluster import World
 from controller.operator.state.devices import Devices
 from controller.operator.state.taints import Taints
 from controller.operator.state.unmanaged_pods import ForeignPods
-from controller.policy.job import ADMITTED, JobRecord
-from controller.policy.pool import hand_backs, outcomes, reservations
-from controller.policy.types import (
-    Admission,
-    Grant,
-    HeldBack,
-    JobKey,
-    JobView,
-    NodeView,
-    PoolPlan,
-    PoolSnapshot,
-    Preemption,
-    Refusal,
-    Waiting,
-)
+from controller.policy.job import JobRecord
+from controller.policy.pool import Verb, Write, after, hand_backs, outcomes, reservations
+from controller.policy.types import Grant, HeldBack, JobKey, JobView, NodeView, PoolPlan, PoolSnapshot
 
 _logger = log.get("evalstop.pool")
-
-Mark = tuple[int, ...] | None  # what the queue policy asks to remember; None: nothing new
 
 WRITES_AT_ONCE = 16
 RESTS, REST_MOST = 3.0, 1.0  # after a plan: times as long as it took, and at most (s)
@@ -325,133 +312,66 @@ class PoolPass:
         Raises:
             Partly: some jobs' records could not be written; all others were.
         """
-        changed = False
-        marks = dict(plan.marks)
-        made = _Outcomes()
-        for grant in plan.grants:
-            changed |= await made.of(grant.key, self._grant(grant, now))
-        for preemption in plan.preemptions:
-            key = preemption.key
-            write = self._preempt(thoughts[key], preemption, marks.pop(key, None), now)
-            changed |= await made.of(key, write)
-        admissions = [
-            made.of(a.key, self._admit(thoughts[a.key], a, marks.pop(a.key, None), now))
-            for a in plan.admissions
-        ]
-        changed |= await _side_by_side(admissions)
-        await self._answer_offers(plan, thoughts, now, made)
-        for held in plan.held_back:
-            thought = thoughts[held.key]
-            if outcomes.held_back(thought.record, thought.desired, held, now) is not thought.record:
-                await made.of(held.key, self._hold_back(thought, held, now))
-        for key, mark in marks.items():
-            await made.of(key, self._mark(thoughts[key], mark, now))
-        await self._hand_over(plan, thoughts, now, made)
-        await self._explain(plan, thoughts, now, made)
-        made.end()
-        return changed
-
-    # One write each; what is known of the job is asked for only when it is awaited, for it may be `Stale`.
-
-    async def _grant(self, grant: Grant, now: float) -> bool:
-        thought = self._still_asks(grant)
-        record = outcomes.granted(thought.plan.record, thought.desired, grant, now)
-        return await self._write(thought, record, now, "grant")
-
-    async def _preempt(self, thought: Thought, preemption: Preemption, mark: Mark, now: float) -> bool:
-        record = outcomes.preempted(thought.plan.record, preemption, now)
-        return await self._write(thought, _marked(record, mark), now, "preemption")
-
-    async def _admit(self, thought: Thought, admission: Admission, mark: Mark, now: float) -> bool:
-        record = outcomes.admitted(thought.plan.record, admission, now)
-        return await self._write(thought, _marked(record, mark), now, "admission")
-
-    async def _mark(self, thought: Thought, mark: Mark, now: float) -> bool:
-        return await self._write(thought, _marked(thought.plan.record, mark), now, "mark")
-
-    async def _hold_back(self, thought: Thought, held: HeldBack, now: float) -> bool:
-        record = outcomes.held_back(thought.plan.record, thought.desired, held, now)
-        wrote = await self._write(thought, record, now, "held-back")
-        self._metrics.held_back.labels(held.reason).inc()
-        return wrote
-
-    def _still_asks(self, grant: Grant) -> Thought:
-        """The newest plan of a job that is to be stopped: evals may have come in since its pool was planned,
-        even those of an attempt that resumed before the fall.
-
-        Raises:
-            Stale: it does not ask to be stopped any more, or by other numbers; the pool is planned anew.
-        """
-        thought = self._brain.recall(grant.key)
-        if thought is None or thought.plan.proposal != grant.proposal:
-            raise Stale(f"{grant.key} was judged anew since it asked to be stopped")
-        return thought
-
-    async def _answer_offers(
-        self, plan: PoolPlan, thoughts: Mapping[JobKey, Thought], now: float, made: _Outcomes
-    ) -> None:
-        """Of quota that a queue outside has for a job: what is not taken, and what would be by now."""
-        for refusal in plan.refusals:
-            await made.of(refusal.key, self._refuse(thoughts[refusal.key], refusal, now))
-        for key in plan.lifted:
-            await made.of(key, self._lift(thoughts[key], now))
-
-    async def _refuse(self, thought: Thought, refusal: Refusal, now: float) -> bool:
-        record = outcomes.refused(thought.plan.record, thought.loaded.desired, refusal, now)
-        return await self._write(thought, record, now, "refusal")
-
-    async def _lift(self, thought: Thought, now: float) -> bool:
-        return await self._write(thought, outcomes.lifted(thought.plan.record), now, "lifted-refusal")
-
-    async def _hand_over(
-        self, plan: PoolPlan, thoughts: Mapping[JobKey, Thought], now: float, made: _Outcomes
-    ) -> None:
-        """Note on each stopped job who got its GPUs. Looked at anew each pass: a crash may have come between
-        the admission, whose record names the source, and this."""
-        admitted = (a for a in plan.admissions if a.key not in made.failures)
-        pairs = [(a.source, a.key) for a in admitted if a.source is not None]
-        for thought in thoughts.values():
-            admission = thought.written.admission
-            if admission is not None and admission.source is not None:
-                pairs.append((admission.source, thought.key))
-        for source, target in pairs:
-            stopped = self._brain.recall(source)
-            if stopped is None or outcomes.handed(stopped.record, target, now) is stopped.record:
-                continue
-            await made.of(source, self._hand(stopped, target, now))
-
-    async def _hand(self, stopped: Thought, target: JobKey, now: float) -> bool:
-        return await self._write(stopped, outcomes.handed(stopped.plan.record, target, now), now, "handover")
-
-    async def _explain(
-        self, plan: PoolPlan, thoughts: Mapping[JobKey, Thought], now: float, made: _Outcomes
-    ) -> None:
         recent = self._now() - MESSAGE_REFRESH
         self._told = {key: at for key, at in self._told.items() if at > recent}
-        told = {refusal.key for refusal in plan.refusals} | set(plan.lifted)
-        for why in plan.waiting:
-            if why.key in told:
-                continue  # its record was written just now
-            thought = thoughts[why.key]
-            before = thought.record
-            if outcomes.waiting(before, thought.desired, why, now) is before:
-                continue
-            if not self._worth_telling(why.key, before, why.reason):
-                continue
-            self._told[why.key] = self._now()
-            await made.of(why.key, self._wait(thought, why, now))
+        failures: dict[JobKey, Exception] = {}
+        changed = False
+        writes = tuple(outcomes(plan, thoughts, now, self._told))
+        for verb, some in groupby(writes, key=lambda write: write.verb):
+            # A hundred gangs are often admitted at once.
+            slots = asyncio.Semaphore(WRITES_AT_ONCE if verb is Verb.ADMISSION else 1)
+            made = [self._make(write, thoughts, now, failures, slots) for write in some]
+            changed |= any(await _all(made)) and verb.moves_gpus
+        if failures:
+            raise Partly(failures)
+        return changed
 
-    async def _wait(self, thought: Thought, why: Waiting, now: float) -> bool:
-        record = outcomes.waiting(thought.plan.record, thought.desired, why, now)
-        return await self._write(thought, record, now, "waiting")
+    async def _make(
+        self,
+        write: Write,
+        thoughts: Mapping[JobKey, Thought],
+        now: float,
+        failures: dict[JobKey, Exception],
+        slots: asyncio.Semaphore,
+    ) -> bool:
+        """Make one write. Returns whether anything was written.
 
-    def _worth_telling(self, key: JobKey, before: JobRecord, reason: str) -> bool:
-        """A new reason at once; new numbers in the old reason at most once a minute, or a change of one GPU
-        would be a write for every job in the queue."""
-        known = before.condition(ADMITTED)
-        if known is None or known.status or known.reason != reason:
-            return True
-        return key not in self._told
+        One that finds its job changed, or that the server refuses, keeps no other from being made: a plan's
+        outcomes are of GPUs that are free already, whatever becomes of each. Whoever changes his job all the
+        time, or has made it one that no status fits into, would else keep all that come after him from
+        theirs. A server that does not answer ends the pass.
+        """
+        async with slots:
+            try:
+                if write.verb is Verb.HANDOVER and write.what in failures:
+                    return False  # who was to get the GPUs did not
+                thought = self._to_write(write, thoughts)
+                record = after(write, thought.plan.record, thought.desired, now)
+                wrote = await self._write(thought, record, now, write.verb)
+            except (Stale, Refused) as error:
+                failures.setdefault(write.key, error)
+                return False
+        if isinstance(write.what, HeldBack):
+            self._metrics.held_back.labels(write.what.reason).inc()
+        elif write.verb is Verb.WAITING:
+            self._told[write.key] = self._now()
+        return wrote
+
+    def _to_write(self, write: Write, thoughts: Mapping[JobKey, Thought]) -> Thought:
+        """The plan of the job whose record is written.
+
+        Raises:
+            Stale: a job that is to be stopped does not ask for that any more, or by other numbers: evals may
+                have come in since its pool was planned, even those of an attempt that resumed before the
+                fall. The pool is planned anew.
+        """
+        if write.verb not in (Verb.GRANT, Verb.HANDOVER):
+            return thoughts[write.key]
+        newest = self._brain.recall(write.key)
+        asks = newest.plan.proposal if newest is not None else None
+        if newest is None or (isinstance(write.what, Grant) and asks != write.what.proposal):
+            raise Stale(f"{write.key} was judged anew since it asked to be stopped")
+        return newest
 
     async def _write(self, thought: Thought, record: JobRecord, now: float, verb: str) -> bool:
         async with self._locks.hold(thought.key):
@@ -473,50 +393,10 @@ class Partly(Exception):
         self.failures = failures
 
 
-class _Outcomes:
-    """Writes of one pass, each into one job's record.
-
-    One that finds its job changed, or that the server refuses, keeps no other from being made: a plan's
-    outcomes are of GPUs that are free already, whatever becomes of each. Whoever changes his job all the
-    time, or has made it one that no status fits into, would else keep all that come after him from theirs. A
-    server that does not answer ends the pass.
-    """
-
-    def __init__(self) -> None:
-        self.failures: dict[JobKey, Exception] = {}
-
-    async def of(self, key: JobKey, write: Awaitable[bool]) -> bool:
-        """Make a job's write. Returns whether anything was written."""
-        try:
-            return await write
-        except (Stale, Refused) as error:
-            self.failures.setdefault(key, error)
-            return False
-
-    def end(self) -> None:
-        """Raise `Partly` if any write failed."""
-        if self.failures:
-            raise Partly(self.failures)
-
-
-def _marked(record: JobRecord, mark: Mark) -> JobRecord:
-    return record if mark is None else outcomes.marked(record, mark)
-
-
-async def _side_by_side(writes: Iterable[Awaitable[bool]]) -> bool:
-    """Make independent writes, some at a time. Returns whether any wrote.
-
-    A hundred gangs are often admitted at once. What went wrong with one of them is raised when all others
-    are through: they fit whatever became of it.
-    """
-    slots = asyncio.Semaphore(WRITES_AT_ONCE)
-
-    async def one(write: Awaitable[bool]) -> bool:
-        async with slots:
-            return await write
-
-    results = await asyncio.gather(*map(one, writes), return_exceptions=True)
+async def _all(writes: Iterable[Awaitable[bool]]) -> list[bool]:
+    """Make independent writes; what went wrong with one of them is raised once all are through."""
+    results = await asyncio.gather(*writes, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
             raise result
-    return any(results)
+    return [result is True for result in results]

@@ -1,4 +1,4 @@
-"""ConfigMap ``<name>-run``: the way back to the trainer, rendered and read (docs/contracts.md)."""
+"""ConfigMap ``<name>-run``: the way back to the trainer, rendered and read (docs/understand/contracts.md)."""
 
 from __future__ import annotations
 

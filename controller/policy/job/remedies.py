@@ -15,7 +15,7 @@ REMEDIES: Mapping[str, str] = {
     "ClaimForOnePod": "use a claim with access mode ReadWriteMany or ReadWriteOnce",
     "PlaceMissing": "mount the claim in the trainer's template, or correct spec.checkpoints",
     "CheckpointMissing": "raise spec.checkpoints.maxStepLag, or save a checkpoint with each eval",
-    "CheckpointIncomplete": "have the trainer write save records (docs/trainer-contract.md), or correct "
+    "CheckpointIncomplete": "have the trainer write save records (docs/use/trainer-contract.md), or correct "
     "spec.checkpoints.layout",
     "DigestMismatch": "have the trainer never write into a finished checkpoint",
     "CopyDamaged": "see whether the volume or object store that the message names is sound",

@@ -1,7 +1,7 @@
 """How far an access Job has come, in words, and whether it still moves.
 
 No access Job is ended because it takes long: a terabyte takes what it takes. One that does not move is given
-up and asked again, and goes on where it was (docs/checkpoints.md).
+up and asked again, and goes on where it was (docs/use/checkpoints.md).
 """
 
 from __future__ import annotations

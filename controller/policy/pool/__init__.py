@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from controller.policy.pool.demotion import *
     from controller.policy.pool.gpu_accounting import *
     from controller.policy.pool.handovers import *
+    from controller.policy.pool.job_outcomes import *
     from controller.policy.pool.placement import *
     from controller.policy.pool.plan import *
     from controller.policy.pool.planner import *
@@ -26,7 +27,7 @@ SHOWS = {
     "demotion": "LOWEST REASON give_way",
     "gpu_accounting": "free_gpus",
     "handovers": "HANDOVERS_KEPT HandBack hand_backs",
-    "outcomes": "outcomes",
+    "job_outcomes": "Verb Write after outcomes",
     "placement": "NodeRoom SlotRoom",
     "plan": "plan_pool",
     "planner": "Planner",

@@ -177,6 +177,10 @@ def decided(
     return decision
 
 
+# What a job is ranked by, by name; times in s, service in GPU-seconds. None: not known, or without bound.
+Ranking = dict[str, float | int | str | None]
+
+
 class QueuePolicy(Protocol):
     """An order over jobs, and what to do with free GPUs.
 
@@ -230,6 +234,15 @@ class QueuePolicy(Protocol):
         """The waiting jobs that may have no GPUs now, be they free or not."""
         ...
 
+    def ranking(self, job: QueueJob, jobs: Iterable[QueueJob]) -> Ranking:
+        """Return the quantities by which it orders a job, most important first.
+
+        Args:
+            job: the job.
+            jobs: the running jobs of its namespace.
+        """
+        ...
+
     def mark(self, key: JobKey) -> tuple[int, ...]:
         """What must be kept on a job's view for `rebuild` to come out the same; () for nearly all."""
         ...
@@ -265,6 +278,9 @@ class PolicyBase:
     def shielded(self, job: QueueJob, now: float) -> None:
         # Out of its sight, unless a policy's order goes by the GPUs that others hold.
         self.gone(job, now)
+
+    def ranking(self, job: QueueJob, jobs: Iterable[QueueJob]) -> Ranking:
+        return {"priority": job.priority}
 
     def clear(self) -> None:
         """Forget every job."""
@@ -328,6 +344,9 @@ class Wrapper(PolicyBase):
 
     def mark(self, key: JobKey) -> tuple[int, ...]:
         return self.base.mark(key)
+
+    def ranking(self, job: QueueJob, jobs: Iterable[QueueJob]) -> Ranking:
+        return self.base.ranking(job, jobs)
 
 
 def waits_since(job: QueueJob) -> float:

@@ -6,13 +6,13 @@ ones before waiting ones. What a namespace does not use, others do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from typing import Any, ClassVar
 
 from controller.policy.params import check, param
-from controller.policy.queueing.base import NOTHING, QueueDecision, QueueJob, Room
+from controller.policy.queueing.base import NOTHING, QueueDecision, QueueJob, Ranking, Room
 from controller.policy.queueing.greedy import run_best
 from controller.policy.queueing.known import KnowingPolicy
 from controller.policy.types import JobKey
@@ -58,6 +58,15 @@ class FairShare(KnowingPolicy):
         order = [job for job in self._filling() if job.key in known.waiting or job.key in open_]
         decision = run_best(order, open_, known.leaving_jobs(), room, REASON)
         return known.with_alarm(decision, now, self.params.epoch) if self.params.preempt else decision
+
+    def ranking(self, job: QueueJob, jobs: Iterable[QueueJob]) -> Ranking:
+        gpus = sum(j.gpus for j in jobs)
+        return {
+            "namespaceGPUs": gpus,
+            "weight": job.weight,
+            "gpusPerWeight": (gpus + job.gpus) / job.weight,
+            "priority": job.priority,
+        }
 
     def queue(self) -> list[QueueJob]:
         return [job for job in self._filling() if job.key in self._known.waiting]

@@ -18,6 +18,7 @@ from controller.policy.queueing.base import (
     PolicyBase,
     QueueDecision,
     QueueJob,
+    Ranking,
     Room,
     decided,
     queue_key,
@@ -210,6 +211,19 @@ class Las(PolicyBase):
         if wake_at < math.inf:
             return decided(admit, preempt, wake_at)
         return decided(admit, preempt) if admit or preempt else NOTHING
+
+    def ranking(self, job: QueueJob, jobs: Iterable[QueueJob]) -> Ranking:
+        level = (
+            1 + (job.attained >= self.params.first_threshold) + (job.attained >= self.params.second_threshold)
+        )
+        if job.mark:
+            level = 1 + job.mark[0]
+        return {
+            "priority": job.priority,
+            "queue": level,
+            "attainedGPUSeconds": job.attained,
+            "since": job.since,
+        }
 
     def queue(self) -> list[QueueJob]:
         return [job for band in self._ordered for job in band.waiting]

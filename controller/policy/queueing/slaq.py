@@ -10,12 +10,13 @@ curve families, fitted to the last two falls).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
 from controller.policy.params import check, param
-from controller.policy.queueing.base import NOTHING, QueueDecision, QueueJob, Room
+from controller.policy.queueing.base import NOTHING, QueueDecision, QueueJob, Ranking, Room
 from controller.policy.queueing.greedy import run_best
 from controller.policy.queueing.known import KnowingPolicy
 from controller.policy.types import LossTrend
@@ -83,6 +84,9 @@ class Slaq(KnowingPolicy):
         order = sorted([*known.waiting.values(), *open_.values()], key=self._rank)
         decision = run_best(order, open_, known.leaving_jobs(), room, REASON)
         return known.with_alarm(decision, now, self.params.epoch)
+
+    def ranking(self, job: QueueJob, jobs: Iterable[QueueJob]) -> Ranking:
+        return {"priority": job.priority, "predictedGain": predicted_gain(job.loss_trend)}
 
     def queue(self) -> list[QueueJob]:
         return sorted(self._known.waiting.values(), key=self._rank)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,6 +14,7 @@ from controller.policy.queueing.base import (
     PolicyBase,
     QueueDecision,
     QueueJob,
+    Ranking,
     Room,
     decided,
     starts,
@@ -105,6 +107,9 @@ class Srtf(PolicyBase):
             running = {entry[-1].key: entry[-1] for entry in self._running}
             return run_best(self._order(now), running, self._leaving.values(), room, REASON)
         return self._decide_on_slots(now, slots + self._coming, room)
+
+    def ranking(self, job: QueueJob, jobs: Iterable[QueueJob]) -> Ranking:
+        return {"priority": job.priority, "remainingSeconds": job.remaining}
 
     def queue(self) -> list[QueueJob]:
         return list(self._waiting)

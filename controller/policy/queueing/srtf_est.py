@@ -7,12 +7,13 @@ one that is done by its own word and goes on running has none.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
 from controller.policy.params import check
-from controller.policy.queueing.base import NOTHING, QueueDecision, QueueJob, Room
+from controller.policy.queueing.base import NOTHING, QueueDecision, QueueJob, Ranking, Room
 from controller.policy.queueing.greedy import run_best
 from controller.policy.queueing.known import KnowingPolicy
 
@@ -53,6 +54,14 @@ class SrtfEst(KnowingPolicy):
         open_ = known.preemptible(now, 0.0)
         order = sorted([*known.waiting.values(), *open_.values()], key=self._rank)
         return run_best(order, open_, known.leaving_jobs(), room, REASON)
+
+    def ranking(self, job: QueueJob, jobs: Iterable[QueueJob]) -> Ranking:
+        return {
+            "priority": job.priority,
+            "remainingSeconds": remaining(job),
+            "estimateSeconds": job.estimate,
+            "progress": job.progress,
+        }
 
     def queue(self) -> list[QueueJob]:
         return sorted(self._known.waiting.values(), key=self._rank)

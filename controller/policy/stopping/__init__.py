@@ -1,7 +1,7 @@
 """Stop rules, chosen by name: the only door to them for operator, simulator and API.
 
-A new rule is one file with its params dataclass and one entry in `RULES` (docs/new-stop-rule.md). Schema,
-CRD, conversion and CLI follow from the entry.
+A new rule is one file with its params dataclass and one entry in `RULES`. Schema, CRD, conversion and CLI
+follow from the entry (docs/understand/adding-a-stop-rule.md).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ MODIFIERS: Mapping[str, RuleType] = {
 }
 
 # What judges a run whose RLHFJob names neither rule nor modifiers, by name and at its own defaults
-# (docs/stop-rules.md says why, and what it was judged on). Either is replaced as a whole by what is named.
+# (docs/use/stop-rules.md says why, and what it was judged on). What is named replaces either as a whole.
 DEFAULT_RULE = Scan.name
 DEFAULT_MODIFIERS = (Patience.name, Gate.name)
 

@@ -39,7 +39,7 @@ matter: it is scored anew. All this assumes, and cannot see for itself, that
 - after a resume, and wherever the run's past is forgotten (another evaluator, a cooldown that forgets), the
   run is judged from there on: each such beginning has a chance of its own.
 
-evalstop.md, section 4.4, detectors 6 and 7. What it finds and how early: docs/stop-rules.md.
+evalstop.md, section 4.4, detectors 6 and 7. What it finds and how early: docs/use/stop-rules.md.
 """
 
 from __future__ import annotations

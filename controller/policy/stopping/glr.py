@@ -11,7 +11,7 @@ by half, which keeps N_t small; evalstop.md, section 4.4, detector 5.
 The bound assumes independent Gaussian noise of known size: standard errors from the trainer with every
 eval. They may differ: the largest so far stands for all, and each pair's z then exceeds c still less often
 (`noise`). With noise estimated from the trajectory the threshold is raised after Student's t; what the rate
-is then is measured (docs/stop-rules.md).
+is then is measured (docs/use/stop-rules.md).
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ latest). Stop at the t-th eval when it exceeds c_t, raised where the noise is on
 The windows grow with the run, so at a fixed threshold the t-th eval would stop a flat run with probability
 in proportion to exp(-c^2 / 2) / t. This c_t makes that the same at each eval up to the horizon, and beyond
 it as (horizon / t)^3, so that what an endless run adds is half of what the horizon had. The rate itself is
-measured (`evalstop rules flat`, docs/stop-rules.md): for independent noise of known size it holds for every
-run whose true score never falls, since none of them is stopped oftener than the flat one (`windows`).
+measured (`evalstop rules flat`, docs/use/stop-rules.md): for independent noise of known size it holds for
+every run whose true score never falls, since none of them is stopped oftener than the flat one (`windows`).
 
 A fleet whose healthy runs rise can take a lower threshold: tune it (`evalstop rules tune`).
 """

@@ -41,7 +41,7 @@ def _url(value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Each field is read from ``EVALSTOP_DASHBOARD_<FIELD IN CAPITALS>``; see docs/dashboard.md."""
+    """Each field is read from ``EVALSTOP_DASHBOARD_<FIELD IN CAPITALS>``; see docs/use/dashboard.md."""
 
     host: str = setting(
         "127.0.0.1", text, "address on which it listens; another than loopback needs a certificate"

@@ -1,4 +1,5 @@
 """A development node agent: it stands in for kubelet and runs containers as plain local processes.
 
-No isolation, no Services to pods, no resource limits: docs/local-nodes.md says what holds and what does not.
+No isolation, no Services to pods, no resource limits; docs/understand/local-nodes.md says what holds and
+what does not.
 """

@@ -60,7 +60,8 @@ def refusal(
     """Why the node of this name must not run `pod` beside the active pods `others`; None when it may."""
     if problem := unsupported(pod):
         return Refusal(
-            "UnsupportedPod", f"this development node cannot run the pod: {problem} (docs/local-nodes.md)"
+            "UnsupportedPod",
+            f"this development node cannot run the pod: {problem} (docs/understand/local-nodes.md)",
         )
     if problem := affinity.mismatch(pod, name, labels):
         return Refusal("NodeAffinity", f"Pod was rejected: {problem}")

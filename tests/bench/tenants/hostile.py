@@ -1,9 +1,10 @@
 """The hostile tenants, as a process of their own: `python -m tests.bench.tenants.hostile CONFIG`.
 
-Each attack goes against something that docs/security.md promises, with the rights of a tenant (role `edit` in
-its namespace), of `bob` (rights on RLHFJobs alone, in the honest namespaces), or of a pod (connections),
-again and again until the process is killed. Each second it writes down what it has done: attack -> requests
-that went through, that were refused, and that went through although they must not (*breaches*).
+Each attack goes against something that docs/operate/security.md promises, with the rights of a tenant (role
+`edit` in its namespace), of `bob` (rights on RLHFJobs alone, in the honest namespaces), or of a pod
+(connections), again and again until the process is killed. Each second it writes down what it has done:
+attack -> requests that went through, that were refused, and that went through although they must not
+(*breaches*).
 """
 
 from __future__ import annotations

@@ -1,0 +1,99 @@
+"""Queued jobs that are not to be admitted now, whatever GPUs are free, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from controller.policy.pool.delegates import DELEGATIONS
+from controller.policy.queueing.base import queue_key
+from controller.policy.queueing.quota_ledger import too_large
+from controller.policy.types import JobKey, JobState, JobView, NodeView, PoolSnapshot, Waiting
+from controller.policy.wording import some
+
+
+def unfit_jobs(snapshot: PoolSnapshot) -> dict[JobKey, Waiting]:
+    """Queued jobs that could not run though no other job were there, and why. They block nobody: no job that
+    ends can make room for them. Many gangs have the same shape."""
+    known: dict[tuple[int, int], tuple[str, str] | None] = {}
+    unfit: dict[JobKey, Waiting] = too_large(snapshot.quotas, snapshot.jobs)
+    for job in sorted(snapshot.jobs, key=lambda j: j.key):
+        if job.state is not JobState.QUEUED or not job.gpus or job.key in unfit:
+            continue
+        shape = (job.replicas, job.gpus_per_replica)
+        if shape not in known:
+            known[shape] = _unfit(job, snapshot)
+        if why := known[shape]:
+            unfit[job.key] = Waiting(job.key, 0, *why)
+    return unfit
+
+
+def _unfit(job: JobView, snapshot: PoolSnapshot) -> tuple[str, str] | None:
+    """Why a gang of this job's shape could not run if no other job were there: reason and message.
+
+    Too large is what all nodes of the pool together could not hold, be some of them closed for now."""
+    nodes, pool, size = snapshot.nodes, snapshot.pool, job.gpus_per_replica
+    every = nodes + tuple(n for n in snapshot.closed if n.gpus)  # a node that boots tells no GPUs yet
+    largest = max((n.gpus for n in every), default=size)
+    if size > largest:
+        return (
+            "TooLarge",
+            f"spec.gang.gpusPerReplica: {size} is more than the {largest} GPUs of the "
+            f"largest node of pool {pool!r}; at most {largest} is right",
+        )
+    members = _members(every, size)
+    if every and job.replicas > members:
+        return (
+            "TooLarge",
+            f"spec.gang.replicas: {job.replicas} replicas of {size} GPUs are more than pool "
+            f"{pool!r} can hold ({sum(n.gpus for n in every)} GPUs on {len(every)} nodes); "
+            f"at most {members} is right",
+        )
+    if not nodes:
+        return (
+            "NoUsableNodes",
+            f"GPUPool {pool!r} has no ready and schedulable node now; the job waits until it has",
+        )
+    if job.replicas > (members := _members(nodes, size)):
+        closed = [n.name for n in snapshot.closed]
+        what, are = ("node", "is") if len(closed) == 1 else ("nodes", "are")
+        return (
+            "NodesClosed",
+            f"needs {job.replicas} x {size} GPUs; {what} {some(closed, 3)} of pool {pool!r} {are} not ready, "
+            f"cordoned or tainted, which leaves room for {members}; the job waits until enough nodes are "
+            "open again, and others go first",
+        )
+    stay = {n.name: n.foreign - n.leaving for n in nodes}
+    left = sum(max(0, n.gpus - stay[n.name]) // size for n in nodes)
+    if job.replicas > left:
+        return (
+            "GPUsUsedByOthers",
+            f"needs {job.replicas} x {size} GPUs; pods of no RLHFJob of pool {pool!r} use "
+            f"{sum(stay.values())} of its {sum(n.gpus for n in nodes)}, which leaves room for "
+            f"{left}; the job waits until they are gone, and others go first",
+        )
+    return None
+
+
+def _members(nodes: Iterable[NodeView], size: int) -> int:
+    """How many members of ``size`` GPUs the nodes hold."""
+    return sum(n.gpus // size for n in nodes)
+
+
+def backing_off(snapshot: PoolSnapshot, now: float) -> dict[JobKey, str]:
+    """Queued jobs whose gangs found no room and that are not to be admitted now, and why."""
+    failed = [j for j in snapshot.jobs if j.state is JobState.QUEUED and j.not_before is not None]
+    if not failed:
+        return {}
+    why = (
+        "not every pod found a node when it was last admitted, or some members had ended well before (then "
+        "condition Running says so); it is tried again after its back-off"
+    )
+    paused = {j.key: why for j in failed if j.not_before is not None and j.not_before > now}
+    if DELEGATIONS[snapshot.delegate].places:
+        return paused
+    # Nobody queues: those that failed are tried one by one, while no other gang is looking for room.
+    looking = any(j.state is JobState.ADMITTED and j.unbound for j in snapshot.jobs)
+    ready = sorted((j for j in failed if j.key not in paused), key=queue_key)
+    for job in ready if looking else ready[1:]:
+        paused[job.key] = "not every pod found a node when it was last admitted; another gang is tried first"
+    return paused

@@ -1,0 +1,44 @@
+"""Why each queued job waits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from controller.policy.pool.delegates import waits_for_quota
+from controller.policy.pool.placement import fit
+from controller.policy.types import JobKey, JobView, Waiting
+from controller.policy.wording import named
+
+
+def reasons(
+    rest: list[JobView],
+    free: Mapping[str, int],
+    unfit: Mapping[JobKey, Waiting],
+    paused: Mapping[JobKey, str],
+    offered: Mapping[JobKey, JobView] | None,
+) -> tuple[Waiting, ...]:
+    """``offered``: jobs for which a queue outside has quota; None: no such queue is asked."""
+    waiting = []
+    head = next((j.key for j in rest if offered is None or j.key in offered), None)
+    total, largest = sum(free.values()), max(free.values(), default=0)
+    fits: dict[tuple[int, int], bool] = {}
+    for position, job in enumerate(rest, start=1):
+        if offered is not None and job.key not in offered:
+            waiting.append(waits_for_quota(job, position))
+            continue
+        shape = (job.replicas, job.gpus_per_replica)
+        if shape not in fits:
+            fits[shape] = fit(free, *shape) is not None
+        if fits[shape]:
+            assert head is not None  # this one, if no other
+            why = f"it would fit, but {named(head, job.key)} comes first"
+            waiting.append(Waiting(job.key, position, "BehindHead", why))
+        else:
+            message = (
+                f"needs {job.replicas} x {job.gpus_per_replica} GPUs at once; {total} are free, "
+                f"at most {largest} on one node"
+            )
+            waiting.append(Waiting(job.key, position, "WaitingForGPUs", message))
+    waiting += [Waiting(key, 0, "BackingOff", why) for key, why in sorted(paused.items()) if key not in unfit]
+    waiting += unfit.values()
+    return tuple(waiting)

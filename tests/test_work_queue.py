@@ -1,0 +1,92 @@
+"""Runs of pytest that share a queue run every test once, whatever they have in common together."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests import whole, work_queue
+
+TEST = """
+import os, pathlib, time
+import pytest
+
+@pytest.mark.parametrize("number", range({tests}))
+def test_it(number):
+    with open("ran", "a") as ran:
+        ran.write(f"{name} {{os.getpid()}}\\n")
+    others = pathlib.Path("ran").read_text().split()[1::2]
+    deadline = time.monotonic() + 20.0
+    while {wait} and len(set(pathlib.Path("ran").read_text().split()[1::2])) < 2:
+        assert time.monotonic() < deadline, "the other run took nothing"
+        time.sleep(0.02)
+"""
+MODULES = ("tests/story/test_a.py", "tests/story/test_b.py", "tests/cli/test_c.py", "tests/policy/test_d.py")
+
+
+def started(folder: Path, *options: str) -> subprocess.Popen[str]:
+    """A run in a folder of tests of its own, with this repository's plugin."""
+    queue = folder / "queue"
+    queue.mkdir(exist_ok=True)
+    return subprocess.Popen(
+        [*whole.pytest_command(queue), *options],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(whole.ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    """Four modules of three tests; the first test of a run waits until another run has begun one, too."""
+    for module in MODULES:
+        path = tmp_path / module
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(TEST.format(name=module, tests=3, wait=True))
+    (tmp_path / "ran").touch()
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = tests\naddopts = -q\n")
+    return tmp_path
+
+
+def ran(folder: Path) -> list[tuple[str, str]]:
+    """Module and process of each test that ran, in this order."""
+    lines = (folder / "ran").read_text().splitlines()
+    return [(module, process) for module, process in map(str.split, lines)]
+
+
+def test_two_runs_share_the_tests_and_leave_none(suite: Path) -> None:
+    runs = [started(suite), started(suite, "--computing-first")]
+    for run in runs:
+        output, _ = run.communicate(timeout=120)
+        assert run.returncode == 0, output
+    found = ran(suite)
+    assert Counter(module for module, _ in found) == dict.fromkeys(MODULES, 3)
+    assert len({process for _, process in found}) == 2
+    assert len({process for module, process in found if "story" in module}) == 1, "one group, one run"
+    assert work_queue.left(suite / "queue") == []
+    first = {process: module for module, process in reversed(found)}
+    assert sorted(first.values()) == ["tests/policy/test_d.py", "tests/story/test_a.py"]
+
+
+def test_what_nobody_took_is_told(suite: Path) -> None:
+    assert work_queue.left(suite / "queue") == ["the whole suite"]
+    for module in MODULES:
+        (suite / module).write_text("def test_it():\n    assert False\n")
+    run = started(suite, "--exitfirst")
+    output, _ = run.communicate(timeout=120)
+    assert run.returncode == 1, output
+    assert "stopping after 1 failures" in output
+    # The first group, and what it had taken to tell its last test what comes next.
+    assert work_queue.left(suite / "queue") == ["tests/cli/test_c.py", "tests/policy/test_d.py"]
+
+
+def test_folders_of_the_order_are_there() -> None:
+    """A folder that was renamed would lose its place."""
+    for path in (*work_queue.WAITING, *work_queue.COMPUTING, *work_queue.TOGETHER):
+        assert (whole.ROOT / path).exists(), path
