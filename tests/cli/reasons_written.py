@@ -24,9 +24,9 @@ PAIRS = (
     "checkpoints/places.py",
     "delegates/kueue.py",
     "delegates/kueue_queues.py",
-    "operator/actions.py",
-    "operator/locations.py",
-    "operator/world.py",
+    "operator/reconcile/actions.py",
+    "operator/state/locations.py",
+    "operator/state/cluster.py",
     "workloads/child.py",
     "workloads/dryrun.py",
 )
@@ -38,7 +38,8 @@ def written() -> dict[str, str]:
     """Reason: where it stands."""
     found = {str(one): "ScrapeOutcome" for one in ScrapeOutcome if one is not ScrapeOutcome.OK}
     found |= {str(one): "checkpoints.errors.Reason" for one in Reason}
-    policy = sorted((ROOT / "policy").glob("*.py"))
+    rooms = ("", "job", "pool", "fleet", "node")
+    policy = sorted(path for room in rooms for path in (ROOT / "policy" / room).glob("*.py"))
     trees = {path: ast.parse(path.read_text()) for path in (*policy, *(ROOT / name for name in PAIRS))}
     constants = {name: code for path in policy for name, code in _constants(path.stem, trees[path])}
     for path, tree in trees.items():
