@@ -6,11 +6,14 @@ Exit codes: 0 nothing differs, 1 something does, 2 it could not be told.
 from __future__ import annotations
 
 import argparse
+import lzma
 import os
 import sys
 from pathlib import Path
 
-from tests.frame import decisions, words
+from tests.frame import decisions, inventory, words
+
+RECORDED = Path(__file__).parent / "f6ce8f5.json.xz"  # before the first move
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -31,13 +34,48 @@ def main(arguments: list[str] | None = None) -> int:
     )
     play.add_argument("--out", type=Path, default=Path("build/frame"), help="for differences in full")
 
+    see = commands.add_parser("inventory", help="print what others see of this tree, as sorted JSON")
+    see.add_argument("--out", type=Path, help="write it to this file (.json or .json.xz)")
+
+    compare = commands.add_parser(
+        "compare", help="what differs between two inventories beyond the rename table"
+    )
+    compare.add_argument(
+        "old", type=Path, nargs="?", default=RECORDED, help="default: as recorded of f6ce8f5"
+    )
+    compare.add_argument("new", type=Path, nargs="?", help="default: of this tree")
+    compare.add_argument("--words", type=Path, default=words.TABLE, help="the rename table")
+
     given = parser.parse_args(arguments)
     try:
+        if given.command == "inventory":
+            return _inventory(given.out)
         table = words.load(given.words)
+        if given.command == "compare":
+            return _compare(given, table["inventory"])
         return _decisions(given, table["decisions"])
     except (decisions.Failed, ValueError, OSError) as error:
         print(f"python -m tests.frame {given.command}: {error}", file=sys.stderr)
         return 2
+
+
+def _inventory(out: Path | None) -> int:
+    text = inventory.dumps(inventory.inventory())
+    if out is None:
+        print(text, end="")
+    elif out.suffix == ".xz":
+        out.write_bytes(lzma.compress(text.encode(), preset=9))
+    else:
+        out.write_text(text)
+    return 0
+
+
+def _compare(given: argparse.Namespace, table: dict[str, dict[str, dict[str, str]]]) -> int:
+    new = inventory.inventory() if given.new is None else inventory.load(given.new)
+    lines = inventory.differences(inventory.load(given.old), new, table)
+    entries = sum(map(len, new.values()))
+    print(*lines, f"{entries} entries of {len(new)} sections: {len(lines) or 'none'} differ", sep="\n")
+    return 1 if lines else 0
 
 
 def _decisions(given: argparse.Namespace, table: dict[str, object]) -> int:
