@@ -303,8 +303,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "what bears a jump out counts, however far from it",
         "7",
         "controller/policy/stopping/gate.py",
-        "            memory, counts = self._count(memory, held[:1])\n",
-        "            memory, counts = self._count(memory, held)\n            held = held[:1]\n",
+        "                memory, counts = self._count(memory, held[:1])\n",
+        "                memory, counts = self._count(memory, held)\n                held = held[:1]\n",
         "tests/policy/test_policy_gate.py::test_what_counts",
     ),
     Mutant(
@@ -514,8 +514,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "what its user stopped and somebody starts runs on where mode is Shadow",
         "15",
         ENDINGS,
+<<<<<<< HEAD
         "    ours = context.desired.mode is Mode.ENFORCE or is_users(context)\n",
         "    ours = context.desired.mode is Mode.ENFORCE\n",
+=======
+        "    ours = draft.desired.mode is Mode.ENFORCE or is_users(draft)\n",
+        '    ours = draft.desired.mode is Mode.ENFORCE or draft.desired.run_state == "Stopped"\n',
+>>>>>>> wt-left
         "tests/policy/test_policy_endings.py",
     ),
     Mutant(
