@@ -514,13 +514,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "what its user stopped and somebody starts runs on where mode is Shadow",
         "15",
         ENDINGS,
-<<<<<<< HEAD
         "    ours = context.desired.mode is Mode.ENFORCE or is_users(context)\n",
-        "    ours = context.desired.mode is Mode.ENFORCE\n",
-=======
-        "    ours = draft.desired.mode is Mode.ENFORCE or is_users(draft)\n",
-        '    ours = draft.desired.mode is Mode.ENFORCE or draft.desired.run_state == "Stopped"\n',
->>>>>>> wt-left
+        '    ours = context.desired.mode is Mode.ENFORCE or context.desired.run_state == "Stopped"\n',
         "tests/policy/test_policy_endings.py",
     ),
     Mutant(
