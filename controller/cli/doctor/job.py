@@ -138,7 +138,7 @@ async def _workload(api: Cluster, job: Reading, ref: Mapping[str, Any] | None) -
         return None
 
 
-def _unread(job: Reading, obj: Object, port: int, path: str, error: ApiError) -> Finding:
+def _unread(job: Reading, obj: Mapping[str, Any], port: int, path: str, error: ApiError) -> Finding:
     """Why there is no page to look at: the API server asks nobody, nobody answers, or not with the page."""
     pod, address = obj["metadata"]["name"], (obj.get("status") or {}).get("podIP", "")
     if error.status == 403:
