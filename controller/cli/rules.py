@@ -266,7 +266,7 @@ def table(
     runs: Annotated[int, typer.Option(help="Runs of each kind in each cell.", min=10, max=100_000)] = 1000,
     seed: Annotated[int, typer.Option(help="Seed.", min=0)] = 0,
 ) -> None:
-    """The two tables of docs/use/stop-rules.md, from generated runs, as Markdown."""
+    """The two tables of docs/reports/stop-rule-tables.md, from generated runs, as Markdown."""
     from sim.rules import tables
 
     for line in tables.tuned(runs, seed):

@@ -39,16 +39,16 @@ from controller.operator.process.settings import Settings
 from controller.operator.process.workqueue import Closed, Locks, WorkQueue
 from controller.operator.reconcile.actions import Actions
 from controller.operator.reconcile.fleet import breaker_open
-from controller.operator.reconcile.job import JobPass
-from controller.operator.reconcile.planner import Brain
-from controller.operator.reconcile.pool import PoolPass
-from controller.operator.reconcile.scrape_targets import Targets
+from controller.operator.reconcile.job import JobReconciler
+from controller.operator.reconcile.plan_cache import PlanCache
+from controller.operator.reconcile.pool import PoolReconciler
+from controller.operator.reconcile.scrape_targets import ScrapeTargets
 from controller.operator.reconcile.status_writer import Stale, StatusWriter
-from controller.operator.reconcile.validation import Checks
+from controller.operator.reconcile.validation import SpecChecks
 from controller.operator.state.access_progress import AccessProgress
-from controller.operator.state.cluster import World
+from controller.operator.state.cluster import ClusterState
 from controller.operator.state.devices import Devices
-from controller.operator.state.external_queues import Outside
+from controller.operator.state.external_queues import ExternalQueues
 from controller.operator.state.nodes import place
 from controller.operator.state.taints import Taints
 from controller.operator.state.unmanaged_pods import ForeignPods
@@ -110,12 +110,14 @@ class Engine:
         self._clock = clock = clock or self._server_clock
         self.api.on_headers = self._server_clock.heard
         self.cache = Cache()
-        self.world = World(self.cache, monotonic)
-        self.world.queues = self.outside = Outside(self.api, self.world, clock, settings.namespaces)
-        self.world.progress = self.progress = AccessProgress(
+        self.cluster = ClusterState(self.cache, monotonic)
+        self.cluster.queues = self.outside = ExternalQueues(
+            self.api, self.cluster, clock, settings.namespaces
+        )
+        self.cluster.progress = self.progress = AccessProgress(
             AddressPolicy.parse(settings.scrape_addresses),
             settings.access_stall_seconds,
-            self.world.touch,
+            self.cluster.touch,
             clock,
         )
         self.health = Health(settings.stall_seconds, monotonic)
@@ -136,9 +138,9 @@ class Engine:
         self.jobs = WorkQueue(monotonic)
         self.pools = WorkQueue(monotonic)
         self._decisions = self._open_decision_log()
-        self.brain = Brain(self.world, self.metrics, clock, self._decisions)
+        self.plans = PlanCache(self.cluster, self.metrics, clock, self._decisions)
         self.web = WebServer(
-            web.create(self.brain, clock, Hosts(settings.queue_hosts.split(","))),
+            web.create(self.plans, clock, Hosts(settings.queue_hosts.split(","))),
             settings.queue_host,
             settings.queue_port,
             connections=self.connections,
@@ -174,19 +176,19 @@ class Engine:
         self._shell: WatchShell | None = None
 
         locks = Locks()
-        self._writer = writer = StatusWriter(self.api, self.cache, self.world, self.metrics, self.term)
-        self.targets = Targets(self.world, self.metrics)
+        self._writer = writer = StatusWriter(self.api, self.cache, self.cluster, self.metrics, self.term)
+        self.targets = ScrapeTargets(self.cluster, self.metrics)
         self.foreign = ForeignPods(self.api, settings.namespaces)
         self.taints = Taints(self.api, self.cache)
         recorder = Recorder(
             self.api, settings.instance, clock, dropped=lambda reason: self.metrics.events_dropped.inc()
         )
-        self.job_pass = JobPass(
-            self.world,
-            self.brain,
-            Checks(self.api, self.cache, self.world),
+        self.job_reconciler = JobReconciler(
+            self.cluster,
+            self.plans,
+            SpecChecks(self.api, self.cache, self.cluster),
             writer,
-            Actions(self.api, self.cache, self.world, settings, self.outside.cache, clock),
+            Actions(self.api, self.cache, self.cluster, settings, self.outside.cache, clock),
             self.targets,
             recorder,
             self.metrics,
@@ -194,10 +196,10 @@ class Engine:
             locks,
             self._offer,
         )
-        self.pool_pass = PoolPass(
+        self.pool_reconciler = PoolReconciler(
             self.cache,
-            self.world,
-            self.brain,
+            self.cluster,
+            self.plans,
             writer,
             recorder,
             self.taints,
@@ -208,11 +210,11 @@ class Engine:
             clock,
             monotonic,
         )
-        self.devices = Devices(self.api, self.world, self._gpus_moved, settings.namespaces)
-        self.world.claimed = self.devices.gpus_of
-        self.pool_pass.devices = self.devices
-        self.world.changed = self.jobs.add
-        self.world.pool_changed = self._pool_later
+        self.devices = Devices(self.api, self.cluster, self._gpus_moved, settings.namespaces)
+        self.cluster.claimed = self.devices.gpus_of
+        self.pool_reconciler.devices = self.devices
+        self.cluster.changed = self.jobs.add
+        self.cluster.pool_changed = self._pool_later
         self.cache.subscribe(self._node_changed)
         self.cache.subscribe(self._pod_changed)
         self.cache.subscribe(self._job_gone)
@@ -300,11 +302,11 @@ class Engine:
             await self._start_kopf(shell)
             self._begin_work(loop)
             workers = [
-                self._work(self.jobs, "jobs", self.job_pass.run) for _ in range(self._settings.workers)
+                self._work(self.jobs, "jobs", self.job_reconciler.run) for _ in range(self._settings.workers)
             ]
             tasks = watches + self._spawn(
                 *workers,
-                self._work(self.pools, "pools", self.pool_pass.run),
+                self._work(self.pools, "pools", self.pool_reconciler.run),
                 loop.run(),
                 self.outside.run(),
                 self.progress.run(),
@@ -533,7 +535,7 @@ class Engine:
         metrics.gauge(
             "evalstop_unreadable_jobs",
             "RLHFJobs that are left alone: their status does not read back, or they are put aside",
-            lambda: [((), float(self.brain.unreadable_count))],
+            lambda: [((), float(self.plans.unreadable_count))],
         )
         metrics.gauge(
             "evalstop_objects_put_aside",
@@ -544,12 +546,12 @@ class Engine:
         metrics.gauge(
             "evalstop_failing_jobs",
             "RLHFJobs whose passes fail in a way they should not",
-            lambda: [((), float(len(self.job_pass.failing)))],
+            lambda: [((), float(len(self.job_reconciler.failing)))],
         )
         metrics.gauge(
             "evalstop_pool_failing_seconds",
             "For how long no pass of the GPUPool that is worst off has succeeded; 0: each one's last did",
-            lambda: [((), max((seconds for _, seconds, _ in self.pool_pass.failing()), default=0.0))],
+            lambda: [((), max((seconds for _, seconds, _ in self.pool_reconciler.failing()), default=0.0))],
         )
         metrics.gauge(
             "evalstop_breakers_open",
@@ -560,14 +562,14 @@ class Engine:
     def _failing_pools(self) -> str | None:
         told = [
             f"no pass of GPUPool {name} has succeeded for {seconds:.0f} s ({shown(why, 200)})"
-            for name, seconds, why in self.pool_pass.failing()
+            for name, seconds, why in self.pool_reconciler.failing()
             if seconds > FAILING
         ]
         return "; ".join(told) or None
 
     def _failing_jobs(self) -> str | None:
         """That one tenant's job fails is no reason to be called unready."""
-        failing = self.job_pass.failing
+        failing = self.job_reconciler.failing
         if not failing:
             return None
         return f"passes of {len(failing)} jobs fail; the log names them"

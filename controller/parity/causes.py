@@ -58,22 +58,22 @@ def _back(both: Both, event: Event, mine: Lives, theirs: Lives) -> Cause:
     if left is not None and left.name not in theirs.events:
         return Cause("follows", f"after {left}")
     there = "waited on" if theirs.waits(event.key, event.time) else "was on GPUs already"
-    return Cause("other", f"it came {both.after(mine, event)}; in the {both.called(theirs)} it {there}")
+    return Cause("order", f"it came {both.after(mine, event)}; in the {both.called(theirs)} it {there}")
 
 
 def _made_way(both: Both, event: Event, mine: Lives, theirs: Lives) -> Cause:
     """Whom a preemption that only one run has was for, and what was of that in the other one."""
     where = both.called(theirs)
     if (over := theirs.over(event.key, event.time)) is not None:
-        return Cause("carried", f"in the {where} it was {over}")
+        return Cause("follows", f"in the {where} it was {over}")
     if (taker := mine.made_way_for(event)) is not None:
         words = f"made way for {taker} at {taker.time:.1f} s"
         if taker.key not in theirs.ever_made_way_for(event.key):
-            return Cause("queue", f"{words}; in the {where} it never did for that job")
+            return Cause("order", f"{words}; in the {where} it never did for that job")
         if taker.name not in theirs.events:
-            return Cause("queue", f"{words}; in the {where} that start is not")
+            return Cause("order", f"{words}; in the {where} that start is not")
         return Cause(
-            "queue", f"{words}; in the {where} that came after {theirs.before(theirs.events[taker.name])}"
+            "order", f"{words}; in the {where} that came after {theirs.before(theirs.events[taker.name])}"
         )
     words = f"decided {both.after(mine, event)}; "
     if (taker := mine.taker(event)) is not None:
@@ -83,7 +83,7 @@ def _made_way(both: Both, event: Event, mine: Lives, theirs: Lives) -> Cause:
         words += f"before it had left, {other} had got other GPUs, and it went on"
     else:
         words += "nobody else had got its GPUs when it was back"
-    return Cause("other", words)
+    return Cause("order", words)
 
 
 def _moved(both: Both, event: Event, by: float) -> Cause:

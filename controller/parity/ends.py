@@ -21,7 +21,7 @@ def end(both: Both, event: Event, moved: float) -> Cause | None:
         before = f"it had trained {abs(more):.1f} s {'less' if more < 0 else 'more'} before its last start"
         found += [(-more, before), (start - more, f"{before}, which came {signed(start)}")]
     by, words = min(found, key=lambda one: abs(one[0] - moved))
-    return Cause("carried", words, moved, by) if bears(by, moved) else None
+    return Cause("follows", words, moved, by) if bears(by, moved) else None
 
 
 def close(both: Both, event: Event) -> Cause | None:

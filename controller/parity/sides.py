@@ -12,22 +12,26 @@ from controller.parity.timeline import Event, Timeline
 
 TIE = 1.0  # s
 
-# As a report counts them, in the order in which they are looked for.
+# The four kinds of cause, as a report counts them. What none of them explains is listed as unexplained.
 KINDS: Mapping[str, str] = {
     "tie": "ties",
     "delay": "by delays of their own",
-    "carried": "carried over",
-    "queue": "by another order in the queue",
-    "other": "that came after something else",
-    "follows": "that follow an earlier one of the same job",
+    "follows": "that follow from another event",
+    "order": "by another order",
     "unexplained": "unexplained",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """``moved``: what is explained (s). ``by``: the number that bears it out (s), of the same sign and at
-    least half of it. Both None where what is told has no size: who came first, or after what."""
+    """Why an event is at another place.
+
+    Attributes:
+        kind: one of `KINDS`.
+        words: the cause in a sentence.
+        moved: the move that is explained (s). None if the cause has no size: who came first, or after what.
+        by: the number that explains it (s), of the same sign and at least half as large; None likewise.
+    """
 
     kind: str
     words: str

@@ -16,7 +16,7 @@ def start(both: Both, event: Event, moved: float) -> Cause | None:
     if bears(back, moved):
         left = both.cluster.preempted_before(event) or both.sim.preempted_before(event)
         since = "by its submission" if left is None else f"after {left}"
-        return Cause("carried", f"it came into the queue {signed(back)}, {since}", moved, back)
+        return Cause("follows", f"it came into the queue {signed(back)}, {since}", moved, back)
     return (
         _made_room(both, event, moved)
         or _carried(both, event, moved)
@@ -31,11 +31,11 @@ def preempt(both: Both, event: Event, moved: float) -> Cause | None:
     """Why a preemption moved by so many seconds; None: nothing bears it out."""
     began = both.cluster.began(event).time - both.sim.began(event).time
     if bears(began, moved):
-        return Cause("carried", f"it had started {signed(began)}", moved, began)
+        return Cause("follows", f"it had started {signed(began)}", moved, began)
     here = both.cluster.made_way_for(both.cluster.events[event.name])
     there = both.sim.made_way_for(both.sim.events[event.name])
     if here is not None and there is not None and here.key != there.key:
-        return Cause("queue", f"made way for {here}, in the simulator for {there}")
+        return Cause("order", f"made way for {here}, in the simulator for {there}")
     return (
         _carried(both, event, moved)
         or _longer(both, event, moved, "its preemption")
@@ -59,11 +59,12 @@ def _made_room(both: Both, event: Event, moved: float) -> Cause | None:
 
 
 def _overtaken(both: Both, event: Event, moved: float) -> Cause | None:
-    """In the run in which it started later somebody else was first, while it waited, who in the other one
-    started after it, or not at all.
+    """Return the cause where another job's start changed places with this one; None: there is none.
 
-    That one was there already when the other run started it; it got as many GPUs, or waited there, too; and
-    it came right after that time, or held its GPUs until right before the start.
+    In the run where this start came later, another job was first while this one waited. In the other run that
+    job started after it or not at all. That job was there already when the other run started this one, got as
+    many GPUs or waited there too, and came right after that time or held its GPUs until right before this
+    start. If one of the two jobs had a difference before, the order follows from it.
     """
     late, early = both.sides(moved > 0)
     mine, theirs = late.events[event.name], early.events[event.name]
@@ -95,7 +96,7 @@ def _overtaken(both: Both, event: Event, moved: float) -> Cause | None:
     ]
     if before:
         words += f"; first of these two jobs' differences: {min(before)}"
-    return Cause("queue", words, moved, gap * (1 if moved > 0 else -1))
+    return Cause("follows" if before else "order", words, moved, gap * (1 if moved > 0 else -1))
 
 
 def _why_first(both: Both, event: Event, first: Event, late: Lives) -> str:
@@ -127,7 +128,7 @@ def _carried(both: Both, event: Event, moved: float) -> Cause | None:
         shift = here.time - there.time
         if not bears(shift, moved):
             return None
-        return Cause("carried", f"it came after {here}, which was {signed(shift)}", moved, shift)
+        return Cause("follows", f"it came after {here}, which was {signed(shift)}", moved, shift)
     late, _ = both.sides(moved > 0)
     found = []
     for side, moment in ((both.cluster, here), (both.sim, there)):
@@ -139,7 +140,7 @@ def _carried(both: Both, event: Event, moved: float) -> Cause | None:
         shift = moment.time - when if side is both.cluster else when - moment.time
         if bears(shift, moved):
             words = f"in the {both.called(side)} it came after {moment}, which was {signed(shift)}"
-            found.append((abs(shift - moved), Cause("carried", words, moved, shift)))
+            found.append((abs(shift - moved), Cause("follows", words, moved, shift)))
     return min(found, default=(0.0, None), key=lambda one: one[0])[1]
 
 
@@ -180,9 +181,9 @@ def _held(both: Both, event: Event, moved: float) -> Cause | None:
     words = f"in the {both.called(late)} {key} held GPUs until {freed:.1f} s, in the {both.called(early)}"
     other = early.numbered(key, number)
     if other is None or other.admitted >= theirs.time:
-        return Cause("queue", f"{words} it had not got any before {theirs.time:.1f} s")
+        return Cause("order", f"{words} it had not got any before {theirs.time:.1f} s")
     by = (freed - other.freed) * (1 if moved > 0 else -1)
-    return Cause("carried", f"{words} until {other.freed:.1f} s", moved, by) if bears(by, moved) else None
+    return Cause("follows", f"{words} until {other.freed:.1f} s", moved, by) if bears(by, moved) else None
 
 
 def _another(both: Both, event: Event, moved: float) -> Cause | None:
@@ -195,7 +196,7 @@ def _another(both: Both, event: Event, moved: float) -> Cause | None:
     if event.kind == "start" and _in_other_pieces(both, event, moved):
         late, _ = both.sides(moved > 0)
         words += f"; as many GPUs were free in the {both.called(late)} by then, but in other pieces"
-    return Cause("other", words)
+    return Cause("order", words)
 
 
 def _in_other_pieces(both: Both, event: Event, moved: float) -> bool:

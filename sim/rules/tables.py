@@ -1,4 +1,4 @@
-"""The tables of docs/use/stop-rules.md: rules at their best, and as they come, on generated runs."""
+"""The tables of docs/reports/stop-rule-tables.md: rules at their best, and as they come."""
 
 from __future__ import annotations
 

@@ -19,9 +19,9 @@ from controller.kube.errors import Refused, from_response
 from controller.kube.resources import RLHFJOBS
 from controller.operator.process.leader_election import Unopposed
 from controller.operator.process.metrics import Metrics
-from controller.operator.reconcile.planner import Brain
+from controller.operator.reconcile.plan_cache import PlanCache
 from controller.operator.reconcile.status_writer import StatusWriter
-from controller.operator.state.cluster import World
+from controller.operator.state.cluster import ClusterState
 from controller.policy.job.types import JobRecord
 
 ABOUT = JOB["metadata"] | {"uid": "u", "resourceVersion": "1", "generation": 1}
@@ -60,17 +60,17 @@ def test_so_is_one_of_a_pool() -> None:
 
 def test_the_operator_plans_nothing_for_such_a_job_and_says_so() -> None:
     cache, metrics = Cache(), Metrics()
-    world = World(cache, time.monotonic)
-    brain = Brain(world, metrics, time.time)
+    world = ClusterState(cache, time.monotonic)
+    brain = PlanCache(world, metrics, time.time)
     known = JOB | {"metadata": ABOUT, "status": {"attempt": 1}}
     cache.put(RLHFJOBS, known)
     key = "team/run"
-    assert brain.think(key) is not None
+    assert brain.plan(key) is not None
     newer = {"metadata": ABOUT | {"resourceVersion": "2"}, "status": {"attempt": 1, "mood": "good"}}
     cache.put(RLHFJOBS, known | newer)
-    assert brain.think(key) is None
+    assert brain.plan(key) is None
     assert (bool(brain.unreadable(key)), brain.unreadable_count) == (True, 1)
-    assert brain.recall(key) is None, "nor is an earlier plan carried out"
+    assert brain.cached_plan(key) is None, "nor is an earlier plan carried out"
 
 
 OLD_DEFINITION = (
@@ -92,7 +92,7 @@ class OlderServer:
 def test_an_older_definition_refuses_the_status_and_the_field_is_named() -> None:
     cache, metrics, term = Cache(), Metrics(), Unopposed()
     server: Any = OlderServer()
-    writer = StatusWriter(server, cache, World(cache, time.monotonic), metrics, term)
+    writer = StatusWriter(server, cache, ClusterState(cache, time.monotonic), metrics, term)
     pool = {"metadata": ABOUT, "status": {}}
     with pytest.raises(
         Refused, match=r'^Invalid \(422\): strict decoding error: unknown field "status.epoch"$'

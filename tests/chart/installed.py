@@ -21,7 +21,7 @@ from controller.names import POOL_TAINT
 from controller.operator.process.leader_election import Unopposed
 from controller.operator.process.metrics import Metrics
 from controller.operator.reconcile.status_writer import Stale, StatusWriter
-from controller.operator.state.cluster import World
+from controller.operator.state.cluster import ClusterState
 from controller.operator.state.taints import Taints
 from controller.web.certificates import issue_server, make_authority
 from deploy.helm.cluster import Cluster, until
@@ -116,7 +116,7 @@ async def meet_conflicts(kubeconfig: Path, pool: Any, job: Any, node: Any) -> No
     connection = await connect({"KUBECONFIG": str(kubeconfig)})
     async with Api(connection) as api:
         cache = Cache()
-        writer = StatusWriter(api, cache, World(cache, time.monotonic), Metrics(), Unopposed())
+        writer = StatusWriter(api, cache, ClusterState(cache, time.monotonic), Metrics(), Unopposed())
         with pytest.raises(Stale):
             await writer.pool(outdated(pool), {"observedGeneration": 0})
         await writer.refresh(RLHFJOBS, job)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,15 @@ def values(given: Object) -> str:
 
 def render(helm: Helm, chart: Path, given: Object | None = None, apis: Iterable[str] = ()) -> list[Object]:
     """Every object of the chart for these values, hooks among them. Errors: PlaneError with Helm's words."""
+    text = _rendered(helm, chart, values(given or {}), tuple(apis))
+    return [document for document in yaml.load_all(text, yaml.CSafeLoader) if document]
+
+
+@cache
+def _rendered(helm: Helm, chart: Path, given: str, apis: tuple[str, ...]) -> str:
+    """Return what Helm prints: many tests look at the same, and each call takes half a second."""
     more = [f"--api-versions={api}" for api in apis]
-    text = helm(
-        *("template", "evalstop", str(chart), "--namespace", NAMESPACE, "-f", "-", *more),
-        stdin=values(given or {}),
-    )
-    return [document for document in yaml.safe_load_all(text) if document]
+    return helm("template", "evalstop", str(chart), "--namespace", NAMESPACE, "-f", "-", *more, stdin=given)
 
 
 def named(objects: Iterable[Object], kind: str, name: str) -> Object:

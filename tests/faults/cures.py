@@ -80,7 +80,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "2",
         SAFEKEEPING,
         "        waited.score,\n        waited.attempt,\n        waited.scale,\n",
-        "        (draft.record.best or waited).score,\n        waited.attempt,\n        waited.scale,\n",
+        "        (context.record.best or waited).score,\n        waited.attempt,\n        waited.scale,\n",
     ),
     # 3: torn saves, and what rotation took
     Mutant(
@@ -182,7 +182,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "3",
         LOST_BESTS,
         "    if reason == CHANGED:\n        if damaged is not None:",
-        "    if damaged is not None:\n        access_requests.release(draft, damaged.path)\n"
+        "    if damaged is not None:\n        access_requests.release(context, damaged.path)\n"
         "    if reason == CHANGED:\n        if damaged is not None:",
         "tests/policy/test_policy_changed.py::test_a_pin_that_is_missing_is_asked_for_anew_and_not_let_go",
     ),
@@ -217,7 +217,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a stop stands though its rule says so no more",
         "5",
         TAKING_BACK,
-        "    if verdicts.stands(draft, use) is None:\n",
+        "    if verdicts.stands(context, use) is None:\n",
         "    if False:\n",
     ),
     Mutant(
@@ -231,7 +231,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a new best under a stop is not pinned",
         "5",
         RETENTION,
-        "    if checkpoints.to_pin(draft) is not None or secured is None:\n",
+        "    if checkpoints.to_pin(context) is not None or secured is None:\n",
         "    if secured is None:\n",
     ),
     Mutant(
@@ -262,14 +262,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "a user's stop waits for its copy for ever",
         "6",
         RETENTION,
-        "    if hopeless(draft, USER_TRIES, USER_STILL) or _lost_meanwhile(draft, decision, wanted):\n",
+        "    if hopeless(context, USER_TRIES, USER_STILL) or _lost_meanwhile(context, decision, wanted):\n",
         "    if False:\n",
     ),
     Mutant(
         "a user's stop goes through all evals whose checkpoints are gone",
         "6",
         RETENTION,
-        " or _lost_meanwhile(draft, decision, wanted):\n",
+        " or _lost_meanwhile(context, decision, wanted):\n",
         ":\n",
         "tests/policy/test_policy_endings.py"
         "::test_a_users_stop_does_not_go_through_all_evals_whose_checkpoints_are_gone",
@@ -303,8 +303,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "what bears a jump out counts, however far from it",
         "7",
         "controller/policy/stopping/gate.py",
-        "            memory, counts = self._count(memory, held[:1])\n",
-        "            memory, counts = self._count(memory, held)\n            held = held[:1]\n",
+        "                memory, counts = self._count(memory, held[:1])\n",
+        "                memory, counts = self._count(memory, held)\n                held = held[:1]\n",
         "tests/policy/test_policy_gate.py::test_what_counts",
     ),
     Mutant(
@@ -327,7 +327,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a late pin makes a dropped eval the best",
         "7",
         SAFEKEEPING,
-        "        if not _counts(draft, kept) or (secured",
+        "        if not _counts(context, kept) or (secured",
         "        if (secured",
         "tests/policy/test_policy_identity.py"
         "::test_the_late_pin_of_an_eval_that_waits_behind_a_higher_one_is_not_the_bests",
@@ -360,25 +360,25 @@ MUTANTS: tuple[Mutant, ...] = (
         "an answer that comes after the end is dropped, what it replaces is let go",
         "8",
         "controller/policy/job/plan.py",
-        "    if answered is not None:\n        checkpoints.take_answer(draft, answered)\n",
-        "    if answered is not None and draft.record.finished is not None:\n"
-        "        draft.update(access=None)\n"
-        "    elif answered is not None:\n        checkpoints.take_answer(draft, answered)\n",
+        "    if answered is not None:\n        checkpoints.take_answer(context, answered)\n",
+        "    if answered is not None and context.record.finished is not None:\n"
+        "        context.update(access=None)\n"
+        "    elif answered is not None:\n        checkpoints.take_answer(context, answered)\n",
     ),
     # 9: the pool befalls something
     Mutant(
         "a run is not read while its pool is not usable",
         "9",
         "controller/policy/job/plan.py",
-        "    if use is not None:\n        proposal = _watch(draft, use)\n",
-        "    if use is not None and draft.problem is None:\n        proposal = _watch(draft, use)\n",
+        "    if use is not None:\n        proposal = _watch(context, use)\n",
+        "    if use is not None and context.problem is None:\n        proposal = _watch(context, use)\n",
     ),
     Mutant(
         "a run is not read while its rule cannot be made",
         "9",
         "controller/policy/job/plan.py",
-        "    draft.use = use = made if desired.metric else None\n",
-        "    draft.use = use = made if desired.metric and wrong is None else None\n",
+        "    context.use = use = made if desired.metric else None\n",
+        "    context.use = use = made if desired.metric and wrong is None else None\n",
         "tests/policy/test_policy_watched.py",
     ),
     # 10: a verdict of a branch that was left, or of yesterday
@@ -417,7 +417,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a best that was changed after its pin keeps its score",
         "11",
         LOST_BESTS,
-        "        _lose(draft, waited, reason, message)\n        return\n    delay",
+        "        _lose(context, waited, reason, message)\n        return\n    delay",
         "    delay",
         "tests/policy/test_policy_changed.py::test_a_changed_best_is_never_kept_under_its_score",
     ),
@@ -449,15 +449,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "a job made anew does not follow its predecessor",
         "11",
         "controller/policy/job/location_claim.py",
-        "    if answered.reason == TAKEN and _follows(draft, waited, answered):\n",
+        "    if answered.reason == TAKEN and _follows(context, waited, answered):\n",
         "    if False:\n",
     ),
     Mutant(
         "a pin takes the turn of the claim that follows a predecessor",
         "11",
         "controller/policy/job/location_claim.py",
-        "    _start(draft, access_requests.again(draft, follower, waited.tries, draft.now))\n",
-        "    access_requests.again(draft, follower, waited.tries, draft.now)\n",
+        "    _start(context, access_requests.again(context, follower, waited.tries, context.now))\n",
+        "    access_requests.again(context, follower, waited.tries, context.now)\n",
         "tests/policy/test_policy_claiming.py"
         "::test_what_is_pinned_waits_for_the_claim_that_follows_a_deleted_predecessor",
     ),
@@ -499,7 +499,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a child that is gone is trained again",
         "14",
         ENDINGS,
-        "    return draft.observed.workload is None and started and record.finished is None\n",
+        "    return context.observed.workload is None and started and record.finished is None\n",
         "    return False\n",
     ),
     # 15: GPUs
@@ -507,15 +507,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "a stopped child that somebody starts runs on",
         "15",
         ENDINGS,
-        "    if ours and external_queue.to_be_stopped(draft.observed):\n",
+        "    if ours and external_queue.to_be_stopped(context.observed):\n",
         "    if False:\n",
     ),
     Mutant(
         "what its user stopped and somebody starts runs on where mode is Shadow",
         "15",
         ENDINGS,
-        "    ours = draft.desired.mode is Mode.ENFORCE or is_users(draft)\n",
-        "    ours = draft.desired.mode is Mode.ENFORCE\n",
+        "    ours = context.desired.mode is Mode.ENFORCE or is_users(context)\n",
+        '    ours = context.desired.mode is Mode.ENFORCE or context.desired.run_state == "Stopped"\n',
         "tests/policy/test_policy_endings.py",
     ),
     Mutant(
@@ -596,7 +596,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a Job that does not move is waited for",
         "16",
         "controller/policy/job/access_requests.py",
-        "    if transfer.stalled(view, draft.now):\n",
+        "    if transfer.stalled(view, context.now):\n",
         "    if False:\n",
         "tests/policy/test_policy_taking_back.py",
     ),
@@ -614,7 +614,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "the last copy is resumed from, not the best",
         "17",
         "controller/policy/job/resume.py",
-        "        kept = retention.best_of(draft, (*record.retained, *pinned))\n",
+        "        kept = retention.best_of(context, (*record.retained, *pinned))\n",
         "        kept = next(reversed((*record.retained, *pinned)), None)\n",
     ),
     Mutant(
@@ -629,7 +629,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a deletion drops the copy",
         "17",
         RETENTION,
-        "    if hopeless(draft, DELETED_TRIES, DELETED_STILL):\n",
+        "    if hopeless(context, DELETED_TRIES, DELETED_STILL):\n",
         "    if True:\n",
         "tests/policy/test_policy_taking_back.py",
     ),
@@ -637,7 +637,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a new leader skips the trainer's save",
         "17",
         STOPPING,
-        "            return _waits_to_ask(draft, settled)\n",
+        "            return _waits_to_ask(context, settled)\n",
         "            return False\n",
         "tests/policy/test_policy_taking_back.py",
     ),

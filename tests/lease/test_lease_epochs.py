@@ -18,7 +18,7 @@ from controller.kube.resources import GPUPOOLS, LEASES, RLHFJOBS, Resource
 from controller.operator.process.leader_election import Leadership, LeadershipLost, Unopposed
 from controller.operator.process.metrics import Metrics
 from controller.operator.reconcile.status_writer import StatusWriter
-from controller.operator.state.cluster import World
+from controller.operator.state.cluster import ClusterState
 from deploy.local.plane import Plane
 
 # Looks often; its term is as long as the product's, for a machine that is held up loses a short one.
@@ -74,7 +74,7 @@ def test_a_writer_of_an_earlier_term_is_told_and_one_without_a_term_leaves_the_n
     async def story() -> None:
         async with rig:
             metrics, cache = Metrics(), Cache()
-            world = World(cache, lambda: 0.0)
+            world = ClusterState(cache, lambda: 0.0)
 
             async def write(term: FixedTerm, capacity: int) -> bool:
                 obj = await rig.api.get(GPUPOOLS, rig.pool_name)

@@ -24,9 +24,9 @@ from controller.kube.resources import (
 from controller.kube.trim import trim
 from controller.operator.process.metrics import Metrics
 from controller.operator.process.workqueue import Locks
-from controller.operator.reconcile.planner import Brain
-from controller.operator.reconcile.pool import PoolPass
-from controller.operator.state.cluster import World
+from controller.operator.reconcile.plan_cache import PlanCache
+from controller.operator.reconcile.pool import PoolReconciler
+from controller.operator.state.cluster import ClusterState
 from controller.operator.state.devices import Devices
 from controller.policy.pool.gpu_accounting import free_gpus
 
@@ -127,7 +127,7 @@ class Cluster:
 
     def __init__(self, *, by_claim: bool = True) -> None:
         cache = self.cache = Cache()
-        self.world = World(cache, time.monotonic)
+        self.world = ClusterState(cache, time.monotonic)
         self.moved: list[str] = []
         self.devices = Devices(None, self.world, self.moved.append)  # type: ignore[arg-type]
         self.world.claimed = self.devices.gpus_of
@@ -157,10 +157,10 @@ class Cluster:
         self.devices._event(RESOURCE_CLAIMS, claim(*args, **more), False)
 
     def snapshot(self) -> tuple[Any, Any]:
-        brain = Brain(self.world, Metrics(), lambda: 1.9e9)
+        brain = PlanCache(self.world, Metrics(), lambda: 1.9e9)
         taints = SimpleNamespace(nodes_of=lambda name: {"n1", "n2"}, contested=dict)
         foreign, parts = SimpleNamespace(pods=list), SimpleNamespace()
-        made = PoolPass(
+        made = PoolReconciler(
             self.cache,
             self.world,
             brain,
@@ -178,7 +178,7 @@ class Cluster:
         obj = self.cache.get(GPUPOOLS, "gpus")
         assert obj is not None
         parsed: Any = convert.parse_pool(obj)
-        thoughts = made._thoughts("gpus")
+        thoughts = made._planned_jobs("gpus")
         views = made._views(parsed, thoughts, 1.9e9)
         around = made._surroundings(parsed, thoughts, views)
         return made._snapshot(parsed, obj, thoughts, views, around, 1.9e9), around

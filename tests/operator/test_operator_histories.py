@@ -49,7 +49,7 @@ def test_a_job_without_images_of_its_own(workload: dict[str, Any]) -> None:
 
 @dataclass
 class Thought:
-    """As much of a thought as is looked at."""
+    """As much of a planned job as is looked at."""
 
     obj: dict[str, Any]
     record: JobRecord

@@ -12,8 +12,8 @@ from controller.kube.cache import Cache
 from controller.kube.client import Api
 from controller.kube.errors import NotFound
 from controller.kube.resources import ADMISSION_CHECKS, CLUSTER_QUEUES, GPUPOOLS, RLHFJOBS, Resource
-from controller.operator.state.cluster import World
-from controller.operator.state.external_queues import KINDS, Outside
+from controller.operator.state.cluster import ClusterState
+from controller.operator.state.external_queues import KINDS, ExternalQueues
 
 Object = dict[str, Any]
 
@@ -88,10 +88,10 @@ async def until(true: Any, seconds: float = 45.0) -> None:
 def test_kueue_comes_and_goes() -> None:
     async def story() -> None:
         server, cache = Server(), Cache()
-        world = World(cache, lambda: 0.0)
+        world = ClusterState(cache, lambda: 0.0)
         touched: list[str] = []
         world.changed = touched.append
-        outside = Outside(cast(Api, server), world, lambda: 1e9)
+        outside = ExternalQueues(cast(Api, server), world, lambda: 1e9)
         world.queues = outside
         running = asyncio.create_task(outside.run())
         try:

@@ -30,7 +30,7 @@ from controller.operator.process.metrics import Metrics
 from controller.operator.process.settings import Settings, SettingsError, describe
 from controller.operator.reconcile.status_writer import saved_gpu_hours
 from controller.operator.state import nodes, runfile
-from controller.operator.state.cluster import Loaded
+from controller.operator.state.cluster import JobSnapshot
 from controller.policy.job.types import (
     AdmissionRecord,
     Decision,
@@ -480,5 +480,5 @@ def test_gpu_hours_saved_follow_the_runs_own_pace(
     )
     desired = Desired("ns/run", "u", 1, "gold", 2, 4, PolicySpec("kDeclines"))
     stored = Plain({"metadata": {"name": "run", "namespace": "ns", "resourceVersion": "1"}})
-    loaded = Loaded("ns/run", stored, None, desired, Observed(scrape=scrape), record, None, ())
+    loaded = JobSnapshot("ns/run", stored, None, desired, Observed(scrape=scrape), record, None, ())
     assert saved_gpu_hours(loaded) == pytest.approx(hours)

@@ -9,7 +9,7 @@ import pytest
 from controller.api.record import status
 from controller.kube.cache import Cache
 from controller.kube.resources import GPUPOOLS, RLHFJOBS
-from controller.operator.state.cluster import World
+from controller.operator.state.cluster import ClusterState
 from controller.policy import decision_log
 from controller.policy.job.evals import RuleInUse, absorb
 from controller.policy.job.plan import plan_job
@@ -47,7 +47,7 @@ class Rig:
 
     def __init__(self) -> None:
         self.cache = Cache()
-        self.world = World(self.cache, lambda: 0.0)
+        self.world = ClusterState(self.cache, lambda: 0.0)
         self.version = 1
         self.cache.put(GPUPOOLS, POOL)
 

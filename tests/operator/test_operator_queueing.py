@@ -15,8 +15,8 @@ from operator_rig import Rig, eventually, trainer
 from controller.api.gpupool import GPUPool
 from controller.kube.packed import Plain
 from controller.kube.resources import CONFIGMAPS
-from controller.operator.reconcile.planned_job import Thought
-from controller.operator.state.cluster import Loaded
+from controller.operator.reconcile.planned_job import PlannedJob
+from controller.operator.state.cluster import JobSnapshot
 from controller.policy.job.types import (
     AdmissionRecord,
     Desired,
@@ -223,7 +223,7 @@ def test_how_far_a_pool_may_go_is_heeded_by_preemption(cap: Mode, mode: Mode, re
         {"apiVersion": "evalstop.dev/v1alpha1", "kind": "GPUPool", "metadata": {"name": "p"}, "spec": spec}
     )
     stored = Plain({"metadata": {"name": "a", "namespace": "ns", "resourceVersion": "1"}, "spec": {}})
-    loaded = Loaded("ns/a", stored, pool, desired, Observed(), record, None, ())
-    view = Thought(loaded, Plan(record, queue=JobState.ADMITTED), 5.0).view
+    loaded = JobSnapshot("ns/a", stored, pool, desired, Observed(), record, None, ())
+    view = PlannedJob(loaded, Plan(record, queue=JobState.ADMITTED), 5.0).view
     assert view is not None
     assert (view.preemptible, view.weight) == (may, 3.0)

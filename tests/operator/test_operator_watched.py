@@ -16,10 +16,10 @@ from controller.kube.resources import GPUPOOLS, JOBS, PODS, RLHFJOBS
 from controller.metrics import Target
 from controller.operator.process.metrics import Metrics
 from controller.operator.process.workqueue import Locks
-from controller.operator.reconcile.planner import Brain
-from controller.operator.reconcile.pool import Partly, PoolPass
-from controller.operator.reconcile.scrape_targets import Targets
-from controller.operator.state.cluster import World
+from controller.operator.reconcile.plan_cache import PlanCache
+from controller.operator.reconcile.pool import Partly, PoolReconciler
+from controller.operator.reconcile.scrape_targets import ScrapeTargets
+from controller.operator.state.cluster import ClusterState
 from controller.policy.job.types import ScrapeOutcome, ScrapeView
 from controller.policy.types import EvalPoint, Grant, Mode, PoolPlan, Proposal
 
@@ -135,9 +135,9 @@ class Loop:
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> ClusterState:
     cache = Cache()
-    world = World(cache, time.monotonic)
+    world = ClusterState(cache, time.monotonic)
     cache.put(GPUPOOLS, pool())
     cache.put(JOBS, child())
     cache.put(PODS, pod())
@@ -145,7 +145,7 @@ def world() -> World:
     return world
 
 
-def scraped(world: World, scores: tuple[float, ...], attempt: Any = None) -> None:
+def scraped(world: ClusterState, scores: tuple[float, ...], attempt: Any = None) -> None:
     points = tuple(EvalPoint(10 * (i + 1), score, attempt or life()) for i, score in enumerate(scores))
     view = ScrapeView(ScrapeOutcome.OK, at=1.9e9, metrics_seen=("gold_reward",), points=points)
     world.scraped(KEY, view)
@@ -172,10 +172,10 @@ BROKEN = [
 
 @pytest.mark.parametrize("edit", BROKEN)
 def test_a_job_whose_pool_is_edited_or_deleted_is_followed_and_its_evals_are_taken(
-    world: World, edit: dict[str, Any] | None
+    world: ClusterState, edit: dict[str, Any] | None
 ) -> None:
     # row 9
-    brain, loop, targets = Brain(world, Metrics(), lambda: 1.9e9), Loop(), Targets(world, Metrics())
+    plans, loop, targets = PlanCache(world, Metrics(), lambda: 1.9e9), Loop(), ScrapeTargets(world, Metrics())
     targets.connect(loop)  # type: ignore[arg-type]
     if edit is None:
         world.cache.drop(GPUPOOLS, pool(20))
@@ -187,19 +187,19 @@ def test_a_job_whose_pool_is_edited_or_deleted_is_followed_and_its_evals_are_tak
     assert loaded.desired.problem is not None
     targets.follow(loaded)
     assert loop.targets[KEY].ip == "10.0.0.1"
-    thought = brain.recall(KEY)
-    assert thought is not None
-    assert [e.score for e in thought.plan.record.evals] == list(EVALS)
-    assert thought.plan.proposal is None
-    metrics = thought.plan.record.condition("MetricsAvailable")
+    planned_job = plans.cached_plan(KEY)
+    assert planned_job is not None
+    assert [e.score for e in planned_job.plan.record.evals] == list(EVALS)
+    assert planned_job.plan.proposal is None
+    metrics = planned_job.plan.record.condition("MetricsAvailable")
     assert metrics is not None
     assert metrics.status
-    assert any(type(action).__name__ == "StartAccess" for action in thought.plan.actions)
+    assert any(type(action).__name__ == "StartAccess" for action in planned_job.plan.actions)
 
 
 @pytest.mark.parametrize("edit", [{"noSuchField": 1}, None])
 def test_how_far_a_pool_let_the_operator_go_holds_while_it_is_not_usable(
-    world: World, edit: dict[str, Any] | None
+    world: ClusterState, edit: dict[str, Any] | None
 ) -> None:
     # row 9
     world.cache.put(GPUPOOLS, pool(19, modeCap="Shadow"))
@@ -214,13 +214,13 @@ def test_how_far_a_pool_let_the_operator_go_holds_while_it_is_not_usable(
     assert loaded.desired.mode is Mode.SHADOW
 
 
-def test_a_stop_is_granted_only_while_the_newest_plan_asks_for_it(world: World) -> None:
+def test_a_stop_is_granted_only_while_the_newest_plan_asks_for_it(world: ClusterState) -> None:
     """Between the pool's plan and the grant another scrape comes in: of a run that has recovered."""
     # row 19
     wrote = list[Any]()
     scraped(world, EVALS)
-    thought = Brain(world, Metrics(), lambda: 1.9e9).recall(KEY)
-    assert thought is not None
+    planned_job = PlanCache(world, Metrics(), lambda: 1.9e9).cached_plan(KEY)
+    assert planned_job is not None
     asked = Proposal(60, 30, "Declined", 3.0, 3.0)
 
     class Writer:
@@ -229,14 +229,14 @@ def test_a_stop_is_granted_only_while_the_newest_plan_asks_for_it(world: World) 
             return True
 
     def newest(proposal: Proposal | None) -> Any:
-        made = replace(thought.plan, proposal=proposal)
-        shown = {"key": KEY, "version": thought.version, "plan": made, "loaded": thought.loaded}
-        return SimpleNamespace(**shown, desired=thought.desired, record=thought.record)
+        made = replace(planned_job.plan, proposal=proposal)
+        shown = {"key": KEY, "version": planned_job.version, "plan": made, "loaded": planned_job.loaded}
+        return SimpleNamespace(**shown, desired=planned_job.desired, record=planned_job.record)
 
     def carry_out(proposal: Proposal | None) -> None:
-        parts: Any = SimpleNamespace(recall=lambda key: newest(proposal))
+        parts: Any = SimpleNamespace(cached_plan=lambda key: newest(proposal))
         writer: Any = Writer()
-        made = PoolPass(
+        made = PoolReconciler(
             world.cache,
             world,
             parts,

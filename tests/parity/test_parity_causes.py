@@ -81,13 +81,13 @@ CASES = {
     "it waited for one who left late": Case(
         timeline(a=(0, [(0, 10, END)]), c=(1, [(10, 50, END)]), **OTHERS),
         timeline(a=(0, [(0, 30, END)]), c=(1, [(30, 55, END)]), **OTHERS),
-        ("start", "c", "carried"),
+        ("start", "c", "follows"),
         "it came after a's leaving, which was 20.0 s later",
     ),
     "it waited for one who left early on the cluster": Case(
         timeline(a=(0, [(0, 30, END)]), c=(1, [(30, 50, END)]), **OTHERS),
         timeline(a=(0, [(0, 10, END)]), c=(1, [(10, 50, END)]), **OTHERS),
-        ("start", "c", "carried"),
+        ("start", "c", "follows"),
         "it came after a's leaving, which was 20.0 s earlier",
     ),
     "one who left late does not make a start early": Case(
@@ -97,7 +97,7 @@ CASES = {
         timeline(
             a=(0, [(0, 20, END)]), e=(0, [(0, 40, END)]), c=(1, [(20, 65, END)]), b=(2, [(30, 70, END)])
         ),
-        ("start", "c", "queue"),
+        ("start", "c", "order"),
         "in the simulator start of b came 10.0 s before it, in the cluster after it",
     ),
     "one who left another node is not whom it waited for": Case(
@@ -110,13 +110,13 @@ CASES = {
     "what it came after in the simulator was late on the cluster, where others made room before": Case(
         timeline(a=(0, [(0, 10, END)]), e=(0, [(0, 40, END)]), c=(1, [(10, 50, END)]), **GONE),
         timeline(a=(0, [(0, 45, END)]), e=(0, [(0, 30, END)]), c=(1, [(30, 65, END)]), **GONE),
-        ("start", "c", "carried"),
+        ("start", "c", "follows"),
         "in the simulator it came after a's leaving, which was 35.0 s later",
     ),
     "somebody held GPUs before it who came later in the other": Case(
         timeline(c=(1, [(5, 50, END, None, ("n1",))]), e=(6, [(51, 59, END, None, ("n1",))]), **GONE),
         timeline(c=(1, [(24, 55, END, None, ("n1",))]), e=(0, [(0, 22, END, None, ("n1",))]), **GONE),
-        ("start", "c", "queue"),
+        ("start", "c", "order"),
         "in the cluster e held GPUs until 22.0 s, in the simulator it had not got any before 5.0 s",
     ),
     "as many GPUs were free, but in other pieces": Case(
@@ -132,20 +132,20 @@ CASES = {
             c=(1, [(39, 89, END, None, ("n0",))]),
             d=(0, [(0, 13, END, None, ("n2",))]),
         ),
-        ("start", "c", "other"),
+        ("start", "c", "order"),
         "in the cluster it came 0.0 s after e's leaving (simulator: 40.0 s), in the simulator 0.0 s after"
         " a's leaving (cluster: 11.0 s); as many GPUs were free in the cluster by then, but in other pieces",
     ),
     "a preemption came after the same thing, which was late": Case(
         timeline(a=(0, [(0, 10, PREEMPT, 8), (20, 30, END)]), b=(8, [(10, 19, END)]), d=(0, [(0, 9, END)])),
         timeline(a=(0, [(0, 15, PREEMPT, 13), (24, 34, END)]), b=(13, [(15, 23, END)]), d=(0, [(0, 9, END)])),
-        ("preempt", "a", "carried"),
+        ("preempt", "a", "follows"),
         "it came after b's coming into the queue, which was 5.0 s later",
     ),
     "a preemption for one who found other GPUs": Case(
         timeline(a=(0, [(0, 30, END)]), b=(5, [(6.2, 40, END)])),
         timeline(a=(0, [(0, 8, PREEMPT, 6), (8.2, 32, END)]), b=(5, [(6.2, 40, END, None, ("n1",))])),
-        ("preempt", "a", "other"),
+        ("preempt", "a", "order"),
         "before it had left, start of b had got other GPUs, and it went on",
     ),
     "whoever left for it took longer to leave": Case(
@@ -161,13 +161,13 @@ CASES = {
     "its last start came as much later": Case(
         timeline(a=(0, [(0, 20, END)]), b=(0, [(5, 16, END)])),
         timeline(a=(0, [(0, 20, END)]), b=(0, [(11, 22, END)])),
-        ("end", "b", "carried"),
+        ("end", "b", "follows"),
         "6.0 s later, past end of a (0.0 s later): its last start came 6.0 s later",
     ),
     "it had trained less before": Case(
         timeline(a=(0, [(0, 20, PREEMPT, 18), (30, 40, END)]), b=(0, [(0, 44, END)])),
         timeline(a=(0, [(0, 12, PREEMPT, 10), (30, 48, END)]), b=(0, [(0, 44, END)])),
-        ("end", "a", "carried"),
+        ("end", "a", "follows"),
         "it had trained 8.0 s less before its last start",
     ),
     "it made way for somebody else": Case(
@@ -183,13 +183,13 @@ CASES = {
             c=(3, [(7, 39, END)]),
             d=(0, [(0, 6, END)]),
         ),
-        ("preempt", "a", "queue"),
+        ("preempt", "a", "order"),
         "past end of d (0.0 s later): made way for start of c, in the simulator for start of b",
     ),
     "it was preempted for somebody in one of the two alone": Case(
         timeline(a=(0, [(0, 30, END)]), b=(5, [(31, 40, END)])),
         timeline(a=(0, [(0, 8, PREEMPT, 6), (20, 42, END)]), b=(5, [(9, 18, END)])),
-        ("preempt", "a", "queue"),
+        ("preempt", "a", "order"),
         "made way for start of b at 9.0 s; in the simulator it never did for that job",
     ),
     "a start that needs a preemption which the other does not have": Case(
@@ -234,7 +234,7 @@ def test_a_cause_is_one_that_the_numbers_bear_out(name: str) -> None:
     assert any(what == case.wanted and case.words in words for what, words in said), said
 
 
-@pytest.mark.parametrize(("submitted", "kind"), [(1.0, "queue"), (2.5, "delay")])
+@pytest.mark.parametrize(("submitted", "kind"), [(1.0, "order"), (2.5, "delay")])
 def test_a_smaller_one_was_put_first_only_if_it_waits_in_the_other_run(submitted: float, kind: str) -> None:
     """It may else have had a gap that the larger one could not use."""
 
@@ -257,7 +257,7 @@ def test_the_first_difference_of_two_that_changed_places_in_the_queue_is_named()
         c=(2, [(35, 90, END)]),
     )
     (start,) = (d for d in found(sim, cluster) if (d.event.kind, d.event.key) == ("start", "a"))
-    assert start.kind == "queue"
+    assert start.kind == "follows"
     words = "in the cluster start of b (number 3) came 22.0 s before it, in the simulator after it; on the"
     words += " cluster b had trained 3.5 s more; first of these two jobs' differences: start of b (number 2)"
     assert words in start.cause

@@ -160,7 +160,7 @@ class Checked:
         assert self.was(where, f"{key}'s leaving", until)
         assert start - abs(moved) / 2 - ROUNDED <= until <= start + ROUNDED
 
-    def queue(self, words: str, mover: tuple[str, str, int], moved: float) -> None:
+    def another_first(self, words: str, mover: tuple[str, str, int], moved: float) -> None:
         if made_way := re.match(rf"made way for {EVENT}, in the simulator for {EVENT}$", words):
             here, there = event_of(*made_way.group(1, 2, 3)), event_of(*made_way.group(4, 5, 6))
             assert here[1] != there[1]
@@ -198,7 +198,13 @@ class Checked:
         assert self.submitted[said[1]][other[1]] <= early[mover].time
         soon = late[other].time <= early[mover].time + 1.5
         assert soon or self.stay(said[1], other).freed >= late[mover].time - 1.5
-        self.why_first(said[8], said[6], mover, other)
+        words, _, first = said[8].partition("; first of these two jobs' differences: ")
+        self.why_first(words, said[6], mover, other)
+        if first:  # the order follows from it
+            before = event_of(*re.fullmatch(EVENT, first).groups())  # type: ignore[union-attr]
+            assert before in self.differing
+            assert before[1] in (mover[1], other[1])
+            assert late[before].time < late[other].time
 
     def why_first(
         self, words: str, early: str, mover: tuple[str, str, int], other: tuple[str, str, int]
@@ -220,7 +226,7 @@ class Checked:
             assert here - there == pytest.approx(float(number) * (-1 if way == "less" else 1), abs=0.06)
         assert found or re.match(rf"it came {AFTER} \(", words)
 
-    def other(self, words: str, mover: tuple[str, str, int], moved: float) -> None:
+    def after_another(self, words: str, mover: tuple[str, str, int], moved: float) -> None:
         here, there = rf"{AFTER} \(simulator: {WHEN}\)", rf"{AFTER} \(cluster: {WHEN}\)"
         if after := re.match(rf"in the cluster it came {here}, in the simulator {there}(; .*)?$", words):
             for where, other, (gap, moment, when) in (
@@ -256,7 +262,23 @@ class Checked:
         ]
         assert not others
 
-    def follows(self, words: str, mover: tuple[str, str, int], moved: float | None) -> None:
+    def follows(self, words: str, mover: tuple[str, str, int], moved: float) -> None:
+        if re.match(rf"after {EVENT}$", words):
+            self.earlier(words, mover)
+        elif "; first of these two jobs' differences: " in words:
+            self.another_first(words, mover, moved)
+        else:
+            self.carried(words, mover, moved)
+
+    def order(self, words: str, mover: tuple[str, str, int], moved: float) -> None:
+        if words.startswith("in the cluster it came "):
+            self.after_another(words, mover, moved)
+        else:
+            assert "first of these two jobs' differences" not in words
+            self.another_first(words, mover, moved)
+
+    def earlier(self, words: str, mover: tuple[str, str, int]) -> None:
+        """A difference of the same job."""
         said = re.match(rf"after {EVENT}$", words)
         assert said
         earlier = event_of(*said.group(1, 2, 3))
@@ -275,7 +297,7 @@ class Checked:
             return
         assert (d.sim is None) or (d.cluster is None)
         mine, other = ("cluster", "simulator") if d.sim is None else ("simulator", "cluster")
-        if d.kind == "queue":
+        if d.kind == "order" and d.cause.startswith("made way"):
             taker = re.match(rf"made way for {EVENT} at (\d+\.\d) s; in the {other} (.*)$", d.cause)
             assert taker
             start = event_of(*taker.group(1, 2, 3))
@@ -289,14 +311,14 @@ class Checked:
                 assert start not in self.runs[other]
             else:
                 assert taker[5] == "it never did for that job"
-        elif d.kind == "other" and d.event.kind == "start":
+        elif d.kind == "order" and d.event.kind == "start":
             back = re.match(rf"it came {AFTER} \({other}: {WHEN}\); in the {other} it (.*)$", d.cause)
             assert back
             assert self.came(mine, back[2], back[1], d.event.time)
             assert back[4] == (
                 "waited on" if self.waits(other, d.event.key, d.event.time) else "was on GPUs already"
             )
-        elif d.kind == "other":
+        elif d.kind == "order":
             vain = re.match(rf"decided {AFTER} \({other}: {WHEN}\); (.*)$", d.cause)
             assert vain
             assert self.came(mine, vain[2], vain[1], d.event.time)
@@ -314,12 +336,12 @@ class Checked:
             else:
                 assert vain[4] == "nobody else had got its GPUs when it was back"
                 self.nobody_took(mine, d.event.name)
-        elif d.kind == "carried":
+        elif d.kind == "follows" and d.cause.startswith("in the"):
             over = re.match(rf"in the {other} it was (stopped|at its end) at (\d+\.\d) s$", d.cause)
             assert over
             assert float(over[2]) <= d.event.time + ROUNDED
         elif d.kind == "follows":
-            self.follows(d.cause, d.event.name, None)
+            self.earlier(d.cause, d.event.name)
         else:
             assert d.kind in ("delay", "unexplained")
 

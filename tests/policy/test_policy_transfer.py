@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from controller.policy.job import access_pod
 from controller.policy.job import conditions as c
-from controller.policy.job.context import Draft
+from controller.policy.job.context import PlanContext
 from controller.policy.job.transfer import describe, due_in, duration, remaining, size, stalled
 from controller.policy.job.types import (
     AccessView,
@@ -96,13 +96,13 @@ def test_time_left_needs_total_and_rate() -> None:
     assert remaining(Progress(2, 0, 4.0, 0.0, 0.0)) is None
 
 
-def told(operation: Operation, tries: int = 0, before: bool | None = None) -> Draft:
+def told(operation: Operation, tries: int = 0, before: bool | None = None) -> PlanContext:
     """The draft of a job whose access Job has copied 412 GB."""
     waited = InFlight(operation, 40, 7, tries)
     moving = Progress(412 * GB, 1020 * GB, 240e6, 60.0, 60.0, "Copying")
     asked = AccessView(waited.request_id, operation, False, progress=moving)
     desired = Desired("ns/a", "uid", 1, "reward", 1, 8, PolicySpec("scan"))
-    draft = Draft(desired, Observed(access=(asked,)), JobRecord(access=waited), 60.0)
+    draft = PlanContext(desired, Observed(access=(asked,)), JobRecord(access=waited), 60.0)
     if before is not None:
         draft.conditions.set(c.SECURED, before, "Before", "as before")
     access_pod.tell(draft)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controller.policy.job import progress
-from controller.policy.job.context import Draft
+from controller.policy.job.context import PlanContext
 from controller.policy.job.types import (
     AdmissionRecord,
     Desired,
@@ -79,7 +79,7 @@ RUNS = JobRecord(admission=RUNNING)
 
 def noted(record: JobRecord, news: bool, now: float = 160.0, **shown: Any) -> JobRecord:
     scrape = ScrapeView(shown.pop("outcome", ScrapeOutcome.OK), **shown)
-    draft = Draft(DESIRED, Observed(scrape=scrape), record, now)
+    draft = PlanContext(DESIRED, Observed(scrape=scrape), record, now)
     progress.note(draft, news=news)
     return draft.record
 

@@ -17,6 +17,7 @@ import pytest
 from controller import names
 from controller.api.record import record
 from deploy.local.acquire import Found
+from deploy.local.client import Unreachable
 from deploy.local.demo import cast
 from deploy.local.demo.facts import Role
 from deploy.local.demo.report import replay
@@ -27,6 +28,11 @@ from deploy.local.report import silent
 pytestmark = pytest.mark.timeout(240)
 
 NAMESPACE = "story"
+KINDS = {
+    "configmap": ("api/v1", "configmaps"),
+    "job": ("apis/batch/v1", "jobs"),
+    "rlhfjob": (f"apis/{names.API_VERSION}", "rlhfjobs"),
+}
 Json = dict[str, Any]
 
 
@@ -53,7 +59,9 @@ def sample(name: str, **spec: Any) -> Json:
 
 
 def get(story: Stage, kind: str, name: str) -> Json:
-    found: Json = json.loads(story.plane.kubectl("-n", NAMESPACE, "get", kind, name, "-o", "json"))
+    """The object as it is now. Errors: Unreachable."""
+    group, plural = KINDS[kind]
+    found: Json = story.plane.client().get(f"/{group}/namespaces/{NAMESPACE}/{plural}/{name}")
     return found
 
 
@@ -121,7 +129,7 @@ def test_resume_from_best_end_to_end_then_deleting_keeps_what_was_retained(story
     kept_files = sorted(folder.rglob("manifest.json"))
     assert kept_files
     delete(story, "again")
-    with pytest.raises(PlaneError, match="not found"):
+    with pytest.raises(Unreachable, match="not found"):
         wait_gone(story, "job", "again")
     assert sorted(folder.rglob("manifest.json")) == kept_files
 

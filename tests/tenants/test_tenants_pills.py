@@ -72,7 +72,7 @@ async def goes_on(rig: Rig, engine: Engine, name: str, seconds: float = 40.0) ->
     await rig.make_job(name, gpus=1)
     await eventually(lambda: rig.is_true(name, "Running"), seconds, f"{name} to run beside the pills")
     assert time.monotonic() - begun < seconds
-    assert engine.pool_pass.failing() == []
+    assert engine.pool_reconciler.failing() == []
     assert [why for why in engine.health.unready() if not why.startswith("mending")] == []
 
 
@@ -198,11 +198,11 @@ def test_a_pod_with_a_made_up_owner_holds_what_it_holds_and_is_nobodys(
                     alice.create(placed)
                 alice.create(fake)
                 await eventually(lambda: seen(engine, alice, "pill"))
-                loaded = engine.world.load(f"{alice.namespace}/run")
+                loaded = engine.cluster.load(f"{alice.namespace}/run")
                 assert loaded is not None
                 assert [p["metadata"]["name"] for p in loaded.pods] != []
                 assert "pill" not in [p["metadata"]["name"] for p in loaded.pods]
-                assert engine.pool_pass.failing() == []
+                assert engine.pool_reconciler.failing() == []
 
     asyncio.run(story())
 

@@ -33,7 +33,7 @@ from controller.operator.reconcile.status_writer import Stale
 from controller.operator.reconcile.validation import NO_LASTS, child_of
 from controller.operator.state import runfile
 from controller.operator.state.claims import claims_of
-from controller.operator.state.cluster import Loaded, World
+from controller.operator.state.cluster import ClusterState, JobSnapshot
 from controller.operator.state.ownership import controlled_by, leftover
 from controller.policy.job import (
     AccessView,
@@ -68,16 +68,16 @@ class Actions:
         self,
         api: Api,
         cache: Cache,
-        world: World,
+        cluster: ClusterState,
         settings: Settings,
         outside: Cache | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._api, self._cache, self._world, self._clock = api, cache, world, clock
+        self._api, self._cache, self._cluster, self._clock = api, cache, cluster, clock
         self._outside = outside or Cache(())
         self._access = AccessSettings(image=settings.access_image, endpoints=settings.store_endpoints)
 
-    async def do(self, loaded: Loaded, action: Action) -> None:
+    async def do(self, loaded: JobSnapshot, action: Action) -> None:
         """Carry one action out.
 
         Raises:
@@ -108,7 +108,7 @@ class Actions:
 
     # -- the workload ------------------------------------------------------------------------------------
 
-    async def _create_workload(self, loaded: Loaded) -> None:
+    async def _create_workload(self, loaded: JobSnapshot) -> None:
         child = child_of(loaded)
         found = await self._create(JOBS, child)
         _must_be_ours(JOBS, found, loaded)
@@ -125,10 +125,10 @@ class Actions:
                 # Never started by us, and that queue must not start it: away with it, and asked anew later.
                 with contextlib.suppress(NotFound, Conflict):
                     await self._api.delete(JOBS, metadata["name"], metadata["namespace"], metadata["uid"])
-                self._world.refuse(loaded, ("QueueTakesWorkload", problem), NO_LASTS)
+                self._cluster.refuse(loaded, ("QueueTakesWorkload", problem), NO_LASTS)
             raise Refused(403, "QueueLabelKept", problem) from None
 
-    async def _start_workload(self, loaded: Loaded, attempt: int) -> None:
+    async def _start_workload(self, loaded: JobSnapshot, attempt: int) -> None:
         child, pool = loaded.child, loaded.pool
         if child is None or pool is None:
             raise Stale(f"{loaded.key}: its workload or pool is gone")
@@ -138,7 +138,7 @@ class Actions:
         selector = {label.key: label.value for label in pool.spec.node_selector}
         place = Placement(attempt, pool.metadata.name, selector)
         try:
-            await self._tell(loaded, lambda by: by.start(child, place, self._world.queues, self._clock()))
+            await self._tell(loaded, lambda by: by.start(child, place, self._cluster.queues, self._clock()))
         except Refused as error:
             restart = None if workloads.queue_of(child) else workloads.restart_patch(child)
             if error.status != 422 or restart is None:
@@ -148,23 +148,23 @@ class Actions:
                 f"{loaded.key}: its workload's start time is taken away, to be started anew"
             ) from error
 
-    async def _suspend_workload(self, loaded: Loaded, reason: str, again: bool) -> None:
+    async def _suspend_workload(self, loaded: JobSnapshot, reason: str, again: bool) -> None:
         child = loaded.child
         if child is not None:
-            queues = self._world.queues
+            queues = self._cluster.queues
             await self._tell(loaded, lambda by: by.stop(child, reason, again, queues, self._clock()))
 
-    async def _resume_workload(self, loaded: Loaded) -> None:
+    async def _resume_workload(self, loaded: JobSnapshot) -> None:
         child = loaded.child
         if child is not None:
-            await self._tell(loaded, lambda by: by.resume(child, self._world.queues))
+            await self._tell(loaded, lambda by: by.resume(child, self._cluster.queues))
 
-    async def _refuse_offer(self, loaded: Loaded, reason: str, message: str) -> None:
+    async def _refuse_offer(self, loaded: JobSnapshot, reason: str, message: str) -> None:
         child, told = loaded.child, f"{reason}: {message}"
         if child is not None:
-            await self._tell(loaded, lambda by: by.refuse(child, told, self._world.queues, self._clock()))
+            await self._tell(loaded, lambda by: by.refuse(child, told, self._cluster.queues, self._clock()))
 
-    async def _remake_workload(self, loaded: Loaded) -> None:
+    async def _remake_workload(self, loaded: JobSnapshot) -> None:
         child = loaded.child
         if child is None or loaded.desired.workload_ref or not workloads.view(child).suspended:
             raise Stale(f"{loaded.key}: its workload is no longer one to be made anew")
@@ -180,7 +180,7 @@ class Actions:
             await self._refresh(JOBS, child)
             raise Stale(f"Job {metadata['name']}: {error}") from error
 
-    async def _tell(self, loaded: Loaded, what: Callable[[Adapter], Sequence[Write]]) -> None:
+    async def _tell(self, loaded: JobSnapshot, what: Callable[[Adapter], Sequence[Write]]) -> None:
         """Send what the delegate of a job's workload would write."""
         child = loaded.child
         assert child is not None
@@ -193,7 +193,7 @@ class Actions:
 
     # -- the way back to the trainer -----------------------------------------------------------------------
 
-    async def _write_run(self, loaded: Loaded, manifest: dict[str, Any]) -> None:
+    async def _write_run(self, loaded: JobSnapshot, manifest: dict[str, Any]) -> None:
         metadata = manifest["metadata"]
         known: Object | None = self._cache.get(CONFIGMAPS, f"{metadata['namespace']}/{metadata['name']}")
         found = known if known is not None else await self._create(CONFIGMAPS, manifest)
@@ -216,13 +216,13 @@ class Actions:
 
     # -- the checkpoint store ------------------------------------------------------------------------------
 
-    async def _start_access(self, loaded: Loaded, action: StartAccess) -> None:
+    async def _start_access(self, loaded: JobSnapshot, action: StartAccess) -> None:
         """Create suspended; then, in the pass that has its uid on record, set going."""
         try:
             if not action.job_uid:
                 await self._make_access(loaded, action)
                 return
-            found = self._world.access_job(loaded.obj, action.request_id, action.job_uid)
+            found = self._cluster.access_job(loaded.obj, action.request_id, action.job_uid)
             if found is None:
                 raise Stale(f"{loaded.key}: the access Job of {action.request_id} is gone")
             if not is_released(found):
@@ -232,17 +232,17 @@ class Actions:
         except Refused as error:
             self._answer_no(loaded, action, "AccessRefused", f"the API server says: {error.message}")
 
-    async def _make_access(self, loaded: Loaded, action: StartAccess) -> None:
+    async def _make_access(self, loaded: JobSnapshot, action: StartAccess) -> None:
         """Create the Job. What is there under its name already may be anybody's, who knows names, or was made
         by a life that ended before it could record that: it serves if it would do just what is asked."""
         manifest = await self._access_manifest(loaded, action)
         name = manifest["metadata"]["name"]
-        found = self._world.access_job(loaded.obj, action.request_id)
+        found = self._cluster.access_job(loaded.obj, action.request_id)
         if found is None or found["metadata"]["name"] != name:
             try:
                 found = await self._api.create(JOBS, manifest)
                 self._cache.put(JOBS, found)
-                self._world.made(loaded.key, found["metadata"]["uid"])
+                self._cluster.made(loaded.key, found["metadata"]["uid"])
                 return
             except AlreadyExists:
                 found = await self._found_there(JOBS, manifest)
@@ -251,9 +251,9 @@ class Actions:
         if not same_work(found, asked):
             raise AccessRefused("AccessNameTaken", f"Job {name} exists, and is not the operator's: delete it")
         self._cache.put(JOBS, found)
-        self._world.made(loaded.key, found["metadata"]["uid"])
+        self._cluster.made(loaded.key, found["metadata"]["uid"])
 
-    async def _access_manifest(self, loaded: Loaded, action: StartAccess) -> dict[str, Any]:
+    async def _access_manifest(self, loaded: JobSnapshot, action: StartAccess) -> dict[str, Any]:
         child = loaded.child
         # A deletion in the foreground takes the workload first: what is left of it is in the spec.
         made = child if child is not None or loaded.desired.workload_ref else child_of(loaded)
@@ -271,31 +271,31 @@ class Actions:
             anchor=child,
         )
 
-    def _answer_no(self, loaded: Loaded, action: StartAccess, reason: str, message: str) -> None:
+    def _answer_no(self, loaded: JobSnapshot, action: StartAccess, reason: str, message: str) -> None:
         """The brain hears of it as of an access Job that failed: a condition says so, and it tries again."""
-        self._world.unstarted(
+        self._cluster.unstarted(
             loaded,
             AccessView(
                 action.request_id, action.operation, finished=True, ok=False, reason=reason, message=message
             ),
         )
 
-    async def discard_unreleased(self, loaded: Loaded, record: JobRecord) -> None:
+    async def discard_unreleased(self, loaded: JobSnapshot, record: JobRecord) -> None:
         """Delete access Jobs that a crash left between create and start, if nobody waits for them any more.
 
         They would wait for ever: deadline and time to live count from the start.
         """
         waited = record.access.request_id if record.access is not None else None
-        for job in self._world.unreleased(loaded.obj):
+        for job in self._cluster.unreleased(loaded.obj):
             if request_id_of(job) != waited:
                 await self._forget_access(loaded, request_id_of(job))
 
-    async def _forget_access(self, loaded: Loaded, request_id: str) -> None:
+    async def _forget_access(self, loaded: JobSnapshot, request_id: str) -> None:
         waited = loaded.record.access
         own = waited.job_uid if waited is not None and waited.request_id == request_id else ""
-        found = self._world.access_job(loaded.obj, request_id, own)
+        found = self._cluster.access_job(loaded.obj, request_id, own)
         if found is None:
-            self._world.forget_access(loaded, request_id, None)
+            self._cluster.forget_access(loaded, request_id, None)
             return
         metadata = found["metadata"]
         try:
@@ -306,11 +306,11 @@ class Actions:
         except Conflict as error:  # a namesake is there by now, or the server was not sure
             await self._refresh(JOBS, found)
             raise Stale(f"Job {metadata['name']}: {error}") from error
-        self._world.forget_access(loaded, request_id, metadata["uid"])
+        self._cluster.forget_access(loaded, request_id, metadata["uid"])
 
     # -- the RLHFJob itself ----------------------------------------------------------------------------------
 
-    async def _set_finalizer(self, loaded: Loaded, present: bool) -> None:
+    async def _set_finalizer(self, loaded: JobSnapshot, present: bool) -> None:
         obj = self._cache.get(RLHFJOBS, loaded.key) or loaded.obj
         known = list(obj["metadata"].get("finalizers") or ())
         if (names.FINALIZER in known) == present:
@@ -381,7 +381,7 @@ class Actions:
             self._copies(resource).put(resource, found)
 
 
-def _must_be_ours(resource: Resource, found: Object, loaded: Loaded) -> None:
+def _must_be_ours(resource: Resource, found: Object, loaded: JobSnapshot) -> None:
     """Nothing of somebody else's is touched, whatever its name."""
     if controlled_by(found, loaded.uid):
         return

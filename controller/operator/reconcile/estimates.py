@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from controller.operator.reconcile.planned_job import Thought
+from controller.operator.reconcile.planned_job import PlannedJob
 from controller.policy.job import (
     History,
     Kind,
@@ -45,32 +45,37 @@ def kind_of(obj: Mapping[str, Any]) -> Kind:
     )
 
 
-def history(thoughts: Iterable[Thought], now: float) -> History:
+def history(planned_jobs: Iterable[PlannedJob], now: float) -> History:
     """What a pool's jobs tell of how long runs take; those whose RLHFJob was deleted are forgotten."""
     runs, wrong = [], dict[str, list[Wrong]]()
-    for thought in thoughts:
-        run = past_run(thought.record, thought.gpus)
+    for planned_job in planned_jobs:
+        run = past_run(planned_job.record, planned_job.gpus)
         if run is not None:
-            runs.append((kind_of(thought.obj), run))
-        found = how_wrong(thought.record, thought.gpus, seconds(thought.desired, thought.record, now))
+            runs.append((kind_of(planned_job.obj), run))
+        found = how_wrong(
+            planned_job.record, planned_job.gpus, seconds(planned_job.desired, planned_job.record, now)
+        )
         if found is not None:
-            wrong.setdefault(namespace_of(thought.key), []).append(found)
+            wrong.setdefault(namespace_of(planned_job.key), []).append(found)
     return History(runs, {name: correction(found) for name, found in wrong.items()})
 
 
 def timed(
-    view: JobView, thought: Thought, past: History, policy: str, now: float
+    view: JobView, planned_job: PlannedJob, past: History, policy: str, now: float
 ) -> tuple[JobView, float | None]:
     """The view with the running time that is left by what its pool knows, for a policy that goes by it.
 
     And when (s) a run that goes on has lost its place by having run for too long; None: it has, or waits.
     """
-    worked, stated = seconds(thought.desired, thought.record, now), thought.desired.expected_seconds
+    worked, stated = (
+        seconds(planned_job.desired, planned_job.record, now),
+        planned_job.desired.expected_seconds,
+    )
     if policy == Srtf.name:
-        trust = past.correction(namespace_of(thought.key))
-        found = by_word(thought.record, stated, worked, thought.gpus, trust)
+        trust = past.correction(namespace_of(planned_job.key))
+        found = by_word(planned_job.record, stated, worked, planned_job.gpus, trust)
         return replace(view, remaining=None if found is None else found.left), _overdue(view, found, now)
-    found = by_pace(kind_of(thought.obj), thought.record, past, stated, worked)
+    found = by_pace(kind_of(planned_job.obj), planned_job.record, past, stated, worked)
     if found is None:
         return replace(view, estimate=None, progress=None), None
     # What is done is told by the time it ran, never by the share that it reports.

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from controller.operator.reconcile.planned_job import Thought
+from controller.operator.reconcile.planned_job import PlannedJob
 from controller.policy.fleet import ASKS_OTHERS, ASKS_POOL, HOUR, day_of
 from controller.policy.job import COMPLETED, FAILED, Event, JobRecord
 from controller.policy.types import (
@@ -47,9 +47,9 @@ def past_stops(
     return tuple(sorted(counted, key=lambda stop: (stop.at, stop.job)))
 
 
-def ended_today(thoughts: Iterable[Thought], now: float) -> tuple[Ended, ...]:
+def ended_today(planned_jobs: Iterable[PlannedJob], now: float) -> tuple[Ended, ...]:
     """Jobs whose run ended by itself, or by a user's stop, on the day (UTC) of ``now`` (s), by namespace."""
-    counts = Counter(namespace_of(t.key) for t in thoughts if _ended(t.record) >= day_of(now))
+    counts = Counter(namespace_of(t.key) for t in planned_jobs if _ended(t.record) >= day_of(now))
     return tuple(Ended(name, counts[name]) for name in sorted(counts))
 
 

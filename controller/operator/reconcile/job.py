@@ -15,11 +15,11 @@ from controller.kube.resources import RLHFJOBS
 from controller.operator.process.metrics import Metrics
 from controller.operator.process.workqueue import Locks, WorkQueue
 from controller.operator.reconcile.actions import Actions
-from controller.operator.reconcile.planner import Brain
-from controller.operator.reconcile.scrape_targets import Targets
+from controller.operator.reconcile.plan_cache import PlanCache
+from controller.operator.reconcile.scrape_targets import ScrapeTargets
 from controller.operator.reconcile.status_writer import Stale, StatusWriter
-from controller.operator.reconcile.validation import Checks
-from controller.operator.state.cluster import Loaded, World
+from controller.operator.reconcile.validation import SpecChecks
+from controller.operator.state.cluster import ClusterState, JobSnapshot
 from controller.policy.job import Plan, ReadMetrics
 from controller.policy.types import JobKey, JobView
 
@@ -28,24 +28,24 @@ _logger = log.get("evalstop.job")
 STALE_TOLD = 2.0  # s of back-off from which a pass that stays stale is told
 
 
-class JobPass:
+class JobReconciler:
     """Passes over jobs. ``offer(key, view)`` tells the pools how the job stands; view None: not at all."""
 
     def __init__(
         self,
-        world: World,
-        brain: Brain,
-        checks: Checks,
+        cluster: ClusterState,
+        plans: PlanCache,
+        checks: SpecChecks,
         writer: StatusWriter,
         actions: Actions,
-        targets: Targets,
+        targets: ScrapeTargets,
         recorder: Recorder,
         metrics: Metrics,
         queue: WorkQueue,
         locks: Locks,
         offer: Callable[[JobKey, str, JobView | None], None],
     ) -> None:
-        self._world, self._brain, self._checks = world, brain, checks
+        self._cluster, self._plans, self._checks = cluster, plans, checks
         self._writer, self._actions, self._targets = writer, actions, targets
         self._recorder, self._metrics = recorder, metrics
         self._queue, self._locks, self._offer = queue, locks, offer
@@ -84,24 +84,24 @@ class JobPass:
         self._metrics.pass_seconds.labels("job").observe(time.perf_counter() - started)
 
     async def _pass(self, key: JobKey) -> str:
-        loaded = self._world.load_quietly(key)
+        loaded = self._cluster.load_quietly(key)
         if loaded is not None:
             await self._checks.ensure(loaded)
-        for obj, why in self._world.aside(key):
+        for obj, why in self._cluster.aside(key):
             message = f"{why}; it is left alone, and what it holds it goes on holding"
             await self._recorder.post(obj, "Unreadable", message, warning=True)
-        thought = self._brain.think(key)
-        if thought is None:
+        planned_job = self._plans.plan(key)
+        if planned_job is None:
             self._targets.drop(key)
             self._offer(key, "", None)
-            if not self._brain.unreadable(key):
-                self._world.forget(key)
+            if not self._plans.unreadable(key):
+                self._cluster.forget(key)
             return "gone"
-        # Held from here on: the thought itself may be reduced to its extract while this pass waits.
-        loaded, plan = thought.loaded, thought.plan
-        wrote = await self._writer.record(loaded, plan.record, thought.now)
+        # Held from here on: the cached plan may be reduced to its extract while this pass waits.
+        loaded, plan = planned_job.loaded, planned_job.plan
+        wrote = await self._writer.record(loaded, plan.record, planned_job.now)
         self._tell_log(plan, wrote)
-        self._offer(key, str((loaded.obj.get("spec") or {}).get("pool") or ""), thought.view)
+        self._offer(key, str((loaded.obj.get("spec") or {}).get("pool") or ""), planned_job.view)
         self._targets.follow(loaded)
         try:
             await self._act(loaded, plan)
@@ -115,21 +115,21 @@ class JobPass:
 
     async def _tell_failure(self, key: JobKey, error: Exception) -> None:
         """On the job itself; of the error no more than its kind, for what it quotes may be anybody's."""
-        obj = self._world.cache.get(RLHFJOBS, key)
+        obj = self._cluster.cache.get(RLHFJOBS, key)
         if obj is not None:
             what = type(error).__name__
             message = f"the operator fails at this job ({what}) and tries again; its log has the trace"
             await self._recorder.post(obj, "PassFailed", message, warning=True)
 
-    async def _tell_foreign(self, loaded: Loaded, plan: Plan) -> None:
-        for name in self._world.foreign_access(loaded.obj, plan.record):
+    async def _tell_foreign(self, loaded: JobSnapshot, plan: Plan) -> None:
+        for name in self._cluster.foreign_access(loaded.obj, plan.record):
             message = (
                 f"Job {name} says that it carries out what is asked of the checkpoint store, and was not "
                 "made by the operator: its answer does not count"
             )
             await self._recorder.post(loaded.obj, "ForeignAccessJob", message, warning=True)
 
-    async def _act(self, loaded: Loaded, plan: Plan) -> None:
+    async def _act(self, loaded: JobSnapshot, plan: Plan) -> None:
         for action in plan.actions:
             if isinstance(action, ReadMetrics):
                 self._targets.read_again(loaded.key)
@@ -142,7 +142,7 @@ class JobPass:
                 await self._recorder.post(loaded.obj, "ActionRefused", message, warning=True)
                 raise
 
-    def _next(self, loaded: Loaded, plan: Plan) -> float | None:
+    def _next(self, loaded: JobSnapshot, plan: Plan) -> float | None:
         times = [plan.requeue_after, self._checks.again_in(loaded)]
         return min((t for t in times if t is not None), default=None)
 

@@ -1,7 +1,7 @@
-"""A plan of one job, with what it was made of: whole while it is new, the pool's extract of it afterwards.
+"""A job's cached plan. The full plan is kept for the newest jobs; for others only the fields that pools read.
 
-A pool pass looks at all jobs of its pool, of which nearly all are as they were. What it asks of each of them
-is a tenth of what their plans were made of; the rest is made again if it is asked for after all.
+A pool pass looks at all jobs of its pool, nearly all of them unchanged, and reads of each a tenth of what
+its plan was made from. The rest is made again when it is asked for.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from controller.kube.cache import Key
 from controller.kube.packed import Stored
-from controller.operator.state.cluster import Loaded, Object
+from controller.operator.state.cluster import JobSnapshot, Object
 from controller.policy.job import (
     ADMITTED,
     COMPLETED,
@@ -30,15 +30,15 @@ from controller.policy.types import JobKey, JobView, Mode
 
 _TOLD = (ADMITTED, COMPLETED, FAILED, TERMINATION)
 
-Again = Callable[["Thought"], tuple[Loaded, Plan]]
+Again = Callable[["PlannedJob"], tuple[JobSnapshot, Plan]]
 
 
-class Thought:
+class PlannedJob:
     """A job as loaded, and the plan made of it at ``now`` (s).
 
     Args:
         again: loads and plans once more what this was; asked when ``loaded`` or ``plan`` is wanted of a
-            thought that was `cool`-ed down. It raises `Stale` where the job has changed since.
+            plan that was evicted (`evict`). It raises `Stale` where the job has changed since.
     """
 
     __slots__ = (
@@ -67,7 +67,7 @@ class Thought:
     record: JobRecord  # extract of the record as planned
     view: JobView | None  # how the job stood before its pool when the plan was made
 
-    def __init__(self, loaded: Loaded, plan: Plan, now: float, again: Again | None = None) -> None:
+    def __init__(self, loaded: JobSnapshot, plan: Plan, now: float, again: Again | None = None) -> None:
         self.key, self.now, self.desired = loaded.key, now, loaded.desired
         self.stored, self.version, self.child = loaded.stored, loaded.version, loaded.stored_child
         self.pods = tuple(pod.key for pod in loaded.stored_pods)
@@ -77,7 +77,7 @@ class Thought:
         self._again, self._whole = again, (loaded, plan)
 
     _again: Again | None
-    _whole: tuple[Loaded, Plan] | None
+    _whole: tuple[JobSnapshot, Plan] | None
 
     @property
     def obj(self) -> Object:
@@ -90,7 +90,7 @@ class Thought:
         return self.desired.replicas * self.desired.gpus_per_replica
 
     @property
-    def loaded(self) -> Loaded:
+    def loaded(self) -> JobSnapshot:
         """Raises `Stale` if it is not at hand and the job has changed."""
         return self._warm()[0]
 
@@ -109,12 +109,12 @@ class Thought:
             remaining=remaining_seconds(self.desired, self.record, now),
         )
 
-    def cool(self) -> None:
+    def evict(self) -> None:
         """Keep the extract only."""
         if self._again is not None:
             self._whole = None
 
-    def _warm(self) -> tuple[Loaded, Plan]:
+    def _warm(self) -> tuple[JobSnapshot, Plan]:
         if self._whole is None:
             assert self._again is not None
             self._whole = self._again(self)
@@ -147,7 +147,7 @@ def extract(record: JobRecord) -> JobRecord:
     )
 
 
-def _view(loaded: Loaded, plan: Plan, now: float) -> JobView | None:
+def _view(loaded: JobSnapshot, plan: Plan, now: float) -> JobView | None:
     obj = loaded.obj
     return job_view(
         loaded.desired,
@@ -167,7 +167,7 @@ def _submitted(obj: Object) -> float:
     return datetime.fromisoformat(created).timestamp() if created else 0.0
 
 
-def _preemptible(loaded: Loaded) -> bool:
+def _preemptible(loaded: JobSnapshot) -> bool:
     """Where the pool's cap is below Enforce nothing that runs is touched; nor is, below it, a workload that
     somebody else made and started."""
     if loaded.pool is not None and loaded.pool.spec.mode_cap is not Mode.ENFORCE:
@@ -175,11 +175,11 @@ def _preemptible(loaded: Loaded) -> bool:
     return loaded.desired.mode is Mode.ENFORCE or not loaded.desired.workload_ref
 
 
-def _weight(loaded: Loaded, obj: Object) -> float:
+def _weight(loaded: JobSnapshot, obj: Object) -> float:
     return 1.0 if loaded.pool is None else float(loaded.pool.weight(obj["metadata"]["namespace"]))
 
 
-def _priority(loaded: Loaded, obj: Object) -> int:
+def _priority(loaded: JobSnapshot, obj: Object) -> int:
     """The spec's, at most the pool's ceiling, which may have been lowered while the job ran."""
     wanted = int((obj.get("spec") or {}).get("priority") or 0)
     ceiling = None if loaded.pool is None else loaded.pool.ceiling(obj["metadata"]["namespace"])

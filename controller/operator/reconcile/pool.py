@@ -28,12 +28,12 @@ from controller.kube.resources import GPUPOOLS, NODES, PODS, RLHFJOBS
 from controller.operator.process.metrics import Metrics
 from controller.operator.process.workqueue import Locks, WorkQueue
 from controller.operator.reconcile import estimates, fleet, pool_status
-from controller.operator.reconcile.planned_job import Thought
-from controller.operator.reconcile.planner import Brain
+from controller.operator.reconcile.plan_cache import PlanCache
+from controller.operator.reconcile.planned_job import PlannedJob
 from controller.operator.reconcile.put_aside import PutAside
 from controller.operator.reconcile.status_writer import Stale, StatusWriter
 from controller.operator.state import nodes
-from controller.operator.state.cluster import World
+from controller.operator.state.cluster import ClusterState
 from controller.operator.state.devices import Devices
 from controller.operator.state.taints import Taints
 from controller.operator.state.unmanaged_pods import ForeignPods
@@ -48,14 +48,14 @@ RESTS, REST_MOST = 3.0, 1.0  # after a plan: times as long as it took, and at mo
 MESSAGE_REFRESH = 60.0  # s between writes of a waiting reason of which only the numbers changed
 
 
-class PoolPass:
+class PoolReconciler:
     """Passes over pools. A job whose record is changed here is looked at because the cache tells so."""
 
     def __init__(
         self,
         cache: Cache,
-        world: World,
-        brain: Brain,
+        cluster: ClusterState,
+        plans: PlanCache,
         writer: StatusWriter,
         recorder: Recorder,
         taints: Taints,
@@ -66,7 +66,7 @@ class PoolPass:
         clock: Callable[[], float],
         monotonic: Callable[[], float],
     ) -> None:
-        self._cache, self._world, self._brain = cache, world, brain
+        self._cache, self._cluster, self._plans = cache, cluster, plans
         self._writer, self._recorder = writer, recorder
         self._taints, self._foreign, self._metrics = taints, foreign, metrics
         self._queue, self._locks, self._clock, self._now = queue, locks, clock, monotonic
@@ -137,7 +137,7 @@ class PoolPass:
 
     async def _pass(self, name: str) -> str:
         await self._taints.ensure()
-        obj, pool = self._cache.get(GPUPOOLS, name), self._world.pool(name)
+        obj, pool = self._cache.get(GPUPOOLS, name), self._cluster.pool(name)
         if obj is None or pool is None:
             self._put_aside.pop(name, None)
             return "gone"
@@ -147,30 +147,30 @@ class PoolPass:
             return "invalid"
         newer.refuse_newer_pool(obj.get("status"))
         began = time.perf_counter()
-        thoughts = self._thoughts(name)
+        planned_jobs = self._planned_jobs(name)
         now = self._clock()
-        views = self._views(pool, thoughts, now)
+        views = self._views(pool, planned_jobs, now)
         aside = self._put_aside[name]
-        aside.leave_out(views, thoughts)
+        aside.leave_out(views, planned_jobs)
         while True:
-            around = self._surroundings(pool, thoughts, views)
-            snapshot = self._snapshot(pool, obj, thoughts, views, around, now)
+            around = self._surroundings(pool, planned_jobs, views)
+            snapshot = self._snapshot(pool, obj, planned_jobs, views, around, now)
             try:
-                plan = self._brain.plan_pool(snapshot, now)
+                plan = self._plans.plan_pool(snapshot, now)
                 break
             except Exception as error:
-                key = aside.find(snapshot, thoughts, now)
+                key = aside.find(snapshot, planned_jobs, now)
                 if key is None:
                     raise
                 if aside.is_news(key):
                     await self._tell_put_aside(key, error)
                 del views[key]
-        status = self._status(obj, snapshot, plan, around, thoughts, now)
+        status = self._status(obj, snapshot, plan, around, planned_jobs, now)
         self._took = time.perf_counter() - began
         wrote = await self._writer.pool(obj, status)
         for event in fleet.events(snapshot, plan, now):
             await self._recorder.post(obj, event.reason, event.message, warning=event.warning)
-        changed = await self._carry_out(plan, thoughts, now)
+        changed = await self._carry_out(plan, planned_jobs, now)
         if changed:
             self._queue.add(name)  # count what was just written
         stuck, asks = pool_status.stuck_at(around.guests, now), fleet.ask_again_at(plan, now)
@@ -192,34 +192,38 @@ class PoolPass:
 
     # -- what is ---------------------------------------------------------------------------------------
 
-    def _thoughts(self, name: str) -> dict[JobKey, Thought]:
-        found = {key: self._brain.recall(key) for key in self._world.members(name)}
-        return {key: thought for key, thought in found.items() if thought is not None}
+    def _planned_jobs(self, name: str) -> dict[JobKey, PlannedJob]:
+        found = {key: self._plans.cached_plan(key) for key in self._cluster.members(name)}
+        return {key: planned_job for key, planned_job in found.items() if planned_job is not None}
 
-    def _views(self, pool: GPUPool, thoughts: Mapping[JobKey, Thought], now: float) -> dict[JobKey, JobView]:
+    def _views(
+        self, pool: GPUPool, planned_jobs: Mapping[JobKey, PlannedJob], now: float
+    ) -> dict[JobKey, JobView]:
         """How the jobs stand that compete for GPUs or hold some."""
-        found = {key: view for key, t in thoughts.items() if (view := self._view(t, now)) is not None}
+        found = {key: view for key, t in planned_jobs.items() if (view := self._view(t, now)) is not None}
         self._overdue = None
         policy = convert.policy(pool).name
         if policy not in estimates.TIMED:
             return found
-        past = estimates.history(thoughts.values(), now)
-        timed = {key: estimates.timed(view, thoughts[key], past, policy, now) for key, view in found.items()}
+        past = estimates.history(planned_jobs.values(), now)
+        timed = {
+            key: estimates.timed(view, planned_jobs[key], past, policy, now) for key, view in found.items()
+        }
         self._overdue = min((at for _, at in timed.values() if at is not None), default=None)
         return {key: view for key, (view, _) in timed.items()}
 
-    def _view(self, thought: Thought, now: float) -> JobView | None:
+    def _view(self, planned_job: PlannedJob, now: float) -> JobView | None:
         try:
-            return thought.view_at(now)
+            return planned_job.view_at(now)
         except Exception:
-            _logger.exception("a job's view fails; its pool goes on without it", job=thought.key)
+            _logger.exception("a job's view fails; its pool goes on without it", job=planned_job.key)
             return None
 
     def _surroundings(
-        self, pool: GPUPool, thoughts: Mapping[JobKey, Thought], views: Iterable[JobKey]
+        self, pool: GPUPool, planned_jobs: Mapping[JobKey, PlannedJob], views: Iterable[JobKey]
     ) -> pool_status.Surroundings:
         name = pool.metadata.name
-        known = {pod for key in views for pod in thoughts[key].pods}
+        known = {pod for key in views for pod in planned_jobs[key].pods}
         # Our own labelled pods are watched, all others looked at now and then; a uid counts once.
         pods = {p["metadata"]["uid"]: p for p in self._foreign.pods() if key_of(p) not in known}
         pods.update((p["metadata"]["uid"], p) for p in self._cache.values(PODS, besides=known))
@@ -236,7 +240,7 @@ class PoolPass:
         self,
         pool: GPUPool,
         obj: Mapping[str, Any],
-        thoughts: Mapping[JobKey, Thought],
+        planned_jobs: Mapping[JobKey, PlannedJob],
         views: Mapping[JobKey, JobView],
         around: pool_status.Surroundings,
         now: float,
@@ -245,7 +249,7 @@ class PoolPass:
         there = [node for node in self._cache.values(NODES) if node["metadata"]["name"] in mine]
         tolerated = []
         if any(kube_nodes.closed_by(node) for node in there):
-            children = (thoughts[key].child for key in views)
+            children = (planned_jobs[key].child for key in views)
             tolerated = [
                 t for child in children if child is not None for t in workloads.tolerations(child.open())
             ]
@@ -272,11 +276,11 @@ class PoolPass:
             offer_seconds=float(pool.spec.gang_timeout_seconds),
             limits=convert.stop_limits(pool),
             stopped=fleet.past_stops(
-                ((key, t.written) for key, t in thoughts.items()),
+                ((key, t.written) for key, t in planned_jobs.items()),
                 fleet_status.granted(obj.get("status")),
                 now,
             ),
-            ended=fleet.ended_today(thoughts.values(), now),
+            ended=fleet.ended_today(planned_jobs.values(), now),
             breaker_since=fleet_status.breaker_since(obj.get("status")),
             noise=fleet_status.noise(obj.get("status")),
             falls=fleet_status.shared_falls(obj.get("status")),
@@ -288,7 +292,7 @@ class PoolPass:
         asked = delegates.of_pool(pool)
         if not asked.resources:
             return None
-        return asked.pool_problem(pool, self._world.queues) or pool_status.QUEUE_FOUND
+        return asked.pool_problem(pool, self._cluster.queues) or pool_status.QUEUE_FOUND
 
     def _status(
         self,
@@ -296,17 +300,17 @@ class PoolPass:
         snapshot: PoolSnapshot,
         plan: PoolPlan,
         around: pool_status.Surroundings,
-        thoughts: Mapping[JobKey, Thought],
+        planned_jobs: Mapping[JobKey, PlannedJob],
         now: float,
     ) -> dict[str, Any]:
         # Of the records only what is written: a stop that is announced must be the very one carried out.
-        stored = [(t.key, t.gpus, t.written) for t in thoughts.values()]
+        stored = [(t.key, t.gpus, t.written) for t in planned_jobs.values()]
         stops = hand_backs(convert.hand_backs(obj.get("status")), stored)
         return pool_status.planned(obj, reservations.current(snapshot, now), plan, around, stops, now)
 
     # -- what is to be -----------------------------------------------------------------------------------
 
-    async def _carry_out(self, plan: PoolPlan, thoughts: Mapping[JobKey, Thought], now: float) -> bool:
+    async def _carry_out(self, plan: PoolPlan, planned_jobs: Mapping[JobKey, PlannedJob], now: float) -> bool:
         """Write the plan's outcomes into the jobs' records. Returns whether GPUs changed hands.
 
         Raises:
@@ -316,11 +320,11 @@ class PoolPass:
         self._told = {key: at for key, at in self._told.items() if at > recent}
         failures: dict[JobKey, Exception] = {}
         changed = False
-        writes = tuple(outcomes(plan, thoughts, now, self._told))
+        writes = tuple(outcomes(plan, planned_jobs, now, self._told))
         for verb, some in groupby(writes, key=lambda write: write.verb):
             # A hundred gangs are often admitted at once.
             slots = asyncio.Semaphore(WRITES_AT_ONCE if verb is Verb.ADMISSION else 1)
-            made = [self._make(write, thoughts, now, failures, slots) for write in some]
+            made = [self._make(write, planned_jobs, now, failures, slots) for write in some]
             changed |= any(await _all(made)) and verb.moves_gpus
         if failures:
             raise Partly(failures)
@@ -329,7 +333,7 @@ class PoolPass:
     async def _make(
         self,
         write: Write,
-        thoughts: Mapping[JobKey, Thought],
+        planned_jobs: Mapping[JobKey, PlannedJob],
         now: float,
         failures: dict[JobKey, Exception],
         slots: asyncio.Semaphore,
@@ -345,9 +349,9 @@ class PoolPass:
             try:
                 if write.verb is Verb.HANDOVER and write.what in failures:
                     return False  # who was to get the GPUs did not
-                thought = self._to_write(write, thoughts)
-                record = after(write, thought.plan.record, thought.desired, now)
-                wrote = await self._write(thought, record, now, write.verb)
+                planned_job = self._to_write(write, planned_jobs)
+                record = after(write, planned_job.plan.record, planned_job.desired, now)
+                wrote = await self._write(planned_job, record, now, write.verb)
             except (Stale, Refused) as error:
                 failures.setdefault(write.key, error)
                 return False
@@ -357,7 +361,7 @@ class PoolPass:
             self._told[write.key] = self._now()
         return wrote
 
-    def _to_write(self, write: Write, thoughts: Mapping[JobKey, Thought]) -> Thought:
+    def _to_write(self, write: Write, planned_jobs: Mapping[JobKey, PlannedJob]) -> PlannedJob:
         """The plan of the job whose record is written.
 
         Raises:
@@ -366,22 +370,22 @@ class PoolPass:
                 fall. The pool is planned anew.
         """
         if write.verb not in (Verb.GRANT, Verb.HANDOVER):
-            return thoughts[write.key]
-        newest = self._brain.recall(write.key)
+            return planned_jobs[write.key]
+        newest = self._plans.cached_plan(write.key)
         asks = newest.plan.proposal if newest is not None else None
         if newest is None or (isinstance(write.what, Grant) and asks != write.what.proposal):
             raise Stale(f"{write.key} was judged anew since it asked to be stopped")
         return newest
 
-    async def _write(self, thought: Thought, record: JobRecord, now: float, verb: str) -> bool:
-        async with self._locks.hold(thought.key):
-            current = self._cache.find(RLHFJOBS, thought.key)
-            if current is None or str(current.version) != thought.version:
-                raise Stale(f"{thought.key} changed since the snapshot")
-            wrote = await self._writer.record(thought.loaded, record, now)
+    async def _write(self, planned_job: PlannedJob, record: JobRecord, now: float, verb: str) -> bool:
+        async with self._locks.hold(planned_job.key):
+            current = self._cache.find(RLHFJOBS, planned_job.key)
+            if current is None or str(current.version) != planned_job.version:
+                raise Stale(f"{planned_job.key} changed since the snapshot")
+            wrote = await self._writer.record(planned_job.loaded, record, now)
         if wrote:
             self._metrics.outcomes.labels(verb).inc()
-            _logger.info(verb, job=thought.key)
+            _logger.info(verb, job=planned_job.key)
         return wrote
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import replace
 
-from controller.operator.reconcile.planned_job import Thought
+from controller.operator.reconcile.planned_job import PlannedJob
 from controller.policy.pool import plan_pool
 from controller.policy.types import JobKey, JobView, PoolSnapshot
 
@@ -24,10 +24,12 @@ class PutAside:
         self._versions: dict[JobKey, tuple[str, str]] = {}  # uid, resourceVersion
         self._told: dict[JobKey, str] = {}  # uid
 
-    def leave_out(self, views: MutableMapping[JobKey, JobView], thoughts: Mapping[JobKey, Thought]) -> None:
+    def leave_out(
+        self, views: MutableMapping[JobKey, JobView], planned_jobs: Mapping[JobKey, PlannedJob]
+    ) -> None:
         """Take those of a pool's jobs out of ``views`` that have not changed since they were put aside."""
-        for key in [key for key in self._versions if key in thoughts]:
-            if self._versions[key] == _version(thoughts[key]):
+        for key in [key for key in self._versions if key in planned_jobs]:
+            if self._versions[key] == _version(planned_jobs[key]):
                 views.pop(key, None)
             else:
                 del self._versions[key]
@@ -39,13 +41,15 @@ class PutAside:
         self._told[key] = uid
         return news
 
-    def find(self, snapshot: PoolSnapshot, thoughts: Mapping[JobKey, Thought], now: float) -> JobKey | None:
+    def find(
+        self, snapshot: PoolSnapshot, planned_jobs: Mapping[JobKey, PlannedJob], now: float
+    ) -> JobKey | None:
         """Put a job aside without which the plan gets further; None: it fails without any job, too, or with
         too many."""
-        for gone in [key for key in self._told if key not in thoughts]:
+        for gone in [key for key in self._told if key not in planned_jobs]:
             self._told.pop(gone)
             self._versions.pop(gone, None)
-        here = [key for key in self._versions if key in thoughts]
+        here = [key for key in self._versions if key in planned_jobs]
         if len(here) >= MOST or _fails(snapshot, (), now):
             return None
         jobs = snapshot.jobs
@@ -57,7 +61,7 @@ class PutAside:
             else:
                 good = middle
         key = jobs[bad - 1].key
-        self._versions[key] = _version(thoughts[key])
+        self._versions[key] = _version(planned_jobs[key])
         return key
 
 
@@ -69,5 +73,5 @@ def _fails(snapshot: PoolSnapshot, jobs: Sequence[JobView], now: float) -> bool:
     return False
 
 
-def _version(thought: Thought) -> tuple[str, str]:
-    return thought.desired.uid, thought.version
+def _version(planned_job: PlannedJob) -> tuple[str, str]:
+    return planned_job.desired.uid, planned_job.version

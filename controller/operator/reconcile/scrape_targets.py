@@ -7,20 +7,20 @@ from controller.api import convert
 from controller.api.rlhfjob import RLHFJob
 from controller.metrics import ScrapeLoop, Target, metrics_port, pick_pod
 from controller.operator.process.metrics import Metrics
-from controller.operator.state.cluster import Loaded, World
+from controller.operator.state.cluster import ClusterState, JobSnapshot
 from controller.operator.state.ownership import is_ref
 from controller.policy.job import ScrapeOutcome, ScrapeView
 from controller.policy.types import JobKey, Mode
 
 
-class Targets:
+class ScrapeTargets:
     """Feeds the scrape loop.
 
     A job whose pods cannot be scraped gets a view that says why, so that its conditions do.
     """
 
-    def __init__(self, world: World, metrics: Metrics) -> None:
-        self._world, self._metrics = world, metrics
+    def __init__(self, cluster: ClusterState, metrics: Metrics) -> None:
+        self._cluster, self._metrics = cluster, metrics
         self._loop: ScrapeLoop | None = None
         self._awaited: set[JobKey] = set()  # somebody waits for the next scrape, whatever it says
 
@@ -30,11 +30,11 @@ class Targets:
     def deliver(self, key: JobKey, view: ScrapeView) -> None:
         """A scrape ended; called by the loop."""
         self._metrics.scrapes.labels(str(view.outcome)).inc()
-        new = self._world.scraped(key, view)
+        new = self._cluster.scraped(key, view)
         if key in self._awaited:
             self._awaited.discard(key)
             if not new:
-                self._world.touch(key)
+                self._cluster.touch(key)
 
     def read_again(self, key: JobKey) -> None:
         """Scrape this job out of turn, and have it looked at then though the page says nothing new."""
@@ -47,7 +47,7 @@ class Targets:
         if self._loop is not None:
             self._loop.discard(key)
 
-    def follow(self, loaded: Loaded) -> None:
+    def follow(self, loaded: JobSnapshot) -> None:
         """Scrape the pod that speaks for this job now, if there is one and it should be."""
         record, desired = loaded.record, loaded.desired
         started = record.admission is not None and loaded.observed.workload is not None
@@ -61,11 +61,11 @@ class Targets:
         found = self._target(loaded, job)
         if isinstance(found, ScrapeView):
             self.drop(loaded.key)
-            self._world.scraped(loaded.key, found)
+            self._cluster.scraped(loaded.key, found)
         elif self._loop is not None:
             self._loop.put(loaded.key, found)
 
-    def _target(self, loaded: Loaded, job: RLHFJob) -> Target | ScrapeView:
+    def _target(self, loaded: JobSnapshot, job: RLHFJob) -> Target | ScrapeView:
         owner = None if is_ref(loaded.obj) else loaded.uid
         pod = pick_pod(loaded.pods, loaded.child, owner)
         if pod is None:

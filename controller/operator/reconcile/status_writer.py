@@ -14,7 +14,7 @@ from controller.kube.merge import merge_diff
 from controller.kube.resources import GPUPOOLS, RLHFJOBS, Resource
 from controller.operator.process.leader_election import Term
 from controller.operator.process.metrics import Metrics
-from controller.operator.state.cluster import Loaded, World
+from controller.operator.state.cluster import ClusterState, JobSnapshot
 from controller.operator.state.ownership import pool_of
 from controller.policy.job import Decision, JobRecord
 
@@ -32,17 +32,17 @@ class StatusWriter:
     nothing else changed keeps an older number.
     """
 
-    def __init__(self, api: Api, cache: Cache, world: World, metrics: Metrics, term: Term) -> None:
-        self._api, self._cache, self._world, self._metrics = api, cache, world, metrics
+    def __init__(self, api: Api, cache: Cache, cluster: ClusterState, metrics: Metrics, term: Term) -> None:
+        self._api, self._cache, self._cluster, self._metrics = api, cache, cluster, metrics
         self._term = term
 
-    async def record(self, loaded: Loaded, record: JobRecord, now: float) -> bool:
+    async def record(self, loaded: JobSnapshot, record: JobRecord, now: float) -> bool:
         """Make ``record`` the job's status. Returns whether there was anything to write.
 
         Raises:
             Stale: the RLHFJob changed since it was loaded. ApiError: the call failed.
         """
-        wanted = convert.status(self._world.names.hidden(record, loaded.key), loaded.desired, now)
+        wanted = convert.status(self._cluster.names.hidden(record, loaded.key), loaded.desired, now)
         written = await self._write(RLHFJOBS, loaded.obj, wanted)
         self._metrics.jobs.note(loaded.key, record)
         if written:
@@ -106,14 +106,14 @@ class StatusWriter:
         else:
             self._cache.put(resource, fresh)
 
-    def _measure(self, loaded: Loaded, record: JobRecord) -> None:
+    def _measure(self, loaded: JobSnapshot, record: JobRecord) -> None:
         self._metrics.graded(loaded.desired.mode, loaded.record.past_grades, record.past_grades)
         self._metrics.preempted_lost.inc(max(0.0, record.lost - loaded.record.lost))
         admission, before = record.admission, loaded.record.admission
         began = admission is not None and admission.running_since is not None
         if began and (before is None or before.running_since is None):
             self._measure_hand_over(loaded, record)
-            self._world.pool_changed(pool_of(loaded.obj))  # its hand-back is complete
+            self._cluster.pool_changed(pool_of(loaded.obj))  # its hand-back is complete
         decision = record.decision
         if decision is None or decision.pods_gone_at is None:
             return
@@ -121,7 +121,7 @@ class StatusWriter:
         if known is None or known.pods_gone_at is None:
             self._metrics.saved.inc(saved_gpu_hours(loaded))
 
-    def _measure_hand_over(self, loaded: Loaded, record: JobRecord) -> None:
+    def _measure_hand_over(self, loaded: JobSnapshot, record: JobRecord) -> None:
         """The job is running: how long after the decision on the job whose GPUs it got?"""
         admission = record.admission
         if admission is None or admission.source is None or admission.running_since is None:
@@ -134,12 +134,12 @@ class StatusWriter:
         obj = self._cache.get(RLHFJOBS, key)
         try:
             found = convert.record(obj.get("status")) if obj is not None else None
-            return self._world.names.shown(found).decision if found is not None else None
+            return self._cluster.names.shown(found).decision if found is not None else None
         except convert.StatusError:
             return None
 
 
-def saved_gpu_hours(loaded: Loaded) -> float:
+def saved_gpu_hours(loaded: JobSnapshot) -> float:
     """GPU-hours the stopped run would have used until its planned end, at its own pace so far.
 
     0 where the trainer did not say how many steps it means to make, or the pace is unknown.

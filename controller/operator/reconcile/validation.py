@@ -19,28 +19,28 @@ from controller.kube.errors import AlreadyExists, NotFound, Unavailable
 from controller.kube.resources import JOBS, PRIORITY_CLASSES
 from controller.kube.trim import Object
 from controller.operator.state.claims import claims_of
-from controller.operator.state.cluster import Loaded, Problem, World
+from controller.operator.state.cluster import ClusterState, JobSnapshot, Problem
 from controller.operator.state.ownership import child_key, controlled_by, generation, is_ref, leftover
 from controller.policy.types import Mode
 
 NO_LASTS = 60.0  # s
 
 
-class Checks:
-    """Asks and remembers; the answers are in the world, where every load of the job finds them."""
+class SpecChecks:
+    """Asks and remembers; the answers are in the `ClusterState`, where every load of the job finds them."""
 
-    def __init__(self, api: Api, cache: Cache, world: World) -> None:
-        self._api, self._cache, self._world = api, cache, world
+    def __init__(self, api: Api, cache: Cache, cluster: ClusterState) -> None:
+        self._api, self._cache, self._cluster = api, cache, cluster
         self._classes: set[str] = set()  # PriorityClasses that were found
         self._passed: dict[str, tuple[str, int]] = {}  # job key -> (uid, generation) that passed
 
-    async def ensure(self, loaded: Loaded) -> None:
-        """See to it that the world holds the present answer for this job.
+    async def ensure(self, loaded: JobSnapshot) -> None:
+        """Make sure that the cluster state holds the present answer for this job.
 
         Raises:
             ApiError: the cluster could not be asked.
         """
-        refused = self._world.refused(loaded.key)
+        refused = self._cluster.refused(loaded.key)
         desired, record = loaded.desired, loaded.record
         if desired.deleting or record.admission is not None or record.finished is not None:
             return
@@ -48,9 +48,9 @@ class Checks:
         if loaded.child is not None and not is_ref(loaded.obj):
             self._passed.pop(loaded.key, None)
             if (grown := workloads.child_problem(loaded.obj, loaded.child)) is None:
-                self._world.accept(loaded.key)
+                self._cluster.accept(loaded.key)
             else:
-                self._world.refuse(loaded, grown, NO_LASTS)
+                self._cluster.refuse(loaded, grown, NO_LASTS)
             return
         if refused is None and loaded.desired.problem is not None:
             return  # the spec alone is wrong already
@@ -61,19 +61,19 @@ class Checks:
         problem = await (self._check_ref(loaded) if is_ref(loaded.obj) else self._check_template(loaded))
         if problem is None:
             self._passed[loaded.key] = stamp
-            self._world.accept(loaded.key)
+            self._cluster.accept(loaded.key)
         else:
             self._passed.pop(loaded.key, None)
-            self._world.refuse(loaded, problem, NO_LASTS)
+            self._cluster.refuse(loaded, problem, NO_LASTS)
 
-    def again_in(self, loaded: Loaded) -> float | None:
+    def again_in(self, loaded: JobSnapshot) -> float | None:
         """Seconds after which a refusal is to be asked about anew; None: there is none."""
-        return NO_LASTS if self._world.refused(loaded.key) is not None else None
+        return NO_LASTS if self._cluster.refused(loaded.key) is not None else None
 
-    def _due(self, loaded: Loaded) -> bool:
-        return self._world.refusal_expired(loaded.key)
+    def _due(self, loaded: JobSnapshot) -> bool:
+        return self._cluster.refusal_expired(loaded.key)
 
-    async def _check_template(self, loaded: Loaded) -> Problem | None:
+    async def _check_template(self, loaded: JobSnapshot) -> Problem | None:
         template = loaded.obj["spec"]["workload"]["template"]
         problem: Problem | None = workloads.template_problem(loaded.obj, scheduling_of(loaded.pool))
         problem = problem or _delegate_problem(loaded, child_of(loaded), "spec.workload.template")
@@ -113,14 +113,14 @@ class Checks:
         self._classes.add(name)
         return None
 
-    async def _check_store(self, loaded: Loaded, workload: Mapping[str, Any]) -> Problem | None:
+    async def _check_store(self, loaded: JobSnapshot, workload: Mapping[str, Any]) -> Problem | None:
         """Whether the checkpoints can be reached at all: better said before the run than after it."""
         if loaded.desired.mode is not Mode.ENFORCE:
             return None
         template = (workload.get("spec") or {}).get("template") or {}
         return access_problem(loaded.obj, template, await claims_of(self._api, loaded.obj))
 
-    async def _whose(self, loaded: Loaded) -> Problem | None:
+    async def _whose(self, loaded: JobSnapshot) -> Problem | None:
         """A Job of the child's name is there: ours and not yet seen, or somebody else's."""
         key = child_key(loaded.obj)
         namespace, _, name = key.partition("/")
@@ -138,7 +138,7 @@ class Checks:
             f"Job {key} exists already and does not belong to this RLHFJob: delete it, or rename the RLHFJob",
         )
 
-    async def _check_ref(self, loaded: Loaded) -> Problem | None:
+    async def _check_ref(self, loaded: JobSnapshot) -> Problem | None:
         child: Mapping[str, Any] | None = loaded.child
         if child is None:  # not there, or without the label by which it would be watched
             namespace, _, name = child_key(loaded.obj).partition("/")
@@ -158,17 +158,17 @@ class Checks:
         return problem
 
 
-def _watched(loaded: Loaded) -> bool:
+def _watched(loaded: JobSnapshot) -> bool:
     return loaded.desired.mode is not Mode.ENFORCE
 
 
-def _delegate_problem(loaded: Loaded, workload: Mapping[str, Any], where: str) -> Problem | None:
+def _delegate_problem(loaded: JobSnapshot, workload: Mapping[str, Any], where: str) -> Problem | None:
     if loaded.pool is None:
         return None
     return delegates.of_pool(loaded.pool).problem(workload, loaded.pool, loaded.desired.queue, where)
 
 
-def child_of(loaded: Loaded) -> dict[str, Any]:
+def child_of(loaded: JobSnapshot) -> dict[str, Any]:
     """The child of an RLHFJob that brings a template, as it is to be made in its pool.
 
     Raises:

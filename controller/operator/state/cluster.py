@@ -96,7 +96,7 @@ NO_PROGRESS = _NoProgress()
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class JobSnapshot:
     """One job as a pass sees it: the brain's three values, and the objects they were made of.
 
     The objects as the cache holds them, so that to remember a job as it was loaded costs next to nothing.
@@ -144,7 +144,7 @@ class _Refusal:
     until: float  # monotonic s
 
 
-class World:
+class ClusterState:
     """Loads jobs and pools, and counts their revisions so that a plan made of one need not be made again.
 
     ``changed(key)`` is called for each job something of which changed; ``pool_changed(name)`` for each pool.
@@ -275,7 +275,7 @@ class World:
         known = self._scrapes.get(key)
         return replace(known[1].open(), at=known[0]) if known is not None else None
 
-    def refuse(self, loaded: Loaded, problem: Problem, seconds: float) -> None:
+    def refuse(self, loaded: JobSnapshot, problem: Problem, seconds: float) -> None:
         """The cluster will not have this workload; believed for ``seconds``, or until the spec changes."""
         until = self._now() + seconds
         self._refusals[loaded.key] = _Refusal(loaded.uid, generation(loaded.obj), problem, until)
@@ -296,7 +296,7 @@ class World:
         found = self._refusals.get(key)
         return found is not None and found.until <= self._now()
 
-    def unstarted(self, loaded: Loaded, view: AccessView) -> None:
+    def unstarted(self, loaded: JobSnapshot, view: AccessView) -> None:
         """An access Job could not be started: that is its answer."""
         self._unstarted.setdefault(loaded.key, {})[loaded.uid, view.request_id] = view
         self.touch(loaded.key)
@@ -306,7 +306,7 @@ class World:
         self._made.add(job_uid)
         self.touch(key)
 
-    def forget_access(self, loaded: Loaded, request_id: str, job_uid: str | None) -> None:
+    def forget_access(self, loaded: JobSnapshot, request_id: str, job_uid: str | None) -> None:
         """An access Job is deleted, or never was."""
         self._unstarted.get(loaded.key, {}).pop((loaded.uid, request_id), None)
         if job_uid is not None:
@@ -351,7 +351,7 @@ class World:
             known = self._pools[name] = (stamp, convert.parse_pool(obj))
         return known[1]
 
-    def load(self, key: JobKey) -> Loaded | None:
+    def load(self, key: JobKey) -> JobSnapshot | None:
         """The job as it is known now; None if there is no such job.
 
         Raises:
@@ -384,7 +384,7 @@ class World:
             announced=self._announced(key, pool_of(obj), record),
         )
         desired = replace(desired, problem=self._problem(desired, obj))
-        return Loaded(key, stored, pool, desired, observed, record, child, pods)
+        return JobSnapshot(key, stored, pool, desired, observed, record, child, pods)
 
     def _pod_view(self, pod: Object) -> PodView:
         view, claimed = workloads.pod_view(pod), self.claimed(str(pod["metadata"]["uid"]))
@@ -404,7 +404,7 @@ class World:
         found = asked.queue_problem(namespace, own or desired.queue, gpus, pool, self.queues)
         return None if found is None else (found.reason, found.message)
 
-    def load_quietly(self, key: JobKey) -> Loaded | None:
+    def load_quietly(self, key: JobKey) -> JobSnapshot | None:
         """Like `load`, but None also for a job that is unreadable."""
         try:
             return self.load(key)

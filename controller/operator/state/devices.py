@@ -16,7 +16,7 @@ from controller.kube.client import Api
 from controller.kube.devices import Holding, Inventory
 from controller.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from controller.kube.spread import follow
-from controller.operator.state.cluster import World
+from controller.operator.state.cluster import ClusterState
 
 Object = Mapping[str, Any]
 
@@ -34,11 +34,11 @@ class Devices:
     def __init__(
         self,
         api: Api,
-        world: World,
+        cluster: ClusterState,
         node_changed: Callable[[str], None],
         namespaces: Sequence[str] = (),
     ) -> None:
-        self._world, self._node_changed = world, node_changed
+        self._cluster, self._node_changed = cluster, node_changed
         self.cache = Cache(KINDS)
         self.watches = {
             kind: follow(
@@ -130,7 +130,7 @@ class Devices:
         for held in (*before, *after):
             self._node_changed(held.node)
             for pod in _holders(held):
-                self._world.touch_job_of(None, self._world.cache.get(PODS, pod))
+                self._cluster.touch_job_of(None, self._cluster.cache.get(PODS, pod))
 
 
 def _holders(held: Holding) -> list[str]:

@@ -19,7 +19,7 @@ from controller.kube.client import Api
 from controller.kube.errors import ApiError, Conflict, NotFound, Unavailable
 from controller.kube.resources import ADMISSION_CHECKS, GPUPOOLS, LOCAL_QUEUES, WORKLOADS, Resource
 from controller.kube.spread import Follow, follow
-from controller.operator.state.cluster import World
+from controller.operator.state.cluster import ClusterState
 
 Object = Mapping[str, Any]
 
@@ -32,7 +32,7 @@ AGAIN = 5.0  # s after an upkeep that failed
 SOON = 0.2  # s in which changes gather before it
 
 
-class Outside:
+class ExternalQueues:
     """What the delegates' adapters are shown (`delegates.Known`), and the watches behind it.
 
     AdmissionChecks are followed always, for they are told when nobody answers them; the other kinds from the
@@ -40,9 +40,9 @@ class Outside:
     """
 
     def __init__(
-        self, api: Api, world: World, clock: Callable[[], float], namespaces: Sequence[str] = ()
+        self, api: Api, cluster: ClusterState, clock: Callable[[], float], namespaces: Sequence[str] = ()
     ) -> None:
-        self._api, self._world, self._clock = api, world, clock
+        self._api, self._cluster, self._clock = api, cluster, clock
         self.cache = Cache(KINDS)
         self.watches = {
             kind: follow(
@@ -58,7 +58,7 @@ class Outside:
         self._due.set()
         self._fresh: dict[tuple[Resource, str], None] = {}  # objects that the next upkeep looks at
         self.cache.subscribe(self._changed)
-        world.cache.subscribe(self._pool_changed)
+        cluster.cache.subscribe(self._pool_changed)
 
     # -- what adapters are shown ---------------------------------------------------------------------------
 
@@ -86,7 +86,7 @@ class Outside:
             self._look_at_pools()
 
     def _look_at_pools(self) -> None:
-        if any(delegates.of_pool(pool).resources for pool in self._world.pools()):
+        if any(delegates.of_pool(pool).resources for pool in self._cluster.pools()):
             self._wanted.set()
         self._due.set()
 
@@ -132,7 +132,7 @@ class Outside:
             self._fresh[resource, key_of(new)] = None
         self._due.set()
         if resource == WORKLOADS:
-            self._world.touch_job_of(old, new)
+            self._cluster.touch_job_of(old, new)
         elif resource == LOCAL_QUEUES:
             namespaces = {o["metadata"]["namespace"] for o in (old, new) if o is not None}
             self._everybody(namespaces)
@@ -145,13 +145,13 @@ class Outside:
         """Queues concern every job that waits in one of them, and its pool."""
         self._due.set()
         wanted = None if namespaces is None else set(namespaces)
-        for pool in self._world.pools():
+        for pool in self._cluster.pools():
             if not delegates.of_pool(pool).resources:
                 continue
-            for key in self._world.members(pool.metadata.name):
+            for key in self._cluster.members(pool.metadata.name):
                 if wanted is None or key.partition("/")[0] in wanted:
-                    self._world.touch(key)
-            self._world.pool_changed(pool.metadata.name)
+                    self._cluster.touch(key)
+            self._cluster.pool_changed(pool.metadata.name)
 
     # -- what is to be written for everybody ---------------------------------------------------------------
 
@@ -160,7 +160,7 @@ class Outside:
             await self._due.wait()
             await asyncio.sleep(SOON)
             self._due.clear()
-            pools: list[GPUPool] = self._world.pools()
+            pools: list[GPUPool] = self._cluster.pools()
             fresh, self._fresh = self._fresh, {}
             found = (self.get(resource, key) for resource, key in fresh)
             changed = [obj for obj in found if obj is not None]

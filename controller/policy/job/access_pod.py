@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from controller.policy.job import conditions as c
 from controller.policy.job import transfer
-from controller.policy.job.context import Draft
+from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import keepable
 from controller.policy.job.types import AccessView, InFlight, Operation
 
@@ -23,31 +23,31 @@ _TOLD_BY = {
 _MOVING = {Operation.RESTORE: "Restoring", Operation.PIN: "Pinning"}
 
 
-def tell(draft: Draft) -> None:
+def tell(context: PlanContext) -> None:
     """Say in the condition of what the record waits for how far it is, or that its pod finds no node."""
-    waited = draft.record.access
+    waited = context.record.access
     if waited is None or waited.operation not in _TOLD_BY:
         return
-    view = _under_way(draft, waited)
+    view = _under_way(context, waited)
     if view is None:
         return
     if view.unplaced:
-        draft.conditions.set(_TOLD_BY[waited.operation], False, REASON, view.message, warning=True)
+        context.conditions.set(_TOLD_BY[waited.operation], False, REASON, view.message, warning=True)
     else:
-        _tell_progress(draft, waited, view)
+        _tell_progress(context, waited, view)
 
 
-def how_far(draft: Draft) -> str:
+def how_far(context: PlanContext) -> str:
     """How far the access Job under way is, as the end of a message; "": it has not said."""
-    waited = draft.record.access
-    view = _under_way(draft, waited) if waited is not None else None
+    waited = context.record.access
+    view = _under_way(context, waited) if waited is not None else None
     if waited is None or view is None:
         return ""
     return f": {view.message}" if view.unplaced else _words(waited, view, ": ")
 
 
-def _under_way(draft: Draft, waited: InFlight) -> AccessView | None:
-    views = (v for v in draft.observed.access if v.request_id == waited.request_id and not v.finished)
+def _under_way(context: PlanContext, waited: InFlight) -> AccessView | None:
+    views = (v for v in context.observed.access if v.request_id == waited.request_id and not v.finished)
     return next(views, None)
 
 
@@ -58,7 +58,7 @@ def _words(waited: InFlight, view: AccessView, before: str) -> str:
     return f"{before}{transfer.describe(view.progress)}{tries}"
 
 
-def _tell_progress(draft: Draft, waited: InFlight, view: AccessView) -> None:
+def _tell_progress(context: PlanContext, waited: InFlight, view: AccessView) -> None:
     """Bytes, rate and time left, as often as the operator hears of them."""
     kind, operation = _TOLD_BY[waited.operation], waited.operation
     checked = ", compared with its digest" if operation is Operation.CHECK else ""
@@ -67,11 +67,14 @@ def _tell_progress(draft: Draft, waited: InFlight, view: AccessView) -> None:
         return
     if operation is Operation.SECURE:
         # What is pinned is not less safe because another is on its way; but it is the best's no more.
-        best, former = keepable(draft.record, draft.desired.direction, draft.use), draft.record.secured
+        best, former = (
+            keepable(context.record, context.desired.direction, context.use),
+            context.record.secured,
+        )
         of_best = best is not None and waited.is_for(best)
-        short = waited.started is None or draft.now - waited.started <= LONG
-        if draft.conditions.is_true(kind) and (short or not of_best):
+        short = waited.started is None or context.now - waited.started <= LONG
+        if context.conditions.is_true(kind) and (short or not of_best):
             return
         if of_best and former is not None:
             message += f"; the pin of step {former.step}, the best before, stands"
-    draft.conditions.set(kind, False, _MOVING.get(operation, MOVING), message)
+    context.conditions.set(kind, False, _MOVING.get(operation, MOVING), message)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from controller.policy.job import conditions as c
 from controller.policy.job import transfer
-from controller.policy.job.context import Draft
+from controller.policy.job.context import PlanContext
 from controller.policy.job.types import (
     UNKNOWN,
     AccessView,
@@ -37,7 +37,7 @@ def retry_delay(tries: int, most: float = RETRY_MOST) -> float:
 
 
 def begin(
-    draft: Draft,
+    context: PlanContext,
     operation: Operation,
     step: int,
     *,
@@ -48,7 +48,7 @@ def begin(
     former: str = "",
 ) -> InFlight:
     """Record the next access Job to wait for, under a serial number of its own."""
-    record = draft.record
+    record = context.record
     serial = record.access_serial + 1
     waited = InFlight(
         operation,
@@ -62,14 +62,14 @@ def begin(
         scale=record.scale_number,
         former=former,
     )
-    draft.update(access=waited, access_serial=serial)
+    context.update(access=waited, access_serial=serial)
     return waited
 
 
-def again(draft: Draft, waited: InFlight, tries: int, not_before: float) -> InFlight:
+def again(context: PlanContext, waited: InFlight, tries: int, not_before: float) -> InFlight:
     """Record the same request once more, under a new number."""
     return begin(
-        draft,
+        context,
         waited.operation,
         waited.step,
         attempt=waited.attempt,
@@ -80,89 +80,89 @@ def again(draft: Draft, waited: InFlight, tries: int, not_before: float) -> InFl
     )
 
 
-def start(draft: Draft, waited: InFlight, request: StartAccess) -> None:
+def start(context: PlanContext, waited: InFlight, request: StartAccess) -> None:
     """Start the Job unless it is there already or its time has not come. Starting twice does no harm.
 
     It is made first, suspended, and set going once its uid is on record: anybody may make a Job of that name.
     """
-    if any(a.request_id == waited.request_id for a in draft.observed.access):
+    if any(a.request_id == waited.request_id for a in context.observed.access):
         return
-    if waited.not_before > draft.now:
-        draft.wake_in(waited.not_before - draft.now)
+    if waited.not_before > context.now:
+        context.wake_in(waited.not_before - context.now)
         return
-    made = dict(draft.observed.made).get(waited.request_id, "")
-    if draft.record.access == waited:
-        started = waited.started if waited.started is not None else draft.now
-        draft.update(access=replace(waited, started=started, job_uid=made or waited.job_uid))
-    draft.act(replace(request, job_uid=made))
+    made = dict(context.observed.made).get(waited.request_id, "")
+    if context.record.access == waited:
+        started = waited.started if waited.started is not None else context.now
+        context.update(access=replace(waited, started=started, job_uid=made or waited.job_uid))
+    context.act(replace(request, job_uid=made))
 
 
-def running(draft: Draft, waited: InFlight) -> bool:
+def running(context: PlanContext, waited: InFlight) -> bool:
     """Whether the Job that the record waits for is there and has not ended."""
-    return any(a.request_id == waited.request_id and not a.finished for a in draft.observed.access)
+    return any(a.request_id == waited.request_id and not a.finished for a in context.observed.access)
 
 
-def stalled(draft: Draft, waited: InFlight, view: AccessView) -> AccessView | None:
+def stalled(context: PlanContext, waited: InFlight, view: AccessView) -> AccessView | None:
     """The answer of a Job that has not moved for too long: it is given up, and what it did is gone on with
     when it is asked again. None: it moves, or may still begin to."""
     if view.since is None:
         view = replace(view, since=waited.started)
-    if transfer.stalled(view, draft.now):
+    if transfer.stalled(view, context.now):
         told = f"; {transfer.describe(view.progress)}" if view.progress is not None else ""
         why = f"its access Job has not moved a byte for {transfer.duration(view.stall)}{told}"
         return replace(view, finished=True, ok=False, reason="AccessStalled", message=why)
-    left = transfer.due_in(view, draft.now)
+    left = transfer.due_in(view, context.now)
     if left is not None:
-        draft.wake_in(left + 1.0)
+        context.wake_in(left + 1.0)
     return None
 
 
-def give_up(draft: Draft) -> None:
+def give_up(context: PlanContext) -> None:
     """Wait no longer for the request under way; its Job is deleted if it runs.
 
     A pin that it may have made is found again when the same is asked for: paths are made from identities.
     """
-    waited = draft.record.access
+    waited = context.record.access
     if waited is not None:
-        if running(draft, waited):
-            draft.act(ForgetAccess(waited.request_id))
-        draft.update(access=None)
+        if running(context, waited):
+            context.act(ForgetAccess(waited.request_id))
+        context.update(access=None)
 
 
-def give_way(draft: Draft) -> None:
+def give_way(context: PlanContext) -> None:
     """Wait no longer for the request under way, for a more urgent one. Of a claim that is told."""
-    waited = draft.record.access
-    give_up(draft)
+    waited = context.record.access
+    give_up(context)
     if waited is not None and waited.operation is Operation.CLAIM:
-        claim = note_unclaimed(draft, waited, "GaveWay")
+        claim = note_unclaimed(context, waited, "GaveWay")
         text = f"try {claim.tries} to claim the checkpoint folder gave way to what is more urgent"
-        draft.conditions.set(c.CLAIMED, False, "GaveWay", text)
+        context.conditions.set(c.CLAIMED, False, "GaveWay", text)
 
 
-def note_unclaimed(draft: Draft, waited: InFlight, problem: str, message: str = "") -> Claim:
+def note_unclaimed(context: PlanContext, waited: InFlight, problem: str, message: str = "") -> Claim:
     """Note that a claim has failed, or gave way to what is more urgent: it is made again some time later.
 
     That another RLHFJob has the folder stays known until the folder is claimed.
     """
-    known, life = draft.record.claim, waited.attempt
+    known, life = context.record.claim, waited.attempt
     if problem != TAKEN and known is not None and known.problem == TAKEN:
         problem, message = TAKEN, known.message
     told = message[: c.MAX_MESSAGE] if problem == TAKEN else ""
-    claim = Claim(life.number, draft.now, life.life, problem, told, waited.tries + 1)
-    draft.update(claim=claim)
+    claim = Claim(life.number, context.now, life.life, problem, told, waited.tries + 1)
+    context.update(claim=claim)
     return claim
 
 
-def let_go(draft: Draft, waited: InFlight) -> None:
+def let_go(context: PlanContext, waited: InFlight) -> None:
     """A Job has ended well: the pins that it was to let go are gone."""
-    draft.update(to_release=tuple(p for p in draft.record.to_release if p not in waited.release))
+    context.update(to_release=tuple(p for p in context.record.to_release if p not in waited.release))
 
 
-def release(draft: Draft, *paths: str) -> None:
+def release(context: PlanContext, *paths: str) -> None:
     """Note pins that nothing wants any more; what is kept for another reason is not among them."""
-    gone = [p for p in dict.fromkeys(paths) if p not in _wanted(draft.record)]
-    others = tuple(p for p in draft.record.to_release if p not in gone)
-    draft.update(to_release=(*others, *gone)[-RELEASE_MOST:])
+    gone = [p for p in dict.fromkeys(paths) if p not in _wanted(context.record)]
+    others = tuple(p for p in context.record.to_release if p not in gone)
+    context.update(to_release=(*others, *gone)[-RELEASE_MOST:])
 
 
 def unwanted(record: JobRecord) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from controller.policy.job import (
     remedies,
 )
 from controller.policy.job import conditions as c
-from controller.policy.job.context import Draft
+from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import better, keepable
 from controller.policy.job.types import (
     AccessView,
@@ -41,57 +41,57 @@ from controller.policy.wording import whole_by
 _GIVES_WAY = (Operation.SECURE, Operation.PIN, Operation.RETAIN, Operation.CHECK, Operation.CLAIM)
 
 
-def answer(draft: Draft) -> AccessView | None:
+def answer(context: PlanContext) -> AccessView | None:
     """The access Job that the record waits for, once it has ended or does not move any more.
 
     Every other one is cleared away: it has ended, or was given up by a pass that did not come so far.
     """
-    waited = draft.record.access
+    waited = context.record.access
     found = None
-    for access in draft.observed.access:
+    for access in context.observed.access:
         if waited is not None and access.request_id == waited.request_id:
-            found = access if access.finished else access_requests.stalled(draft, waited, access)
+            found = access if access.finished else access_requests.stalled(context, waited, access)
         else:
-            draft.act(ForgetAccess(access.request_id))
+            context.act(ForgetAccess(access.request_id))
     return found
 
 
-def secure_best(draft: Draft) -> None:
+def secure_best(context: PlanContext) -> None:
     """See to it that the checkpoints of the best eval, and of one above it that waits to be borne out, are
     out of rotation's reach."""
-    _settle_beside(draft)
-    waited = draft.record.access
-    if (waited is not None and waited.operation not in _GIVES_WAY) or location_claim.goes_first(draft):
+    _settle_beside(context)
+    waited = context.record.access
+    if (waited is not None and waited.operation not in _GIVES_WAY) or location_claim.goes_first(context):
         return
-    if location_claim.comes_first(draft):
+    if location_claim.comes_first(context):
         return
-    wanted = lost_bests.late(draft) or to_pin(draft)
+    wanted = lost_bests.late(context) or to_pin(context)
     if (
         waited is not None
         and waited.operation is Operation.SECURE
-        and not access_requests.running(draft, waited)
+        and not access_requests.running(context, waited)
     ):
         left = wanted is None or not waited.is_for(wanted)
-        early = wanted is not None and not _checkpoint_due(draft, wanted)
+        early = wanted is not None and not _checkpoint_due(context, wanted)
         if left or early:  # on record it would keep all else waiting
-            access_requests.give_up(draft)
+            access_requests.give_up(context)
     if wanted is not None:
-        _secure(draft, wanted)
-    told, kept = draft.conditions.get(c.SECURED), draft.record.secured
-    moving, best = told is not None and told.reason == access_pod.MOVING, draft.record.best
+        _secure(context, wanted)
+    told, kept = context.conditions.get(c.SECURED), context.record.secured
+    moving, best = told is not None and told.reason == access_pod.MOVING, context.record.best
     if moving and best is not None and kept is not None and kept.stands_for(best):
-        _say_secured(draft, kept)  # the run went back to it, and the other one's Job was given up
+        _say_secured(context, kept)  # the run went back to it, and the other one's Job was given up
 
 
-def to_pin(draft: Draft) -> Best | None:
+def to_pin(context: PlanContext) -> Best | None:
     """The eval whose checkpoint is not pinned and can still be looked for: the best, or one above it that is
     still to be borne out.
 
     That one goes before those that stand in for a best whose checkpoint is lost: it is worth more, and what
     is older is likely to be gone as well.
     """
-    record = draft.record
-    best, awaiting = keepable(record, draft.desired.direction, draft.use), record.awaiting
+    record = context.record
+    best, awaiting = keepable(record, context.desired.direction, context.use), record.awaiting
     if best is not None and _is_kept(record.secured, best):
         best = None
     if awaiting is not None and (awaiting in record.lost_bests or _is_safe(record, awaiting)):
@@ -101,16 +101,16 @@ def to_pin(draft: Draft) -> Best | None:
     return best
 
 
-def leave_off(draft: Draft) -> None:
+def leave_off(context: PlanContext) -> None:
     """In a mode that secures nothing: what was asked for before it, and does not run, is asked for no more.
 
     On record it would keep what the user pins waiting. One that runs is left to end: what it pins is good.
     """
-    waited, desired = draft.record.access, draft.desired
-    if waited is None or desired.mode is Mode.ENFORCE or access_requests.running(draft, waited):
+    waited, desired = context.record.access, context.desired
+    if waited is None or desired.mode is Mode.ENFORCE or access_requests.running(context, waited):
         return
     if waited.operation is Operation.SECURE or (waited.operation is Operation.CLAIM and not desired.pins):
-        access_requests.give_up(draft)
+        access_requests.give_up(context)
 
 
 def _is_safe(record: JobRecord, one: Best) -> bool:
@@ -122,34 +122,34 @@ def _is_kept(kept: Kept | None, best: Best) -> bool:
     return kept is not None and kept.stands_for(best)
 
 
-def _settle_beside(draft: Draft) -> None:
+def _settle_beside(context: PlanContext) -> None:
     """Once the eval that waited is borne out, its checkpoint is the best's; once it is dropped, it may go."""
-    record = draft.record
-    beside, best = record.beside, keepable(record, draft.desired.direction, draft.use)
+    record = context.record
+    beside, best = record.beside, keepable(record, context.desired.direction, context.use)
     if beside is None:
         return
     if best is not None and beside.stands_for(best):
-        _take_the_place(draft, beside)
+        _take_the_place(context, beside)
     elif record.awaiting is None or not beside.stands_for(record.awaiting):
-        draft.update(beside=None)
-        access_requests.release(draft, beside.path)
+        context.update(beside=None)
+        access_requests.release(context, beside.path)
 
 
-def _take_the_place(draft: Draft, kept: Kept) -> None:
+def _take_the_place(context: PlanContext, kept: Kept) -> None:
     """This pin is the best's; the former goes, or stays beside where it is wanted there."""
-    former, awaiting, beside = draft.record.secured, draft.record.awaiting, draft.record.beside
+    former, awaiting, beside = context.record.secured, context.record.awaiting, context.record.beside
     stays = former is not None and awaiting is not None and former.stands_for(awaiting)
     after = former if stays else None if beside == kept else beside
-    draft.update(secured=kept, beside=after)
+    context.update(secured=kept, beside=after)
     for gone in (former, beside):
         if gone is not None and gone not in (kept, after):
-            _replaced(draft, gone, kept)
+            _replaced(context, gone, kept)
 
 
-def _secure(draft: Draft, best: Best) -> None:
-    waited = draft.record.access
-    if not _checkpoint_due(draft, best):
-        draft.conditions.set(
+def _secure(context: PlanContext, best: Best) -> None:
+    waited = context.record.access
+    if not _checkpoint_due(context, best):
+        context.conditions.set(
             c.SECURED,
             False,
             "WaitingForCheckpoint",
@@ -162,52 +162,52 @@ def _secure(draft: Draft, best: Best) -> None:
         if (
             waited is not None
             and waited.operation is Operation.SECURE
-            and access_requests.running(draft, waited)
+            and access_requests.running(context, waited)
         ):
             return
-        access_requests.give_way(draft)
+        access_requests.give_way(context)
         waited = access_requests.begin(
-            draft, Operation.SECURE, best.step, attempt=best.attempt, score=best.score
+            context, Operation.SECURE, best.step, attempt=best.attempt, score=best.score
         )
-    access_requests.start(draft, waited, _secure_request(draft, waited))
+    access_requests.start(context, waited, _secure_request(context, waited))
 
 
-def take_answer(draft: Draft, answered: AccessView) -> None:
+def take_answer(context: PlanContext, answered: AccessView) -> None:
     """Write an access Job's answer into the record, and let the Job go."""
-    waited = draft.record.access
+    waited = context.record.access
     assert waited is not None
-    draft.act(ForgetAccess(answered.request_id))
+    context.act(ForgetAccess(answered.request_id))
     if waited.operation is Operation.PIN:
-        pins.take_answer(draft, waited, answered)
+        pins.take_answer(context, waited, answered)
     elif waited.operation is Operation.CLAIM:
-        location_claim.take_answer(draft, waited, answered)
+        location_claim.take_answer(context, waited, answered)
     elif answered.ok:
-        _succeeded(draft, waited, answered)
+        _succeeded(context, waited, answered)
     else:
-        _failed(draft, waited, answered)
+        _failed(context, waited, answered)
 
 
-def retain_secured(draft: Draft, secured: Kept) -> None:
+def retain_secured(context: PlanContext, secured: Kept) -> None:
     """Copy the secured checkpoint out of the trainer's reach."""
-    _ask_of(draft, Operation.RETAIN, secured)
+    _ask_of(context, Operation.RETAIN, secured)
 
 
-def check_secured(draft: Draft, secured: Kept) -> None:
+def check_secured(context: PlanContext, secured: Kept) -> None:
     """Have looked whether the pin is unchanged since its digest."""
-    _ask_of(draft, Operation.CHECK, secured)
+    _ask_of(context, Operation.CHECK, secured)
 
 
-def _ask_of(draft: Draft, operation: Operation, secured: Kept) -> None:
-    waited = _ask(draft, operation, secured.best_step, secured.attempt, secured.score)
+def _ask_of(context: PlanContext, operation: Operation, secured: Kept) -> None:
+    waited = _ask(context, operation, secured.best_step, secured.attempt, secured.score)
     if waited is not None:
         asked = StartAccess(
             waited.request_id, operation, secured.step, source=secured, attempt=secured.attempt
         )
-        access_requests.start(draft, waited, asked)
+        access_requests.start(context, waited, asked)
 
 
 def _ask(
-    draft: Draft,
+    context: PlanContext,
     operation: Operation,
     step: int,
     attempt: Attempt,
@@ -219,37 +219,41 @@ def _ask(
 
     ``whoever``: one of that step will do, whichever life it names.
     """
-    waited = draft.record.access
+    waited = context.record.access
     if (
         waited is not None
         and (waited.operation, waited.step) == (operation, step)
         and (whoever or waited.attempt == attempt)
     ):
         return waited
-    if not _yields(draft):
+    if not _yields(context):
         return None
-    access_requests.give_way(draft)
-    return access_requests.begin(draft, operation, step, attempt=attempt, score=score)
+    access_requests.give_way(context)
+    return access_requests.begin(context, operation, step, attempt=attempt, score=score)
 
 
-def _yields(draft: Draft) -> bool:
+def _yields(context: PlanContext) -> bool:
     """Whether what is under way is given up for what a stop or a resume asks for. A secure Job that runs is
     left to end, a first claim for a while."""
-    waited = draft.record.access
-    if waited is not None and waited.operation is Operation.SECURE and access_requests.running(draft, waited):
+    waited = context.record.access
+    if (
+        waited is not None
+        and waited.operation is Operation.SECURE
+        and access_requests.running(context, waited)
+    ):
         return False
-    return not location_claim.goes_first(draft)
+    return not location_claim.goes_first(context)
 
 
-def restore(draft: Draft, step: int, source: Kept | None, writer: Attempt | None = None) -> None:
+def restore(context: PlanContext, step: int, source: Kept | None, writer: Attempt | None = None) -> None:
     """Copy a retained checkpoint back to the workload's volume; without one, find that step where it lies.
 
     ``writer``: on whose branch it lies; None: on that of the newest process.
     """
-    record = draft.record
+    record = context.record
     attempt = source.attempt if source is not None else writer or lives.newest(record)
     score = source.score if source is not None else None
-    waited = _ask(draft, Operation.RESTORE, step, attempt, score, whoever=True)
+    waited = _ask(context, Operation.RESTORE, step, attempt, score, whoever=True)
     if waited is None:
         return
     asked = StartAccess(
@@ -260,41 +264,41 @@ def restore(draft: Draft, step: int, source: Kept | None, writer: Attempt | None
         attempt=waited.attempt,
         branch=lives.branch(record, waited.attempt),
     )
-    access_requests.start(draft, waited, asked)
+    access_requests.start(context, waited, asked)
 
 
-def _checkpoint_due(draft: Draft, best: Best) -> bool:
+def _checkpoint_due(context: PlanContext, best: Best) -> bool:
     """Whether a checkpoint for the best eval can be there, as far as the trainer's metrics tell.
 
     Trainers often evaluate first and save right after: looking at once would find the one before.
     """
-    scrape, decision = draft.observed.scrape, draft.record.decision
+    scrape, decision = context.observed.scrape, context.record.decision
     if scrape is None or scrape.checkpoint_step is None or scrape.checkpoint_step >= best.step:
         return True
     if decision is not None and decision.suspended_at is not None:
         return True  # whatever it saved is there
-    return bool(draft.record.evals) and draft.record.evals[-1].step > best.step
+    return bool(context.record.evals) and context.record.evals[-1].step > best.step
 
 
-def _secure_request(draft: Draft, waited: InFlight) -> StartAccess:
+def _secure_request(context: PlanContext, waited: InFlight) -> StartAccess:
     return StartAccess(
         waited.request_id,
         Operation.SECURE,
         waited.step,
-        max_step_lag=draft.desired.max_step_lag,
+        max_step_lag=context.desired.max_step_lag,
         release=waited.release,
         attempt=waited.attempt,
-        branch=lives.branch(draft.record, waited.attempt),
+        branch=lives.branch(context.record, waited.attempt),
     )
 
 
-def _succeeded(draft: Draft, waited: InFlight, answered: AccessView) -> None:
+def _succeeded(context: PlanContext, waited: InFlight, answered: AccessView) -> None:
     step = answered.step if answered.step is not None else waited.step
-    at = draft.now
-    if waited.operation is Operation.RETAIN and draft.record.decision is not None:
+    at = context.now
+    if waited.operation is Operation.RETAIN and context.record.decision is not None:
         # A copy made for a stop is told from an older one by its time, which must not depend on two clocks.
-        at = max(at, draft.record.decision.at)
-    copied = draft.record.secured if waited.operation is Operation.RETAIN else None
+        at = max(at, context.record.decision.at)
+    copied = context.record.secured if waited.operation is Operation.RETAIN else None
     kept = Kept(
         waited.step,
         step,
@@ -307,124 +311,124 @@ def _succeeded(draft: Draft, waited: InFlight, answered: AccessView) -> None:
         waited.scale,
         answered.evidence or (copied.evidence if copied is not None else ""),
     )
-    draft.update(access=None)
+    context.update(access=None)
     if waited.operation is Operation.SECURE:
-        _take_pin(draft, waited, kept)
+        _take_pin(context, waited, kept)
     elif waited.operation is Operation.RETAIN:
-        draft.update(retained=_remembered(draft, kept))
-        draft.conditions.set(
+        context.update(retained=_remembered(context, kept))
+        context.conditions.set(
             c.RETAINED, True, "Retained", f"checkpoint of step {kept.step} is at {kept.path} ({kept.digest})"
         )
     elif waited.operation is Operation.CHECK:
-        if draft.record.decision is not None:
-            draft.update(decision=replace(draft.record.decision, deferred_at=draft.now))
+        if context.record.decision is not None:
+            context.update(decision=replace(context.record.decision, deferred_at=context.now))
     else:
-        draft.update(restored=kept)
+        context.update(restored=kept)
 
 
-def _take_pin(draft: Draft, waited: InFlight, kept: Kept) -> None:
+def _take_pin(context: PlanContext, waited: InFlight, kept: Kept) -> None:
     """Record a pin under the eval that it was asked for; what it replaces is let go by a later request."""
-    access_requests.let_go(draft, waited)
-    record = draft.record
-    draft.update(to_release=tuple(p for p in record.to_release if p != kept.path))
+    access_requests.let_go(context, waited)
+    record = context.record
+    context.update(to_release=tuple(p for p in record.to_release if p != kept.path))
     secured, scale = record.secured, record.scale
     if scale is not None and kept.scale != scale.number:
         # Meanwhile the scores became another scale's: it is a candidate for the best of the former one.
         former = scale.kept
-        if former is None or kept.scale > former.scale or _beats(draft, kept, former):
-            draft.update(scale=replace(scale, kept=kept))
-            _replaced(draft, former, kept)
+        if former is None or kept.scale > former.scale or _beats(context, kept, former):
+            context.update(scale=replace(scale, kept=kept))
+            _replaced(context, former, kept)
         else:
-            _replaced(draft, kept, former)
+            _replaced(context, kept, former)
         return
     if record.awaiting is not None and kept.stands_for(record.awaiting):
-        draft.update(beside=kept)
-        _replaced(draft, record.beside, kept)
+        context.update(beside=kept)
+        _replaced(context, record.beside, kept)
         return
-    best = keepable(record, draft.desired.direction, draft.use)
+    best = keepable(record, context.desired.direction, context.use)
     if best is None or not kept.stands_for(best):
-        if not _counts(draft, kept) or (secured is not None and not _beats(draft, kept, secured)):
-            access_requests.release(draft, kept.path)
+        if not _counts(context, kept) or (secured is not None and not _beats(context, kept, secured)):
+            access_requests.release(context, kept.path)
             return
-        _lead(draft, kept)
-    _take_the_place(draft, kept)
-    _say_secured(draft, kept)
+        _lead(context, kept)
+    _take_the_place(context, kept)
+    _say_secured(context, kept)
 
 
-def _say_secured(draft: Draft, kept: Kept) -> None:
+def _say_secured(context: PlanContext, kept: Kept) -> None:
     text = f"checkpoint of step {kept.step} pinned for the best eval at step {kept.best_step}"
     if kept.evidence:
         text += f", {whole_by(kept.evidence)}"
-    draft.conditions.set(c.SECURED, True, "Secured", text)
+    context.conditions.set(c.SECURED, True, "Secured", text)
 
 
-def _counts(draft: Draft, kept: Kept) -> bool:
+def _counts(context: PlanContext, kept: Kept) -> bool:
     """Whether the eval of a pin that came late counts: it was not dropped, and does not wait any more."""
-    record, score = draft.record, kept.score
+    record, score = context.record, kept.score
     if score is None:
         return False
     known = any((p.attempt, p.step) == (kept.attempt, kept.best_step) for p in record.evals)
     if not known or record.best is None or kept.stands_for(record.best):
         return True
-    return not better(draft.desired.direction, score, record.best.score)  # above the best is what waits
+    return not better(context.desired.direction, score, record.best.score)  # above the best is what waits
 
 
-def _lead(draft: Draft, kept: Kept) -> None:
+def _lead(context: PlanContext, kept: Kept) -> None:
     """What is in safety and better than the best is the best, of whatever branch (as `history` has it when
     the answer came before the branch was left)."""
-    best, awaiting, direction = draft.record.best, draft.record.awaiting, draft.desired.direction
+    best, awaiting, direction = context.record.best, context.record.awaiting, context.desired.direction
     if kept.score is None or (best is not None and not better(direction, kept.score, best.score)):
         return
     if awaiting is not None and not better(direction, awaiting.score, kept.score):
         awaiting = None
-    draft.update(best=Best(kept.best_step, kept.score, kept.attempt), awaiting=awaiting)
+    context.update(best=Best(kept.best_step, kept.score, kept.attempt), awaiting=awaiting)
 
 
-def _replaced(draft: Draft, former: Kept | None, by: Kept) -> None:
+def _replaced(context: PlanContext, former: Kept | None, by: Kept) -> None:
     if former is not None and former.path != by.path:
-        access_requests.release(draft, former.path)
+        access_requests.release(context, former.path)
 
 
-def _beats(draft: Draft, one: Kept, other: Kept) -> bool:
+def _beats(context: PlanContext, one: Kept, other: Kept) -> bool:
     """Whether one stands for a better eval; a score that is not known, or on another scale, is no better."""
     if one.score is None or other.score is None or one.scale != other.scale:
         return False
-    return better(draft.desired.direction, one.score, other.score)
+    return better(context.desired.direction, one.score, other.score)
 
 
-def _remembered(draft: Draft, kept: Kept) -> tuple[Kept, ...]:
+def _remembered(context: PlanContext, kept: Kept) -> tuple[Kept, ...]:
     """The retained checkpoints to keep on record: the newest, and before it the best of the others."""
-    others = [k for k in draft.record.retained if k.path != kept.path]
+    others = [k for k in context.record.retained if k.path != kept.path]
     best = others[-1:]
     for other in others[::-1]:
-        if _beats(draft, other, best[0]):
+        if _beats(context, other, best[0]):
             best = [other]
     return (*best, kept)
 
 
-def _failed(draft: Draft, waited: InFlight, answered: AccessView) -> None:
+def _failed(context: PlanContext, waited: InFlight, answered: AccessView) -> None:
     tries = waited.tries + 1
-    over = draft.record.finished is not None
+    over = context.record.finished is not None
     delay = access_requests.retry_delay(
         tries, access_requests.RETRY_RARELY if over else access_requests.RETRY_MOST
     )
     reason = answered.reason or "AccessFailed"
     message = remedies.retry(reason, answered.message, tries, delay)
     if waited.operation is Operation.SECURE:
-        if lost_bests.given_up(draft, waited, tries, reason, answered.message):
+        if lost_bests.given_up(context, waited, tries, reason, answered.message):
             return
-        draft.conditions.set(c.SECURED, False, reason, message, warning=True)
-        if reason == access_requests.TAKEN and location_claim.note_taken(draft, answered.message):
-            draft.update(access=None)
-            draft.wake_in(0.0)
+        context.conditions.set(c.SECURED, False, reason, message, warning=True)
+        if reason == access_requests.TAKEN and location_claim.note_taken(context, answered.message):
+            context.update(access=None)
+            context.wake_in(0.0)
             return
     elif waited.operation in (Operation.RETAIN, Operation.CHECK):
         if reason in lost_bests.DAMAGED:
             # An automatic stop that rested on it is taken back (`taking_back`).
-            lost_bests.drop_pin(draft, waited, reason, answered.message)
+            lost_bests.drop_pin(context, waited, reason, answered.message)
             return
-        draft.conditions.set(c.RETAINED, False, reason, message, warning=True)
+        context.conditions.set(c.RETAINED, False, reason, message, warning=True)
     else:
-        draft.conditions.set(c.RESUMED, False, reason, message, warning=True)
-    access_requests.again(draft, waited, tries, draft.now + delay)
-    draft.wake_in(delay)
+        context.conditions.set(c.RESUMED, False, reason, message, warning=True)
+    access_requests.again(context, waited, tries, context.now + delay)
+    context.wake_in(delay)

@@ -11,7 +11,7 @@ from controller.policy.job.types import Action, Desired, Event, JobRecord, Obser
 from controller.policy.types import JobState, Proposal
 
 
-class Draft:
+class PlanContext:
     """One pass over one job. Lives only as long as `lifecycle.plan` runs."""
 
     def __init__(self, desired: Desired, observed: Observed, record: JobRecord, now: float) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from controller.policy.job import conditions as c
 from controller.policy.job import external_queue, terminating_pods
-from controller.policy.job.context import Draft
+from controller.policy.job.context import PlanContext
 from controller.policy.job.types import JobRecord, Plan, SuspendWorkload, WorkloadView
 from controller.policy.job.withdrawal import is_users
 from controller.policy.types import JobState, Mode
@@ -22,30 +22,30 @@ STARTED_AGAIN = "StartedAgain"
 AWAITS_CONTROLLER = "WaitingForController"  # no pod is left, and its controller has not said that none comes
 
 
-def is_lost(draft: Draft) -> bool:
+def is_lost(context: PlanContext) -> bool:
     """Whether the workload is gone after it had been started, and nothing tells how it ended.
 
     That a start was meant is in the record before it happens: the run file that is written for it. A stop
     that is not carried out yet tells nothing: the run may have ended by itself before it.
     """
-    record = draft.record
+    record = context.record
     admission = record.admission
     if record.decision is not None and record.decision.suspended_at is not None:
         return False
     started = admission is not None and record.run.attempt == admission.number
-    return draft.observed.workload is None and started and record.finished is None
+    return context.observed.workload is None and started and record.finished is None
 
 
-def how_it_ended(draft: Draft) -> tuple[str, str, str]:
+def how_it_ended(context: PlanContext) -> tuple[str, str, str]:
     """Of a run whose workload is gone: how it counts (Complete, Failed), reason and message."""
-    admission = draft.record.admission
+    admission = context.record.admission
     number = admission.number if admission is not None else 0
-    ours = [p for p in draft.observed.pods if p.admission in (None, number)]
-    if sum(1 for p in ours if p.succeeded) >= max(1, draft.desired.replicas):
+    ours = [p for p in context.observed.pods if p.admission in (None, number)]
+    if sum(1 for p in ours if p.succeeded) >= max(1, context.desired.replicas):
         return "Complete", "Complete", "the workload is gone; all of its pods succeeded"
-    what = draft.desired.workload_ref or "its Job"
+    what = context.desired.workload_ref or "its Job"
     how = "spec.resume with a new id and from: Latest"
-    again = f"make it again, suspended, and set {how}" if draft.desired.workload_ref else f"set {how}"
+    again = f"make it again, suspended, and set {how}" if context.desired.workload_ref else f"set {how}"
     message = (
         f"{what} is gone, and was not seen to end: it may have trained to its end, so it is "
         f"not trained again; to have it go on from its newest checkpoint, {again}"
@@ -53,14 +53,14 @@ def how_it_ended(draft: Draft) -> tuple[str, str, str]:
     return "Failed", END_UNKNOWN, message
 
 
-def expiry_note(draft: Draft) -> str:
+def expiry_note(context: PlanContext) -> str:
     """What a workload that removes itself after its end is told of; "": it does not."""
-    workload = draft.observed.workload
+    workload = context.observed.workload
     if workload is None or not workload.expires or workload.finished is not None:
         return ""
     return (
-        f"{draft.desired.workload_ref or 'its Job'} has spec.ttlSecondsAfterFinished: it may be gone before "
-        f"its end was seen, and then counts as failed ({END_UNKNOWN}); take the field away"
+        f"{context.desired.workload_ref or 'its Job'} has spec.ttlSecondsAfterFinished: it may be gone "
+        f"before its end was seen, and then counts as failed ({END_UNKNOWN}); take the field away"
     )
 
 
@@ -80,47 +80,47 @@ def is_quiet(workload: WorkloadView | None) -> bool:
     return workload.settled or (workload.finished is not None and not workload.active)
 
 
-def wait_for_pods(draft: Draft) -> bool:
+def wait_for_pods(context: PlanContext) -> bool:
     """Whether GPUs are still held, by pods or by those that may come in their place; says so."""
-    if draft.pods_left:
-        terminating_pods.report(draft)
+    if context.pods_left:
+        terminating_pods.report(context)
         return True
-    if is_quiet(draft.observed.workload):
+    if is_quiet(context.observed.workload):
         return False
     message = (
         "no pod is left, but the workload's status does not say yet that none is active: one may still come "
         "in the place of another; if that lasts, see whether kube-controller-manager runs"
     )
-    draft.conditions.set(c.RELEASED, False, AWAITS_CONTROLLER, message)
+    context.conditions.set(c.RELEASED, False, AWAITS_CONTROLLER, message)
     return True
 
 
-def stays_off(draft: Draft, reason: str) -> Plan | None:
+def stays_off(context: PlanContext, reason: str) -> Plan | None:
     """What to do about a stopped or ended run whose workload runs all the same; None: nothing is amiss.
 
     ``reason``: a CamelCase code, why it is off its GPUs.
     """
-    workload, told = draft.observed.workload, draft.conditions.get(c.RELEASED)
+    workload, told = context.observed.workload, context.conditions.get(c.RELEASED)
     if workload is not None and not workload.suspended and workload.finished is None:
-        _started_again(draft, reason)
-        return draft.plan(JobState.STOPPING)
-    if (told is None or told.status) and not draft.pods_left:
+        _started_again(context, reason)
+        return context.plan(JobState.STOPPING)
+    if (told is None or told.status) and not context.pods_left:
         return None
-    if wait_for_pods(draft):
-        return draft.plan(JobState.STOPPING)
-    draft.conditions.set(c.RELEASED, True, "PodsGone", "all pods are gone or terminal")
+    if wait_for_pods(context):
+        return context.plan(JobState.STOPPING)
+    context.conditions.set(c.RELEASED, True, "PodsGone", "all pods are gone or terminal")
     return None
 
 
-def _started_again(draft: Draft, reason: str) -> None:
+def _started_again(context: PlanContext, reason: str) -> None:
     # A user's stop is carried out also once the user wants the run to go on: that takes GPUs, which the pool
     # alone grants.
-    ours = draft.desired.mode is Mode.ENFORCE or is_users(draft)
-    done = "it is suspended again" if ours else f"mode is {draft.desired.mode}, so nothing is touched"
+    ours = context.desired.mode is Mode.ENFORCE or is_users(context)
+    done = "it is suspended again" if ours else f"mode is {context.desired.mode}, so nothing is touched"
     message = (
         f"somebody started its workload although the run is over ({reason}): {done}; a stopped run goes on "
         "by spec.runState: Run, or by a new id in spec.resume"
     )
-    draft.conditions.set(c.RELEASED, False, STARTED_AGAIN, message, warning=True)
-    if ours and external_queue.to_be_stopped(draft.observed):
-        draft.act(SuspendWorkload(reason))
+    context.conditions.set(c.RELEASED, False, STARTED_AGAIN, message, warning=True)
+    if ours and external_queue.to_be_stopped(context.observed):
+        context.act(SuspendWorkload(reason))

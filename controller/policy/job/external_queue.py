@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.policy.job import conditions as c
-from controller.policy.job.context import Draft
+from controller.policy.job.context import PlanContext
 from controller.policy.job.preemption import settle_account
 from controller.policy.job.types import (
     Answer,
@@ -45,57 +45,57 @@ def to_be_stopped(observed: Observed) -> bool:
     return not workload.suspended if queue is None else queue.active
 
 
-def open_offer(draft: Draft) -> QueueView | None:
+def open_offer(context: PlanContext) -> QueueView | None:
     """The queue's record of the job if it holds an offer that is not answered."""
-    queue = draft.observed.queue
+    queue = context.observed.queue
     if queue is None or not queue.offer or queue.answer is not Answer.PENDING:
         return None
     return queue
 
 
-def evicted(draft: Draft) -> bool:
+def evicted(context: PlanContext) -> bool:
     """Whether the offer that the job's admission rests on is gone; its way back into the queue then
     begins. Of a run that is being preempted it is the queue's doing as long as it is not told to suspend
     it."""
-    admission, queue, going = draft.record.admission, draft.observed.queue, draft.record.preempting
-    if _stays(draft):
+    admission, queue, going = context.record.admission, context.observed.queue, context.record.preempting
+    if _stays(context):
         return False
     if admission is None or queue is None or (going is not None and going.lost is not None):
         return False
     if not admission.offer:
-        _rest_on_offer(draft, queue)
+        _rest_on_offer(context, queue)
         return False
     if queue.offer == admission.offer:
         return False
     # Its queue says so a moment later: switched off is put out.
     why = queue.evicted or (LOST if queue.active else _SWITCHED_OFF)
-    draft.update(preempting=Preempting(shown(why), draft.now, evicted=why))
-    settle_account(draft)
-    draft.conditions.set(c.ADMITTED, False, shown(why), words(queue, why), warning=True)
+    context.update(preempting=Preempting(shown(why), context.now, evicted=why))
+    settle_account(context)
+    context.conditions.set(c.ADMITTED, False, shown(why), words(queue, why), warning=True)
     return True
 
 
-def _stays(draft: Draft) -> bool:
+def _stays(context: PlanContext) -> bool:
     """Whether a run that was to be put out stays after all: switched off and on again before its queue had
     looked, its offer is what it was. Its way back into the queue then ends, or nobody would end it."""
-    admission, queue, going = draft.record.admission, draft.observed.queue, draft.record.preempting
-    workload = draft.observed.workload
+    admission, queue, going = context.record.admission, context.observed.queue, context.record.preempting
+    workload = context.observed.workload
     if admission is None or queue is None or workload is None or going is None:
         return False
     if not going.evicted or workload.suspended or not admission.offer or queue.offer != admission.offer:
         return False
-    draft.update(preempting=None)
-    draft.conditions.set(
+    context.update(preempting=None)
+    context.conditions.set(
         c.ADMITTED, True, "Admitted", "its queue lets it run on: the offer that it has stands"
     )
     return True
 
 
-def _rest_on_offer(draft: Draft, queue: QueueView) -> None:
+def _rest_on_offer(context: PlanContext, queue: QueueView) -> None:
     """A run that was adopted rests on the quota that it has."""
-    workload, admission = draft.observed.workload, draft.record.admission
+    workload, admission = context.observed.workload, context.record.admission
     if admission is not None and workload is not None and not workload.suspended and queue.offer:
-        draft.update(admission=replace(admission, offer=queue.offer))
+        context.update(admission=replace(admission, offer=queue.offer))
 
 
 def shown(code: str) -> str:
@@ -119,108 +119,108 @@ def _switch_on(queue: QueueView) -> str:
     )
 
 
-def wait(draft: Draft) -> Plan | None:
+def wait(context: PlanContext) -> Plan | None:
     """Queued in a queue outside; None: it waits in its pool's own."""
-    workload, wanted = draft.observed.workload, draft.desired.queue
+    workload, wanted = context.observed.workload, context.desired.queue
     assert workload is not None
-    if workload.queue != wanted and not draft.desired.workload_ref:
-        return _move(draft)
+    if workload.queue != wanted and not context.desired.workload_ref:
+        return _move(context)
     if not wanted:
         return None
-    if draft.observed.queue_problem is not None:
-        draft.conditions.set(c.ADMITTED, False, *draft.observed.queue_problem, warning=True)
-        _leave_quota_to_others(draft, draft.observed.queue_problem[0])
-        return draft.plan(None)
-    queue = draft.observed.queue
+    if context.observed.queue_problem is not None:
+        context.conditions.set(c.ADMITTED, False, *context.observed.queue_problem, warning=True)
+        _leave_quota_to_others(context, context.observed.queue_problem[0])
+        return context.plan(None)
+    queue = context.observed.queue
     if queue is None:
         message = (
             f"queue {wanted!r} has no Workload of it yet; if that lasts: Kueue's configuration must have "
             "batch/job in integrations.frameworks, and its managedJobsNamespaceSelector match the namespace"
         )
-        draft.conditions.set(c.ADMITTED, False, "NotQueued", message)
-        return draft.plan(None)
-    return _in_line(draft, queue)
+        context.conditions.set(c.ADMITTED, False, "NotQueued", message)
+        return context.plan(None)
+    return _in_line(context, queue)
 
 
-def _leave_quota_to_others(draft: Draft, reason: str) -> None:
+def _leave_quota_to_others(context: PlanContext, reason: str) -> None:
     """Switch off a job whose offer nobody answers while something is wrong with its queue. Not at once: that
     it was mended may be known a moment later than the offer that came of it."""
-    queue = open_offer(draft)
+    queue = open_offer(context)
     if queue is None or queue.offered_at is None:
         return
-    if (left := queue.offered_at + SLOW - draft.now) > 0:
-        draft.wake_in(left)
+    if (left := queue.offered_at + SLOW - context.now) > 0:
+        context.wake_in(left)
     else:
-        draft.act(SuspendWorkload(reason))
+        context.act(SuspendWorkload(reason))
 
 
-def _move(draft: Draft) -> Plan:
+def _move(context: PlanContext) -> Plan:
     """The child waits in another queue than it should: its label cannot change, so it is made anew."""
-    workload = draft.observed.workload
+    workload = context.observed.workload
     assert workload is not None
-    there, here = workload.queue or "its pool's own", draft.desired.queue or "its pool's own"
+    there, here = workload.queue or "its pool's own", context.desired.queue or "its pool's own"
     message = f"its workload is made anew, to wait in queue {here} instead of {there}"
-    draft.conditions.set(c.ADMITTED, False, "QueueChanged", message)
-    if workload.suspended and draft.pods_left == 0:
-        draft.act(RemakeWorkload())
-    return draft.plan(None)
+    context.conditions.set(c.ADMITTED, False, "QueueChanged", message)
+    if workload.suspended and context.pods_left == 0:
+        context.act(RemakeWorkload())
+    return context.plan(None)
 
 
-def _in_line(draft: Draft, queue: QueueView) -> Plan:
-    record = draft.record
+def _in_line(context: PlanContext, queue: QueueView) -> Plan:
+    record = context.record
     refusal, backoff = record.refusal, record.gang_backoff
     if refusal is not None and not refusal.final and queue.offer != refusal.offer:
-        draft.update(refusal=None)  # the queue has taken it back
+        context.update(refusal=None)  # the queue has taken it back
         refusal = None
     if refusal is not None and refusal.final:
         if queue.active:
-            draft.act(SuspendWorkload(refusal.reason))
-        return draft.plan(JobState.QUEUED)
+            context.act(SuspendWorkload(refusal.reason))
+        return context.plan(JobState.QUEUED)
     if not queue.active:
         if not queue.ours:
-            draft.conditions.set(c.ADMITTED, False, "Deactivated", _switch_on(queue), warning=True)
-            return draft.plan(None)
-        if backoff is not None and backoff.until > draft.now:
-            draft.wake_in(backoff.until - draft.now)
+            context.conditions.set(c.ADMITTED, False, "Deactivated", _switch_on(queue), warning=True)
+            return context.plan(None)
+        if backoff is not None and backoff.until > context.now:
+            context.wake_in(backoff.until - context.now)
         else:
-            draft.act(ResumeWorkload())
-        return draft.plan(JobState.QUEUED)
+            context.act(ResumeWorkload())
+        return context.plan(JobState.QUEUED)
     if refusal is not None and queue.answer is Answer.PENDING:
-        draft.act(RefuseOffer(refusal.reason, refusal.message))
-    return draft.plan(JobState.QUEUED)
+        context.act(RefuseOffer(refusal.reason, refusal.message))
+    return context.plan(JobState.QUEUED)
 
 
-def may_start(draft: Draft) -> bool:
+def may_start(context: PlanContext) -> bool:
     """Whether an admitted job's start is this operator's to carry out now; if not, says what it waits for."""
-    workload = draft.observed.workload
+    workload = context.observed.workload
     if workload is None or not workload.queue:
         return True
-    if open_offer(draft) is not None:
+    if open_offer(context) is not None:
         return True
-    admission = draft.record.admission
+    admission = context.record.admission
     number = admission.number if admission is not None else 0
     message = f"attempt {number}: Kueue was told that it may start; if that lasts, see whether it runs"
-    draft.conditions.set(c.RUNNING, False, "Starting", message)
+    context.conditions.set(c.RUNNING, False, "Starting", message)
     return False
 
 
-def keep_off(draft: Draft, reason: str) -> None:
+def keep_off(context: PlanContext, reason: str) -> None:
     """A stopped job stays out of its queue, whoever lined it up again."""
-    queue = draft.observed.queue
-    if queue is not None and queue.active and draft.observed.workload is not None:
-        draft.act(SuspendWorkload(reason))
+    queue = context.observed.queue
+    if queue is not None and queue.active and context.observed.workload is not None:
+        context.act(SuspendWorkload(reason))
 
 
-def report_stopping(draft: Draft, since: float) -> None:
+def report_stopping(context: PlanContext, since: float) -> None:
     """Say in condition GPUsReleased that a queue outside does not suspend a workload that is switched off."""
-    queue, workload = draft.observed.queue, draft.observed.workload
+    queue, workload = context.observed.queue, context.observed.workload
     if queue is None or queue.active or workload is None or workload.suspended:
         return
-    if (left := since + SLOW - draft.now) > 0:
-        draft.wake_in(left)
+    if (left := since + SLOW - context.now) > 0:
+        context.wake_in(left)
         return
     message = (
         f"Workload {queue.name}: spec.active is false, but Kueue has not suspended its Job yet; if that "
         "lasts, see whether kueue-controller-manager runs"
     )
-    draft.conditions.set(c.RELEASED, False, "WaitingForQueue", message, warning=True)
+    context.conditions.set(c.RELEASED, False, "WaitingForQueue", message, warning=True)

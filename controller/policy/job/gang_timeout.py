@@ -25,7 +25,7 @@ from dataclasses import replace
 
 from controller.policy.job import conditions as c
 from controller.policy.job import incomplete, terminating_pods
-from controller.policy.job.context import Draft
+from controller.policy.job.context import PlanContext
 from controller.policy.job.preemption import settle_account
 from controller.policy.job.service import attained
 from controller.policy.job.types import (
@@ -58,11 +58,11 @@ def backoff_seconds(failures: int) -> float:
     return min(BACKOFF_MOST, BACKOFF_FIRST * 2.0 ** min(failures - 1, 32))
 
 
-def note_ended(draft: Draft) -> None:
+def note_ended(context: PlanContext) -> None:
     """Note which members ended well: their planned nodes are free, for the extender too."""
-    admission, workload = draft.record.admission, draft.observed.workload
+    admission, workload = context.record.admission, context.observed.workload
     if admission is not None and workload is not None and workload.completed != admission.ended:
-        draft.update(admission=replace(admission, ended=workload.completed))
+        context.update(admission=replace(admission, ended=workload.completed))
 
 
 def unplaced(desired: Desired, observed: Observed, admission: AdmissionRecord) -> int:
@@ -87,119 +87,120 @@ def _ended_here(observed: Observed, ours: Sequence[PodView], *, whole: bool) -> 
     return max(seen, len(workload.completed)) if whole and workload is not None else seen
 
 
-def watch_binding(draft: Draft) -> bool:
+def watch_binding(context: PlanContext) -> bool:
     """Note since when some member of an admitted gang has had no node; True: its time is over.
 
     A gang whose start nothing but this operator holds up has lost no time yet (`started`).
     In Shadow and Off a gang that was bound whole once, or that ran before its RLHFJob, is left alone.
     """
-    admission, workload = draft.record.admission, draft.observed.workload
+    admission, workload = context.record.admission, context.observed.workload
     assert admission is not None
-    if workload is not None and workload.suspended and draft.pods_left == 0:
+    if workload is not None and workload.suspended and context.pods_left == 0:
         return False
-    if not unplaced(draft.desired, draft.observed, admission):
+    if not unplaced(context.desired, context.observed, admission):
         if admission.unbound_since is not None:
-            draft.update(admission=replace(admission, unbound_since=None), gang_backoff=None)
+            context.update(admission=replace(admission, unbound_since=None), gang_backoff=None)
         return False
     if admission.unbound_since is None:
-        if draft.desired.mode is not Mode.ENFORCE or not _any_waits(draft):
+        if context.desired.mode is not Mode.ENFORCE or not _any_waits(context):
             return False
-        admission = replace(admission, unbound_since=draft.now)
-        draft.update(admission=admission)
+        admission = replace(admission, unbound_since=context.now)
+        context.update(admission=admission)
     assert admission.unbound_since is not None
-    left = admission.unbound_since + draft.desired.gang_timeout - draft.now
+    left = admission.unbound_since + context.desired.gang_timeout - context.now
     if left > 0:
-        draft.wake_in(left)
+        context.wake_in(left)
         return False
     return True
 
 
-def started(draft: Draft) -> None:
+def started(context: PlanContext) -> None:
     """The workload of an admitted gang is being started: from now on its members can be bound."""
-    admission = draft.record.admission
+    admission = context.record.admission
     assert admission is not None
     since = admission.unbound_since
     # Admission and start are mostly one pass apart: for that, the status is not changed.
-    if since is not None and draft.now - since > START_SOON:
-        draft.update(admission=replace(admission, unbound_since=draft.now))
+    if since is not None and context.now - since > START_SOON:
+        context.update(admission=replace(admission, unbound_since=context.now))
 
 
-def withdraw(draft: Draft) -> Plan:
+def withdraw(context: PlanContext) -> Plan:
     """Take the admission back: suspend, wait until the pods are gone, queue again after the back-off.
 
     A gang that had run before it lost a node is charged for the work since its last checkpoint, like a
     preempted one. One that never ran keeps its place in the queue and the checkpoint it is to resume from.
     """
-    workload, record = draft.observed.workload, draft.record
+    workload, record = context.observed.workload, context.record
     assert workload is not None
     assert record.admission is not None
     failures = 1 + (record.gang_backoff.failures if record.gang_backoff is not None else 0)
     pause = backoff_seconds(failures)
     if record.admission.withdrawn is None:
-        _begin(draft, record.admission, pause)
-    going = draft.record.preempting
+        _begin(context, record.admission, pause)
+    going = context.record.preempting
     timed_out = going is None or going.reason == REASON
     if not workload.suspended:
-        draft.act(SuspendWorkload(REASON if going is None else going.reason))
-    elif workload.settled and draft.pods_left == 0:
-        backoff = GangBackoff(failures, draft.now + pause, record.admission.avoid)
+        context.act(SuspendWorkload(REASON if going is None else going.reason))
+    elif workload.settled and context.pods_left == 0:
+        backoff = GangBackoff(failures, context.now + pause, record.admission.avoid)
         tried = backoff if timed_out else record.gang_backoff
-        _back_in_line(draft, record.admission, incomplete.back_off(draft) or tried)
-        return draft.plan(JobState.QUEUED if draft.problem is None else None)
-    elif draft.pods_left:
-        terminating_pods.report(draft)
-    return draft.plan(JobState.PREEMPTING)
+        _back_in_line(context, record.admission, incomplete.back_off(context) or tried)
+        return context.plan(JobState.QUEUED if context.problem is None else None)
+    elif context.pods_left:
+        terminating_pods.report(context)
+    return context.plan(JobState.PREEMPTING)
 
 
-def give_back(draft: Draft, reason: str, message: str) -> Plan:
+def give_back(context: PlanContext, reason: str, message: str) -> Plan:
     """Take an admission back whose gang is not started, and may not be: others have use for its GPUs."""
-    admission = draft.record.admission
+    admission = context.record.admission
     assert admission is not None
-    draft.conditions.set(c.ADMITTED, False, reason, message, warning=True)
-    draft.conditions.set(c.RUNNING, False, reason, message)
-    withdrawn = replace(admission, withdrawn=draft.now)
-    draft.update(admission=withdrawn, preempting=Preempting(reason, draft.now))
-    settle_account(draft)
-    draft.wake_in(0.0)
-    return draft.plan(JobState.PREEMPTING)
+    context.conditions.set(c.ADMITTED, False, reason, message, warning=True)
+    context.conditions.set(c.RUNNING, False, reason, message)
+    withdrawn = replace(admission, withdrawn=context.now)
+    context.update(admission=withdrawn, preempting=Preempting(reason, context.now))
+    settle_account(context)
+    context.wake_in(0.0)
+    return context.plan(JobState.PREEMPTING)
 
 
-def _begin(draft: Draft, admission: AdmissionRecord, pause: float) -> None:
-    missing = unplaced(draft.desired, draft.observed, admission)
+def _begin(context: PlanContext, admission: AdmissionRecord, pause: float) -> None:
+    missing = unplaced(context.desired, context.observed, admission)
     message = (
-        f"{missing} of {draft.desired.replicas} pods had no node {draft.desired.gang_timeout:g} s after the "
-        f"gang was admitted or lost one, so none may keep one; tried again {pause:g} s after they are gone"
+        f"{missing} of {context.desired.replicas} pods had no node {context.desired.gang_timeout:g} s after "
+        f"the gang was admitted or lost one, so none may keep one; tried again {pause:g} s after they are "
+        f"gone"
     )
-    draft.conditions.set(c.ADMITTED, False, REASON, message, warning=True)
-    draft.conditions.set(c.RUNNING, False, REASON, "not every pod found a node in time")
-    admission = replace(admission, withdrawn=draft.now, avoid=_avoided(draft, admission))
-    draft.update(admission=admission, preempting=Preempting(REASON, draft.now))
-    settle_account(draft)
+    context.conditions.set(c.ADMITTED, False, REASON, message, warning=True)
+    context.conditions.set(c.RUNNING, False, REASON, "not every pod found a node in time")
+    admission = replace(admission, withdrawn=context.now, avoid=_avoided(context, admission))
+    context.update(admission=admission, preempting=Preempting(REASON, context.now))
+    settle_account(context)
 
 
-def _avoided(draft: Draft, admission: AdmissionRecord) -> tuple[str, ...]:
+def _avoided(context: PlanContext, admission: AdmissionRecord) -> tuple[str, ...]:
     """Planned nodes that no member was bound to, of this admission and the failed ones before it."""
-    ours = (p for p in draft.observed.pods if p.admission is None or p.admission == admission.number)
+    ours = (p for p in context.observed.pods if p.admission is None or p.admission == admission.number)
     bound = {p.node for p in ours}
-    before = draft.record.gang_backoff.avoid if draft.record.gang_backoff is not None else ()
+    before = context.record.gang_backoff.avoid if context.record.gang_backoff is not None else ()
     nodes = dict.fromkeys(node for node in (*admission.nodes, *before) if node not in bound)
     return tuple(nodes)[:AVOIDED_MAX]
 
 
-def _back_in_line(draft: Draft, admission: AdmissionRecord, backoff: GangBackoff | None) -> None:
-    record = draft.record
+def _back_in_line(context: PlanContext, admission: AdmissionRecord, backoff: GangBackoff | None) -> None:
+    record = context.record
     lost = record.preempting.lost if record.preempting is not None else None
-    draft.update(
+    context.update(
         admission=None,
         preempting=None,
-        attained=attained(draft.desired, record, draft.now),
+        attained=attained(context.desired, record, context.now),
         lost=record.lost + (lost or 0.0),
-        queued_at=record.queued_at if admission.running_since is None else draft.now,
+        queued_at=record.queued_at if admission.running_since is None else context.now,
         gang_backoff=backoff,
     )
-    draft.conditions.drop(c.RELEASED)
+    context.conditions.drop(c.RELEASED)
 
 
-def _any_waits(draft: Draft) -> bool:
+def _any_waits(context: PlanContext) -> bool:
     """Whether a pod is there that has no node: one that is not there may be its workload's own pause."""
-    return any(not p.terminal and p.node is None for p in draft.observed.pods)
+    return any(not p.terminal and p.node is None for p in context.observed.pods)

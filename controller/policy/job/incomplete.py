@@ -7,7 +7,7 @@ admitted for nothing, time after time; so it is tried rarely, counted, and told 
 from __future__ import annotations
 
 from controller.policy.job import conditions as c
-from controller.policy.job.context import Draft
+from controller.policy.job.context import PlanContext
 from controller.policy.job.types import GangBackoff
 from controller.policy.wording import some
 
@@ -17,28 +17,28 @@ MOST = 6 * 3600.0  # s
 NAMED = 8  # members that a message names
 
 
-def back_off(draft: Draft) -> GangBackoff | None:
+def back_off(context: PlanContext) -> GangBackoff | None:
     """How long the gang stays out of the queue from now on; says why. None: all members would start."""
-    workload, known = draft.observed.workload, draft.record.gang_backoff
+    workload, known = context.observed.workload, context.record.gang_backoff
     if workload is None or not workload.completed:
         return None
     failures = 1 + (known.failures if known is not None else 0)
     pause = min(MOST, FIRST * 2.0 ** min(failures - 1, 32))
     ended = some([str(member) for member in workload.completed], NAMED)
-    what = draft.desired.workload_ref or "its Job"
+    what = context.desired.workload_ref or "its Job"
     message = (
-        f"members {ended} of {draft.desired.replicas} ended well; completed indexes are not started "
+        f"members {ended} of {context.desired.replicas} ended well; completed indexes are not started "
         f"again, so the gang stays in parts. Delete {what} while it is suspended, and all members start anew "
         f"from the newest checkpoint; or let members end together. Time {failures}, next try in {pause:g} s"
     )
-    draft.conditions.set(c.RUNNING, False, MEMBERS_ENDED, message, warning=True)
-    return GangBackoff(failures, draft.now + pause)
+    context.conditions.set(c.RUNNING, False, MEMBERS_ENDED, message, warning=True)
+    return GangBackoff(failures, context.now + pause)
 
 
-def made_anew(draft: Draft) -> None:
+def made_anew(context: PlanContext) -> None:
     """A gang that could not be whole has a workload of which all members start: it need not wait any more."""
-    workload, known = draft.observed.workload, draft.conditions.get(c.RUNNING)
+    workload, known = context.observed.workload, context.conditions.get(c.RUNNING)
     if known is None or known.reason != MEMBERS_ENDED or workload is None or workload.completed:
         return
-    draft.update(gang_backoff=None)
-    draft.conditions.drop(c.RUNNING)
+    context.update(gang_backoff=None)
+    context.conditions.drop(c.RUNNING)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from controller.policy.job import access_requests, lives, remedies
 from controller.policy.job import conditions as c
 from controller.policy.job.access_requests import TAKEN
-from controller.policy.job.context import Draft
+from controller.policy.job.context import PlanContext
 from controller.policy.job.types import AccessView, Claim, InFlight, Operation, StartAccess
 from controller.policy.types import Attempt, Mode
 
@@ -25,141 +25,141 @@ START_WAITS = 30.0  # s that a start, and what a first claim goes before, waits 
 TAKEN_AGAIN = 60.0  # s after which, at most, a folder that another RLHFJob has is asked for again
 
 
-def before_start(draft: Draft) -> bool:
+def before_start(context: PlanContext) -> bool:
     """Claim the folder for the attempt to come; whether the start is still to wait for it."""
-    if not _wanted(draft):
+    if not _wanted(context):
         return False
-    admission = draft.record.admission
-    number = admission.number if admission is not None else draft.record.attempt + 1
-    known = draft.record.claim
+    admission = context.record.admission
+    number = admission.number if admission is not None else context.record.attempt + 1
+    known = context.record.claim
     if known is not None and known.attempt == number and not known.problem:
         return False
-    _claim(draft, Attempt(number))
+    _claim(context, Attempt(number))
     if admission is None:
         return True
-    left = admission.at + START_WAITS - draft.now
+    left = admission.at + START_WAITS - context.now
     if left > 0:
-        draft.wake_in(left)
+        context.wake_in(left)
         return True
     if known is None or (known.attempt != number and known.problem != TAKEN):
         why = f"not claimed within {START_WAITS:.0f} s"
-        draft.update(claim=Claim(number, draft.now, problem=why))
-    return taken(draft)
+        context.update(claim=Claim(number, context.now, problem=why))
+    return taken(context)
 
 
-def within_attempt(draft: Draft, *, retry: bool = False) -> None:
+def within_attempt(context: PlanContext, *, retry: bool = False) -> None:
     """Claim the folder anew when another process has begun within the attempt, or none was claimed yet.
 
     ``retry``: try a claim again that has failed, which is done once all else was begun; not a first one.
     """
-    record = draft.record
-    if not _wanted(draft) or not record.lives or record.admission is None:
+    record = context.record
+    if not _wanted(context) or not record.lives or record.admission is None:
         return
     life, known = record.lives[-1].attempt, record.claim
     first = sum(1 for one in record.lives if one.attempt.number == life.number) == 1
     claimed = known is not None and known.attempt == life.number and not known.problem
     if claimed and (first or (known is not None and known.life == life.life)):
         return
-    if retry == bool(_failures(draft, life)):
-        _claim(draft, life)
+    if retry == bool(_failures(context, life)):
+        _claim(context, life)
 
 
-def goes_first(draft: Draft, *, retries: bool = False) -> bool:
+def goes_first(context: PlanContext, *, retries: bool = False) -> bool:
     """Whether a claim under way is waited for: the first one of its process, and not for long.
 
     ``retries``: so are later ones, by what is less urgent.
     """
-    waited = draft.record.access
+    waited = context.record.access
     if waited is None or waited.operation is not Operation.CLAIM or waited.started is None:
         return False
     if waited.tries and not retries:
         return False
-    left = waited.started + START_WAITS - draft.now
+    left = waited.started + START_WAITS - context.now
     if left > 0:
-        draft.wake_in(left)
+        context.wake_in(left)
     return left > 0
 
 
-def taken(draft: Draft) -> bool:
+def taken(context: PlanContext) -> bool:
     """Whether another RLHFJob has the folder, as far as that matters to a run that is not over."""
-    record, decision = draft.record, draft.record.decision
+    record, decision = context.record, context.record.decision
     claim = record.claim
-    if claim is None or claim.problem != TAKEN or record.finished is not None or not _in_use(draft):
+    if claim is None or claim.problem != TAKEN or record.finished is not None or not _in_use(context):
         return False
     return decision is None or decision.mode is not Mode.ENFORCE or decision.pods_gone_at is None
 
 
-def comes_first(draft: Draft) -> bool:
+def comes_first(context: PlanContext) -> bool:
     """Whether nothing can be pinned before the folder is claimed: another RLHFJob has it, which may be a
     deleted one that only a claim follows. A stop does not wait for that."""
-    return taken(draft) and draft.record.decision is None
+    return taken(context) and context.record.decision is None
 
 
-def note_taken(draft: Draft, message: str) -> bool:
+def note_taken(context: PlanContext, message: str) -> bool:
     """A Job that was to pin found the folder another RLHFJob's; whether it is claimed before the next one."""
-    life, known = lives.newest(draft.record), draft.record.claim
-    tries, at = _failures(draft, life), known.at if known is not None else draft.now
+    life, known = lives.newest(context.record), context.record.claim
+    tries, at = _failures(context, life), known.at if known is not None else context.now
     told = message[: c.MAX_MESSAGE]
-    draft.update(claim=Claim(life.number, at if tries else draft.now, life.life, TAKEN, told, tries))
-    return comes_first(draft)
+    context.update(claim=Claim(life.number, at if tries else context.now, life.life, TAKEN, told, tries))
+    return comes_first(context)
 
 
-def refuse(draft: Draft) -> None:
+def refuse(context: PlanContext) -> None:
     """A job whose folder another RLHFJob has is not accepted."""
-    claim = draft.record.claim
-    if draft.problem is None and claim is not None and taken(draft):
-        draft.problem = (TAKEN, claim.message)
+    claim = context.record.claim
+    if context.problem is None and claim is not None and taken(context):
+        context.problem = (TAKEN, claim.message)
 
 
-def refused(draft: Draft) -> bool:
+def refused(context: PlanContext) -> bool:
     """Whether nothing but its folder keeps the job from being accepted: it goes on being asked for."""
-    return draft.problem is not None and draft.problem[0] == TAKEN
+    return context.problem is not None and context.problem[0] == TAKEN
 
 
-def take_answer(draft: Draft, waited: InFlight, answered: AccessView) -> None:
+def take_answer(context: PlanContext, waited: InFlight, answered: AccessView) -> None:
     """Write a claim's answer into the record; a claim that failed is tried again later."""
     life = waited.attempt
     if answered.ok:
-        draft.update(access=None, claim=Claim(life.number, draft.now, life.life))
-        if draft.conditions.get(c.CLAIMED) is not None:
-            draft.conditions.set(c.CLAIMED, True, "Claimed", "the checkpoint folder is this RLHFJob's")
+        context.update(access=None, claim=Claim(life.number, context.now, life.life))
+        if context.conditions.get(c.CLAIMED) is not None:
+            context.conditions.set(c.CLAIMED, True, "Claimed", "the checkpoint folder is this RLHFJob's")
         return
-    if answered.reason == TAKEN and _follows(draft, waited, answered):
+    if answered.reason == TAKEN and _follows(context, waited, answered):
         return
     reason = answered.reason or "AccessFailed"
-    draft.update(access=None)
-    claim = access_requests.note_unclaimed(draft, waited, reason, answered.message)
+    context.update(access=None)
+    claim = access_requests.note_unclaimed(context, waited, reason, answered.message)
     delay = _delay(claim)
-    draft.wake_in(delay)
+    context.wake_in(delay)
     message = remedies.retry(reason, answered.message, claim.tries, delay)
-    draft.conditions.set(c.CLAIMED, False, reason, message, warning=True)
+    context.conditions.set(c.CLAIMED, False, reason, message, warning=True)
 
 
-def _follows(draft: Draft, waited: InFlight, answered: AccessView) -> bool:
+def _follows(context: PlanContext, waited: InFlight, answered: AccessView) -> bool:
     """Whether the folder is that of a deleted RLHFJob of this namespace: claimed again at once, as its
     follower. A name has one RLHFJob at a time, so one of this very name is deleted.
     """
     holder = answered.holder
-    if holder is None or not (holder[1] == draft.desired.key or answered.holder_gone):
+    if holder is None or not (holder[1] == context.desired.key or answered.holder_gone):
         return False
-    if holder[0] in (draft.desired.uid, waited.former):
+    if holder[0] in (context.desired.uid, waited.former):
         return False
     follower = replace(waited, former=holder[0])
-    _start(draft, access_requests.again(draft, follower, waited.tries, draft.now))
+    _start(context, access_requests.again(context, follower, waited.tries, context.now))
     return True
 
 
-def _in_use(draft: Draft) -> bool:
-    return draft.desired.mode is Mode.ENFORCE or bool(draft.desired.pins)
+def _in_use(context: PlanContext) -> bool:
+    return context.desired.mode is Mode.ENFORCE or bool(context.desired.pins)
 
 
-def _wanted(draft: Draft) -> bool:
-    return draft.observed.workload is not None and _in_use(draft)
+def _wanted(context: PlanContext) -> bool:
+    return context.observed.workload is not None and _in_use(context)
 
 
-def _failures(draft: Draft, attempt: Attempt) -> int:
+def _failures(context: PlanContext, attempt: Attempt) -> int:
     """How often the claim for this very process has failed."""
-    known = draft.record.claim
+    known = context.record.claim
     if known is None or not known.problem or (known.attempt, known.life) != (attempt.number, attempt.life):
         return 0
     return known.tries
@@ -172,34 +172,34 @@ def _delay(claim: Claim) -> float:
     return access_requests.retry_delay(claim.tries, access_requests.RETRY_RARELY)
 
 
-def _claim(draft: Draft, attempt: Attempt) -> None:
-    waited, known = draft.record.access, draft.record.claim
+def _claim(context: PlanContext, attempt: Attempt) -> None:
+    waited, known = context.record.access, context.record.claim
     if waited is None or (waited.operation, waited.attempt) != (Operation.CLAIM, attempt):
         if waited is not None and waited.operation not in (Operation.PIN, Operation.CLAIM):
             return  # what it keeps safe comes first
-        tries = _failures(draft, attempt)
+        tries = _failures(context, attempt)
         if tries and known is not None:
-            if (left := known.at + _delay(known) - draft.now) > 0:
-                draft.wake_in(left)
+            if (left := known.at + _delay(known) - context.now) > 0:
+                context.wake_in(left)
                 return
             if (
                 waited is not None
                 and waited.operation is Operation.PIN
-                and access_requests.running(draft, waited)
+                and access_requests.running(context, waited)
             ):
                 return  # only a first claim goes before what a user pins
-        access_requests.give_up(draft)
-        waited = access_requests.begin(draft, Operation.CLAIM, attempt.number, attempt=attempt, tries=tries)
-    _start(draft, waited)
+        access_requests.give_up(context)
+        waited = access_requests.begin(context, Operation.CLAIM, attempt.number, attempt=attempt, tries=tries)
+    _start(context, waited)
 
 
-def _start(draft: Draft, waited: InFlight) -> None:
+def _start(context: PlanContext, waited: InFlight) -> None:
     request = StartAccess(
         waited.request_id,
         Operation.CLAIM,
         waited.step,
         attempt=waited.attempt,
-        branch=lives.branch(draft.record, lives.newest(draft.record)),
+        branch=lives.branch(context.record, lives.newest(context.record)),
         former=waited.former,
     )
-    access_requests.start(draft, waited, request)
+    access_requests.start(context, waited, request)

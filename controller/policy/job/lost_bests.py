@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from controller.policy.job import access_requests, remedies
 from controller.policy.job import conditions as c
-from controller.policy.job.context import Draft
+from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import keepable
 from controller.policy.job.types import Best, InFlight, Operation
 
@@ -24,9 +24,9 @@ DAMAGED = frozenset({CHANGED, "CheckpointMissing", "CheckpointIncomplete"})
 GONE = frozenset({"CheckpointMissing", "CheckpointIncomplete"})
 
 
-def late(draft: Draft) -> Best | None:
+def late(context: PlanContext) -> Best | None:
     """The best eval, if its checkpoint is lost and it is time to look for it again."""
-    record, waited, best = draft.record, draft.record.access, draft.record.best
+    record, waited, best = context.record, context.record.access, context.record.best
     if best is None or best not in record.lost_bests:
         return None
     if record.secured is not None and record.secured.stands_for(best):
@@ -35,95 +35,95 @@ def late(draft: Draft) -> Best | None:
         return None  # what lies there is not what was evaluated
     if waited is not None and waited.is_for(best):
         return best
-    if waited is not None and (waited.tries < LOST_TRIES or access_requests.running(draft, waited)):
+    if waited is not None and (waited.tries < LOST_TRIES or access_requests.running(context, waited)):
         return None  # that of another eval is asked for now
-    tried, ended = record.lost_tried or 0.0, _ended_at(draft)
+    tried, ended = record.lost_tried or 0.0, _ended_at(context)
     if ended is not None:
         return best if tried < ended else None  # once more, for what came last
-    left = tried + LOOK_AGAIN - draft.now
+    left = tried + LOOK_AGAIN - context.now
     if left > 0.0:
-        draft.wake_in(left)
+        context.wake_in(left)
         return None
     return best
 
 
-def given_up(draft: Draft, waited: InFlight, tries: int, reason: str, message: str) -> bool:
+def given_up(context: PlanContext, waited: InFlight, tries: int, reason: str, message: str) -> bool:
     """Whether the checkpoint of a best eval is given up for now: so many tries failed, the last one so."""
     enough = FINISH_TRIES if reason == "CheckpointMissing" else LOST_TRIES
-    if _ended_at(draft) is not None:
+    if _ended_at(context) is not None:
         enough = ENDED_TRIES
-    if any(waited.is_for(lost) for lost in draft.record.lost_bests):
-        draft.update(access=None, lost_tried=draft.now)  # looked for again, and still not there
-        draft.wake_in(0.0)
+    if any(waited.is_for(lost) for lost in context.record.lost_bests):
+        context.update(access=None, lost_tried=context.now)  # looked for again, and still not there
+        context.wake_in(0.0)
         return True
-    if reason in GONE and tries >= enough and _overtaken(draft, waited):
-        _lose(draft, waited, reason, message)
+    if reason in GONE and tries >= enough and _overtaken(context, waited):
+        _lose(context, waited, reason, message)
         return True
     return False
 
 
-def _overtaken(draft: Draft, waited: InFlight) -> bool:
+def _overtaken(context: PlanContext, waited: InFlight) -> bool:
     """Whether the trainer has gone on so far that the checkpoint of this eval is not still being written."""
-    later = sum(1 for p in draft.record.evals if p.step > waited.step)
-    scrape = draft.observed.scrape
+    later = sum(1 for p in context.record.evals if p.step > waited.step)
+    scrape = context.observed.scrape
     saved = scrape.checkpoint_step if scrape is not None else None
     if saved is not None and saved > waited.step:
         return True  # a later save is through
-    over = _ended_at(draft) is not None
-    return over or later >= LOST_EVALS or all(p.attempt != waited.attempt for p in draft.record.evals)
+    over = _ended_at(context) is not None
+    return over or later >= LOST_EVALS or all(p.attempt != waited.attempt for p in context.record.evals)
 
 
-def _ended_at(draft: Draft) -> float | None:
+def _ended_at(context: PlanContext) -> float | None:
     """Since when (s) the run has ended, by itself or by its stop, and no pod of it can save any more."""
-    decision = draft.record.decision
-    if draft.pods_left:
+    decision = context.record.decision
+    if context.pods_left:
         return None
-    if draft.record.finished is not None:
-        told = (draft.conditions.get(type_) for type_ in (c.COMPLETED, c.FAILED))
+    if context.record.finished is not None:
+        told = (context.conditions.get(type_) for type_ in (c.COMPLETED, c.FAILED))
         return max((one.since for one in told if one is not None and one.status), default=0.0)
     return decision.suspended_at if decision is not None else None
 
 
-def drop_pin(draft: Draft, waited: InFlight, reason: str, message: str) -> None:
+def drop_pin(context: PlanContext, waited: InFlight, reason: str, message: str) -> None:
     """The pin that was to be copied is not what it was. If it is gone it is made anew, from what the trainer
     still has. If its content was changed, so was the trainer's, which is the same file: that eval is lost."""
-    draft.conditions.set(c.RETAINED, False, reason, remedies.of(reason, message), warning=True)
-    damaged = draft.record.secured
-    draft.update(access=None, secured=None)
+    context.conditions.set(c.RETAINED, False, reason, remedies.of(reason, message), warning=True)
+    damaged = context.record.secured
+    context.update(access=None, secured=None)
     if reason == CHANGED:
         if damaged is not None:  # one that is missing may be there again: it is not let go
-            access_requests.release(draft, damaged.path)
-        _lose(draft, waited, reason, message)
+            access_requests.release(context, damaged.path)
+        _lose(context, waited, reason, message)
         return
     delay = access_requests.retry_delay(1)  # not at once: what it is made anew from may be going too
     told = remedies.retry(reason, message, 1, delay)
-    draft.conditions.set(c.SECURED, False, reason, told, warning=True)
+    context.conditions.set(c.SECURED, False, reason, told, warning=True)
     access_requests.begin(
-        draft,
+        context,
         Operation.SECURE,
         waited.step,
         attempt=waited.attempt,
         score=waited.score,
-        not_before=draft.now + delay,
+        not_before=context.now + delay,
     )
-    draft.wake_in(delay)
+    context.wake_in(delay)
 
 
-def _lose(draft: Draft, waited: InFlight, reason: str, message: str) -> None:
+def _lose(context: PlanContext, waited: InFlight, reason: str, message: str) -> None:
     """The checkpoint of this eval is gone for good: the best eval that still has one takes its place."""
-    record, score = draft.record, waited.score
-    draft.update(access=None)
+    record, score = context.record, waited.score
+    context.update(access=None)
     if score is None:
         return  # its eval counts for nothing any more
     gone = Best(waited.step, score, waited.attempt)
     # Of those that can no longer be asked for nothing needs to be known.
     known = {(p.attempt, p.step) for p in record.evals}
     lost = (b for b in record.lost_bests if b == record.best or (b.attempt, b.step) in known)
-    draft.update(lost_bests=(*(b for b in lost if b != gone), gone), lost_tried=draft.now)
+    context.update(lost_bests=(*(b for b in lost if b != gone), gone), lost_tried=context.now)
     if reason == CHANGED:
-        changed = (b for b in record.changed_bests if b in draft.record.lost_bests and b != gone)
-        draft.update(changed_bests=(*changed, gone))
-    now = keepable(draft.record, draft.desired.direction, draft.use)
+        changed = (b for b in record.changed_bests if b in context.record.lost_bests and b != gone)
+        context.update(changed_bests=(*changed, gone))
+    now = keepable(context.record, context.desired.direction, context.use)
     instead = (
         f"the best eval that may still have one is at step {now.step} ({now.score:g})"
         if now is not None
@@ -131,5 +131,5 @@ def _lose(draft: Draft, waited: InFlight, reason: str, message: str) -> None:
     )
     how = "was changed after it had been pinned" if reason == CHANGED else "is lost"
     told = f"the checkpoint of the best eval, step {gone.step} ({gone.score:g}), {how}: {instead}; {message}"
-    draft.conditions.set(c.SECURED, False, "BestCheckpointLost", told, warning=True)
-    draft.wake_in(0.0)
+    context.conditions.set(c.SECURED, False, "BestCheckpointLost", told, warning=True)
+    context.wake_in(0.0)

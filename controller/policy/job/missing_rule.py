@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from controller.policy.job import progress
-from controller.policy.job.context import Draft
+from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import RuleInUse
 from controller.policy.params import ParamError
 from controller.policy.stopping.base import State
@@ -41,11 +41,11 @@ class Never:
         return (), Verdict(Verb.CONTINUE, NOT_JUDGED, 0.0, 0.0)
 
 
-def rule_of(draft: Draft) -> tuple[RuleInUse, str | None]:
+def rule_of(context: PlanContext) -> tuple[RuleInUse, str | None]:
     """The rule by which a job's evals are taken in, and what is wrong with its own if it is not that."""
-    desired = draft.desired
+    desired = context.desired
     try:
-        return RuleInUse.of(desired, draft.observed.fleet, progress.total_steps(draft)), None
+        return RuleInUse.of(desired, context.observed.fleet, progress.total_steps(context)), None
     except ParamError as error:
         spare = RuleInUse(Never(), Never.name, Never.name, desired.direction, proxy=desired.proxy)
         return spare, str(error)

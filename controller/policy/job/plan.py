@@ -37,7 +37,7 @@ from controller.policy.job import (
 from controller.policy.job import conditions as c
 from controller.policy.job.adoption import adopt
 from controller.policy.job.comparability import begin_anew
-from controller.policy.job.context import Draft
+from controller.policy.job.context import PlanContext
 from controller.policy.job.estimates import stated
 from controller.policy.job.evals import RuleInUse, absorb, begin_life, ignored_steps, settle_agreeing
 from controller.policy.job.resume import answer_early, resume
@@ -68,167 +68,171 @@ from controller.policy.types import (
 
 def plan_job(desired: Desired, observed: Observed, record: JobRecord, now: float) -> Plan:
     """What is to be done for one job now. Total: it never raises, whatever the cluster looks like."""
-    draft = Draft(desired, observed, record, now)
-    made, wrong = missing_rule.rule_of(draft)
-    draft.use = use = made if desired.metric else None
-    answered = checkpoints.answer(draft)
+    context = PlanContext(desired, observed, record, now)
+    made, wrong = missing_rule.rule_of(context)
+    context.use = use = made if desired.metric else None
+    answered = checkpoints.answer(context)
     if answered is not None:
-        checkpoints.take_answer(draft, answered)
-    _accept(draft, wrong)
-    access_pod.tell(draft)
+        checkpoints.take_answer(context, answered)
+    _accept(context, wrong)
+    access_pod.tell(context)
     if desired.deleting:
-        return _delete(draft)
-    if not _stop_under_way(draft):
-        checkpoints.leave_off(draft)
+        return _delete(context)
+    if not _stop_under_way(context):
+        checkpoints.leave_off(context)
     ended = observed.workload is not None and observed.workload.finished is not None
-    if ended or draft.record.finished is not None:
-        return _finish(draft, use)
-    if endings.is_lost(draft):
-        _note_end(draft, *endings.how_it_ended(draft))
-        return _finish(draft, use)
-    if _stop_under_way(draft):
-        return _stop_or_resume(draft, use)
+    if ended or context.record.finished is not None:
+        return _finish(context, use)
+    if endings.is_lost(context):
+        _note_end(context, *endings.how_it_ended(context))
+        return _finish(context, use)
+    if _stop_under_way(context):
+        return _stop_or_resume(context, use)
     if observed.finalizer:
-        draft.act(SetFinalizer(False))  # of a stop that was taken back or resumed
-    answer_early(draft)
-    if draft.problem is not None and draft.record.admission is None and not location_claim.refused(draft):
-        external_queue.keep_off(draft, "NotAccepted")
-        return draft.plan(None)
+        context.act(SetFinalizer(False))  # of a stop that was taken back or resumed
+    answer_early(context)
+    if (
+        context.problem is not None
+        and context.record.admission is None
+        and not location_claim.refused(context)
+    ):
+        external_queue.keep_off(context, "NotAccepted")
+        return context.plan(None)
     if observed.workload is None:
-        return _create(draft)
+        return _create(context)
     if desired.run_state is RunState.STOPPED:
-        user_stop(draft)
-        return _stop_or_resume(draft, use)
-    if draft.record.admission is not None and draft.record.admission.withdrawn is not None:
-        return gang_timeout.withdraw(draft)
-    if external_queue.evicted(draft) or draft.record.preempting is not None:
-        return _preempt(draft, use)
-    if draft.record.admission is None and not adopt(draft):
-        pins.keep(draft)
-        return _wait(draft)
-    return _run(draft, use)
+        user_stop(context)
+        return _stop_or_resume(context, use)
+    if context.record.admission is not None and context.record.admission.withdrawn is not None:
+        return gang_timeout.withdraw(context)
+    if external_queue.evicted(context) or context.record.preempting is not None:
+        return _preempt(context, use)
+    if context.record.admission is None and not adopt(context):
+        pins.keep(context)
+        return _wait(context)
+    return _run(context, use)
 
 
-def _accept(draft: Draft, wrong: str | None) -> None:
+def _accept(context: PlanContext, wrong: str | None) -> None:
     """Say in condition Accepted whether the spec can be carried out. ``wrong``: with its stop rule.
 
-    What is wrong with it, or with its pool, withholds admissions and stops (`Draft.problem`) and nothing
-    else: a job that holds GPUs is read, and its best checkpoint kept in safety, whatever befalls its pool.
+    What is wrong with it, or with its pool, withholds admissions and stops (`PlanContext.problem`) and
+    nothing else: a job that holds GPUs is read, and its best checkpoint protected, whatever befalls its pool.
     """
-    draft.problem = draft.desired.problem
-    if draft.problem is None and wrong is not None:
-        draft.problem = ("InvalidStopRule", f"spec.stopRule: {wrong}")
-    location_claim.refuse(draft)
-    if draft.problem is not None:
-        draft.conditions.set(c.ACCEPTED, False, *draft.problem, warning=True)
+    context.problem = context.desired.problem
+    if context.problem is None and wrong is not None:
+        context.problem = ("InvalidStopRule", f"spec.stopRule: {wrong}")
+    location_claim.refuse(context)
+    if context.problem is not None:
+        context.conditions.set(c.ACCEPTED, False, *context.problem, warning=True)
     else:
-        told = ("the spec can be carried out", draft.desired.note, endings.expiry_note(draft))
-        draft.conditions.set(c.ACCEPTED, True, "Valid", "; ".join(filter(None, told)))
+        told = ("the spec can be carried out", context.desired.note, endings.expiry_note(context))
+        context.conditions.set(c.ACCEPTED, True, "Valid", "; ".join(filter(None, told)))
 
 
-def _stop_under_way(draft: Draft) -> bool:
-    decision = draft.record.decision
+def _stop_under_way(context: PlanContext) -> bool:
+    decision = context.record.decision
     return decision is not None and decision.mode is Mode.ENFORCE
 
 
-def _stop_or_resume(draft: Draft, use: RuleInUse | None) -> Plan:
-    decision = draft.record.decision
+def _stop_or_resume(context: PlanContext, use: RuleInUse | None) -> Plan:
+    decision = context.record.decision
     assert decision is not None
     if decision.pods_gone_at is None:
-        reads = draft.record.admission is not None and draft.desired.mode is not Mode.OFF
+        reads = context.record.admission is not None and context.desired.mode is not Mode.OFF
         if use is not None and reads and decision.suspended_at is None:
-            _take_scrape(draft, use)
-            location_claim.within_attempt(draft)
-        return carry_out_stop(draft, use)
-    if use is not None and draft.problem is None and resume(draft, use):
-        return _line_up(draft)
-    if after_suspend(draft):
-        pins.wait(draft)
+            _take_scrape(context, use)
+            location_claim.within_attempt(context)
+        return carry_out_stop(context, use)
+    if use is not None and context.problem is None and resume(context, use):
+        return _line_up(context)
+    if after_suspend(context):
+        pins.wait(context)
     else:
-        pins.keep(draft)
-    if (amiss := endings.stays_off(draft, decision.proposal.reason)) is not None:
+        pins.keep(context)
+    if (amiss := endings.stays_off(context, decision.proposal.reason)) is not None:
         return amiss
-    external_queue.keep_off(draft, decision.proposal.reason)
-    return draft.plan(None)
+    external_queue.keep_off(context, decision.proposal.reason)
+    return context.plan(None)
 
 
-def _line_up(draft: Draft) -> Plan:
+def _line_up(context: PlanContext) -> Plan:
     """A resume is carried out: it waits for GPUs, unless its folder is another's by now."""
-    location_claim.refuse(draft)
-    return draft.plan(JobState.QUEUED if draft.problem is None else None)
+    location_claim.refuse(context)
+    return context.plan(JobState.QUEUED if context.problem is None else None)
 
 
-def _create(draft: Draft) -> Plan:
+def _create(context: PlanContext) -> Plan:
     """No workload: make it from the template, or say that the one referred to is not there."""
-    if draft.desired.workload_ref:
-        message = f"spec.workload.ref: there is no {draft.desired.workload_ref} in this namespace"
-        draft.conditions.set(c.ACCEPTED, False, "WorkloadNotFound", message, warning=True)
+    if context.desired.workload_ref:
+        message = f"spec.workload.ref: there is no {context.desired.workload_ref} in this namespace"
+        context.conditions.set(c.ACCEPTED, False, "WorkloadNotFound", message, warning=True)
     else:
-        draft.act(CreateWorkload())
-    return draft.plan(JobState.ADMITTED if draft.record.admission is not None else None)
+        context.act(CreateWorkload())
+    return context.plan(JobState.ADMITTED if context.record.admission is not None else None)
 
 
-def _wait(draft: Draft) -> Plan:
+def _wait(context: PlanContext) -> Plan:
     """Queued: suspended, no GPUs. Why it waits is the pool's to say (`transitions.waiting`)."""
-    workload, known = draft.observed.workload, draft.record.condition(c.ADMITTED)
+    workload, known = context.observed.workload, context.record.condition(c.ADMITTED)
     assert workload is not None
     if known is None or known.status:
-        draft.conditions.set(c.ADMITTED, False, "Queued", "waits for its pool's GPUs")
-    incomplete.made_anew(draft)
-    left = draft.conditions.get(c.RUNNING)
+        context.conditions.set(c.ADMITTED, False, "Queued", "waits for its pool's GPUs")
+    incomplete.made_anew(context)
+    left = context.conditions.get(c.RUNNING)
     if left is None or left.status or left.reason not in (*external_queue.LEFT, incomplete.MEMBERS_ENDED):
-        draft.conditions.set(c.RUNNING, False, "NotAdmitted", "no GPUs are granted yet")
+        context.conditions.set(c.RUNNING, False, "NotAdmitted", "no GPUs are granted yet")
     if not workload.suspended:
         # Somebody else started it. GPUs are granted by the pool alone.
-        draft.act(SuspendWorkload("NotAdmitted"))
-        return draft.plan(JobState.QUEUED)
-    location_claim.before_start(draft)
-    if location_claim.refused(draft):
-        external_queue.keep_off(draft, access_requests.TAKEN)
-        return draft.plan(None)
-    return external_queue.wait(draft) or draft.plan(JobState.QUEUED)
+        context.act(SuspendWorkload("NotAdmitted"))
+        return context.plan(JobState.QUEUED)
+    location_claim.before_start(context)
+    if location_claim.refused(context):
+        external_queue.keep_off(context, access_requests.TAKEN)
+        return context.plan(None)
+    return external_queue.wait(context) or context.plan(JobState.QUEUED)
 
 
-def _run(draft: Draft, use: RuleInUse | None) -> Plan:
+def _run(context: PlanContext, use: RuleInUse | None) -> Plan:
     """Admitted: start it, or watch it run."""
-    record, workload = draft.record, draft.observed.workload
+    record, workload = context.record, context.observed.workload
     assert record.admission is not None
     assert workload is not None
-    draft.conditions.set(
+    context.conditions.set(
         c.ADMITTED,
         True,
         "Admitted",
         f"GPUs granted, planned on {', '.join(record.admission.nodes) or 'any node'}",
     )
-    draft.conditions.drop(c.RELEASED)
-    gang_timeout.note_ended(draft)
-    if gang_timeout.watch_binding(draft):
-        return gang_timeout.withdraw(draft)
+    context.conditions.drop(c.RELEASED)
+    gang_timeout.note_ended(context)
+    if gang_timeout.watch_binding(context):
+        return gang_timeout.withdraw(context)
     if workload.suspended:
-        if location_claim.refused(draft) and draft.problem is not None:
-            return gang_timeout.give_back(draft, *draft.problem)
-        _start(draft)
-        return draft.plan(JobState.ADMITTED)
-    if withdrawal.asked_to_stop(draft):
-        return _start_again(draft)
-    _watch_start(draft)
+        if location_claim.refused(context) and context.problem is not None:
+            return gang_timeout.give_back(context, *context.problem)
+        _start(context)
+        return context.plan(JobState.ADMITTED)
+    if withdrawal.asked_to_stop(context):
+        return _start_again(context)
+    _watch_start(context)
     proposal = None
     if use is not None:
-        proposal = _watch(draft, use)
+        proposal = _watch(context, use)
     else:
-        _unwatched(draft)
-    pins.keep(draft)
-    location_claim.within_attempt(draft, retry=True)
-    if proposal is not None and draft.problem is not None:
-        told = f"to be stopped, but the spec cannot be carried out as it is: {draft.problem[1]}"
-        draft.conditions.set(c.TERMINATION, False, "NotAccepted", told)
+        _unwatched(context)
+    pins.keep(context)
+    location_claim.within_attempt(context, retry=True)
+    if proposal is not None and context.problem is not None:
+        told = f"to be stopped, but the spec cannot be carried out as it is: {context.problem[1]}"
+        context.conditions.set(c.TERMINATION, False, "NotAccepted", told)
         proposal = None
-    return draft.plan(JobState.ADMITTED, proposal)
+    return context.plan(JobState.ADMITTED, proposal)
 
 
-def _start(draft: Draft) -> None:
+def _start(context: PlanContext) -> None:
     """Write `<name>-run` for this attempt, then unsuspend once the last attempt's pods are out of the way."""
-    record, workload = draft.record, draft.observed.workload
+    record, workload = context.record, context.observed.workload
     assert record.admission is not None
     assert workload is not None
     restored = record.restored
@@ -238,123 +242,123 @@ def _start(draft: Draft) -> None:
         resume_step=restored.step if restored is not None else None,
         request_id=record.run.request_id,
         reference_step=record.run.reference_step,
-        uid=draft.desired.uid,
+        uid=context.desired.uid,
     )
-    draft.update(run=wanted)
-    if location_claim.before_start(draft):
+    context.update(run=wanted)
+    if location_claim.before_start(context):
         message = f"attempt {wanted.attempt} is to start once the checkpoint folder is claimed"
-        message += access_pod.how_far(draft)
-        draft.conditions.set(c.RUNNING, False, "ClaimingLocation", message)
+        message += access_pod.how_far(context)
+        context.conditions.set(c.RUNNING, False, "ClaimingLocation", message)
         return
-    draft.conditions.set(c.RUNNING, False, "Starting", f"attempt {wanted.attempt} is being started")
-    if draft.observed.run_written != wanted:
-        draft.act(WriteRun(wanted))
-        draft.wake_in(1.0)
-    elif workload.settled and draft.pods_left == 0 and external_queue.may_start(draft):
-        gang_timeout.started(draft)
-        draft.act(StartWorkload(wanted.attempt, record.admission.nodes))
+    context.conditions.set(c.RUNNING, False, "Starting", f"attempt {wanted.attempt} is being started")
+    if context.observed.run_written != wanted:
+        context.act(WriteRun(wanted))
+        context.wake_in(1.0)
+    elif workload.settled and context.pods_left == 0 and external_queue.may_start(context):
+        gang_timeout.started(context)
+        context.act(StartWorkload(wanted.attempt, record.admission.nodes))
 
 
-def _start_again(draft: Draft) -> Plan:
+def _start_again(context: PlanContext) -> Plan:
     """A user called a stop off after the trainer was asked to stop training: start it anew where it is."""
-    restored, scrape = draft.record.restored, draft.observed.scrape
+    restored, scrape = context.record.restored, context.observed.scrape
     saved = scrape.checkpoint_step if scrape is not None else None
     if restored is not None and saved is not None and saved > restored.step:
-        draft.update(restored=None)
+        context.update(restored=None)
     message = "its stop was called off after it had been asked to stop training: it is started anew"
-    draft.conditions.set(c.RUNNING, False, "Restarting", message)
-    draft.act(SuspendWorkload("StopTakenBack", again=True))
-    return draft.plan(JobState.ADMITTED)
+    context.conditions.set(c.RUNNING, False, "Restarting", message)
+    context.act(SuspendWorkload("StopTakenBack", again=True))
+    return context.plan(JobState.ADMITTED)
 
 
-def _watch_start(draft: Draft) -> None:
-    record, ready = draft.record, sum(1 for p in draft.observed.pods if p.ready and not p.terminal)
+def _watch_start(context: PlanContext) -> None:
+    record, ready = context.record, sum(1 for p in context.observed.pods if p.ready and not p.terminal)
     assert record.admission is not None
-    if ready >= draft.desired.replicas:
+    if ready >= context.desired.replicas:
         if record.admission.running_since is None:
-            draft.update(admission=replace(record.admission, running_since=draft.now))
-        draft.update(expected=stated(record.expected, draft.desired))
-        draft.conditions.set(
+            context.update(admission=replace(record.admission, running_since=context.now))
+        context.update(expected=stated(record.expected, context.desired))
+        context.conditions.set(
             c.RUNNING, True, "Running", f"attempt {record.admission.number}: all members are ready"
         )
-    elif not draft.conditions.is_true(c.RUNNING):
-        draft.conditions.set(
-            c.RUNNING, False, "Starting", f"{ready} of {draft.desired.replicas} members are ready"
+    elif not context.conditions.is_true(c.RUNNING):
+        context.conditions.set(
+            c.RUNNING, False, "Starting", f"{ready} of {context.desired.replicas} members are ready"
         )
 
 
-def _watch(draft: Draft, use: RuleInUse) -> Proposal | None:
+def _watch(context: PlanContext, use: RuleInUse) -> Proposal | None:
     """Take in new evals, keep the best in safety, judge."""
-    if draft.desired.mode is Mode.OFF:
+    if context.desired.mode is Mode.OFF:
         for type_ in (c.METRICS, c.DECLINING, c.GUARDRAILS, c.DEMOTED, c.SECURED):
-            draft.conditions.drop(type_)
+            context.conditions.drop(type_)
         return None
-    _take_scrape(draft, use)
-    location_claim.within_attempt(draft)
-    if draft.desired.mode is Mode.ENFORCE:
-        checkpoints.secure_best(draft)
-    return verdicts.judge(draft, use)
+    _take_scrape(context, use)
+    location_claim.within_attempt(context)
+    if context.desired.mode is Mode.ENFORCE:
+        checkpoints.secure_best(context)
+    return verdicts.judge(context, use)
 
 
-def _unwatched(draft: Draft) -> None:
+def _unwatched(context: PlanContext) -> None:
     """The spec does not say what is to be read."""
-    reason = draft.problem[0] if draft.problem is not None else "NotAccepted"
-    draft.conditions.set(
+    reason = context.problem[0] if context.problem is not None else "NotAccepted"
+    context.conditions.set(
         c.METRICS, False, reason, "the spec names no metric that could be read", warning=True
     )
 
 
-def _take_scrape(draft: Draft, use: RuleInUse) -> None:
-    before = draft.record
-    _take_evals(draft, use)
-    news = draft.record.evals is not before.evals
-    progress.note(draft, news=news)
-    verdicts.tell_dropped(draft, use, before)
+def _take_scrape(context: PlanContext, use: RuleInUse) -> None:
+    before = context.record
+    _take_evals(context, use)
+    news = context.record.evals is not before.evals
+    progress.note(context, news=news)
+    verdicts.tell_dropped(context, use, before)
     if news:
-        verdicts.count_past(draft, before)
+        verdicts.count_past(context, before)
 
 
-def _take_evals(draft: Draft, use: RuleInUse) -> None:
-    scrape = draft.observed.scrape
+def _take_evals(context: PlanContext, use: RuleInUse) -> None:
+    scrape = context.observed.scrape
     if scrape is None:
         return
     if scrape.outcome is not ScrapeOutcome.OK:
-        draft.conditions.set(c.METRICS, False, str(scrape.outcome), scrape.message)
+        context.conditions.set(c.METRICS, False, str(scrape.outcome), scrape.message)
         return
-    if refused := lives.refusal(draft.record, draft.desired.uid, scrape):
-        draft.conditions.set(c.METRICS, False, *refused, warning=True)
+    if refused := lives.refusal(context.record, context.desired.uid, scrape):
+        context.conditions.set(c.METRICS, False, *refused, warning=True)
         return
-    draft.record = begin_life(draft.record, use, scrape)
-    metric = draft.desired.metric
+    context.record = begin_life(context.record, use, scrape)
+    metric = context.desired.metric
     if metric not in scrape.metrics_seen:
         names = ", ".join(scrape.metrics_seen) or "none yet"
         reason = "MetricMissing" if scrape.metrics_seen else "NoEvalsYet"
-        draft.conditions.set(
+        context.conditions.set(
             c.METRICS, False, reason, f"spec.metrics: no eval of {metric!r} is exported; names seen: {names}"
         )
         return
-    before = draft.record
-    _begin_anew(draft, use, scrape)
-    draft.record = guardrails.watch(absorb(draft.record, use, scrape), use.guards, scrape)
+    before = context.record
+    _begin_anew(context, use, scrape)
+    context.record = guardrails.watch(absorb(context.record, use, scrape), use.guards, scrape)
     notes = [scrape.message] if scrape.message else []
-    if ignored := ignored_steps(draft.record, scrape):
+    if ignored := ignored_steps(context.record, scrape):
         steps = ", ".join(map(str, ignored[:5]))
         notes.append(f"ignored, because steps must increase within an attempt: step {steps}")
-    progress.watch_evals(draft, before)
-    if quiet := progress.without_evals(draft):
-        draft.conditions.set(c.METRICS, False, "NoNewEvals", "; ".join([quiet, *notes]))
+    progress.watch_evals(context, before)
+    if quiet := progress.without_evals(context):
+        context.conditions.set(c.METRICS, False, "NoNewEvals", "; ".join([quiet, *notes]))
         return
-    draft.conditions.set(
+    context.conditions.set(
         c.METRICS, True, "Scraped", "; ".join([f"evals of {metric!r} are being read", *notes])
     )
 
 
-def _begin_anew(draft: Draft, use: RuleInUse, scrape: ScrapeView) -> None:
+def _begin_anew(context: PlanContext, use: RuleInUse, scrape: ScrapeView) -> None:
     """Forget evals that cannot be compared with those to come, and say so."""
-    before, fall = draft.record, draft.observed.fleet.fall
-    draft.record = after = begin_anew(before, use, scrape, fall)
+    before, fall = context.record, context.observed.fleet.fall
+    context.record = after = begin_anew(before, use, scrape, fall)
     if after.scale != before.scale:
-        draft.update(guards=guardrails.begun_anew(before.guards), confirming=None)
+        context.update(guards=guardrails.begun_anew(before.guards), confirming=None)
     if after.evals == before.evals or not before.evals:
         return
     if after.evaluator != before.evaluator:
@@ -366,106 +370,106 @@ def _begin_anew(draft: Draft, use: RuleInUse, scrape: ScrapeView) -> None:
     message = f"{why}: evals up to step {last} are not compared with later ones, the rule begins anew"
     if after.scale is not None and after.scale.kept is not None:
         message += f"; the checkpoint of step {after.scale.kept.step}, best until then, stays pinned"
-    draft.event("BeganAnew", message, warning=True)
-    draft.conditions.set(c.DECLINING, False, "BeganAnew", message)
-    if draft.record.decision is None:
-        draft.conditions.drop(c.TERMINATION)
+    context.event("BeganAnew", message, warning=True)
+    context.conditions.set(c.DECLINING, False, "BeganAnew", message)
+    if context.record.decision is None:
+        context.conditions.drop(c.TERMINATION)
 
 
-def _preempt(draft: Draft, use: RuleInUse | None) -> Plan:
+def _preempt(context: PlanContext, use: RuleInUse | None) -> Plan:
     """On its way back into the queue; until it is suspended it trains, and may have a new best."""
-    going = draft.record.preempting
-    trains = going is not None and going.lost is None and draft.record.admission is not None
-    if use is not None and trains and draft.desired.mode is not Mode.OFF:
-        _take_scrape(draft, use)
-        location_claim.within_attempt(draft)
-        if draft.desired.mode is Mode.ENFORCE:
-            checkpoints.secure_best(draft)
-    return preemption.carry_out(draft)
+    going = context.record.preempting
+    trains = going is not None and going.lost is None and context.record.admission is not None
+    if use is not None and trains and context.desired.mode is not Mode.OFF:
+        _take_scrape(context, use)
+        location_claim.within_attempt(context)
+        if context.desired.mode is Mode.ENFORCE:
+            checkpoints.secure_best(context)
+    return preemption.carry_out(context)
 
 
-def _finish(draft: Draft, use: RuleInUse | None) -> Plan:
+def _finish(context: PlanContext, use: RuleInUse | None) -> Plan:
     """The workload ended by itself; it stays ended when its object is cleaned up later.
 
     Its last evals are taken in while a pod still shows them.
     """
-    workload = draft.observed.workload
-    if use is not None and draft.record.admission is not None and draft.desired.mode is not Mode.OFF:
-        _take_scrape(draft, use)
-        draft.record = settle_agreeing(draft.record, use)
-    if draft.record.finished is None and workload is not None:
+    workload = context.observed.workload
+    if use is not None and context.record.admission is not None and context.desired.mode is not Mode.OFF:
+        _take_scrape(context, use)
+        context.record = settle_agreeing(context.record, use)
+    if context.record.finished is None and workload is not None:
         end = workload.finished or ""
-        _note_end(draft, end, end, workload.message or "the workload ended")
-    draft.conditions.set(c.RUNNING, False, "Finished", "the workload ended")
-    decision = draft.record.decision
+        _note_end(context, end, end, workload.message or "the workload ended")
+    context.conditions.set(c.RUNNING, False, "Finished", "the workload ended")
+    decision = context.record.decision
     if decision is not None and decision.mode is Mode.ENFORCE and decision.suspended_at is None:
-        draft.conditions.set(
+        context.conditions.set(
             c.TERMINATION, False, "FinishedFirst", "the run ended before its stop was carried out"
         )
-        withdrawal.forget(draft, decision, "FinishedFirst")
-    if not endings.is_unknown(draft.record):
-        answer_early(draft)
-    elif use is not None and draft.problem is None and not draft.pods_left and resume(draft, use):
-        return _line_up(draft)
-    copying = _stop_under_way(draft) and after_suspend(draft)
-    if draft.observed.finalizer and not copying:
-        draft.act(SetFinalizer(False))
-    if (amiss := endings.stays_off(draft, draft.record.finished or "")) is not None:
+        withdrawal.forget(context, decision, "FinishedFirst")
+    if not endings.is_unknown(context.record):
+        answer_early(context)
+    elif use is not None and context.problem is None and not context.pods_left and resume(context, use):
+        return _line_up(context)
+    copying = _stop_under_way(context) and after_suspend(context)
+    if context.observed.finalizer and not copying:
+        context.act(SetFinalizer(False))
+    if (amiss := endings.stays_off(context, context.record.finished or "")) is not None:
         return amiss
-    if draft.record.admission is not None and endings.wait_for_pods(draft):
-        return draft.plan(JobState.STOPPING)
-    draft.update(admission=None)
+    if context.record.admission is not None and endings.wait_for_pods(context):
+        return context.plan(JobState.STOPPING)
+    context.update(admission=None)
     if copying:
-        return draft.plan(None)
-    _secure_what_is_left(draft)
-    pins.keep(draft)
-    draft.conditions.set(c.RELEASED, True, "PodsGone", "all pods are gone or terminal")
-    return draft.plan(None)
+        return context.plan(None)
+    _secure_what_is_left(context)
+    pins.keep(context)
+    context.conditions.set(c.RELEASED, True, "PodsGone", "all pods are gone or terminal")
+    return context.plan(None)
 
 
-def _secure_what_is_left(draft: Draft) -> None:
+def _secure_what_is_left(context: PlanContext) -> None:
     """The run has ended: its best checkpoint is pinned if it was not yet. One that is gone gives way to the
     next best (`safekeeping`); a store that cannot be reached is asked for as long as it takes."""
-    if draft.desired.mode is Mode.ENFORCE and draft.observed.workload is not None:
-        checkpoints.secure_best(draft)
+    if context.desired.mode is Mode.ENFORCE and context.observed.workload is not None:
+        checkpoints.secure_best(context)
 
 
-def _note_end(draft: Draft, end: str, reason: str, message: str) -> None:
+def _note_end(context: PlanContext, end: str, reason: str, message: str) -> None:
     """Record that the run is over: as Complete or Failed (``end``), and why."""
-    verdicts.count_past(draft, draft.record)
-    served = attained(draft.desired, draft.record, draft.now)
-    draft.update(finished=end, attained=served, preempting=None)
-    waited = draft.record.access
+    verdicts.count_past(context, context.record)
+    served = attained(context.desired, context.record, context.now)
+    context.update(finished=end, attained=served, preempting=None)
+    waited = context.record.access
     if waited is not None and waited.operation in (Operation.CLAIM, Operation.RESTORE):
-        access_requests.give_up(draft)  # what pins or copies goes on: its answer says what is safe
+        access_requests.give_up(context)  # what pins or copies goes on: its answer says what is safe
     complete = end == "Complete"
-    draft.conditions.set(c.COMPLETED if complete else c.FAILED, True, reason, message, warning=not complete)
+    context.conditions.set(c.COMPLETED if complete else c.FAILED, True, reason, message, warning=not complete)
 
 
-def _delete(draft: Draft) -> Plan:
+def _delete(context: PlanContext) -> Plan:
     """Being deleted: finish a retention that has begun, then let go. The workload goes with its owner.
 
     It may be gone by now (a deletion in the foreground takes what the RLHFJob owns first): the access Job is
     then made by the template in the spec.
     """
-    queue = JobState.STOPPING if draft.pods_left else None
-    decision = draft.record.decision
-    if _stop_under_way(draft) and decision is not None and retention.promised(draft):
-        lost = draft.observed.workload is None and bool(draft.desired.workload_ref)
-        if not lost and retention.before_deletion(draft):
-            draft.conditions.set(
+    queue = JobState.STOPPING if context.pods_left else None
+    decision = context.record.decision
+    if _stop_under_way(context) and decision is not None and retention.promised(context):
+        lost = context.observed.workload is None and bool(context.desired.workload_ref)
+        if not lost and retention.before_deletion(context):
+            context.conditions.set(
                 c.TERMINATION, True, decision.proposal.reason, "deleted once its best checkpoint is retained"
             )
-            return draft.plan(queue)
-        if draft.record.decision is not None and draft.record.decision.retained_at is None:
-            told = draft.conditions.get(c.RETAINED)
+            return context.plan(queue)
+        if context.record.decision is not None and context.record.decision.retained_at is None:
+            told = context.conditions.get(c.RETAINED)
             why = f": {told.message}" if told is not None and not told.status else ""
-            kept = draft.record.secured
+            kept = context.record.secured
             pin = f"; its pin stays at {kept.path}" if kept is not None else ""
             message = f"deleted before its best checkpoint could be retained{pin}{why}"
             if told is None or told.reason != retention.GIVEN_UP:
-                draft.conditions.set(c.RETAINED, False, retention.GIVEN_UP, message, warning=True)
-            access_requests.give_up(draft)
-    if draft.observed.finalizer:
-        draft.act(SetFinalizer(False))
-    return draft.plan(queue)
+                context.conditions.set(c.RETAINED, False, retention.GIVEN_UP, message, warning=True)
+            access_requests.give_up(context)
+    if context.observed.finalizer:
+        context.act(SetFinalizer(False))
+    return context.plan(queue)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from controller.policy.job import conditions as c
 from controller.policy.job import incomplete
-from controller.policy.job.context import Draft
+from controller.policy.job.context import PlanContext
 from controller.policy.job.service import attained
 from controller.policy.job.types import (
     JobRecord,
@@ -34,38 +34,38 @@ def begin(record: JobRecord, preemption: Preemption, now: float) -> JobRecord:
     return replace(record, preempting=Preempting(preemption.reason, now))
 
 
-def carry_out(draft: Draft) -> Plan:
+def carry_out(context: PlanContext) -> Plan:
     """The next step of a preemption, or of what follows an eviction by a queue outside."""
-    workload, going = draft.observed.workload, draft.record.preempting
+    workload, going = context.observed.workload, context.record.preempting
     assert workload is not None
     assert going is not None
-    if workload.suspended and workload.settled and draft.pods_left == 0:
-        _back_in_line(draft, going)
-        return draft.plan(JobState.QUEUED)
+    if workload.suspended and workload.settled and context.pods_left == 0:
+        _back_in_line(context, going)
+        return context.plan(JobState.QUEUED)
     if going.evicted:
-        return draft.plan(JobState.PREEMPTING)  # the queue suspends it itself
+        return context.plan(JobState.PREEMPTING)  # the queue suspends it itself
     if not workload.suspended:
-        if going.lost is None and (left := _waits(draft, going)) is not None:
-            draft.wake_in(left)
-            most = f"for {draft.desired.preempt_grace:g} s at most"
+        if going.lost is None and (left := _waits(context, going)) is not None:
+            context.wake_in(left)
+            most = f"for {context.desired.preempt_grace:g} s at most"
             message = f"{going.reason}: goes on to its next checkpoint, {most}"
-            draft.conditions.set(c.ADMITTED, False, "Preempting", message)
-            return draft.plan(JobState.PREEMPTING)
+            context.conditions.set(c.ADMITTED, False, "Preempting", message)
+            return context.plan(JobState.PREEMPTING)
         if going.lost is None:
-            settle_account(draft)
-        draft.act(SuspendWorkload("Preempted", again=True))
+            settle_account(context)
+        context.act(SuspendWorkload("Preempted", again=True))
     message = f"{going.reason}: is being suspended"
-    draft.conditions.set(c.ADMITTED, False, "Preempting", message)
-    return draft.plan(JobState.PREEMPTING if draft.record.admission is not None else JobState.QUEUED)
+    context.conditions.set(c.ADMITTED, False, "Preempting", message)
+    return context.plan(JobState.PREEMPTING if context.record.admission is not None else JobState.QUEUED)
 
 
-def _waits(draft: Draft, going: Preempting) -> float | None:
+def _waits(context: PlanContext, going: Preempting) -> float | None:
     """For how many seconds more the run may go on at most; None: it is to be suspended now."""
-    admission, scrape = draft.record.admission, draft.observed.scrape
-    left = going.at + draft.desired.preempt_grace - draft.now
-    if admission is None or admission.running_since is None or not draft.pods_left or left <= 0:
+    admission, scrape = context.record.admission, context.observed.scrape
+    left = going.at + context.desired.preempt_grace - context.now
+    if admission is None or admission.running_since is None or not context.pods_left or left <= 0:
         return None
-    if draft.desired.mode is Mode.OFF:
+    if context.desired.mode is Mode.OFF:
         return None  # its metrics are not read: nothing to wait for could be seen
     if scrape is None or scrape.outcome is not ScrapeOutcome.OK:
         return left
@@ -75,10 +75,10 @@ def _waits(draft: Draft, going: Preempting) -> float | None:
     if _saved_since(scrape, going):
         return None
     if going.checkpoint_step is None and safe is not None:
-        draft.update(preempting=replace(going, checkpoint_step=safe))
+        context.update(preempting=replace(going, checkpoint_step=safe))
     if scrape.request_served is not None:
-        _ask(draft)
-        return min(left, 1.0) if draft.observed.run_written != draft.record.run else left
+        _ask(context)
+        return min(left, 1.0) if context.observed.run_written != context.record.run else left
     return left
 
 
@@ -97,15 +97,15 @@ def _saved_since(scrape: ScrapeView, going: Preempting) -> bool:
     return saved is not None and going.checkpoint_step is not None and saved > going.checkpoint_step
 
 
-def _ask(draft: Draft) -> None:
+def _ask(context: PlanContext) -> None:
     """Ask the trainer, through `<name>-run`, for a checkpoint now: once per preemption."""
-    going, run = draft.record.preempting, draft.record.run
+    going, run = context.record.preempting, context.record.run
     assert going is not None
     if not going.request:
         run = replace(run, request_id=run.request_id + 1, evaluate=False, checkpoint=True, stop=False)
-        draft.update(run=run, preempting=replace(going, request=run.request_id))
-    if draft.observed.run_written != run:
-        draft.act(WriteRun(run))
+        context.update(run=run, preempting=replace(going, request=run.request_id))
+    if context.observed.run_written != run:
+        context.act(WriteRun(run))
 
 
 class _Work(NamedTuple):
@@ -116,41 +116,41 @@ class _Work(NamedTuple):
     saved: bool  # whether the present attempt has written a checkpoint itself
 
 
-def settle_account(draft: Draft) -> None:
+def settle_account(context: PlanContext) -> None:
     """Note what the suspension of a preempted run costs, and where it will go on, before it happens."""
-    record, scrape = draft.record, draft.observed.scrape
+    record, scrape = context.record, context.observed.scrape
     assert record.preempting is not None
-    work = _work(draft)
+    work = _work(context)
     lost = work.lost if work is not None else 0.0
-    draft.update(preempting=replace(record.preempting, lost=lost))
+    context.update(preempting=replace(record.preempting, lost=lost))
     # A checkpoint put back for this attempt is still where the run goes on, unless it has saved a later one.
     ran = record.admission is not None and record.admission.running_since is not None
     if ran and (work is None or work.saved):
-        draft.update(restored=None)
+        context.update(restored=None)
     if work is not None and scrape is not None and scrape.total_steps:
-        worked = attained(draft.desired, record, draft.now) - record.lost - lost
+        worked = attained(context.desired, record, context.now) - record.lost - lost
         known = record.progress or RunProgress(0, scrape.total_steps, 0.0)
         since = (known.first_step, known.first_worked)
         kept = RunProgress(work.kept, scrape.total_steps, max(0.0, worked), *since)
-        draft.update(progress=kept)
+        context.update(progress=kept)
 
 
-def _work(draft: Draft) -> _Work | None:
+def _work(context: PlanContext) -> _Work | None:
     """What is in safety and what is not, as far as the trainer's metrics tell; None: they do not.
 
     The present attempt's own pace (GPU-seconds per step) where it says which step it resumed from, else the
     pace of the whole run.
     """
-    record, scrape = draft.record, draft.observed.scrape
+    record, scrape = context.record, context.observed.scrape
     admission = record.admission
     if admission is None or admission.running_since is None:
         return None
-    if scrape is None or scrape.outcome is not ScrapeOutcome.OK or draft.desired.mode is Mode.OFF:
+    if scrape is None or scrape.outcome is not ScrapeOutcome.OK or context.desired.mode is Mode.OFF:
         return None
     checkpoint, resumed = _safe(scrape), scrape.resumed_step
     if scrape.step is None or checkpoint is None:
         return None
-    total = attained(draft.desired, record, draft.now)
+    total = attained(context.desired, record, context.now)
     spent, made = total - record.lost, scrape.step
     if resumed is not None:
         spent, made = total - record.attained, scrape.step - resumed
@@ -162,12 +162,12 @@ def _work(draft: Draft) -> _Work | None:
     return _Work(kept, min(lost, total - record.attained), own)
 
 
-def _back_in_line(draft: Draft, going: Preempting) -> None:
-    record = draft.record
-    served = attained(draft.desired, record, draft.now)
+def _back_in_line(context: PlanContext, going: Preempting) -> None:
+    record = context.record
+    served = attained(context.desired, record, context.now)
     lost = going.lost or 0.0
     ran = record.admission is not None and record.admission.running_since is not None
-    draft.update(
+    context.update(
         preempting=None,
         admission=None,
         attained=served,
@@ -175,17 +175,17 @@ def _back_in_line(draft: Draft, going: Preempting) -> None:
         preemptions=record.preemptions + (not going.evicted),
         evictions=record.evictions + bool(going.evicted),
         # One that was put out before it ran keeps its place.
-        queued_at=draft.now if ran or not going.evicted else record.queued_at,
+        queued_at=context.now if ran or not going.evicted else record.queued_at,
     )
-    backoff = incomplete.back_off(draft)
+    backoff = incomplete.back_off(context)
     message = f"resumes from its latest checkpoint when admitted; {lost:.0f} GPU-seconds of work were lost"
     if backoff is not None:
-        draft.update(gang_backoff=backoff)
-        draft.conditions.set(c.ADMITTED, False, "Queued", message)
+        context.update(gang_backoff=backoff)
+        context.conditions.set(c.ADMITTED, False, "Queued", message)
         return
     if going.evicted:
         # Condition Admitted goes on saying by whom and why until the pool has something newer to say.
-        draft.conditions.set(c.RUNNING, False, going.reason, message)
+        context.conditions.set(c.RUNNING, False, going.reason, message)
         return
-    draft.conditions.set(c.ADMITTED, False, "Queued", "preempted; waits for its pool's GPUs")
-    draft.conditions.set(c.RUNNING, False, "Preempted", message)
+    context.conditions.set(c.ADMITTED, False, "Queued", "preempted; waits for its pool's GPUs")
+    context.conditions.set(c.RUNNING, False, "Preempted", message)

@@ -11,7 +11,7 @@ from itertools import pairwise
 from math import isfinite
 from statistics import median
 
-from controller.policy.job.context import Draft
+from controller.policy.job.context import PlanContext
 from controller.policy.job.estimates import paced
 from controller.policy.job.service import attained
 from controller.policy.job.types import EvalsDue, JobRecord, RunProgress, ScrapeOutcome
@@ -20,22 +20,22 @@ from controller.policy.queueing.slaq import add_loss
 COARSE = 0.05  # share of the run
 
 
-def total_steps(draft: Draft) -> int | None:
+def total_steps(context: PlanContext) -> int | None:
     """How many steps the whole run has, as its trainer says or last said; None: it never did."""
-    scrape, known = draft.observed.scrape, draft.record.progress
+    scrape, known = context.observed.scrape, context.record.progress
     if scrape is not None and scrape.outcome is ScrapeOutcome.OK and scrape.total_steps:
         return scrape.total_steps
     return known.total_steps if known is not None else None
 
 
-def note(draft: Draft, *, news: bool) -> None:
+def note(context: PlanContext, *, news: bool) -> None:
     """Take progress and loss of the newest scrape into the record. ``news``: an eval came with it."""
-    record, scrape = draft.record, draft.observed.scrape
+    record, scrape = context.record, context.observed.scrape
     if record.admission is None or record.admission.running_since is None:
         return
     if scrape is None or scrape.outcome is not ScrapeOutcome.OK:
         return
-    served = attained(draft.desired, record, draft.now)
+    served = attained(context.desired, record, context.now)
     if scrape.step is not None and scrape.total_steps:
         seen, known = RunProgress(scrape.step, scrape.total_steps, served - record.lost), record.progress
         if known is None or seen.step < known.first_step or seen.worked < known.first_worked:
@@ -43,46 +43,46 @@ def note(draft: Draft, *, news: bool) -> None:
         else:
             seen = replace(seen, first_step=known.first_step, first_worked=known.first_worked)
         if known is None or news or abs(seen.share - known.share) >= COARSE:
-            draft.update(progress=seen, expected=paced(record.expected, seen, draft.desired))
+            context.update(progress=seen, expected=paced(record.expected, seen, context.desired))
     if news and scrape.loss is not None and isfinite(scrape.loss):
-        draft.update(loss_trend=add_loss(record.loss_trend, scrape.loss, served))
+        context.update(loss_trend=add_loss(record.loss_trend, scrape.loss, served))
 
 
 QUIET_INTERVALS = 4.0  # eval intervals without a usable eval after which a page is said to bring nothing
 QUIET_LEAST = 300.0  # s: at least so long; and the interval that is assumed while none is known
 
 
-def watch_evals(draft: Draft, before: JobRecord) -> None:
+def watch_evals(context: PlanContext, before: JobRecord) -> None:
     """Note since when the next usable eval is waited for, and how long one usually takes.
 
     Apart from `eval_times`, which end where a process resumes: a process that begins anew and brings nothing
     usable is missed all the same. Called on each page that shows the metric. ``before``: the record without
     what the page brought.
     """
-    record, known = draft.record, draft.record.evals_due
+    record, known = context.record, context.record.evals_due
     newest = record.evals[-1] if record.evals else None
     if newest is not None and newest not in before.evals:
-        draft.update(evals_due=EvalsDue(draft.now, _usual(record) or _first_took(draft, known)))
+        context.update(evals_due=EvalsDue(context.now, _usual(record) or _first_took(context, known)))
     elif known is None or known.since < _began(record):
         # The first page of a process: an eval is waited for from now on.
-        draft.update(evals_due=EvalsDue(draft.now, known.interval if known is not None else None))
+        context.update(evals_due=EvalsDue(context.now, known.interval if known is not None else None))
 
 
-def without_evals(draft: Draft) -> str:
+def without_evals(context: PlanContext) -> str:
     """That the page has brought no usable eval for a few eval intervals, in words; "": it has, or none is
     due yet."""
-    due = draft.record.evals_due
+    due = context.record.evals_due
     if due is None:
         return ""
     usual = due.interval
-    quiet, most = draft.now - due.since, max(QUIET_LEAST, QUIET_INTERVALS * (usual or QUIET_LEAST))
+    quiet, most = context.now - due.since, max(QUIET_LEAST, QUIET_INTERVALS * (usual or QUIET_LEAST))
     if quiet <= most:
-        draft.wake_in(most - quiet + 1.0)
+        context.wake_in(most - quiet + 1.0)
         return ""
-    told = f"no usable eval of {draft.desired.metric!r} for {quiet / 60.0:.0f} min"
+    told = f"no usable eval of {context.desired.metric!r} for {quiet / 60.0:.0f} min"
     if usual is not None:
         told += f", though one takes {usual / 60.0:.1f} min"
-    return told + _unusable(draft)
+    return told + _unusable(context)
 
 
 def _usual(record: JobRecord) -> float | None:
@@ -93,13 +93,13 @@ def _usual(record: JobRecord) -> float | None:
     return float(median(b - a for a, b in pairwise(times))) if len(times) > 1 else None  # as it is stored
 
 
-def _first_took(draft: Draft, known: EvalsDue | None) -> float | None:
+def _first_took(context: PlanContext, known: EvalsDue | None) -> float | None:
     """The interval before two evals have told it: the one known, else how long the first eval took."""
     if known is not None and known.interval is not None:
         return known.interval
-    admission = draft.record.admission
+    admission = context.record.admission
     since = admission.running_since if admission is not None else None
-    return max(QUIET_LEAST, draft.now - since) if since is not None else None
+    return max(QUIET_LEAST, context.now - since) if since is not None else None
 
 
 def _began(record: JobRecord) -> float:
@@ -108,10 +108,10 @@ def _began(record: JobRecord) -> float:
     return max(admitted, record.lives[-1].at if record.lives else 0.0)
 
 
-def _unusable(draft: Draft) -> str:
+def _unusable(context: PlanContext) -> str:
     """What the page shows instead, as far as its points tell."""
-    points = draft.observed.scrape.points if draft.observed.scrape is not None else ()
-    life = draft.record.lives[-1].attempt if draft.record.lives else None
+    points = context.observed.scrape.points if context.observed.scrape is not None else ()
+    life = context.record.lives[-1].attempt if context.record.lives else None
     empty = sum(1 for p in points if p.attempt == life and p.samples == 0)
     foreign = sum(1 for p in points if p.attempt != life)
     infinite = sum(1 for p in points if p.attempt == life and p.samples != 0 and not isfinite(p.score))

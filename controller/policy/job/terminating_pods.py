@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from controller.policy.job import conditions as c
-from controller.policy.job.context import Draft
+from controller.policy.job.context import PlanContext
 from controller.policy.wording import some
 
 STUCK_AFTER = 120.0  # s a pod may be terminating before it is reported by name
 NAMED = 5  # pods that are
 
 
-def report(draft: Draft) -> None:
+def report(context: PlanContext) -> None:
     """Say in condition GPUsReleased what a job that leaves its GPUs still waits for.
 
     A pod that is stuck is named with its age. Nothing is done about it: to force it would give away GPUs
     that a process may still be using.
     """
-    left = [p for p in draft.observed.pods if not p.terminal]
-    ages = [(draft.now - p.deleting_since, p.name) for p in left if p.deleting_since is not None]
+    left = [p for p in context.observed.pods if not p.terminal]
+    ages = [(context.now - p.deleting_since, p.name) for p in left if p.deleting_since is not None]
     stuck = sorted((age, name) for age, name in ages if age > STUCK_AFTER)
     if stuck:
         named = some([f"{name} ({age:.0f} s)" for age, name in stuck], NAMED)
         message = f"still terminating: {named}"
-        draft.conditions.set(c.RELEASED, False, "PodsStuck", message, warning=True)
+        context.conditions.set(c.RELEASED, False, "PodsStuck", message, warning=True)
     else:
-        draft.conditions.set(c.RELEASED, False, "PodsTerminating", f"{len(left)} pods still hold their GPUs")
-        draft.wake_in(STUCK_AFTER)
+        context.conditions.set(
+            c.RELEASED, False, "PodsTerminating", f"{len(left)} pods still hold their GPUs"
+        )
+        context.wake_in(STUCK_AFTER)

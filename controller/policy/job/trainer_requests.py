@@ -7,57 +7,57 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.policy.job.context import Draft
+from controller.policy.job.context import PlanContext
 from controller.policy.job.types import WriteRun
 from controller.policy.types import Mode
 
 
-def can_be_asked(draft: Draft) -> bool:
+def can_be_asked(context: PlanContext) -> bool:
     """Whether the trainer says which requests it has served, and may be asked for anything."""
-    scrape = draft.observed.scrape
-    return draft.desired.mode is Mode.ENFORCE and scrape is not None and scrape.request_served is not None
+    scrape = context.observed.scrape
+    return context.desired.mode is Mode.ENFORCE and scrape is not None and scrape.request_served is not None
 
 
-def ask_for_eval(draft: Draft) -> int:
+def ask_for_eval(context: PlanContext) -> int:
     """Ask for a fresh eval; the request's id. What was asked for before and is not served stays asked for."""
-    run, scrape = draft.record.run, draft.observed.scrape
+    run, scrape = context.record.run, context.observed.scrape
     served = scrape.request_served if scrape is not None else None
     if served is not None and served >= run.request_id:
         run = replace(run, checkpoint=False, stop=False)
     run = replace(run, request_id=run.request_id + 1, evaluate=True)
-    draft.update(run=run)
+    context.update(run=run)
     return run.request_id
 
 
-def name_reference(draft: Draft, *, wanted: bool) -> None:
+def name_reference(context: PlanContext, *, wanted: bool) -> None:
     """Name the step whose policy is to be scored on each eval's prompts: that of the checkpoint to be kept.
 
     ``wanted``: somebody looks at the differences; else none is named, for scoring it costs the trainer an
     eval. It changes when a new best is in safety (Shadow keeps none in safety: when there is a new best).
     """
-    run = draft.record.run
-    best = best_to_compare(draft)
+    run = context.record.run
+    best = best_to_compare(context)
     step = None if not wanted else run.reference_step if best is None else best
     if step != run.reference_step:
-        draft.update(run=replace(run, reference_step=step))
+        context.update(run=replace(run, reference_step=step))
 
 
-def best_to_compare(draft: Draft) -> int | None:
+def best_to_compare(context: PlanContext) -> int | None:
     """The step whose policy stands for the best eval and can be scored again; None: not in safety yet."""
-    best, kept = draft.record.best, draft.record.secured
-    if best is None or draft.desired.mode is not Mode.ENFORCE:
+    best, kept = context.record.best, context.record.secured
+    if best is None or context.desired.mode is not Mode.ENFORCE:
         return None if best is None else best.step
     return kept.step if kept is not None and kept.stands_for(best) else None
 
 
-def tell(draft: Draft) -> None:
+def tell(context: PlanContext) -> None:
     """Write the run file if it does not say what the record says. Writing it twice does no harm.
 
     A run file that asks for nothing is left as it is: where there is none, none is needed.
     """
-    run, written = draft.record.run, draft.observed.run_written
-    asks = run.reference_step is not None or draft.record.confirming is not None
+    run, written = context.record.run, context.observed.run_written
+    asks = run.reference_step is not None or context.record.confirming is not None
     takes_back = written is not None and written.reference_step is not None
     if written != run and (asks or takes_back):
-        draft.act(WriteRun(run))
-        draft.wake_in(1.0)
+        context.act(WriteRun(run))
+        context.wake_in(1.0)

@@ -8,13 +8,13 @@ a process has begun of which it is not known where it went on: that verdict may 
 from __future__ import annotations
 
 from controller.policy.job import conditions as c
-from controller.policy.job.context import Draft
+from controller.policy.job.context import PlanContext
 from controller.policy.job.types import Guard
 
 GUARD_LATE = 3  # evals of the Primary metric without one of the guardrail's
 
 
-def problem(draft: Draft, metric: str = "") -> tuple[str, str] | None:
+def problem(context: PlanContext, metric: str = "") -> tuple[str, str] | None:
     """Why the standing verdict proposes nothing now: reason and message; None: it may.
 
     Called once the newest scrape is taken in (condition MetricsAvailable is of this pass).
@@ -22,10 +22,10 @@ def problem(draft: Draft, metric: str = "") -> tuple[str, str] | None:
     Args:
         metric: of the guardrail that the verdict is on; "": the Primary metric.
     """
-    record, scrape = draft.record, draft.observed.scrape
+    record, scrape = context.record, context.observed.scrape
     if scrape is None:
         return "MetricsNotRead", "its metrics were not read since the operator began"
-    read = draft.conditions.get(c.METRICS)
+    read = context.conditions.get(c.METRICS)
     if read is None or not read.status:
         why = "" if read is None else f" ({read.reason}: {read.message})"
         reason = "VerdictOutdated" if read is not None and read.reason == "NoNewEvals" else "MetricsNotRead"
@@ -41,12 +41,12 @@ def problem(draft: Draft, metric: str = "") -> tuple[str, str] | None:
             f"process {newest.attempt} has not said at which step it went on, nor has an eval yet",
         )
     guard = next((g for g in record.guards if metric and g.metric == metric), None)
-    return _guard_problem(draft, guard) if guard is not None else None
+    return _guard_problem(context, guard) if guard is not None else None
 
 
-def _guard_problem(draft: Draft, guard: Guard) -> tuple[str, str] | None:
-    later = sum(1 for p in draft.record.evals if p.attempt == guard.attempt and p.step > guard.step)
+def _guard_problem(context: PlanContext, guard: Guard) -> tuple[str, str] | None:
+    later = sum(1 for p in context.record.evals if p.attempt == guard.attempt and p.step > guard.step)
     if later < GUARD_LATE:
         return None
-    why = f"{later} evals of {draft.desired.metric!r} came after its newest, at step {guard.step}"
+    why = f"{later} evals of {context.desired.metric!r} came after its newest, at step {guard.step}"
     return "VerdictOutdated", f"guardrail {guard.metric!r} is out of date: {why}"

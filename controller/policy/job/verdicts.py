@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from controller.policy.job import conditions as c
 from controller.policy.job import guardrails, lives, trainer_requests, verdict_age
-from controller.policy.job.context import Draft
+from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import RuleInUse, keepable, made_under
 from controller.policy.job.service import attained
 from controller.policy.job.types import (
@@ -36,39 +36,39 @@ BLIND = frozenset(
 )
 
 
-def judge(draft: Draft, use: RuleInUse) -> Proposal | None:
+def judge(context: PlanContext, use: RuleInUse) -> Proposal | None:
     """The standing verdict as a proposal, if the job may be stopped now.
 
     Without the best checkpoint in safety there is no proposal: the condition says so, and the next pass
     looks again. In Shadow the first verdict is recorded as a decision that nobody carries out.
     """
-    record = draft.record
-    proposal = stands(draft, use)
+    record = context.record
+    proposal = stands(context, use)
     if proposal is None:
         return None
-    if (outdated := verdict_age.problem(draft, proposal.metric)) is not None:
+    if (outdated := verdict_age.problem(context, proposal.metric)) is not None:
         reason, why = outdated
-        draft.conditions.set(c.TERMINATION, False, reason, f"nothing is proposed: {why}")
+        context.conditions.set(c.TERMINATION, False, reason, f"nothing is proposed: {why}")
         return None
-    if draft.desired.mode is Mode.SHADOW:
+    if context.desired.mode is Mode.SHADOW:
         if record.decision is None:
             numbers = said(record, use, proposal.metric)
             by = _by(use, proposal.metric)
-            draft.update(decision=Decision(by, Mode.SHADOW, proposal, numbers, draft.now))
+            context.update(decision=Decision(by, Mode.SHADOW, proposal, numbers, context.now))
         when = " when others wait for its GPUs" if proposal.when_contended else ""
         message = f"would be stopped{when}; mode is Shadow, nothing is touched"
-        draft.conditions.set(c.TERMINATION, False, "Shadow", message)
+        context.conditions.set(c.TERMINATION, False, "Shadow", message)
         return None
-    if (problem := unsafe(draft)) is not None:
-        draft.conditions.set(c.TERMINATION, False, *problem, warning=True)
+    if (problem := unsafe(context)) is not None:
+        context.conditions.set(c.TERMINATION, False, *problem, warning=True)
         return None
     return proposal
 
 
-def unsafe(draft: Draft) -> tuple[str, str] | None:
+def unsafe(context: PlanContext) -> tuple[str, str] | None:
     """Why a run whose rule says stop may not be stopped now: reason and message; None: it may."""
-    record = draft.record
-    scrape = draft.observed.scrape
+    record = context.record
+    scrape = context.observed.scrape
     read = scrape is not None and scrape.outcome is ScrapeOutcome.OK
     if read and not lives.identified(record, scrape):
         return (
@@ -76,41 +76,41 @@ def unsafe(draft: Draft) -> tuple[str, str] | None:
             "to be stopped, but the page does not say whose it is (rlhf_run_info with uid and attempt), so "
             "it may be another trainer's; the run goes on. Use a client that reads run.json",
         )
-    best = keepable(record, draft.desired.direction, draft.use) or record.best
+    best = keepable(record, context.desired.direction, context.use) or record.best
     if best is None or record.secured is None or not record.secured.stands_for(best):
         step = best.step if best is not None else 0
         return (
             "NoVerifiableCheckpoint",
             f"to be stopped, but no checkpoint of step {step} or up to "
-            f"{draft.desired.max_step_lag} steps earlier is in safety yet; the run goes on",
+            f"{context.desired.max_step_lag} steps earlier is in safety yet; the run goes on",
         )
     return None
 
 
-def stands(draft: Draft, use: RuleInUse) -> Proposal | None:
+def stands(context: PlanContext, use: RuleInUse) -> Proposal | None:
     """What the rules propose after the newest evals, wherever the best checkpoint is; None: to go on.
 
     Says in the conditions how they stand. While a stop is under way, TerminationTarget is that stop's.
     """
-    record = draft.record
-    found = guardrails.standing(record, draft.desired)
-    _show_guardrails(draft, use)
+    record = context.record
+    found = guardrails.standing(record, context.desired)
+    _show_guardrails(context, use)
     if found is None or record.best is None or not record.evals:
-        if draft.conditions.is_true(c.DEMOTED):
-            draft.conditions.set(c.DEMOTED, False, "BeganAnew", "its rule has forgotten what it went by")
+        if context.conditions.is_true(c.DEMOTED):
+            context.conditions.set(c.DEMOTED, False, "BeganAnew", "its rule has forgotten what it went by")
         return None
     metric, verdict = found
     numbers = _numbers(record, use, metric, verdict)
-    _show_grade(draft, verdict, numbers)
+    _show_grade(context, verdict, numbers)
     compares = any("paired" in rule.needs for rule in (use, *use.guards.values()))
-    trainer_requests.name_reference(draft, wanted=compares or verdict.verb is Verb.CONFIRM)
-    verdict = _confirmed(draft, verdict, numbers)
-    trainer_requests.tell(draft)
+    trainer_requests.name_reference(context, wanted=compares or verdict.verb is Verb.CONFIRM)
+    verdict = _confirmed(context, verdict, numbers)
+    trainer_requests.tell(context)
     if verdict.verb is not Verb.STOP:
-        if record.decision is None and verdict.verb is Verb.CONTINUE and not _says_taken_back(draft):
-            draft.conditions.drop(c.TERMINATION)
+        if record.decision is None and verdict.verb is Verb.CONTINUE and not _says_taken_back(context):
+            context.conditions.drop(c.TERMINATION)
         return None
-    best = keepable(record, draft.desired.direction, use) or record.best
+    best = keepable(record, context.desired.direction, use) or record.best
     return Proposal.of(verdict, _newest_step(record, metric), best.step, metric)
 
 
@@ -124,30 +124,30 @@ def said(record: JobRecord, use: RuleInUse, metric: str = "") -> str:
     return _numbers(record, use, metric, verdict)
 
 
-def _says_taken_back(draft: Draft) -> bool:
+def _says_taken_back(context: PlanContext) -> bool:
     """Whether TerminationTarget tells why the last stop was taken back: that stays until there is news."""
-    told, last = draft.conditions.get(c.TERMINATION), draft.record.taken_back
+    told, last = context.conditions.get(c.TERMINATION), context.record.taken_back
     return told is not None and last is not None and told.reason == last.reason
 
 
-def _tell_target(draft: Draft, reason: str, message: str) -> None:
+def _tell_target(context: PlanContext, reason: str, message: str) -> None:
     """Say in TerminationTarget what keeps a verdict from being a stop, unless one is under way."""
-    decision = draft.record.decision
+    decision = context.record.decision
     if decision is None or decision.mode is not Mode.ENFORCE:
-        draft.conditions.set(c.TERMINATION, False, reason, message)
+        context.conditions.set(c.TERMINATION, False, reason, message)
 
 
-def tell_dropped(draft: Draft, use: RuleInUse, before: JobRecord) -> None:
+def tell_dropped(context: PlanContext, use: RuleInUse, before: JobRecord) -> None:
     """An Event for each eval that the gate has dropped. ``before``: the record without the new evals."""
-    dropped = [("", step) for step in use.dropped_since(before, draft.record)]
+    dropped = [("", step) for step in use.dropped_since(before, context.record)]
     known = {guard.metric: guard.state for guard in before.guards}
-    for guard in draft.record.guards:
+    for guard in context.record.guards:
         if guard.metric in use.guards and guard.state != known.get(guard.metric):
             dropped += [(guard.metric, step) for step in use.guards[guard.metric].dropped(guard.state)]
     for metric, step in dropped:
-        name = metric or draft.desired.metric
+        name = metric or context.desired.metric
         told = f"the eval of {name!r} at step {step} is dropped: later ones did not bear its jump out"
-        draft.event("EvalDropped", told, warning=True)
+        context.event("EvalDropped", told, warning=True)
 
 
 def is_demoted(desired: Desired, record: JobRecord) -> bool:
@@ -156,15 +156,15 @@ def is_demoted(desired: Desired, record: JobRecord) -> bool:
     return desired.mode is Mode.ENFORCE and found is not None and found[1].grade is Grade.DEMOTED
 
 
-def count_past(draft: Draft, before: JobRecord) -> None:
+def count_past(context: PlanContext, before: JobRecord) -> None:
     """Count the service since the last eval for what the rule asked for then; a new eval or the end came.
 
     ``before``: the record without the new eval.
     """
-    known, found = before.past_grades, guardrails.standing(before, draft.desired)
+    known, found = before.past_grades, guardrails.standing(before, context.desired)
     grade = found[1].grade if found is not None else None
     would_stop = before.decision is not None and before.decision.mode is Mode.SHADOW
-    served = attained(draft.desired, draft.record, draft.now)
+    served = attained(context.desired, context.record, context.now)
     after = known or PastGrades(counted=served)
     spent = max(0.0, served - after.counted)
     if grade is not None or would_stop:
@@ -174,38 +174,38 @@ def count_past(draft: Draft, before: JobRecord) -> None:
             demoted=after.demoted + (spent if grade is Grade.DEMOTED else 0.0),
             stopped=after.stopped + (spent if would_stop else 0.0),
         )
-    if known is not None or _asks_for_less(draft):
-        draft.update(past_grades=replace(after, counted=served))
+    if known is not None or _asks_for_less(context):
+        context.update(past_grades=replace(after, counted=served))
 
 
-def _asks_for_less(draft: Draft) -> bool:
+def _asks_for_less(context: PlanContext) -> bool:
     """Whether service from now on is to be counted: the run is graded, or in Shadow past its stop."""
-    found = guardrails.standing(draft.record, draft.desired)
+    found = guardrails.standing(context.record, context.desired)
     if found is None:
         return False
-    shadow = draft.desired.mode is Mode.SHADOW
+    shadow = context.desired.mode is Mode.SHADOW
     return found[1].grade is not None or (shadow and found[1].verb is Verb.STOP)
 
 
-def _show_guardrails(draft: Draft, use: RuleInUse) -> None:
+def _show_guardrails(context: PlanContext, use: RuleInUse) -> None:
     if not use.guards:
-        draft.conditions.drop(c.GUARDRAILS)
+        context.conditions.drop(c.GUARDRAILS)
         return
-    guards = {guard.metric: guard for guard in draft.record.guards}
+    guards = {guard.metric: guard for guard in context.record.guards}
     failing = [g for g in guards.values() if g.verdict is not None and g.verdict.verb is not Verb.CONTINUE]
     missing = [metric for metric in use.guards if metric not in guards]
     if failing:
-        told = "; ".join(_guard_text(use, draft.record, g.metric) for g in failing)
-        draft.conditions.set(c.GUARDRAILS, False, "Failing", told, warning=True)
+        told = "; ".join(_guard_text(use, context.record, g.metric) for g in failing)
+        context.conditions.set(c.GUARDRAILS, False, "Failing", told, warning=True)
     elif missing:
         names = ", ".join(map(repr, missing))
-        draft.conditions.set(c.GUARDRAILS, False, "NoEvalsYet", f"no eval of guardrail {names} is exported")
+        context.conditions.set(c.GUARDRAILS, False, "NoEvalsYet", f"no eval of guardrail {names} is exported")
     elif blind := [g for g in guards.values() if g.verdict is None or g.verdict.reason in BLIND]:
         told = "; ".join(_blind_text(g) for g in blind)
-        draft.conditions.set(c.GUARDRAILS, False, "NotJudged", told)
+        context.conditions.set(c.GUARDRAILS, False, "NotJudged", told)
     else:
         names = ", ".join(map(repr, use.guards))
-        draft.conditions.set(c.GUARDRAILS, True, "Holding", f"no rule says that {names} fell")
+        context.conditions.set(c.GUARDRAILS, True, "Holding", f"no rule says that {names} fell")
 
 
 def _blind_text(guard: Guard) -> str:
@@ -254,65 +254,65 @@ def _by(use: RuleInUse, metric: str) -> str:
     return use.guards[metric].name if metric else use.name
 
 
-def _show_grade(draft: Draft, verdict: Verdict, numbers: str) -> None:
+def _show_grade(context: PlanContext, verdict: Verdict, numbers: str) -> None:
     """Conditions QualityDeclining and, where the job's rule is graded, Demoted."""
     grade = verdict.grade
     if verdict.verb is Verb.CONTINUE and grade is not None:
         told = f"{numbers}: {share(verdict):.0%} of the way to a stop"
-        draft.conditions.set(c.DECLINING, True, str(Grade.WARNED), told, warning=True)
+        context.conditions.set(c.DECLINING, True, str(Grade.WARNED), told, warning=True)
     else:
         stop = verdict.verb is not Verb.CONTINUE
-        draft.conditions.set(c.DECLINING, stop, verdict.reason, numbers, warning=stop)
-    if not any(m.name == Graded.name for m in draft.desired.modifiers):
-        draft.conditions.drop(c.DEMOTED)
+        context.conditions.set(c.DECLINING, stop, verdict.reason, numbers, warning=stop)
+    if not any(m.name == Graded.name for m in context.desired.modifiers):
+        context.conditions.drop(c.DEMOTED)
     elif grade is not Grade.DEMOTED:
-        before = draft.record.condition(c.DEMOTED)
+        before = context.record.condition(c.DEMOTED)
         recovered = before is not None and (before.status or before.reason == "Recovered")
-        draft.conditions.set(c.DEMOTED, False, "Recovered" if recovered else "NotDemoted", numbers)
-    elif draft.desired.mode is Mode.SHADOW:
+        context.conditions.set(c.DEMOTED, False, "Recovered" if recovered else "NotDemoted", numbers)
+    elif context.desired.mode is Mode.SHADOW:
         told = f"would give way to every job that waits; mode is Shadow, nothing is touched ({numbers})"
-        draft.conditions.set(c.DEMOTED, False, "Shadow", told)
+        context.conditions.set(c.DEMOTED, False, "Shadow", told)
     else:
         told = f"gives way to every job that waits and fits ({numbers})"
-        draft.conditions.set(c.DEMOTED, True, verdict.reason, told, warning=True)
+        context.conditions.set(c.DEMOTED, True, verdict.reason, told, warning=True)
 
 
-def _confirmed(draft: Draft, verdict: Verdict, numbers: str) -> Verdict:
+def _confirmed(context: PlanContext, verdict: Verdict, numbers: str) -> Verdict:
     """The verdict once the matter of a fresh eval is settled or under way.
 
     A run never hangs on it: it trains on, and its own next eval is fresh too. What holds where the trainer
     cannot be asked, or does not answer in time, is the modifier's parameter ``unanswered``.
     """
     if verdict.verb is not Verb.CONFIRM:
-        draft.update(confirming=None)
+        context.update(confirming=None)
         return verdict
-    params = _confirm_params(draft.desired)
-    newest, waiting = draft.record.evals[-1].step, draft.record.confirming
-    lost = waiting is not None and waiting.request_id and not draft.record.run.evaluate
+    params = _confirm_params(context.desired)
+    newest, waiting = context.record.evals[-1].step, context.record.confirming
+    lost = waiting is not None and waiting.request_id and not context.record.run.evaluate
     if waiting is None or waiting.step != newest or lost:
         # A preemption in between takes the request back: the next attempt is asked anew.
-        waiting = Confirming(newest, draft.now)
-    askable = trainer_requests.can_be_asked(draft)
-    if askable and not waiting.request_id and trainer_requests.best_to_compare(draft) is not None:
+        waiting = Confirming(newest, context.now)
+    askable = trainer_requests.can_be_asked(context)
+    if askable and not waiting.request_id and trainer_requests.best_to_compare(context) is not None:
         # Not before: the best is to be scored on the same prompts, and is named in the same breath.
-        waiting = replace(waiting, request_id=trainer_requests.ask_for_eval(draft))
-    draft.update(confirming=waiting)
-    left = waiting.at + params.wait_seconds - draft.now
+        waiting = replace(waiting, request_id=trainer_requests.ask_for_eval(context))
+    context.update(confirming=waiting)
+    left = waiting.at + params.wait_seconds - context.now
     if (askable or waiting.request_id) and left > 0:
-        draft.wake_in(left)
+        context.wake_in(left)
         how = f"by request {waiting.request_id}" if waiting.request_id else "once the best is in safety"
         told = f"to be stopped if a fresh eval bears it out, asked for {how} ({numbers})"
-        _tell_target(draft, "AwaitingFreshEval", told)
+        _tell_target(context, "AwaitingFreshEval", told)
         return verdict
-    if params.unanswered == STOP and draft.desired.mode is Mode.ENFORCE:
+    if params.unanswered == STOP and context.desired.mode is Mode.ENFORCE:
         return verdict._replace(verb=Verb.STOP, reason="Unconfirmed")
     why = "the trainer cannot be asked for one"
     if waiting.request_id:
         why = f"request {waiting.request_id} was not answered within {params.wait_seconds} s"
-    elif draft.desired.mode is Mode.SHADOW:
+    elif context.desired.mode is Mode.SHADOW:
         why = "in Shadow none is asked for"
     told = f"to be stopped if its next eval bears it out: {why} ({numbers})"
-    _tell_target(draft, "AwaitingNextEval", told)
+    _tell_target(context, "AwaitingNextEval", told)
     return verdict
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from controller.policy.job import access_requests, external_queue, guardrails, verdict_age, verdicts
 from controller.policy.job import conditions as c
-from controller.policy.job.context import Draft
+from controller.policy.job.context import PlanContext
 from controller.policy.job.evals import RuleInUse, judged_from_now_on
 from controller.policy.job.types import (
     Decision,
@@ -37,133 +37,135 @@ NEW_LEADER = 3.0  # times as long, as long as nothing was read at all: who came 
 Why = tuple[str, str]  # reason, message
 
 
-def why(draft: Draft, use: RuleInUse | None) -> Why | None:
+def why(context: PlanContext, use: RuleInUse | None) -> Why | None:
     """Why the stop under way is to be taken back now; None: it stands, as far as the run was read.
 
     Called before the suspend, once the newest scrape is taken in.
     """
-    desired, decision = draft.desired, draft.record.decision
+    desired, decision = context.desired, context.record.decision
     assert decision is not None
     if decision.by == USER:
         return ("CalledOff", "spec.runState is Run again") if desired.run_state is RunState.RUN else None
     if desired.mode is not Mode.ENFORCE:
         return "ModeForbids", f"mode is {desired.mode} by now (spec.mode, or its pool's modeCap)"
-    if use is None or draft.problem is not None:
-        problem = ": ".join(draft.problem) if draft.problem is not None else "its rule is not usable"
+    if use is None or context.problem is not None:
+        problem = ": ".join(context.problem) if context.problem is not None else "its rule is not usable"
         return "NotJudged", f"its rule cannot be asked once more: {problem}"
-    if wants_to_go_on(draft):
+    if wants_to_go_on(context):
         assert desired.resume is not None
         return "Resumed", f"resume {desired.resume.id!r} was asked for before it was suspended"
-    if not runs(draft):
+    if not runs(context):
         return None  # what is off its GPUs has nothing more to say
-    if draft.record.secured is None:
-        told = draft.conditions.get(c.SECURED)
+    if context.record.secured is None:
+        told = context.conditions.get(c.SECURED)
         detail = f": {told.message}" if told is not None and not told.status else ""
         return "NoVerifiableCheckpoint", f"its best checkpoint is no longer in safety{detail}"
-    if verdicts.stands(draft, use) is None:
-        numbers = verdicts.said(draft.record, use, decision.proposal.metric)
+    if verdicts.stands(context, use) is None:
+        numbers = verdicts.said(context.record, use, decision.proposal.metric)
         return "NoLongerDeclining", f"its rule no longer says stop ({numbers})"
     return None
 
 
-def is_users(draft: Draft) -> bool:
+def is_users(context: PlanContext) -> bool:
     """Return whether the run's user asks for its stop, or asked for the one under way.
 
     Such a stop waits no longer than a user has to, whoever decided it first, and every mode carries it out.
     """
-    decision = draft.record.decision
-    return draft.desired.run_state is RunState.STOPPED or (decision is not None and decision.by == USER)
+    decision = context.record.decision
+    return context.desired.run_state is RunState.STOPPED or (decision is not None and decision.by == USER)
 
 
-def wants_to_go_on(draft: Draft) -> bool:
+def wants_to_go_on(context: PlanContext) -> bool:
     """Whether a user asks for the run to go on where it is, by a resume that is not answered yet.
 
     One from the best or from a step is for a run that is suspended: it is carried out then.
     """
-    request = draft.desired.resume
+    request = context.desired.resume
     return (
         request is not None
-        and request.id != draft.record.resume_id
+        and request.id != context.record.resume_id
         and request.source is ResumeFrom.LATEST
-        and draft.desired.run_state is RunState.RUN
+        and context.desired.run_state is RunState.RUN
     )
 
 
-def runs(draft: Draft) -> bool:
+def runs(context: PlanContext) -> bool:
     """Whether its workload runs: an act is needed to suspend it."""
-    workload = draft.observed.workload
-    return workload is not None and not workload.suspended and external_queue.to_be_stopped(draft.observed)
+    workload = context.observed.workload
+    return workload is not None and not workload.suspended and external_queue.to_be_stopped(context.observed)
 
 
-def last_look(draft: Draft, settled: float) -> tuple[bool, Why | None]:
+def last_look(context: PlanContext, settled: float) -> tuple[bool, Why | None]:
     """Just before the suspend: whether the run was read and judged since ``settled`` (s).
 
     Returns:
         Whether it was, and why the stop is taken back instead; neither: wait.
     """
-    scrape, decision = draft.observed.scrape, draft.record.decision
+    scrape, decision = context.observed.scrape, context.record.decision
     assert decision is not None
-    if settled > draft.now:  # an earlier leader's clock was ahead of this one's
-        settled = draft.now
-        draft.update(decision=_settled_now(decision, settled))
+    if settled > context.now:  # an earlier leader's clock was ahead of this one's
+        settled = context.now
+        context.update(decision=_settled_now(decision, settled))
     if scrape is not None and scrape.at > settled and scrape.outcome is ScrapeOutcome.OK:
-        found = verdict_age.problem(draft, decision.proposal.metric) or verdicts.unsafe(draft)
+        found = verdict_age.problem(context, decision.proposal.metric) or verdicts.unsafe(context)
         if found is None:
             return True, None
         if found[0] != "MetricsNotRead":
             return False, found
-    waits = max(FRESH_LEAST, FRESH_INTERVALS * draft.desired.scrape_interval)
-    left = settled + (waits if scrape is not None else NEW_LEADER * waits) - draft.now
+    waits = max(FRESH_LEAST, FRESH_INTERVALS * context.desired.scrape_interval)
+    left = settled + (waits if scrape is not None else NEW_LEADER * waits) - context.now
     if left <= 0:
-        read = draft.conditions.get(c.METRICS)
+        read = context.conditions.get(c.METRICS)
         told = f" ({read.reason}: {read.message})" if read is not None and not read.status else ""
         return False, ("NoFreshScrape", f"it could not be read once more before the suspend{told}")
-    if scrape is None or scrape.at <= settled or draft.now - scrape.at >= READ_AGAIN:
-        draft.act(ReadMetrics())
-    draft.wake_in(min(left, 1.0))
+    if scrape is None or scrape.at <= settled or context.now - scrape.at >= READ_AGAIN:
+        context.act(ReadMetrics())
+    context.wake_in(min(left, 1.0))
     return False, None
 
 
-def take_back(draft: Draft, use: RuleInUse | None, found: Why) -> Plan:
+def take_back(context: PlanContext, use: RuleInUse | None, found: Why) -> Plan:
     """Let the run go on: one write of the record, then what was begun for the stop is given up."""
-    decision = draft.record.decision
+    decision = context.record.decision
     assert decision is not None
     reason, message = found
-    resumed = decision.by != USER and wants_to_go_on(draft)
-    forget(draft, decision, reason)
+    resumed = decision.by != USER and wants_to_go_on(context)
+    forget(context, decision, reason)
     if resumed:
-        request = draft.desired.resume
+        request = context.desired.resume
         assert request is not None
-        draft.update(resume_id=request.id)
+        context.update(resume_id=request.id)
         if use is not None:
             # Going on past a stop is the user's will: the evals that led to it must not stop it again.
-            draft.record = judged_from_now_on(draft.record, use)
-            draft.update(guards=guardrails.begun_anew(draft.record.guards), confirming=None)
-        draft.conditions.set(
+            context.record = judged_from_now_on(context.record, use)
+            context.update(guards=guardrails.begun_anew(context.record.guards), confirming=None)
+        context.conditions.set(
             c.RESUMED, True, "StopTakenBack", "it was not suspended yet, and goes on where it is"
         )
-    draft.conditions.set(c.TERMINATION, False, reason, f"the stop is taken back, the run goes on: {message}")
-    draft.event("StopTakenBack", f"{reason}: {message}; the run goes on")
-    if draft.observed.finalizer:
-        draft.act(SetFinalizer(False))
-    draft.wake_in(0.0)
-    return draft.plan(JobState.ADMITTED if draft.record.admission is not None else JobState.QUEUED)
+    context.conditions.set(
+        c.TERMINATION, False, reason, f"the stop is taken back, the run goes on: {message}"
+    )
+    context.event("StopTakenBack", f"{reason}: {message}; the run goes on")
+    if context.observed.finalizer:
+        context.act(SetFinalizer(False))
+    context.wake_in(0.0)
+    return context.plan(JobState.ADMITTED if context.record.admission is not None else JobState.QUEUED)
 
 
-def forget(draft: Draft, decision: Decision, reason: str) -> None:
+def forget(context: PlanContext, decision: Decision, reason: str) -> None:
     """The record without the stop, and with what the pool needs to give back what it took."""
-    waited = draft.record.access
+    waited = context.record.access
     if waited is not None and waited.operation in (Operation.RETAIN, Operation.CHECK):
-        access_requests.give_up(draft)  # what of it is copied stays, and is gone on with by the next
-    draft.update(decision=None, taken_back=TakenBack(decision.at, draft.now, reason))
-    copied = draft.conditions.get(c.RETAINED)
+        access_requests.give_up(context)  # what of it is copied stays, and is gone on with by the next
+    context.update(decision=None, taken_back=TakenBack(decision.at, context.now, reason))
+    copied = context.conditions.get(c.RETAINED)
     if copied is not None and not copied.status:
-        draft.conditions.drop(c.RETAINED)
+        context.conditions.drop(c.RETAINED)
 
 
-def asked_to_stop(draft: Draft) -> bool:
+def asked_to_stop(context: PlanContext) -> bool:
     """Whether a trainer that runs was asked to stop training, for a stop that was taken back since."""
-    return draft.record.run.stop and runs(draft)
+    return context.record.run.stop and runs(context)
 
 
 def settled_at(decision: Decision) -> float | None:
@@ -181,8 +183,8 @@ def _settled_now(decision: Decision, now: float) -> Decision:
     )
 
 
-def unsettle(draft: Draft) -> None:
+def unsettle(context: PlanContext) -> None:
     """There is a newer best: what was settled for the former one is open again."""
-    decision = draft.record.decision
+    decision = context.record.decision
     if decision is not None and settled_at(decision) is not None:
-        draft.update(decision=replace(decision, retained_at=None, deferred_at=None))
+        context.update(decision=replace(decision, retained_at=None, deferred_at=None))

@@ -37,7 +37,7 @@ from controller.kube.resources import (
 from controller.kube.trim import trim_or_bare
 from controller.metrics.pods import completion_index, metrics_port, pick_pod
 from controller.operator.state import nodes, ownership, runfile
-from controller.operator.state.cluster import Unreadable, World
+from controller.operator.state.cluster import ClusterState, Unreadable
 from controller.policy.job.types import Operation, StartAccess
 from controller.policy.node.ledger import Ledger
 from controller.web.dashboard.feed import read_job, read_pool
@@ -84,7 +84,7 @@ def told(kind: Resource, obj: Object) -> None:
     ledger = Ledger(str)
     Feed(cache, ledger, "rack", lambda: None, lambda uid: None)
     own = Cache((RLHFJOBS, GPUPOOLS, PODS, JOBS, CONFIGMAPS))
-    world = World(own, lambda: 0.0)
+    world = ClusterState(own, lambda: 0.0)
     own.put(GPUPOOLS, pool())
     for known in (cache, own):
         known.put(kind, obj)

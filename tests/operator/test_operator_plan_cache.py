@@ -12,10 +12,10 @@ from controller.kube.cache import Cache
 from controller.kube.resources import GPUPOOLS, RLHFJOBS
 from controller.operator.process.metrics import Metrics
 from controller.operator.process.workqueue import Locks, WorkQueue
-from controller.operator.reconcile.job import JobPass
-from controller.operator.reconcile.planner import WARM, Brain
+from controller.operator.reconcile.job import JobReconciler
+from controller.operator.reconcile.plan_cache import KEPT_WHOLE, PlanCache
 from controller.operator.reconcile.status_writer import Stale
-from controller.operator.state.cluster import World
+from controller.operator.state.cluster import ClusterState
 from controller.policy import decision_log
 
 POOL = {
@@ -24,7 +24,7 @@ POOL = {
     "metadata": {"name": "gpus", "uid": "gpus", "resourceVersion": "1", "generation": 1},
     "spec": {"nodeSelector": [{"key": "pool"}], "allowedNamespaces": [{"name": "*"}]},
 }
-KEYS = [f"ns/job-{i:03d}" for i in range(WARM + 6)]
+KEYS = [f"ns/job-{i:03d}" for i in range(KEPT_WHOLE + 6)]
 
 
 def rlhfjob(key: str, version: int) -> dict[str, Any]:
@@ -56,24 +56,26 @@ def log() -> Any:
 
 
 @pytest.fixture
-def brain(log: Any) -> Brain:
+def plans(log: Any) -> PlanCache:
     cache = Cache()
     cache.put(GPUPOOLS, POOL)
     for number, key in enumerate(KEYS):
         cache.put(RLHFJOBS, rlhfjob(key, 10 + number))
-    return Brain(World(cache, time.monotonic), Metrics(), lambda: 1.9e9, log)
+    return PlanCache(ClusterState(cache, time.monotonic), Metrics(), lambda: 1.9e9, log)
 
 
-def test_a_plan_that_is_no_longer_kept_whole_is_made_again_and_is_the_same(brain: Brain, log: Any) -> None:
-    first = brain.think(KEYS[0])
+def test_a_plan_that_is_no_longer_kept_whole_is_made_again_and_is_the_same(
+    plans: PlanCache, log: Any
+) -> None:
+    first = plans.plan(KEYS[0])
     assert first is not None
     loaded, plan, version = first.loaded, first.plan, first.version
     assert len(log) == 1
     for key in KEYS[1:]:
-        assert brain.think(key) is not None
+        assert plans.plan(key) is not None
     assert len(log) == len(KEYS)
-    assert brain.recall(KEYS[0]) is first
-    assert first.view == brain.recall(KEYS[0]).view  # type: ignore[union-attr]
+    assert plans.cached_plan(KEYS[0]) is first
+    assert first.view == plans.cached_plan(KEYS[0]).view  # type: ignore[union-attr]
     assert len(log) == len(KEYS), "the pool's extract is at hand"
     assert first.plan == plan
     assert (first.loaded.desired, first.loaded.observed) == (loaded.desired, loaded.observed)
@@ -82,23 +84,23 @@ def test_a_plan_that_is_no_longer_kept_whole_is_made_again_and_is_the_same(brain
     assert all(entry.same for entry in decision_log.replay(log))
 
 
-def test_of_one_that_has_changed_since_nothing_is_made_up(brain: Brain) -> None:
-    first = brain.think(KEYS[0])
+def test_of_one_that_has_changed_since_nothing_is_made_up(plans: PlanCache) -> None:
+    first = plans.plan(KEYS[0])
     assert first is not None
     for key in KEYS[1:]:
-        brain.think(key)
-    brain._world.cache.put(RLHFJOBS, rlhfjob(KEYS[0], 1000))
+        plans.plan(key)
+    plans._cluster.cache.put(RLHFJOBS, rlhfjob(KEYS[0], 1000))
     with pytest.raises(Stale, match=r"ns/job-000 changed since it was planned"):
         first.plan  # noqa: B018
-    again = brain.recall(KEYS[0])
+    again = plans.cached_plan(KEYS[0])
     assert again is not None
     assert again is not first
     assert again.version == "1000"
 
 
-def test_a_job_pass_ends_as_it_began_though_its_plan_is_let_go_meanwhile(brain: Brain) -> None:
+def test_a_job_pass_ends_as_it_began_though_its_plan_is_let_go_meanwhile(plans: PlanCache) -> None:
     """A pool pass may look at thousands while a job's status is being written: its Events still come."""
-    world, posted, metrics = brain._world, list[str](), Metrics()
+    world, posted, metrics = plans._cluster, list[str](), Metrics()
 
     class Parts:
         """Whatever else a pass calls: only the status is written, and that takes its time."""
@@ -116,7 +118,7 @@ def test_a_job_pass_ends_as_it_began_though_its_plan_is_let_go_meanwhile(brain: 
         async def record(self, *_: Any) -> bool:
             world.cache.put(RLHFJOBS, rlhfjob(KEYS[0], 1000) | {"status": {"attempt": 0}})
             for key in KEYS[1:]:
-                brain.think(key)
+                plans.plan(key)
             return True
 
         async def post(self, obj: Any, reason: str, message: str, **_: Any) -> None:
@@ -125,8 +127,8 @@ def test_a_job_pass_ends_as_it_began_though_its_plan_is_let_go_meanwhile(brain: 
     async def story() -> None:
         parts: Any = Parts()
         queue = WorkQueue(time.monotonic)
-        made = JobPass(
-            world, brain, parts, parts, parts, parts, parts, metrics, queue, Locks(), lambda *_: None
+        made = JobReconciler(
+            world, plans, parts, parts, parts, parts, parts, metrics, queue, Locks(), lambda *_: None
         )
         await made.run(KEYS[0])
 

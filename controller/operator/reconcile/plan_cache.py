@@ -12,50 +12,50 @@ from controller.kube.cache import key_of
 from controller.kube.resources import GPUPOOLS, RLHFJOBS
 from controller.operator.process.decision_log import DecisionLog
 from controller.operator.process.metrics import Metrics
-from controller.operator.reconcile.planned_job import Thought
+from controller.operator.reconcile.planned_job import PlannedJob
 from controller.operator.reconcile.status_writer import Stale
-from controller.operator.state.cluster import Loaded, Unreadable, World
+from controller.operator.state.cluster import ClusterState, JobSnapshot, Unreadable
 from controller.policy import decision_log
 from controller.policy.job import Plan, plan_job
 from controller.policy.pool import plan_pool
 from controller.policy.types import JobKey, PoolPlan, PoolSnapshot
 from controller.web.positions import Moment
 
-_logger = log.get("evalstop.brain")
+_logger = log.get("evalstop.plans")
 
 
-WARM = 32  # thoughts kept whole: those of the passes under way
+KEPT_WHOLE = 32  # plans kept whole: those of the passes under way
 
 
-class Brain:
+class PlanCache:
     """Plans jobs and pools.
 
     A plan of a job is kept until anything it was made of changes: a pool pass looks at all its jobs, of
-    which nearly all are as they were. Of most, only what the pool asks of it is kept (`Thought`).
+    which nearly all are as they were. Of most, only what the pool asks of it is kept (`PlannedJob`).
     """
 
     def __init__(
         self,
-        world: World,
+        cluster: ClusterState,
         metrics: Metrics,
         clock: Callable[[], float],
         decisions: DecisionLog | None = None,
     ) -> None:
-        self._world = world
+        self._cluster = cluster
         self._metrics = metrics
         self._clock = clock
         self._decisions = decisions
-        self._kept: dict[JobKey, tuple[int, Thought]] = {}
-        self._warm: OrderedDict[JobKey, Thought] = OrderedDict()
+        self._kept: dict[JobKey, tuple[int, PlannedJob]] = {}
+        self._warm: OrderedDict[JobKey, PlannedJob] = OrderedDict()
         self._unreadable: dict[JobKey, str] = {}  # why
         self._failed: dict[JobKey, tuple[int, int]] = {}  # revision and version at which planning raised
         self._moments: dict[str, Moment] = {}
 
-    def think(self, key: JobKey) -> Thought | None:
+    def plan(self, key: JobKey) -> PlannedJob | None:
         """Plan a job anew; None if there is no such job, or it is `unreadable`."""
-        revision = self._world.revision(key)
+        revision = self._cluster.revision(key)
         try:
-            loaded = self._world.load(key)
+            loaded = self._cluster.load(key)
         except (convert.StatusError, Unreadable) as error:
             if key not in self._unreadable:
                 what = "status is" if isinstance(error, convert.StatusError) else "an object of it is"
@@ -69,27 +69,27 @@ class Brain:
             self._kept.pop(key, None)
             return None
         now = self._clock()
-        thought = Thought(loaded, self._plan(loaded, now), now, self._again)
-        self._kept[key] = (revision, thought)
-        self._keep_warm(thought)
-        return thought
+        planned_job = PlannedJob(loaded, self._plan(loaded, now), now, self._again)
+        self._kept[key] = (revision, planned_job)
+        self._keep_warm(planned_job)
+        return planned_job
 
-    def recall(self, key: JobKey) -> Thought | None:
+    def cached_plan(self, key: JobKey) -> PlannedJob | None:
         """The last plan if nothing has changed since, else a new one; None also where planning it fails.
 
         Nothing: not the RLHFJob's version either. It grows by changes that nobody is told of (whose field it
         is, what was applied last), and a record is written only over the version that was loaded.
         """
-        kept, stored = self._kept.get(key), self._world.cache.find(RLHFJOBS, key)
+        kept, stored = self._kept.get(key), self._cluster.cache.find(RLHFJOBS, key)
         if kept is not None and stored is not None:
-            revision, thought = kept
-            if (revision, thought.version) == (self._world.revision(key), str(stored.version)):
-                return thought
-        state = (self._world.revision(key), stored.version) if stored is not None else None
+            revision, planned_job = kept
+            if (revision, planned_job.version) == (self._cluster.revision(key), str(stored.version)):
+                return planned_job
+        state = (self._cluster.revision(key), stored.version) if stored is not None else None
         if state is not None and self._failed.get(key) == state:
             return None
         try:
-            planned = self.think(key)
+            planned = self.plan(key)
         except Exception:
             # Whatever is wrong with it is for its own pass to fail at: here others wait, too.
             if state is not None:
@@ -100,7 +100,7 @@ class Brain:
         self._failed.pop(key, None)
         return planned
 
-    def _plan(self, loaded: Loaded, now: float) -> Plan:
+    def _plan(self, loaded: JobSnapshot, now: float) -> Plan:
         """Whatever is planned is in the log: records are written by it."""
         started = time.perf_counter()
         planned = plan_job(loaded.desired, loaded.observed, loaded.record, now)
@@ -111,22 +111,22 @@ class Brain:
             )
         return planned
 
-    def _again(self, thought: Thought) -> tuple[Loaded, Plan]:
-        """What a thought was made of, and the plan that follows from it now."""
-        loaded = self._world.load_quietly(thought.key)
-        if loaded is None or loaded.version != thought.version:
-            raise Stale(f"{thought.key} changed since it was planned")
-        self._keep_warm(thought)
+    def _again(self, planned_job: PlannedJob) -> tuple[JobSnapshot, Plan]:
+        """Return what a plan was made of, and the plan that follows from it now."""
+        loaded = self._cluster.load_quietly(planned_job.key)
+        if loaded is None or loaded.version != planned_job.version:
+            raise Stale(f"{planned_job.key} changed since it was planned")
+        self._keep_warm(planned_job)
         return loaded, self._plan(loaded, self._clock())
 
-    def _keep_warm(self, thought: Thought) -> None:
-        """The newest thoughts are whole; of one that is older the pool's extract is enough."""
-        before = self._warm.pop(thought.key, None)
-        if before is not None and before is not thought:
-            before.cool()
-        self._warm[thought.key] = thought
-        while len(self._warm) > WARM:
-            self._warm.popitem(last=False)[1].cool()
+    def _keep_warm(self, planned_job: PlannedJob) -> None:
+        """Keep the newest plans whole; of an older one the pool's extract is enough."""
+        before = self._warm.pop(planned_job.key, None)
+        if before is not None and before is not planned_job:
+            before.evict()
+        self._warm[planned_job.key] = planned_job
+        while len(self._warm) > KEPT_WHOLE:
+            self._warm.popitem(last=False)[1].evict()
 
     def unreadable(self, key: JobKey) -> str:
         """Why a job is left alone, as far as it was looked at; "": it is not."""
@@ -153,11 +153,11 @@ class Brain:
 
     def pools(self) -> list[str]:
         """Names of all GPUPools, usable or not."""
-        return sorted(key_of(obj) for obj in self._world.cache.values(GPUPOOLS))
+        return sorted(key_of(obj) for obj in self._cluster.cache.values(GPUPOOLS))
 
     def problem(self, pool: str) -> str | None:
         """Why a GPUPool cannot be used; None: it can."""
-        found = self._world.pool(pool)
+        found = self._cluster.pool(pool)
         return found[1] if isinstance(found, tuple) else None
 
     def moment(self, pool: str) -> Moment | None:
