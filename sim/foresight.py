@@ -8,7 +8,6 @@ for modifiers by which a verdict counts only while it stands.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import inf, isfinite
 from typing import NamedTuple, TypeGuard
 
@@ -16,8 +15,6 @@ from controller.policy.stopping import MODIFIERS, RULES, StopRule, make_rule
 from controller.policy.stopping.guardrails import Guarded, shared
 from controller.policy.types import EvalInContext, EvalPoint, Peers, PolicySpec, Verb, Verdict
 from sim.workload import Evals
-
-VECTOR_FROM = 4096  # evals from which on importing numpy pays
 
 
 class RuleSpec(NamedTuple):
@@ -100,19 +97,3 @@ def first_stop(rule: StopRule, evals: Evals, *, context: bool = True) -> Foresee
         if verdict.verb is Verb.STOP:
             return Foreseen(number, verdict, best)
     return None
-
-
-def foresee(spec: RuleSpec, evals: Sequence[Evals | None]) -> list[Foreseen | None]:
-    """The first STOP of every job, or None; by the vectorised form where there is one and it pays.
-
-    Raises:
-        ParamError: the rule, a modifier or a parameter does not exist or is out of bounds.
-    """
-    rule = spec.make()
-    if sum(len(e.at) for e in evals if e is not None) >= VECTOR_FROM:
-        from sim import vectorised
-
-        if vectorised.covers(spec):
-            return vectorised.foresee(spec, evals)
-    context = bool(spec.needs)
-    return [None if e is None else first_stop(rule, e, context=context) for e in evals]

@@ -21,7 +21,8 @@ from controller.checkpoints.retaining import restore, retain
 from controller.checkpoints.saves import SHARED
 from controller.checkpoints.securing import check, release, secure
 from controller.checkpoints.staging import Writer
-from controller.checkpoints.store import Store, away, open_store
+from controller.checkpoints.store import Store, away
+from controller.checkpoints.stores import open_store
 
 MESSAGE_PATH_ENV = "EVALSTOP_TERMINATION_MESSAGE"
 MESSAGE_PATH = "/dev/termination-log"

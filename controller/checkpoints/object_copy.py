@@ -25,6 +25,7 @@ from controller.checkpoints.errors import (
 from controller.checkpoints.plan import Piece, Plan
 from controller.checkpoints.progress import METER
 from controller.checkpoints.store import read_json
+from controller.checkpoints.uploads import Upload
 from controller.checkpoints.workers import each
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from controller.checkpoints.s3 import Bucket
     from controller.checkpoints.store import Read
 
-UPLOADS = ".uploads/"  # after a token: records of uploads in parts
 CHECKED = ".checked.json"  # after a token: pieces that were read back
 CHECKED_LIMIT = 16 << 20  # bytes read of it
 NOTED_EVERY = 15.0  # s between two writes of that object
@@ -112,8 +112,6 @@ class ObjectCopy:
                 METER.advance(piece.size)
 
     def _in_parts(self, bucket: Bucket, name: str, pieces: list[Piece], read: Read) -> None:
-        from controller.checkpoints.objects import Upload
-
         key, size = self._store.bucket_key(f"{self._files}/{name}"), self._plan.manifest[name].size
 
         def send(upload: str, number: int, start: int, length: int) -> str:

@@ -29,17 +29,17 @@ from controller.checkpoints.errors import (
     check_interrupted,
     store_errors,
 )
-from controller.checkpoints.object_copy import CHECKED, UPLOADS, ObjectCopy
+from controller.checkpoints.object_copy import CHECKED, ObjectCopy
 from controller.checkpoints.plan import SUFFIX, Plan
 from controller.checkpoints.progress import METER
 from controller.checkpoints.staging import Writer
-from controller.checkpoints.store import clean, read_json
+from controller.checkpoints.store import clean
+from controller.checkpoints.uploads import UPLOADS, Upload
 
 if TYPE_CHECKING:
     from controller.checkpoints.s3 import Bucket
 
 MARKER = ".complete.json"
-RECORD_LIMIT = 1 << 20  # bytes read of what is remembered of an upload
 
 # Schemes that may be opened: one for each kind of store, for with s3a beside s3 one bucket had two names.
 BY_OBSTORE = ("s3", "gs", "az")
@@ -360,35 +360,6 @@ class ObjectStore:
                 yield f"{self._prefix}/{name}" if name else self._prefix
             except FileNotFoundError as error:
                 raise Vanished(f"{self.path(name)} is not there") from error
-
-
-class Upload:
-    """What is remembered of an upload in parts, in a small object, so that another try can go on with it."""
-
-    def __init__(self, store: ObjectStore, record: str) -> None:
-        self._store, self._record = store, record
-
-    @staticmethod
-    def of(store: ObjectStore, folder: str, name: str) -> Upload:
-        """Of an object ``name`` below a staged folder."""
-        digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-        return Upload(store, f"{folder}{UPLOADS}{digest}.json")
-
-    def load(self) -> dict[str, Any] | None:
-        """None: there is none, or nothing that can be read."""
-        try:
-            told = read_json(self._store, self._record, RECORD_LIMIT)
-        except (Vanished, Damaged, ValueError):
-            return None
-        return told if isinstance(told, dict) else None
-
-    def save(self, told: dict[str, Any]) -> None:
-        document = {**told, "serial": self._store.writer.serial}
-        self._store.write(self._record, json.dumps(document).encode())
-
-    def forget(self) -> None:
-        with suppress(AccessError, Vanished):
-            self._store.remove_object(self._record)
 
 
 class ObjectStage:

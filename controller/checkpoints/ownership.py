@@ -18,7 +18,8 @@ from controller.checkpoints.inventory import take_inventory
 from controller.checkpoints.layouts import Layout
 from controller.checkpoints.request import Request, Result
 from controller.checkpoints.saves import SHARED
-from controller.checkpoints.store import Store, open_store, read_json
+from controller.checkpoints.store import Store, read_json
+from controller.checkpoints.stores import open_store
 
 OWNER_FILE = f"{names.PINS_FOLDER}/owner.json"
 DEPTH = 4  # levels of folders below a location in which another owner is looked for

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 
 from controller.checkpoints import digest as digests
 from controller.checkpoints import pieces
-from controller.checkpoints.completeness.judge import Survey
 from controller.checkpoints.digest import Manifest, hash_files, tree_digest
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished, suppress_unreadable
 from controller.checkpoints.inventory import signatures_of
+from controller.checkpoints.judge import Survey
 from controller.checkpoints.layouts import Folder, Layout
 from controller.checkpoints.pins import pins_folder
 from controller.checkpoints.plan import Piece, Plan

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.checkpoints import pieces
-from controller.checkpoints.completeness.judge import SAVE_RECORD, Survey, Verdict
 from controller.checkpoints.digest import Manifest, hash_files, tree_digest
 from controller.checkpoints.errors import AccessError, Damaged, Reason, Vanished
 from controller.checkpoints.inventory import branch_life, signatures_of
+from controller.checkpoints.judge import SAVE_RECORD, Survey, Verdict
 from controller.checkpoints.layouts import Candidate, Folder, Layout
 from controller.checkpoints.pins import NOBODY, parse_pin, pin_folder, pin_name, pins_folder
 from controller.checkpoints.progress import METER

@@ -15,7 +15,6 @@ from controller import bounded
 from controller.checkpoints.digest import FileDigest
 from controller.checkpoints.errors import AccessError, Reason
 from controller.checkpoints.plan import Piece, Plan
-from controller.checkpoints.staging import Writer
 
 Read = Callable[[Piece], bytes | bytearray]  # a piece's content, compared with the plan
 
@@ -287,22 +286,3 @@ def relative(root: str, path: str) -> str:
     if not path.startswith(prefix):
         raise AccessError(Reason.BAD_REQUEST, f"path {path!r} does not lie below {root!r}")
     return clean(path[len(prefix) :].rstrip("/"))
-
-
-def open_store(root: str, writer: Writer | None = None, within: str = "") -> Store:
-    """The store for an absolute path or a URI such as ``s3://bucket/prefix``.
-
-    Args:
-        writer: who works on it, as other workers see it; None: one without a request.
-        within: the mount point that a path lies below; what is on the way from there is not trusted.
-
-    Raises:
-        AccessError: BAD_REQUEST, neither of the two or a scheme that is not supported.
-    """
-    if "://" in root:
-        from controller.checkpoints.objects import ObjectStore  # imports fsspec: only where it is needed
-
-        return ObjectStore.at(root, writer)
-    from controller.checkpoints.volume import Volume
-
-    return Volume(root, writer, within)

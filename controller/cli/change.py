@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from controller.cli import flags
+from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure, command, of_api
 
 if TYPE_CHECKING:
@@ -53,14 +54,13 @@ Id = Annotated[str, typer.Option("--id", help="Name of the request; one is made 
 
 
 @command
+@flags.connects
 def mode(
     job: flags.Job,
     to: ModeWord,
     namespace: flags.Namespace = "",
     dry_run: flags.DryRun = False,
-    kubeconfig: flags.Kubeconfig = "",
-    context: flags.Context = "",
-    timeout: flags.Timeout = 15.0,
+    connection: Connection = USUAL,
 ) -> None:
     """Set how far the operator may go with JOB: Enforce, Shadow or Off."""
     from controller.cli import cluster
@@ -74,19 +74,18 @@ def mode(
         said(found, f"mode {to.value} (was {found.mode})", dry_run)
         await _cap(api, found, to)
 
-    cluster.run(work, kubeconfig, context, namespace, timeout)
+    cluster.run(work, connection, namespace)
 
 
 @command
+@flags.connects
 def stop(
     job: flags.Job,
     namespace: flags.Namespace = "",
     wait: flags.Wait = False,
     wait_seconds: flags.WaitSeconds = 600.0,
     dry_run: flags.DryRun = False,
-    kubeconfig: flags.Kubeconfig = "",
-    context: flags.Context = "",
-    timeout: flags.Timeout = 15.0,
+    connection: Connection = USUAL,
 ) -> None:
     """Stop JOB now: its best checkpoint is retained and its GPUs are freed. `resume` undoes it."""
     from controller.cli import cluster
@@ -105,10 +104,11 @@ def stop(
         if wait and not dry_run:
             await until(api, found, _stopped, wait_seconds, "stopped, its pods gone")
 
-    cluster.run(work, kubeconfig, context, namespace, timeout)
+    cluster.run(work, connection, namespace)
 
 
 @command
+@flags.connects
 def resume(
     job: flags.Job,
     source: From = None,
@@ -118,9 +118,7 @@ def resume(
     wait: flags.Wait = False,
     wait_seconds: flags.WaitSeconds = 600.0,
     dry_run: flags.DryRun = False,
-    kubeconfig: flags.Kubeconfig = "",
-    context: flags.Context = "",
-    timeout: flags.Timeout = 15.0,
+    connection: Connection = USUAL,
 ) -> None:
     """Have a stopped JOB go on: from its best kept checkpoint, its latest, or that of a step."""
     from controller.cli import cluster
@@ -147,7 +145,7 @@ def resume(
         if wait and not dry_run:
             await until(api, found, _resumed(str(wish["id"])), wait_seconds, "back in the queue")
 
-    cluster.run(work, kubeconfig, context, namespace, timeout)
+    cluster.run(work, connection, namespace)
 
 
 async def read_job(api: Cluster, name: str) -> Reading:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import aiohttp
 
+from controller.cli.connection import REQUEST_TIMEOUT, USUAL, Connection
 from controller.cli.failure import Exit, Failure, of_api
 from controller.kube.client import Api, Object
 from controller.kube.connect import NoCredentials
@@ -16,7 +17,6 @@ from controller.kube.errors import ApiError, NotFound, from_response
 from controller.kube.kubeconfig import BadKubeconfig, Caller, NoContext, as_caller
 from controller.kube.resources import GPUPOOLS, RLHFJOBS, SELF_ACCESS_REVIEWS, Resource
 
-TIMEOUT = 15.0  # s for one request
 MANAGER = "evalstop-cli"
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ T = TypeVar("T")
 class Cluster(Api):
     """An API client with the caller's rights; ``namespace`` is the one that was asked for."""
 
-    def __init__(self, caller: Caller, namespace: str = "", timeout: float = TIMEOUT) -> None:
+    def __init__(self, caller: Caller, namespace: str = "", timeout: float = REQUEST_TIMEOUT) -> None:
         super().__init__(caller.connection, timeout, user_agent="evalstop-cli", manager=MANAGER)
         self.caller = caller
         self.namespace = namespace or caller.namespace
@@ -67,10 +67,8 @@ class Cluster(Api):
 
 def run(
     work: Callable[[Cluster], Awaitable[T]],
-    kubeconfig: str = "",
-    context: str = "",
+    connection: Connection = USUAL,
     namespace: str = "",
-    timeout: float = TIMEOUT,
 ) -> T:
     """Does some work with a cluster, in an event loop of its own.
 
@@ -80,16 +78,16 @@ def run(
 
     async def whole() -> T:
         try:
-            caller = await as_caller(kubeconfig, context)
+            caller = await as_caller(connection.kubeconfig, connection.context)
         except NoContext as error:
-            raise Failure(Exit.UNREACHABLE, str(error), _contexts(context, error.known)) from None
+            raise Failure(Exit.UNREACHABLE, str(error), _contexts(connection.context, error.known)) from None
         except (NoCredentials, BadKubeconfig) as error:
             raise Failure(
                 Exit.UNREACHABLE,
                 str(error),
                 "set KUBECONFIG or give --kubeconfig FILE; kubectl config view shows what kubectl uses",
             ) from None
-        async with Cluster(caller, namespace, timeout) as api:
+        async with Cluster(caller, namespace, connection.timeout) as api:
             try:
                 return await work(api)
             except ApiError as error:

@@ -58,13 +58,15 @@ def _names(ctx: typer.Context, start: str, resource: Resource, namespace: str = 
     try:
         given = {name: str(ctx.params.get(name) or "") for name in ("kubeconfig", "context", "namespace")}
         from controller.cli import cluster
+        from controller.cli.connection import Connection
 
         async def ask(api: Cluster) -> list[str]:
             where = (namespace or api.namespace) if resource.namespaced else None
             found, _ = await api.list(resource, where)
             return [item["metadata"]["name"] for item in found]
 
-        names = cluster.run(ask, given["kubeconfig"], given["context"], given["namespace"], PATIENCE)
+        connection = Connection(given["kubeconfig"], given["context"], PATIENCE)
+        names = cluster.run(ask, connection, given["namespace"])
         return sorted(name for name in names if name.startswith(start))
     except Exception:  # as above
         return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controller.cli.reading import Reading
-from controller.policy.job import ACCEPTED, FAILED, Condition
+from controller.policy.job import ACCEPTED, FAILED, METRICS, Condition
 
 # {job} is `` NAME -n NAMESPACE``, {ns} `` -n NAMESPACE``.
 CURES = {
@@ -88,6 +88,23 @@ CURES |= dict.fromkeys(
     REFUSED,
 )
 
+# The same for whoever reads the findings of `evalstop doctor JOB`: those name that command.
+EXAMINING = {
+    **dict.fromkeys(
+        ("Unreachable", "Timeout", "MetricsNotRead", "NoFreshScrape"),
+        "does the trainer still answer? kubectl logs{ns} -l evalstop.dev/job={name}",
+    ),
+    "NotPrometheus": "have the page be in Prometheus' text format (docs/use/trainer-contract.md)",
+    "NoEvalsYet": "nothing to do until its first eval",
+    "NoNewEvals": "see whether the trainer's evals and its scorer work",
+    "VerdictOutdated": "see whether the trainer still makes evals",
+    "ForeignPage": "another trainer answers there (hostNetwork?), or it has not read run.json at its start",
+    "CheckpointIncomplete": "set spec.checkpoints.layout to the trainer's own: kubectl edit rlhfjob{job}",
+    "StoreUnreachable": "kubectl get pvc{ns}",
+    "GangTimedOut": "see kubectl get pods{ns} -l evalstop.dev/job={name}; it is tried again by itself",
+    "NoVerifiableCheckpoint": "kubectl get jobs{ns} -l evalstop.dev/job={name}; the run goes on",
+}
+
 # What Kueue lacks or refuses: the messages name the field, the page tells how it is all set up.
 _KUEUE = "kubectl get localqueues{ns}; kubectl get clusterqueues,admissionchecks; docs/operate/kueue.md"
 CURES |= dict.fromkeys(
@@ -161,15 +178,30 @@ NEEDS_NOBODY = frozenset(
 )
 
 
-def asks(condition: Condition) -> bool:
-    """Whether a condition asks something of people: all is not well, and something can be done about it."""
+def asks(job: Reading, condition: Condition) -> bool:
+    """Return whether a condition of a job asks something of people: all is not well, and they can mend it."""
     if condition.type == FAILED:
         return condition.status and condition.reason in CURES
+    if condition.type == METRICS and not trains(job):
+        return False  # a run that is over, or waits, has no trainer whose metrics could be read
     return not condition.status and (condition.type == ACCEPTED or condition.reason in CURES)
 
 
-def cure(job: Reading, reason: str) -> str:
-    """What to do about the reason of a condition that `asks`."""
+def trains(job: Reading) -> bool:
+    """Return whether a trainer of the job should be there: it has GPUs, and has not ended."""
+    return job.record.admission is not None and job.record.finished is None
+
+
+def cure(job: Reading, reason: str, *, examining: bool = False) -> str:
+    """Return what to do about the reason of a condition that `asks`.
+
+    Args:
+        job: the job.
+        reason: of the condition.
+        examining: it is `evalstop doctor JOB` that says so: the command does not name itself.
+    """
     text = CURES.get(reason, REFUSED)
+    if examining:
+        text = EXAMINING.get(reason, text)
     name = f" {job.name}{job.flags()}"
     return text.format(job=name, ns=job.flags(), name=job.name, pool=job.spec.get("pool", ""))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from controller.cli import complete, flags
+from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure, command, of_api
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ OperatorPort = Annotated[int, typer.Option("--operator-port", help="The operator
 
 
 @command
+@flags.connects
 def dashboard(
     port: Port = 0,
     open_browser: Open = True,
@@ -47,9 +49,7 @@ def dashboard(
     url: Url = "",
     operator_namespace: OperatorNamespace = "evalstop-system",
     operator_port: OperatorPort = 8081,
-    kubeconfig: flags.Kubeconfig = "",
-    context: flags.Context = "",
-    timeout: flags.Timeout = 15.0,
+    connection: Connection = USUAL,
 ) -> None:
     """Serve the dashboard on this machine, with your own rights; Ctrl-C ends it.
 
@@ -66,9 +66,7 @@ def dashboard(
             way = (
                 Fixed(url)
                 if url
-                else stack.enter_context(
-                    Forwarding(operator_namespace, operator_port, kubeconfig, context).open()
-                )
+                else stack.enter_context(Forwarding(operator_namespace, operator_port, connection).open())
             )
             try:
                 async with serve(
@@ -91,7 +89,7 @@ def dashboard(
                     Exit.REFUSED, str(error), "choose another --port, or leave it out for any free one"
                 ) from None
 
-    cluster.run(work, kubeconfig, context, timeout=timeout)
+    cluster.run(work, connection)
 
 
 class Forwarding:
@@ -100,8 +98,8 @@ class Forwarding:
     Without the rights for it, or without an operator, the dashboard works all the same and says so.
     """
 
-    def __init__(self, namespace: str, port: int, kubeconfig: str, context: str) -> None:
-        self._where = namespace, port, kubeconfig, context
+    def __init__(self, namespace: str, port: int, connection: Connection) -> None:
+        self._where = namespace, port, connection
         self.address = ""
         self.why = "the operator is being reached"
         self._fell = threading.Event()
@@ -125,13 +123,13 @@ class Forwarding:
     def _keep_up(self) -> None:
         from controller.cli.forward import forwarded, leader
 
-        namespace, port, kubeconfig, context = self._where
+        namespace, port, connection = self._where
         while not self._over.is_set():
             self._fell.clear()
             begun = time.monotonic()
             try:
-                target = leader(namespace, kubeconfig, context)
-                with forwarded(namespace, target, port, kubeconfig, context) as address:
+                target = leader(namespace, connection)
+                with forwarded(namespace, target, port, connection) as address:
                     self.address, self.why = address, ""
                     self._fell.wait()
             except Failure as failure:

@@ -163,7 +163,7 @@ def troubles(job: Reading) -> Iterator[tuple[str, str]]:
     """(reason, message) of conditions that somebody could do something about; of those that Running repeats
     from another one, the other."""
     for condition in job.record.conditions:
-        if asks(condition) and (condition.type != c.RUNNING or condition.reason == MEMBERS_ENDED):
+        if asks(job, condition) and (condition.type != c.RUNNING or condition.reason == MEMBERS_ENDED):
             yield condition.reason, condition.message
 
 

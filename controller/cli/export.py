@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from controller.cli import flags, past
+from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure, command
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ Out = Annotated[Path | None, typer.Option("--out", help="File to write. Default:
 
 
 @command
+@flags.connects
 def export(
     files: past.Files = None,
     out: Out = None,
@@ -26,9 +28,7 @@ def export(
     pool: past.PoolName = "",
     no_rotated: past.NotRotated = False,
     namespace: flags.Namespace = "",
-    kubeconfig: flags.Kubeconfig = "",
-    context: flags.Context = "",
-    timeout: flags.Timeout = 15.0,
+    connection: Connection = USUAL,
 ) -> None:
     """Write a pool's past as a trace, for `evalstop what-if` and `evalstop sim replay`.
 
@@ -40,10 +40,8 @@ def export(
         cluster=cluster,
         pool=pool,
         rotated=not no_rotated,
-        kubeconfig=kubeconfig,
-        context=context,
+        connection=connection,
         namespace=namespace,
-        timeout=timeout,
     )
     try:
         _write(trace, out)

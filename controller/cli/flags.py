@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from controller.cli import complete
+from controller.cli.connection import Connection
 
 
 class Format(StrEnum):
@@ -62,6 +66,36 @@ Timeout = Annotated[
         "--request-timeout", min=1.0, max=600.0, help="Seconds for one request.", rich_help_panel=_WHERE
     ),
 ]
+
+
+def connects(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a command with the options that make its ``connection``: how the cluster is reached.
+
+    Args:
+        function: a command's function with a parameter ``connection`` of type `Connection`; the three options
+            stand in its place, with what its default says as theirs.
+    """
+    signature = inspect.signature(function, eval_str=True)
+    usual: Connection = signature.parameters["connection"].default
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, default, annotation in zip(
+            usual._fields, usual, (Kubeconfig, Context, Timeout), strict=True
+        )
+    ]
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in signature.parameters.items():
+        keyword = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        parameters += options if name == "connection" else [keyword]
+
+    @functools.wraps(function)
+    def connected(*, kubeconfig: str, context: str, timeout: float, **given: Any) -> Any:
+        return function(**given, connection=Connection(kubeconfig, context, timeout))
+
+    connected.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return connected
+
+
 Output = Annotated[Format, typer.Option("--output", "-o", help="Form of the output.")]
 Page = Annotated[Document, typer.Option("--output", "-o", help="Form of the output.")]
 Selector = Annotated[str, typer.Option("--selector", "-l", help="Labels, as in team=x,stage!=test.")]

@@ -9,13 +9,14 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 
+from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure
 
 PATIENCE = 20.0  # s for the port-forward to stand
 _FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ->")
 
 
-def leader(namespace: str, kubeconfig: str = "", context: str = "") -> str:
+def leader(namespace: str, connection: Connection = USUAL) -> str:
     """What to forward to: the pod that leads, which alone plans the pools; where that cannot be read, any."""
     from controller.cli import cluster
     from controller.kube.resources import LEASES
@@ -27,7 +28,7 @@ def leader(namespace: str, kubeconfig: str = "", context: str = "") -> str:
         return str((lease.get("spec") or {}).get("holderIdentity") or "")
 
     try:
-        holder = cluster.run(ask, kubeconfig, context, timeout=PATIENCE)
+        holder = cluster.run(ask, connection._replace(timeout=PATIENCE))
     except Failure:
         return anybody
     pod, underscore, _ = holder.rpartition("_")  # the pod's name and uid
@@ -35,17 +36,15 @@ def leader(namespace: str, kubeconfig: str = "", context: str = "") -> str:
 
 
 @contextlib.contextmanager
-def forwarded(
-    namespace: str, target: str, port: int, kubeconfig: str = "", context: str = ""
-) -> Iterator[str]:
+def forwarded(namespace: str, target: str, port: int, connection: Connection = USUAL) -> Iterator[str]:
     """A port-forward to ``target`` ("deployment/x") for as long as the block lasts; gives its base address.
 
     Raises:
         Failure: kubectl is not there, or says no; its words are quoted.
     """
     command = ["kubectl", "port-forward", "-n", namespace, target, f":{port}"]
-    command += [f"--kubeconfig={kubeconfig}"] if kubeconfig else []
-    command += [f"--context={context}"] if context else []
+    command += [f"--kubeconfig={connection.kubeconfig}"] if connection.kubeconfig else []
+    command += [f"--context={connection.context}"] if connection.context else []
     try:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     except OSError as error:

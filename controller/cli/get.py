@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from controller.cli import complete, flags, output, say
+from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import command
 from controller.cli.flags import Format
 from controller.cli.jobs import fields, state_style, table
@@ -29,15 +30,14 @@ Names = Annotated[
 
 
 @command
+@flags.connects
 def get(
     names: Names,
     namespace: flags.Namespace = "",
     form: flags.Output = Format.TABLE,
     watch: flags.Watch = False,
     no_headers: flags.NoHeaders = False,
-    kubeconfig: flags.Kubeconfig = "",
-    context: flags.Context = "",
-    timeout: flags.Timeout = 15.0,
+    connection: Connection = USUAL,
 ) -> None:
     """Show RLHFJobs by name, one page each: state, scores, checkpoints in safety, GPUs, conditions.
 
@@ -72,7 +72,7 @@ def get(
         if not output.objects(found, form, one=len(found) == 1):
             output.lines(lines(found, True))
 
-    cluster.run(work, kubeconfig, context, namespace, timeout)
+    cluster.run(work, connection, namespace)
 
 
 def page(job: Reading, now: float, screen: Terminal) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from controller.cli import flags, output, say
+from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import command
 from controller.cli.flags import Document
 from controller.cli.table import Column, render
@@ -30,14 +31,13 @@ class Happened(NamedTuple):
 
 
 @command
+@flags.connects
 def history(
     job: flags.Job,
     namespace: flags.Namespace = "",
     form: flags.Page = Document.TEXT,
     evals: Evals = True,
-    kubeconfig: flags.Kubeconfig = "",
-    context: flags.Context = "",
-    timeout: flags.Timeout = 15.0,
+    connection: Connection = USUAL,
 ) -> None:
     """What happened to JOB, in the order of time, and its evals.
 
@@ -58,7 +58,7 @@ def history(
         uid = found.obj["metadata"].get("uid")
         return found, [e for e in events if (e.get("involvedObject") or {}).get("uid") in (uid, "", None)], ""
 
-    found, events, refused = cluster.run(work, kubeconfig, context, namespace, timeout)
+    found, events, refused = cluster.run(work, connection, namespace)
     entries = timeline(found, events)
     whole = {
         "job": found.key,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from controller.cli import flags, output, say
+from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import command
 from controller.cli.flags import Format
 from controller.cli.table import Column, render
@@ -97,6 +98,7 @@ def table(
 
 
 @command
+@flags.connects
 def list_jobs(
     namespace: flags.Namespace = "",
     all_namespaces: flags.AllNamespaces = False,
@@ -104,9 +106,7 @@ def list_jobs(
     form: flags.Output = Format.TABLE,
     watch: flags.Watch = False,
     no_headers: flags.NoHeaders = False,
-    kubeconfig: flags.Kubeconfig = "",
-    context: flags.Context = "",
-    timeout: flags.Timeout = 15.0,
+    connection: Connection = USUAL,
 ) -> None:
     """List RLHFJobs: how far each is, its newest and best score, how near its rule is to a stop."""
     from controller.cli import cluster
@@ -132,7 +132,7 @@ def list_jobs(
         else:
             _nothing(where, selector)
 
-    cluster.run(work, kubeconfig, context, namespace, timeout)
+    cluster.run(work, connection, namespace)
 
 
 def _nothing(where: str | None, selector: str) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from controller.cli import flags
+from controller.cli.connection import Connection
 from controller.cli.failure import Exit, Failure, command, of_api
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from controller.policy.types import PolicySpec
 
 FIGURES = "parity.json"
+PATIENT = Connection(timeout=30.0)
 POLICIES = ("fifo", "srtf", "las")
 _PARITY = "Run"
 _OUT = "Output"
@@ -156,6 +158,7 @@ Recorded = Annotated[
 
 
 @command
+@flags.connects
 def parity(
     trace: Log,
     policy: Policy = None,
@@ -172,9 +175,7 @@ def parity(
     storage_class: StorageClass = "",
     scheduler_name: SchedulerName = "",
     decision_log: DecisionLog = None,
-    kubeconfig: flags.Kubeconfig = "",
-    context: flags.Context = "",
-    timeout: flags.Timeout = 30.0,
+    connection: Connection = PATIENT,
     out: Out = Path("build/parity"),
     markdown: Markdown = None,
     as_json: AsJson = False,
@@ -193,7 +194,7 @@ def parity(
 
             trial = _trial(trace, nodes, rule, speed, minutes)
             chosen = [(text, specs.policy(text)) for text in policy or POLICIES]
-            remote = bool(kubeconfig or context)
+            remote = bool(connection.kubeconfig or connection.context)
             there = {
                 "--nodes-of": nodes_of,
                 "--image": image,
@@ -205,11 +206,11 @@ def parity(
             _check(trial, [spec for _, spec in chosen], there, {"--at-once": at_once}, remote)
             out.mkdir(parents=True, exist_ok=True)
             known = None if overheads is None else _read(overheads).calibration
-            asked = _Asked(trial, chosen, _about(trace, trial), waves, known, timeout, out)
+            asked = _Asked(trial, chosen, _about(trace, trial), waves, known, connection.timeout, out)
             if remote:
                 secret = _secret(image_pull_secret)
                 grounds = _grounds(_pairs(nodes_of), image, storage_class, scheduler_name, secret)
-                report = _there(asked, grounds, kubeconfig, context)
+                report = _there(asked, grounds, connection)
                 report = _with_log(report, decision_log)
             else:
                 report = _here(asked, len(chosen) if at_once else 1)
@@ -324,7 +325,9 @@ def _here(asked: _Asked, sets: int) -> Report:
         try:
             with borrow(asked.out / "cluster", sizes, sets, lambda line: tell("cluster", line)) as loan:
                 grounds = _grounds(loan.selectors, scheduler=loan.scheduler)
-                report = _played(asked, grounds, str(loan.kubeconfig), "", tell)
+                report = _played(
+                    asked, grounds, Connection(str(loan.kubeconfig), timeout=asked.timeout), tell
+                )
                 _keep(loan.decision_log, kept)
         except NoLoan as error:
             raise Failure(
@@ -334,10 +337,10 @@ def _here(asked: _Asked, sets: int) -> Report:
         return _with_log(report, kept)
 
 
-def _there(asked: _Asked, grounds: Grounds, kubeconfig: str, context: str) -> Report:
+def _there(asked: _Asked, grounds: Grounds, connection: Connection) -> Report:
     """On a cluster with an operator, whose nodes carry the labels of these grounds."""
     with _telling() as tell:
-        return _played(asked, grounds, kubeconfig, context, tell)
+        return _played(asked, grounds, connection, tell)
 
 
 def _grounds(
@@ -352,7 +355,7 @@ def _grounds(
     return Grounds(selectors, image, storage_class, scheduler, pull_secret)
 
 
-def _played(asked: _Asked, grounds: Grounds, kubeconfig: str, context: str, tell: Tell) -> Report:
+def _played(asked: _Asked, grounds: Grounds, connection: Connection, tell: Tell) -> Report:
     from controller.cli import cluster
     from controller.kube.errors import ApiError
     from controller.parity.calibration import Skewed
@@ -377,7 +380,7 @@ def _played(asked: _Asked, grounds: Grounds, kubeconfig: str, context: str, tell
         except Skewed as error:
             raise Failure(Exit.REFUSED, str(error), _SYNCHRONISE) from None
 
-    return cluster.run(work, kubeconfig, context, "", asked.timeout)
+    return cluster.run(work, connection)
 
 
 def _keep_figures(report: Report, out: Path) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from controller.cli.connection import Connection
 from controller.cli.failure import Exit, Failure
 
 if TYPE_CHECKING:
@@ -48,10 +49,8 @@ def load(
     cluster: bool,
     pool: str,
     rotated: bool,
-    kubeconfig: str,
-    context: str,
+    connection: Connection,
     namespace: str,
-    timeout: float,
 ) -> Trace:
     """The past of one pool.
 
@@ -68,7 +67,7 @@ def load(
         async def work(api: Cluster) -> tuple[list[Object], list[Object] | None]:
             return await _objects(api, namespace)
 
-        jobs, pools = clusters.run(work, kubeconfig, context, namespace, timeout)
+        jobs, pools = clusters.run(work, connection, namespace)
         more = _adder(jobs, pools, pool, notes)
     try:
         trace = read_past(files, pool=pool, rotated=rotated, more=more)

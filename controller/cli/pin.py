@@ -8,6 +8,7 @@ import typer
 
 from controller.cli import flags, output, say
 from controller.cli.change import patch, read_job, said, until
+from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure, command
 from controller.cli.table import Column, render
 from controller.cli.terminal import Terminal, terminal
@@ -28,6 +29,7 @@ Remove = Annotated[bool, typer.Option("--remove", help="Take these pins back.")]
 
 
 @command
+@flags.connects
 def pin(
     job: flags.Job,
     steps: Steps = None,
@@ -36,9 +38,7 @@ def pin(
     wait: flags.Wait = False,
     wait_seconds: flags.WaitSeconds = 600.0,
     dry_run: flags.DryRun = False,
-    kubeconfig: flags.Kubeconfig = "",
-    context: flags.Context = "",
-    timeout: flags.Timeout = 15.0,
+    connection: Connection = USUAL,
 ) -> None:
     """Keep JOB's checkpoints of these STEPs from the trainer's rotation, whatever becomes the best.
 
@@ -63,7 +63,7 @@ def pin(
         if wait and not dry_run and not remove:
             await until(api, found, _pinned(named), wait_seconds, f"pinned at {_listed(named)}")
 
-    cluster.run(work, kubeconfig, context, namespace, timeout)
+    cluster.run(work, connection, namespace)
 
 
 def page(job: Reading, screen: Terminal) -> list[str]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from controller.cli import say
+from controller.cli.connection import Connection
 from controller.cli.failure import Exit, Failure
 
 if TYPE_CHECKING:
@@ -120,12 +121,12 @@ def told(way: Way, wanted: Wanted, watch: bool) -> Iterator[Any]:
 def by_status(
     failure: Failure,
     wanted: Wanted,
-    way: tuple[str, str, float],
+    connection: Connection,
     watch: bool,
     show: Callable[[Any], None],
 ) -> None:
     """Shows what the RLHFJobs that the caller may read say of their waits; without places, which no status
-    has. With ``watch`` again and again as they change. ``way``: kubeconfig, context, seconds for a request.
+    has. With ``watch`` again and again as they change. ``connection``: to the cluster.
 
     Raises:
         Failure: the one given, if no RLHFJob can be read either; or there is no such pool or job.
@@ -156,9 +157,8 @@ def by_status(
                 held[key_of(obj)] = obj
             show(_answer(held.values(), wanted, policy))
 
-    kubeconfig, context, timeout = way
     try:
-        cluster.run(work, kubeconfig, context, timeout=timeout)
+        cluster.run(work, connection)
     except Failure as second:
         if begun or second.code is Exit.NOT_FOUND:
             raise

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from controller.cli import complete, flags, output, say
+from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import command
 from controller.cli.flags import Format
 from controller.cli.jobs import Field, at, shown, table
@@ -69,14 +70,13 @@ FIELDS = (
 
 
 @command
+@flags.connects
 def pools(
     name: Name = "",
     form: flags.Output = Format.TABLE,
     watch: flags.Watch = False,
     no_headers: flags.NoHeaders = False,
-    kubeconfig: flags.Kubeconfig = "",
-    context: flags.Context = "",
-    timeout: flags.Timeout = 15.0,
+    connection: Connection = USUAL,
 ) -> None:
     """List GPUPools: GPUs, who runs, who waits; with a NAME, its hand-backs, holds and what is wrong too."""
     from controller.cli import cluster
@@ -109,7 +109,7 @@ def pools(
         else:
             typer.echo("No GPUPools.", err=True)
 
-    cluster.run(work, kubeconfig, context, "", timeout)
+    cluster.run(work, connection)
 
 
 def page(pool: Object, now: float, screen: Terminal) -> list[str]:

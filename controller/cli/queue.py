@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from controller.cli import complete, flags, output, places, say
+from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure, command
 from controller.cli.flags import Document
 from controller.cli.table import Column, render
@@ -53,6 +54,7 @@ Watch = Annotated[
 
 
 @command
+@flags.connects
 def queue(
     pool: flags.Pool,
     job: JobName = "",
@@ -64,9 +66,7 @@ def queue(
     watch: Watch = False,
     form: flags.Page = Document.TEXT,
     as_json: AsJson = False,
-    kubeconfig: flags.Kubeconfig = "",
-    context: flags.Context = "",
-    timeout: flags.Timeout = 15.0,
+    connection: Connection = USUAL,
 ) -> None:
     """Show who waits in a POOL, in which place, why, for how long, and what the policy ranks them by."""
     if url and not url.startswith(("http://", "https://")):
@@ -76,7 +76,7 @@ def queue(
             "give --url http://HOST:PORT",
         )
     if job:
-        job = _key(job, namespace, kubeconfig, context)
+        job = _key(job, namespace, connection)
     wanted = places.Wanted(pool, job, namespace, limit)
     show = _printer(wanted, Document.JSON if as_json else form, watch)
     begun = False
@@ -88,8 +88,8 @@ def queue(
         if url:
             yield url.rstrip("/")
             return
-        target = leader(operator_namespace, kubeconfig, context)
-        with forwarded(operator_namespace, target, operator_port, kubeconfig, context) as base:
+        target = leader(operator_namespace, connection)
+        with forwarded(operator_namespace, target, operator_port, connection) as base:
             yield base
 
     try:
@@ -99,10 +99,10 @@ def queue(
     except Failure as failure:
         if url or begun or failure.code not in (Exit.FORBIDDEN, Exit.UNREACHABLE):
             raise
-        places.by_status(failure, wanted, (kubeconfig, context, timeout), watch, show)
+        places.by_status(failure, wanted, connection, watch, show)
 
 
-def _key(job: str, namespace: str, kubeconfig: str, context: str) -> str:
+def _key(job: str, namespace: str, connection: Connection) -> str:
     """``namespace/name`` of a job that was given so, or by its plain name.
 
     Raises:
@@ -123,7 +123,7 @@ def _key(job: str, namespace: str, kubeconfig: str, context: str) -> str:
     async def here(api: cluster.Cluster) -> str:
         return api.namespace
 
-    return f"{namespace or cluster.run(here, kubeconfig, context)}/{job}"
+    return f"{namespace or cluster.run(here, connection)}/{job}"
 
 
 def _printer(wanted: places.Wanted, form: Document, watch: bool) -> Callable[[Any], None]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from controller.cli import complete, flags, output, say
+from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure, command
 from controller.cli.flags import Document
 from controller.cli.table import Column, render
@@ -28,15 +29,14 @@ Rules = Annotated[
 
 
 @command
+@flags.connects
 def simulate(
     job: flags.Job,
     rule: Rules,
     namespace: flags.Namespace = "",
     form: flags.Page = Document.TEXT,
     ascii_only: flags.Ascii = False,
-    kubeconfig: flags.Kubeconfig = "",
-    context: flags.Context = "",
-    timeout: flags.Timeout = 15.0,
+    connection: Connection = USUAL,
 ) -> None:
     """What another --rule would have done to JOB, by the evals in its status (the last 32).
 
@@ -47,7 +47,7 @@ def simulate(
     async def work(api: Cluster) -> Reading:
         return reading.read(await cluster.job(api, job))
 
-    found = cluster.run(work, kubeconfig, context, namespace, timeout)
+    found = cluster.run(work, connection, namespace)
     if not found.record.evals:
         raise Failure(
             Exit.REFUSED,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from controller.cli import flags, output, say
+from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import command
 from controller.cli.jobs import at, fields, table
 from controller.cli.terminal import Terminal, terminal
@@ -34,15 +35,14 @@ Once = Annotated[
 
 
 @command
+@flags.connects
 def top(
     namespace: flags.Namespace = "",
     all_namespaces: flags.AllNamespaces = False,
     selector: flags.Selector = "",
     interval: Interval = 1.0,
     once: Once = False,
-    kubeconfig: flags.Kubeconfig = "",
-    context: flags.Context = "",
-    timeout: flags.Timeout = 15.0,
+    connection: Connection = USUAL,
 ) -> None:
     """Watch jobs and pools live: first what goes wrong or ends, then what runs, then what waits."""
     from controller.cli import cluster
@@ -56,7 +56,7 @@ def top(
             return
         await _live(view, interval)
 
-    cluster.run(work, kubeconfig, context, namespace, timeout)
+    cluster.run(work, connection, namespace)
 
 
 class View:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from controller.cli import complete, flags, past
+from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, Failure, command
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ NoPlot = Annotated[bool, typer.Option("--no-plot", help="Draw nothing.")]
 
 
 @command
+@flags.connects
 def what_if(
     files: past.Files = None,
     rule: Rule = "",
@@ -117,9 +119,7 @@ def what_if(
     pool: past.PoolName = "",
     no_rotated: past.NotRotated = False,
     namespace: flags.Namespace = "",
-    kubeconfig: flags.Kubeconfig = "",
-    context: flags.Context = "",
-    timeout: flags.Timeout = 15.0,
+    connection: Connection = USUAL,
 ) -> None:
     """What another --rule, --policy, --quota or number of --nodes would have done on your own history.
 
@@ -136,10 +136,8 @@ def what_if(
         cluster=cluster,
         pool=pool,
         rotated=not no_rotated,
-        kubeconfig=kubeconfig,
-        context=context,
+        connection=connection,
         namespace=namespace,
-        timeout=timeout,
     )
     from sim.what_if.compare import compare
 

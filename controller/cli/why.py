@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from controller.cli import flags, output, say
+from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import command
 from controller.cli.flags import Document
 from controller.cli.terminal import Terminal, clean, terminal
@@ -17,14 +18,13 @@ if TYPE_CHECKING:
 
 
 @command
+@flags.connects
 def why(
     job: flags.Job,
     namespace: flags.Namespace = "",
     form: flags.Page = Document.TEXT,
     ascii_only: flags.Ascii = False,
-    kubeconfig: flags.Kubeconfig = "",
-    context: flags.Context = "",
-    timeout: flags.Timeout = 15.0,
+    connection: Connection = USUAL,
 ) -> None:
     """Why JOB was stopped, waits, runs on or is refused: the decision, its numbers, the curve."""
     from controller.cli import cluster, explaining, reading
@@ -32,7 +32,7 @@ def why(
     async def work(api: Cluster) -> Reading:
         return reading.read(await cluster.job(api, job))
 
-    found = cluster.run(work, kubeconfig, context, namespace, timeout)
+    found = cluster.run(work, connection, namespace)
     told = explaining.explain(found, time.time())
     if output.document(explaining.document(found, told), form):
         return

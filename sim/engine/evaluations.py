@@ -21,7 +21,8 @@ from sim.engine.fleet import Fleet
 from sim.engine.result import Stop
 from sim.engine.training import Training
 from sim.engine.view import DetailedJob, JudgedJob
-from sim.foresight import Foreseen, RuleSpec, foresee, point
+from sim.foresee import foresee
+from sim.foresight import Foreseen, RuleSpec, point
 from sim.workload import Evals, Workload
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from controller.policy.types import Mode, PolicySpec, Quota
 from sim import quotas, specs
 from sim.cluster import Cluster
 from sim.engine import Journal, Result, simulate
-from sim.foresight import RuleSpec, first_stop, foresee
+from sim.foresee import foresee
+from sim.foresight import RuleSpec, first_stop
 from sim.latencies import PREEMPTION, Latencies
 from sim.traces.past import End, Past
 from sim.traces.trace import Trace, TraceJob

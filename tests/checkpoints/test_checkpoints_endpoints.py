@@ -8,7 +8,7 @@ from controller.checkpoints import endpoints
 from controller.checkpoints.endpoints import check, parse, problem
 from controller.checkpoints.errors import AccessError, Reason
 from controller.checkpoints.objects import ObjectStore
-from controller.checkpoints.store import open_store
+from controller.checkpoints.stores import open_store
 
 DEFAULT = parse(endpoints.DEFAULT)
 

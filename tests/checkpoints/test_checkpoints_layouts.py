@@ -21,7 +21,8 @@ from trainers_files import (
     write,
 )
 
-from controller.checkpoints.layouts import LAYOUTS, judge
+from controller.checkpoints.judge import judge
+from controller.checkpoints.layouts import LAYOUTS
 from controller.checkpoints.objects import ObjectStore
 from controller.checkpoints.store import Store
 from controller.checkpoints.volume import Volume

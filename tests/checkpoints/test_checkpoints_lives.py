@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from trainers_files import age, hugging_face, plain, save, sharded, torch_file, write
 
+from controller.checkpoints import judge
 from controller.checkpoints.access import answer, carry_out
-from controller.checkpoints.completeness import judge
 from controller.checkpoints.errors import AccessError, Reason
 from controller.checkpoints.request import BranchLife, Request, Result, Source
 

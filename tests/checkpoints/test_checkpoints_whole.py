@@ -183,9 +183,10 @@ def test_a_trainer_state_of_60_mb_needs_little_memory(tmp_path: Path) -> None:
     age(folder)
     program = """
 import resource, sys
-from controller.checkpoints.layouts import LAYOUTS, judge
+from controller.checkpoints.judge import judge
+from controller.checkpoints.layouts import LAYOUTS
 from controller.checkpoints.volume import Volume
-import controller.checkpoints.completeness.judge
+import controller.checkpoints.judge
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (256 << 20),) * 2)
 layout, store = LAYOUTS["HuggingFace"], Volume(sys.argv[1])

@@ -165,6 +165,56 @@ def test_troubles_of_the_page_and_the_checkpoints_ask_for_something(kind: str, r
     assert list(explaining.troubles(job)) == [(reason, "it is so")]
 
 
+@pytest.mark.parametrize("reason", sorted(cures.CURES))
+def test_doctor_does_not_send_to_itself(reason: str) -> None:
+    job = reading.read(w.whole("run", w.running()))
+    assert "evalstop doctor run" not in cures.cure(job, reason, examining=True)
+
+
+def test_what_names_doctor_elsewhere_has_another_word_in_it() -> None:
+    named = {reason for reason, text in cures.CURES.items() if "evalstop doctor{job}" in text}
+    assert named == set(cures.EXAMINING)
+
+
+@pytest.mark.parametrize("ended", [{"finished": "Completed"}, {"admission": None}])
+def test_a_run_without_a_trainer_is_asked_for_no_metrics(ended: dict[str, Any]) -> None:
+    told = w.condition(c.METRICS, False, "NoPods", "no pod of completion index 0 has an address yet")
+    conditions = (*(known for known in w.running().conditions if known.type != c.METRICS), told)
+    runs = reading.read(w.whole("run", replace(w.running(), conditions=conditions)))
+    assert [found.level for found in checks.conditions(runs)] == [Level.WRONG]
+    assert list(explaining.troubles(runs)) == [("NoPods", told.message)]
+    over = reading.read(w.whole("run", replace(w.running(), conditions=conditions, **ended)))
+    assert [found.level for found in checks.conditions(over)] == [Level.OK]
+    assert list(explaining.troubles(over)) == []
+
+
+@pytest.mark.parametrize(
+    ("reads", "error", "level", "said"),
+    [
+        (
+            True,
+            Refused(400, "BadRequest", "address not allowed"),
+            Level.OK,
+            "the operator reads them: 6 evals",
+        ),
+        (False, Refused(400, "BadRequest", "address not allowed"), Level.UNKNOWN, "address not allowed"),
+        (True, Refused(400, "HTTP400", "no such page"), Level.WRONG, "answers 400: no such page"),
+        (True, Refused(403, "Forbidden", "no right"), Level.UNKNOWN, "may not be read"),
+    ],
+)
+def test_a_page_that_the_api_server_does_not_ask_for_is_not_the_trainers_fault(
+    reads: bool, error: Refused, level: Level, said: str
+) -> None:
+    others = tuple(known for known in w.running().conditions if known.type != c.METRICS)
+    metrics = w.condition(c.METRICS, reads, "Scraped" if reads else "Timeout", "so it is")
+    record = replace(w.running(), conditions=(*others, metrics))
+    pod = {"metadata": {"name": "run-0"}, "status": {"podIP": "127.1.2.3"}}
+    found = checks._unread(reading.read(w.whole("run", record)), pod, 9400, "/metrics", error)
+    assert found.level is level
+    assert said in found.text
+    assert bool(found.cure) == (level is not Level.OK)
+
+
 def test_each_reason_that_the_operator_writes_has_a_cure_or_needs_nobody() -> None:
     """The list is made from the source (`reasons_written`): a new reason without a cure is named here."""
     reasons = reasons_written.written()
@@ -576,6 +626,12 @@ def test_a_trainers_metrics_are_read_through_the_api_server(clinic: Clinic) -> N
         admin.patch(f"/api/v1/namespaces/{ns}/pods/healthy-0/status", {"status": running})
         about = [f for f in clinic("healthy") if f["about"] == "metrics"]
         assert [f["level"] for f in about] == ["ok"], about
+        local = {"podIP": "127.0.0.9", "podIPs": [{"ip": "127.0.0.9"}]}  # as pods of a local plane have
+        admin.patch(f"/api/v1/namespaces/{ns}/pods/healthy-0/status", {"status": local})
+        (about,) = (f for f in clinic("healthy") if f["about"] == "metrics")
+        assert about["level"] == "ok"
+        assert about["text"].endswith(f"does not ask http://127.0.0.9:{port}/metrics: address not allowed")
+        admin.patch(f"/api/v1/namespaces/{ns}/pods/healthy-0/status", {"status": running})
         Trainer.page = b"<html>hello</html>"
         assert "NotPrometheus" in clinic.wrong("healthy")
         admin.patch(f"{w.GROUP}/namespaces/{ns}/rlhfjobs/healthy", {"spec": {"scrape": {"path": "/m"}}})

@@ -19,6 +19,7 @@ from cli_shell import Shell
 from fresh_namespace import fresh_namespace
 from typer.testing import CliRunner
 
+from controller.cli.connection import Connection
 from controller.cli.main import app
 from controller.kube.client import PAGE
 
@@ -202,7 +203,7 @@ def test_more_jobs_than_a_page_of_a_list_has(shell: Shell) -> None:
             for start in range(0, MANY, 50):
                 await asyncio.gather(*(api.create(RLHFJOBS, body) for body in bodies[start : start + 50]))
 
-        cluster.run(make, str(shell.kubeconfig))
+        cluster.run(make, Connection(str(shell.kubeconfig)))
         lines = shell.out("list", "-n", namespace).splitlines()
         assert len(lines) == MANY + 1
         assert lines[-1].startswith(f"run-{MANY - 1:04}")

@@ -17,7 +17,7 @@ TAKING_BACK = "controller/policy/job/withdrawal.py"
 ENDINGS = "controller/policy/job/endings.py"
 CLAIMING = "controller/policy/job/location_claim.py"
 LOST_BESTS = "controller/policy/job/lost_bests.py"
-JUDGE = "controller/checkpoints/completeness/judge.py"
+JUDGE = "controller/checkpoints/judge.py"
 SECURING = "controller/checkpoints/securing.py"
 
 

@@ -249,6 +249,8 @@ def _source(tree: ast.Module) -> Source:
             continue
         if isinstance(node, ast.Call):
             calls.append(node)
+        if isinstance(node, ast.Subscript) and _generic(node.value):
+            continue  # a type with a name of one that comes later
         for name in node._fields:
             inner = getattr(node, name)
             if isinstance(inner, list):
@@ -256,6 +258,10 @@ def _source(tree: ast.Module) -> Source:
             elif isinstance(inner, ast.AST) and name not in ("ctx", "annotation", "returns"):
                 todo.append(inner)
     return Source(frozenset(strings), tuple(calls))
+
+
+def _generic(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id != "Literal" and CODE.fullmatch(node.id) is not None
 
 
 def _matching(pattern: re.Pattern[str]) -> set[str]:

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from controller.checkpoints.layouts import LAYOUTS, judge
+from controller.checkpoints.judge import judge
+from controller.checkpoints.layouts import LAYOUTS
 from controller.checkpoints.volume import Volume
 from controller.metrics.parse import parse
 from controller.parity.facts import Words, words

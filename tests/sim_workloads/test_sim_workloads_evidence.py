@@ -14,7 +14,8 @@ from controller.policy.queueing.evalstop import EvalStop
 from controller.policy.types import PolicySpec
 from sim.cluster import Cluster
 from sim.engine import simulate
-from sim.foresight import RuleSpec, foresee, point
+from sim.foresee import foresee
+from sim.foresight import RuleSpec, point
 from sim.workload import Evals
 from sim.workloads import CurveSettings, MixSettings, curves_for, generate
 from sim.workloads.differences import binomial, differences

@@ -1,5 +1,4 @@
-"""The one judge of whether a checkpoint is whole, and what it goes by (docs/use/checkpoints.md).
+"""What formats say about whether a checkpoint is whole: DCP metadata, DeepSpeed ranks, pickles and streams.
 
-`judge.Survey` asks, in this order: the trainer's save record; the format's own manifest (`dcp`, `deepspeed`,
-the layouts); the file set of whole checkpoints beside it. What none of them tells is not whole.
+Who asks them, and in which order, is `checkpoints.judge`.
 """

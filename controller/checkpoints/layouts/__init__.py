@@ -1,6 +1,6 @@
 """How trainers lay out checkpoints, and when one of theirs is complete. One class per trainer family.
 
-A layout answers six questions (base.py, `Layout`). completeness/judge.py asks which checkpoints are there
+A layout answers six questions (base.py, `Layout`). judge.py asks which checkpoints are there
 (`candidates`), what is certainly wrong with one (`problem`), and whether it says of itself that it is whole
 (`told`). Whoever reads all bytes asks where they differ from what the checkpoint says of itself (`mismatch`).
 Restoring asks what the trainer would call it (`own_name`), and which small files it needs beside it
@@ -18,7 +18,6 @@ from controller.checkpoints.layouts.nemorl import NeMoRL
 from controller.checkpoints.layouts.openrlhf import OpenRLHF
 from controller.checkpoints.layouts.plain import Plain
 from controller.checkpoints.layouts.verl import Verl
-from controller.checkpoints.store import Store
 
 __all__ = [
     "LAYOUTS",
@@ -30,16 +29,8 @@ __all__ = [
     "OpenRLHF",
     "Plain",
     "Verl",
-    "judge",
 ]
 
 LAYOUTS: Mapping[str, Layout] = {
     layout.name: layout for layout in (Plain(), HuggingFace(), Verl(), OpenRLHF(), NeMoRL())
 }
-
-
-def judge(layout: Layout, store: Store, candidate: Candidate) -> str | None:
-    """Why a candidate is not whole, whoever wrote it; None: it is."""
-    from controller.checkpoints.completeness.judge import Survey  # it asks the layouts
-
-    return Survey(store, layout).verdict(candidate).problem

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from controller.cli import complete, flags, output
+from controller.cli.connection import USUAL, Connection
 from controller.cli.failure import Exit, command
 from controller.cli.flags import Document
 from controller.cli.terminal import Terminal, clean, terminal
@@ -32,14 +33,13 @@ OperatorNamespace = Annotated[
 
 
 @command
+@flags.connects
 def doctor(
     job: Name = "",
     namespace: flags.Namespace = "",
     operator_namespace: OperatorNamespace = NAMESPACE,
     form: flags.Page = Document.TEXT,
-    kubeconfig: flags.Kubeconfig = "",
-    context: flags.Context = "",
-    timeout: flags.Timeout = 15.0,
+    connection: Connection = USUAL,
 ) -> None:
     """Say what is wrong with the installation, or with a JOB, and the command that mends it.
 
@@ -50,7 +50,7 @@ def doctor(
     async def work(api: Cluster) -> list[Finding]:
         return await (examine_job(api, job) if job else examine(api, operator_namespace))
 
-    found = cluster.run(work, kubeconfig, context, namespace, timeout)
+    found = cluster.run(work, connection, namespace)
     bad = sum(1 for finding in found if finding.level == "WRONG")
     if not output.document({"wrong": bad, "findings": [f.as_dict() for f in found]}, form):
         output.lines(page(found, terminal()))

@@ -211,7 +211,9 @@ async def pools(api: Cluster, namespace: str) -> AsyncIterator[Finding]:
         about, name = f"pool {pool['metadata']['name']}", pool["metadata"]["name"]
         status = pool.get("status") or {}
         if not status.get("conditions"):
-            yield wrong(about, "the operator has not looked at it", "evalstop doctor: see operator above")
+            yield wrong(
+                about, "the operator has not looked at it", "see what is found of the operator, above"
+            )
             continue
         bad = [c for c in status["conditions"] if c["status"] != "True"]
         for condition in bad:

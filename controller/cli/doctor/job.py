@@ -8,7 +8,7 @@ from typing import Any
 from controller import names
 from controller.api.rules import rule_and_modifiers
 from controller.cli.cluster import Cluster
-from controller.cli.cures import asks, cure
+from controller.cli.cures import asks, cure, trains
 from controller.cli.doctor.findings import Finding, note, ok, unknown, wrong
 from controller.cli.doctor.pods import trouble
 from controller.cli.reading import Reading
@@ -16,13 +16,14 @@ from controller.kube.errors import ApiError, NotFound
 from controller.kube.resources import CLAIMS, EVENTS, JOBS, PODS
 from controller.metrics import MetricsError, metrics_port, parse, pick_pod
 from controller.metrics.samples import DEFAULT_LIMITS
-from controller.policy.job import ACCEPTED, ScrapeView, is_eval, lives
+from controller.policy.job import ACCEPTED, METRICS, ScrapeView, is_eval, lives
 from controller.policy.stopping import MODIFIERS, RULES
 
 Object = dict[str, Any]
 
 CONTRACT = "docs/use/trainer-contract.md; a client for trainers: examples/trainer"
 RUNNING = ("Running", "Declining", "Demoted", "Starting")
+PROXY_REFUSES = "BadRequest"  # of a Status: the API server's own answer, a trainer gives none
 EXPIRES = "ttlSecondsAfterFinished"  # named where a workload would be gone before its end was seen
 _FINE_WHILE_FALSE = frozenset({"Running", "Admitted", "QualityDeclining", "Demoted", "TerminationTarget"})
 
@@ -53,15 +54,15 @@ def conditions(job: Reading) -> Iterator[Finding]:
     told = 0
     for condition in job.record.conditions:
         text = f"{condition.reason}: {condition.message}"
-        if condition.status and not asks(condition):
+        if condition.status and not asks(job, condition):
             if condition.type == ACCEPTED and EXPIRES in condition.message:
                 told += 1
                 yield note(condition.type, condition.message)
             continue
-        if asks(condition):
+        if asks(job, condition):
             told += 1
-            yield wrong(condition.type, text, cure(job, condition.reason))
-        elif condition.type not in _FINE_WHILE_FALSE:
+            yield wrong(condition.type, text, cure(job, condition.reason, examining=True))
+        elif condition.type not in _FINE_WHILE_FALSE and (condition.type != METRICS or trains(job)):
             told += 1
             yield note(condition.type, text)
     if not told:
@@ -124,7 +125,7 @@ async def metrics(api: Cluster, job: Reading) -> AsyncIterator[Finding]:
     try:
         body = await api.raw("GET", f"/api/v1/namespaces/{job.namespace}/pods/{name}:{port}/proxy{path}")
     except ApiError as error:
-        yield _unread(job, name, port, path, error)
+        yield _unread(job, pod, port, path, error)
         return
     for finding in examined(job, body):
         yield finding
@@ -137,12 +138,16 @@ async def _workload(api: Cluster, job: Reading, ref: Mapping[str, Any] | None) -
         return None
 
 
-def _unread(job: Reading, pod: str, port: int, path: str, error: ApiError) -> Finding:
+def _unread(job: Reading, obj: Mapping[str, Any], port: int, path: str, error: ApiError) -> Finding:
+    """Why there is no page to look at: the API server asks nobody, nobody answers, or not with the page."""
+    pod, address = obj["metadata"]["name"], (obj.get("status") or {}).get("podIP", "")
     if error.status == 403:
         text = f"may not be read through the API server: {error.message}"
         return unknown(
             "metrics", text, f"kubectl port-forward pod/{pod}{job.flags()} {port}, then look at {path}"
         )
+    if (error.status, error.reason) == (400, PROXY_REFUSES):
+        return _unasked(job, f"http://{address}:{port}{path}", error)
     if error.status >= 500 or error.status == 0:
         return wrong(
             "metrics",
@@ -154,6 +159,19 @@ def _unread(job: Reading, pod: str, port: int, path: str, error: ApiError) -> Fi
         f"{pod}:{port}{path} answers {error.status}: {error.message[:200]}",
         f"correct spec.scrape; {CONTRACT}",
     )
+
+
+def _unasked(job: Reading, url: str, error: ApiError) -> Finding:
+    """What the operator says of a page that the API server does not ask for: it reads pods by themselves.
+
+    An API server passes nothing on to loopback addresses, which pods of a local control plane have.
+    """
+    why = f"the page cannot be looked at from here, for the API server does not ask {url}: {error.message}"
+    read = job.record.condition(METRICS)
+    if read is None or not read.status:
+        return unknown("metrics", why, f"curl {url} on the machine of its node")
+    newest = f", the newest at step {job.record.evals[-1].step}" if job.record.evals else ""
+    return ok("metrics", f"the operator reads them: {job.record.evals_seen} evals{newest}; {why}")
 
 
 def examined(job: Reading, body: bytes) -> Iterator[Finding]:
@@ -188,7 +206,7 @@ def examined(job: Reading, body: bytes) -> Iterator[Finding]:
         )
     if primary not in missing and not any(is_eval(p) for p in view.points):
         text = f"no eval of {primary!r} on the page counts: of no samples, or no number"
-        yield wrong("metrics", text, cure(job, "NoNewEvals"))
+        yield wrong("metrics", text, cure(job, "NoNewEvals", examining=True))
     elif primary not in missing:
         newest = f", the newest at step {view.points[-1].step}" if view.points else ""
         yield ok("metrics", f"{len(view.points)} evals of {primary!r} on the page{newest}")
@@ -201,7 +219,7 @@ def _not_read(job: Reading, view: ScrapeView) -> Finding | None:
     if refused is None:
         return None
     reason, why = refused
-    return wrong("metrics", f"nothing on the page counts: {reason}: {why}", cure(job, reason))
+    return wrong("metrics", f"nothing on the page counts: {reason}: {why}", cure(job, reason, examining=True))
 
 
 def _gaps(job: Reading, view: ScrapeView) -> Iterator[Finding]:
@@ -220,7 +238,7 @@ def _gaps(job: Reading, view: ScrapeView) -> Iterator[Finding]:
     if view.page is None:
         text = "rlhf_run_info is not exported: the page does not say whose it is, so Enforce stops nobody"
         finding = wrong if job.mode == "Enforce" else note
-        yield finding("metrics", text, cure(job, "PageWithoutIdentity"))
+        yield finding("metrics", text, cure(job, "PageWithoutIdentity", examining=True))
     if view.points and all(p.stderr is None for p in view.points):
         text = f"{names.METRIC_EVAL_STDERR} is not exported: the noise has to be estimated from the curve"
         yield note("metrics", text, CONTRACT)

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from controller.policy.job.view import *
 
 SHOWS = {
-    "conditions": "conditions ACCEPTED ADMITTED COMPLETED FAILED RELEASED TERMINATION Conditions summary",
+    "conditions": "conditions ACCEPTED ADMITTED COMPLETED FAILED METRICS RELEASED TERMINATION Conditions"
+    " summary",
     "endings": "AWAITS_CONTROLLER",
     "estimates": "History Kind Times Wrong by_pace by_word correction how_wrong past_run",
     "evals": "RuleInUse is_eval",

@@ -11,17 +11,17 @@ from typing import Any
 
 from controller.checkpoints import inventory, ownership, pins, s3, saves, securing, weights
 from controller.checkpoints.completeness import dcp, deepspeed, streams
-from controller.checkpoints.completeness.judge import Survey
 from controller.checkpoints.completeness.pickles import PickleProblem
 from controller.checkpoints.errors import AccessError, Damaged, Vanished, store_errors
 from controller.checkpoints.inventory import take_inventory
+from controller.checkpoints.judge import Survey
 from controller.checkpoints.layouts import LAYOUTS
 from controller.checkpoints.layouts.base import json_object
 from controller.checkpoints.object_copy import ObjectCopy
-from controller.checkpoints.objects import Upload
 from controller.checkpoints.pieces import recorded
 from controller.checkpoints.request import BranchLife, Request
 from controller.checkpoints.retaining import _first_seen
+from controller.checkpoints.uploads import Upload
 from tests.fuzz.target import Target
 
 sys.path.append(str(Path(__file__).parents[2] / "checkpoints"))

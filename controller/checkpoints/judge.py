@@ -295,3 +295,8 @@ def _lacking(have: Counter[str], references: Sequence[_Alone]) -> str | None:
         if have[kind] < count:
             return f"it has {have[kind]} of {count} files like {kind}" if have[kind] else f"it lacks {kind}"
     return None
+
+
+def judge(layout: Layout, store: Store, candidate: Candidate) -> str | None:
+    """Return why a candidate is not whole, whoever wrote it; None: it is."""
+    return Survey(store, layout).verdict(candidate).problem
