@@ -39,7 +39,7 @@ class Unbounded(ValueError):
 def load(
     text: str | bytes, what: str, most: int = BYTES, *, values: int = VALUES, python: bool = False
 ) -> Any:
-    """The value of a JSON text.
+    """Return the value of a JSON text.
 
     Args:
         what: how errors call it.
@@ -76,13 +76,13 @@ def load(
 
 
 def too_deep(text: str) -> bool:
-    """Whether a JSON text is nested deeper than `DEPTH`, in time that grows with its length alone."""
+    """Return whether a JSON text is nested deeper than `DEPTH`, in time that grows with its length alone."""
     return text.count("[") + text.count("{") > DEPTH and _depth(text) > DEPTH
 
 
 def whole(value: object) -> int | None:
-    """A whole number, 0 or more, that was given as a text of at most `DIGITS` ASCII digits or as a number;
-    None: it is none."""
+    """Return a whole number, 0 or more, that was given as a text of at most `DIGITS` ASCII digits or as a
+    number; None: it is none."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value if 0 <= value < 10**DIGITS else None
     text = value if isinstance(value, str) else ""
@@ -90,7 +90,7 @@ def whole(value: object) -> int | None:
 
 
 def shown(value: object, most: int = SHOWN) -> str:
-    """A value as an error repeats it: in so many characters, whatever it is."""
+    """Return a value as an error repeats it: in so many characters, whatever it is."""
     if isinstance(value, str | bytes):
         text = value if isinstance(value, str) else value[: 4 * most].decode("utf-8", "replace")
         text = "".join(c if c.isprintable() else " " for c in text[: most + 1])
@@ -103,7 +103,7 @@ def shown(value: object, most: int = SHOWN) -> str:
 
 
 def quoted(value: object) -> str:
-    """The same, a text in quotes."""
+    """Return the same, a text in quotes."""
     return repr(shown(value)) if isinstance(value, str) else shown(value)
 
 
@@ -123,8 +123,8 @@ _QUOTE, _OBJECT, _OPENS, _ENDS = ord('"'), ord("{"), b"[{", b"]}"
 
 
 def prune(data: bytes, depth: int) -> tuple[bytes, list[Cut]]:
-    """A JSON document without the values in it that are nested too deep, or are numbers of more than 64
-    characters: null is in their place. It walks over brackets and strings once, without recursion.
+    """Return a JSON document without the values in it that are nested too deep, or are numbers of more than
+    64 characters: null is in their place. It walks over brackets and strings once, without recursion.
 
     Args:
         depth: brackets that may be open at once.
@@ -177,7 +177,7 @@ class _Level:
 
 
 def _end(data: bytes, begin: int) -> int:
-    """Where the value ends that begins with this bracket."""
+    """Return where the value ends that begins with this bracket."""
     level = 0
     for match in _RUNS.finditer(data, begin):
         char = data[match.start()]

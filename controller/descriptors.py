@@ -26,7 +26,7 @@ def raise_limit() -> int:
 
 
 def left(reserve: int) -> int:
-    """How many of the free descriptors servers may take, with ``reserve`` of them kept back."""
+    """Return how many of the free descriptors servers may take, with ``reserve`` of them kept back."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = MOST if soft == resource.RLIM_INFINITY else min(soft, MOST)
     try:

@@ -15,8 +15,8 @@ class SettingsError(Exception):
 
 
 def setting(default: Any, parse: Callable[[str], Any], doc: str) -> Any:
-    """A field read from ``<prefix><FIELD IN CAPITALS>``; ``parse`` raises ValueError, KeyError or OSError
-    for a text that is not what its own docstring says."""
+    """Return a field read from ``<prefix><FIELD IN CAPITALS>``; ``parse`` raises ValueError, KeyError or
+    OSError for a text that is not what its own docstring says."""
     return field(default=default, metadata={"parse": parse, "doc": doc})
 
 
@@ -55,7 +55,7 @@ def _between(read: Callable[[str], Number], low: Number, high: Number, doc: str)
 
 
 def listed(value: str) -> tuple[str, ...]:
-    """What a text lists, by commas: each once, without spaces around it."""
+    """Return what a text lists, by commas: each once, without spaces around it."""
     return tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
 
 

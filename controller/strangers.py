@@ -4,11 +4,11 @@ from __future__ import annotations
 
 
 def printable(text: str, limit: int = 80) -> str:
-    """The text with control characters replaced, cut to ``limit`` characters."""
+    """Return the text with control characters replaced, cut to ``limit`` characters."""
     clean = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[: limit + 1])
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"
 
 
 def one_line(text: str, limit: int) -> str:
-    """The same of a text of several lines: what divides its words is one space."""
+    """Return the same of a text of several lines: what divides its words is one space."""
     return printable(" ".join(text[: 4 * limit].split()), limit)

@@ -140,14 +140,14 @@ class Saved(NamedTuple):
         return bool(self.files) and all(f"/{self.name}/" in name for name in self.files)
 
     def folder(self, location: Path) -> Path:
-        """The checkpoint's folder; of several the first."""
+        """Return the checkpoint's folder; of several the first."""
         if not self.spread:
             return location / self.name
         before, _, _ = min(self.files).partition(f"/{self.name}/")
         return location / before / self.name
 
     def whole(self, location: Path) -> bool:
-        """Whether every file is there, with its size."""
+        """Return whether every file is there, with its size."""
         top = location if self.spread else location / self.name
         try:
             return bool(self.files) and all(
@@ -157,7 +157,7 @@ class Saved(NamedTuple):
             return False
 
     def gone(self, location: Path) -> bool:
-        """Whether rotation took the checkpoint away: none of its folders is there."""
+        """Return whether rotation took the checkpoint away: none of its folders is there."""
         if not self.spread:
             return not (location / self.name).exists()
         tops = {name.partition(f"/{self.name}/")[0] for name in self.files}
@@ -195,7 +195,8 @@ def _integer(value: object, field: str) -> int:
 
 
 def _parse_run(text: str) -> _Run:
-    """The run file's content. Raises ValueError that names the field, its value and what would be right."""
+    """Return the run file's content. Raises ValueError that names the field, its value and what would be
+    right."""
     document = json.loads(text)
     if not isinstance(document, dict):
         raise ValueError(f"expected a JSON object, got {type(document).__name__}")
@@ -526,7 +527,7 @@ class EvalStopClient(Collector):
     def resume_path(
         self, location: str | os.PathLike[str], usable: Callable[[str], bool] | None = None
     ) -> str | None:
-        """Where this process starts; None: afresh. Asked before the first step, by every rank.
+        """Return where this process starts; None: afresh. Asked before the first step, by every rank.
 
         The newest whole checkpoint of this attempt, since a restarted process must not go back to where its
         attempt began; else what ``run.json`` names; else the newest whole one of any attempt (a preempted
@@ -560,7 +561,7 @@ class EvalStopClient(Collector):
     # what a scrape sees
 
     def collect(self) -> Iterator[Metric]:
-        """All families of one moment (prometheus_client's collector protocol)."""
+        """Yield all families of one moment (prometheus_client's collector protocol)."""
         if not self.speaks:
             return
         with self._lock:
@@ -590,7 +591,7 @@ class EvalStopClient(Collector):
             yield InfoMetricFamily(RUN_INFO.removesuffix("_info"), "Whose page this is.", value=whose)
 
     def exposition(self) -> bytes:
-        """The body of a scrape: Prometheus text format 0.0.4."""
+        """Return the body of a scrape: Prometheus text format 0.0.4."""
         return generate_latest(self._registry)
 
     def serve(self) -> int:
@@ -631,7 +632,7 @@ class EvalStopClient(Collector):
 
 
 def _eval_families(evals: Sequence[tuple[str, Sequence[_Eval]]]) -> Iterator[Metric]:
-    """What is known of each eval, all of it under its step and attempt."""
+    """Yield what is known of each eval, all of it under its step and attempt."""
     labels = ("metric", "step", "attempt")
     by = (*labels, "evaluator")
     score = GaugeMetricFamily(EVAL_SCORE, "Score of one evaluation on held-out data.", labels=by)
@@ -671,7 +672,8 @@ _GAUGES = {
 
 
 def _folders(path: Folders) -> list[Path]:
-    """The folders of a checkpoint, absolute. Raises ValueError if they are none, or of several names."""
+    """Return the folders of a checkpoint, absolute. Raises ValueError if they are none, or of several
+    names."""
     given = [path] if isinstance(path, str | os.PathLike) else list(path)
     if not given or any("://" in os.fspath(one) for one in given):
         raise ValueError(f"path: expected the folder of a checkpoint on a volume, got {path!r}")
@@ -682,7 +684,7 @@ def _folders(path: Folders) -> list[Path]:
 
 
 def _place(folders: Sequence[Path], location: str | os.PathLike[str] | None) -> Path:
-    """The checkpoint location: as it was said, else the folder that holds the checkpoint's."""
+    """Return the checkpoint location: as it was said, else the folder that holds the checkpoint's."""
     if location is not None:
         place = Path(os.path.abspath(location))
     elif len(folders) == 1:
@@ -696,7 +698,7 @@ def _place(folders: Sequence[Path], location: str | os.PathLike[str] | None) -> 
 
 
 def _listed(folders: Sequence[Path], place: Path) -> dict[str, int]:
-    """Names and bytes of all files: inside the folder, or inside the location for deeper ones.
+    """Return names and bytes of all files: inside the folder, or inside the location for deeper ones.
 
     Raises:
         OSError: one of the folders is not there, or a file went while it was looked at.
@@ -716,7 +718,7 @@ def _listed(folders: Sequence[Path], place: Path) -> dict[str, int]:
 
 
 def _records(place: Path) -> list[Saved]:
-    """The location's save records; what is none is passed over."""
+    """Return the location's save records; what is none is passed over."""
     try:
         names = [entry.name for entry in os.scandir(place / SAVES_FOLDER)]
     except OSError:

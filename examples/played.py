@@ -70,7 +70,7 @@ class Play:
             before = share
 
     def step(self, share: float) -> int:
-        """The step at which that share of the training is done; evals have steps of their own.
+        """Return the step at which that share of the training is done; evals have steps of their own.
 
         Steps are thousandths of the run, or finer where two evals would share one.
         """
@@ -95,7 +95,7 @@ class Folder:
     keep: int = 32
 
     def save(self, step: int, position: float, attempt: int) -> Path:
-        """The new checkpoint's folder. Raises OSError; what is half written has no manifest."""
+        """Return the new checkpoint's folder. Raises OSError; what is half written has no manifest."""
         final = self.path / f"step-{step}"
         draft = self.path / f".tmp-{final.name}-{os.getpid()}"
         shutil.rmtree(draft, ignore_errors=True)
@@ -114,7 +114,7 @@ class Folder:
         return final
 
     def latest(self) -> float:
-        """Seconds of training of the newest checkpoint; 0 without one."""
+        """Return seconds of training of the newest checkpoint; 0 without one."""
         found = self._all()
         return found[-1][1] if found else 0.0
 
@@ -131,7 +131,8 @@ class Folder:
 
 
 def position_of(checkpoint: Path) -> float:
-    """Seconds of training done in a checkpoint. Raises OSError, ValueError, KeyError: it is none of ours."""
+    """Return seconds of training done in a checkpoint. Raises OSError, ValueError, KeyError: it is none of
+    ours."""
     return float(json.loads((checkpoint / STATE).read_bytes())["position"])
 
 
@@ -199,7 +200,7 @@ class Player:
         self.client.served(requests.id)
 
     def _resume(self) -> float:
-        """Seconds of training done already, by the checkpoint this process goes on from."""
+        """Return seconds of training done already, by the checkpoint this process goes on from."""
         path = self.client.resume_path(self.folder.path)
         position = position_of(Path(path)) if path is not None else self.folder.latest()
         return min(position, self.play.work)

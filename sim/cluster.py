@@ -21,7 +21,7 @@ class Cluster:
 
     @staticmethod
     def slots(gpus: int) -> Cluster:
-        """A cluster of alike GPUs.
+        """Return a cluster of alike GPUs.
 
         Raises:
             ValueError: fewer than one GPU.
@@ -32,7 +32,7 @@ class Cluster:
 
     @staticmethod
     def of_nodes(gpus_per_node: Sequence[int]) -> Cluster:
-        """Nodes ``n0``, ``n1``, … with that many GPUs each.
+        """Return nodes ``n0``, ``n1``, … with that many GPUs each.
 
         Raises:
             ValueError: no node, or one without a GPU.
@@ -47,7 +47,7 @@ class Cluster:
         return Cluster(sum(gpus_per_node), names)
 
     def room(self) -> SlotRoom | NodeRoom:
-        """All of it, empty."""
+        """Return all of it, empty."""
         return NodeRoom(dict(self.nodes)) if self.nodes else SlotRoom(self.gpus)
 
     def gang(self, gpus: int) -> tuple[int, int]:
@@ -64,7 +64,7 @@ class Cluster:
         return replicas, gpus // replicas
 
     def holds(self, replicas: int, gpus_per_replica: int) -> bool:
-        """Whether a gang could run were the cluster empty."""
+        """Return whether a gang could run were the cluster empty."""
         if not self.nodes:
             return replicas * gpus_per_replica <= self.gpus
         return not gpus_per_replica or replicas <= sum(g // gpus_per_replica for _, g in self.nodes)

@@ -11,7 +11,7 @@ VECTOR_FROM = 4096  # evals from which on importing numpy pays
 
 
 def foresee(spec: RuleSpec, evals: Sequence[Evals | None]) -> list[Foreseen | None]:
-    """The first STOP of every job, or None; by the vectorised form where there is one and it pays.
+    """Return the first STOP of every job, or None; by the vectorised form where there is one and it pays.
 
     Raises:
         ParamError: the rule, a modifier or a parameter does not exist or is out of bounds.

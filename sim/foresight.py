@@ -30,7 +30,7 @@ class RuleSpec(NamedTuple):
     guardrails: tuple[tuple[str, PolicySpec], ...] = ()
 
     def judges(self, group: str) -> bool:
-        """Whether it judges runs of this group."""
+        """Return whether it judges runs of this group."""
         return not self.groups or group in self.groups
 
     @property
@@ -80,7 +80,7 @@ def point(evals: Evals, number: int, *, context: bool, peers: Peers | None = Non
 
 
 def _known(score: float | None) -> TypeGuard[float]:
-    """Whether this is a score that a rule may see."""
+    """Return whether this is a score that a rule may see."""
     return score is not None and isfinite(score)
 
 

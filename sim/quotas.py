@@ -13,7 +13,7 @@ EXPECTED = "NAMESPACE,…=GUARANTEED or NAMESPACE,…=GUARANTEED:LIMIT, as in te
 
 
 def quota(text: str) -> Quota:
-    """One entry.
+    """Return one entry.
 
     Raises:
         ValueError: it is of no such form, or its limit is less than what it guarantees.
@@ -28,7 +28,7 @@ def quota(text: str) -> Quota:
 
 
 def checked(quotas: Iterable[Quota]) -> tuple[Quota, ...]:
-    """The same.
+    """Return the same.
 
     Raises:
         ValueError: a namespace is named twice, or a limit is less than what is guaranteed.
@@ -64,7 +64,7 @@ def check_fits(quotas: Sequence[Quota], jobs: Iterable[tuple[str, int]]) -> None
 
 
 def text(quota: Quota) -> str:
-    """What `quota` reads back."""
+    """Return what `quota` reads back."""
     limit = "" if quota.limit is None else f":{quota.limit}"
     return f"{','.join(quota.namespaces)}={quota.guaranteed}{limit}"
 
@@ -82,7 +82,7 @@ def entry(quotas: Iterable[Quota]) -> list[dict[str, Any]]:
 
 
 def read(value: Any) -> tuple[Quota, ...]:
-    """What `entry` wrote.
+    """Return what `entry` wrote.
 
     Raises:
         ValueError: it is nothing of the kind.

@@ -13,7 +13,7 @@ from sim.foresight import RuleSpec
 
 
 def policy(text: str) -> PolicySpec:
-    """A queue policy, checked.
+    """Return a queue policy, checked.
 
     Raises:
         ParamError: unknown policy or parameter, or a value out of bounds; the message names it.
@@ -25,7 +25,7 @@ def policy(text: str) -> PolicySpec:
 
 
 def rule(text: str) -> RuleSpec:
-    """A stop rule with modifiers after ``+``: ``drawdown:max_drop=0.04+warmUp:min_evals=5``.
+    """Return a stop rule with modifiers after ``+``: ``drawdown:max_drop=0.04+warmUp:min_evals=5``.
 
     Guardrails follow after ``|``, each a metric and its rule: ``glr:alpha=0.05|safety=drawdown``.
 
@@ -44,7 +44,7 @@ def rule(text: str) -> RuleSpec:
 
 
 def text(spec: PolicySpec) -> str:
-    """A policy, rule or modifier as it would be written; what `policy` reads back."""
+    """Return a policy, rule or modifier as it would be written; what `policy` reads back."""
     return spec.name + "".join(
         f"{':' if place == 0 else ','}{name}={_written(value)}"
         for place, (name, value) in enumerate(spec.params.items())
@@ -58,7 +58,7 @@ def _written(value: object) -> str:
 
 
 def rule_text(spec: RuleSpec) -> str:
-    """A stop rule with its modifiers and guardrails as it would be written; what `rule` reads back."""
+    """Return a stop rule with its modifiers and guardrails as it would be written; what `rule` reads back."""
     judged = "+".join(map(text, (spec.rule, *spec.modifiers)))
     return "|".join([judged, *(f"{metric}={text(rule)}" for metric, rule in spec.guardrails)])
 
@@ -71,7 +71,7 @@ def _guardrail(text: str, rules: Mapping[str, tuple[type[Any], ...]]) -> tuple[s
 
 
 def number(info: ParamInfo, text: str, field: str) -> Any:
-    """The value of a parameter from text, of the type it is declared with.
+    """Return the value of a parameter from text, of the type it is declared with.
 
     Raises:
         ParamError: the text is no such value.

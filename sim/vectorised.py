@@ -25,7 +25,7 @@ Scores = npt.NDArray[np.float64]
 
 
 def covers(spec: RuleSpec) -> bool:
-    """Whether this rule has a vectorised form: k declines by score, with or without a warm-up."""
+    """Return whether this rule has a vectorised form: k declines by score, with or without a warm-up."""
     return (
         spec.rule.name == KDeclines.name
         and not spec.guardrails
@@ -35,7 +35,7 @@ def covers(spec: RuleSpec) -> bool:
 
 
 def foresee(spec: RuleSpec, evals: Sequence[Evals | None]) -> list[Foreseen | None]:
-    """The first STOP of every job, jobs with as many evals taken together.
+    """Return the first STOP of every job, jobs with as many evals taken together.
 
     Jobs of which an eval is missing (its score is not finite) go through the streaming form.
     """
@@ -66,7 +66,7 @@ def foresee(spec: RuleSpec, evals: Sequence[Evals | None]) -> list[Foreseen | No
 
 
 def _matrix(rows: Sequence[Sequence[float]]) -> Scores:
-    """Rows of equal length as a matrix; arrays of doubles are copied as they lie in memory."""
+    """Return rows of equal length as a matrix; arrays of doubles are copied as they lie in memory."""
     count = len(rows[0])
     if all(type(row) is array and row.typecode == "d" for row in rows):
         return np.frombuffer(b"".join(cast("list[array[float]]", rows))).reshape(-1, count)
@@ -99,7 +99,7 @@ def _streak(scores: Sequence[float], stop: int, min_delta: float) -> int:
 
 
 def _bests(scores: Scores, stops: npt.NDArray[np.int64]) -> list[int]:
-    """The first highest score up to the stop, in each row."""
+    """Return the first highest score up to the stop, in each row."""
     seen = np.arange(scores.shape[1])[None, :] <= stops[:, None]
     best: list[int] = np.where(seen, scores, -np.inf).argmax(axis=1).tolist()
     return best

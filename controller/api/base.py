@@ -35,7 +35,7 @@ class Status(BaseModel):
 
 
 def extra(*parts: markers.Extra) -> ConfigDict:
-    """A model's configuration that carries schema extras of the object as a whole."""
+    """Return a model's configuration that carries schema extras of the object as a whole."""
     merged: dict[str, Any] = {}
     for part in parts:
         merged |= part

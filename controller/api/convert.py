@@ -53,7 +53,7 @@ _NO_RULE = PolicySpec("")
 
 
 def parse_job(obj: Mapping[str, Any]) -> RLHFJob | Problem:
-    """The RLHFJob as a model, or why it is none: (``InvalidSpec``, message)."""
+    """Return the RLHFJob as a model, or why it is none: (``InvalidSpec``, message)."""
     try:
         return RLHFJob.model_validate({k: v for k, v in obj.items() if k != "status"})
     except ValidationError as error:
@@ -61,7 +61,7 @@ def parse_job(obj: Mapping[str, Any]) -> RLHFJob | Problem:
 
 
 def parse_pool(obj: Mapping[str, Any]) -> GPUPool | Problem:
-    """The GPUPool as a model, or why it is none: (``InvalidSpec``, message)."""
+    """Return the GPUPool as a model, or why it is none: (``InvalidSpec``, message)."""
     try:
         pool = GPUPool.model_validate({k: v for k, v in obj.items() if k != "status"})
         make_policy(policy(pool))
@@ -75,19 +75,20 @@ def parse_pool(obj: Mapping[str, Any]) -> GPUPool | Problem:
 
 
 def policy(pool: GPUPool) -> PolicySpec:
-    """The pool's queue policy in the brain's words, with the bound on waits that every policy takes."""
+    """Return the pool's queue policy in the brain's words, with the bound on waits that every policy
+    takes."""
     chosen = pool.spec.queue_policy.chosen()
     return PolicySpec(chosen.name, {**chosen.params, MAX_WAIT: float(pool.spec.max_wait_seconds)})
 
 
 def quotas(pool: GPUPool) -> tuple[Quota, ...]:
-    """What of the pool namespaces are guaranteed, and may have at most."""
+    """Return what of the pool namespaces are guaranteed, and may have at most."""
     return tuple(Quota(one.namespaces, one.guaranteed, one.limit) for one in pool.spec.quotas)
 
 
 def mode_cap(obj: Mapping[str, Any]) -> Mode | None:
-    """How far a GPUPool lets the operator go, whatever is wrong with the rest of its spec; None: it does not
-    say."""
+    """Return how far a GPUPool lets the operator go, whatever is wrong with the rest of its spec; None: it
+    does not say."""
     try:
         return Mode(str((obj.get("spec") or {}).get("modeCap")))
     except ValueError:
@@ -95,7 +96,7 @@ def mode_cap(obj: Mapping[str, Any]) -> Mode | None:
 
 
 def desired(obj: Mapping[str, Any], found: GPUPool | Problem | None, cap: Mode | None = None) -> Desired:
-    """What an RLHFJob asks for, within what its pool allows.
+    """Return what an RLHFJob asks for, within what its pool allows.
 
     Args:
         obj: the RLHFJob as the API server gives it.
@@ -169,7 +170,7 @@ def desired(obj: Mapping[str, Any], found: GPUPool | Problem | None, cap: Mode |
 
 
 def queue_of(obj: Mapping[str, Any], pool: GPUPool | None) -> str:
-    """The queue outside in which an RLHFJob's workload is to wait; "": it waits in its pool's own."""
+    """Return the queue outside in which an RLHFJob's workload is to wait; "": it waits in its pool's own."""
     if pool is None or pool.spec.kueue is None:
         return ""
     found: Any = obj.get("spec")
@@ -179,7 +180,7 @@ def queue_of(obj: Mapping[str, Any], pool: GPUPool | None) -> str:
 
 
 def _share_budget(spec: RLHFJobSpec, rule: PolicySpec) -> tuple[PolicySpec, tuple[Guardrail, ...]]:
-    """The Primary metric's rule and the guardrails, each at its share of the false-alarm budget."""
+    """Return the Primary metric's rule and the guardrails, each at its share of the false-alarm budget."""
     found = [m for m in spec.metrics if m.role is Role.GUARDRAIL]
     judged = 1 + len(found)
     return shared(rule, judged, RULES), tuple(
@@ -191,7 +192,7 @@ def _share_budget(spec: RLHFJobSpec, rule: PolicySpec) -> tuple[PolicySpec, tupl
 
 
 def holds(pool_status: Mapping[str, Any] | None) -> tuple[Hold, ...]:
-    """The holds in a GPUPool's status.
+    """Return the holds in a GPUPool's status.
 
     Raises:
         StatusError: one does not read back.
@@ -212,7 +213,7 @@ def holds(pool_status: Mapping[str, Any] | None) -> tuple[Hold, ...]:
 
 
 def stored_holds(found: tuple[Hold, ...]) -> list[dict[str, Any]]:
-    """The inverse of `holds`."""
+    """Return the inverse of `holds`."""
     return [
         {
             "source": h.source,
@@ -235,7 +236,7 @@ _HAND_BACK_TIMES = {
 
 
 def hand_backs(pool_status: Mapping[str, Any] | None) -> tuple[HandBack, ...]:
-    """The hand-backs in a GPUPool's status.
+    """Return the hand-backs in a GPUPool's status.
 
     Raises:
         StatusError: one does not read back.
@@ -255,7 +256,7 @@ def _hand_back(stored: Mapping[str, Any]) -> HandBack:
 
 
 def stored_hand_backs(found: Iterable[HandBack]) -> list[dict[str, Any]]:
-    """The inverse of `hand_backs`."""
+    """Return the inverse of `hand_backs`."""
     stored = []
     for h in found:
         times = {key: getattr(h, name) for name, key in _HAND_BACK_TIMES.items()}
@@ -290,7 +291,7 @@ def _pool_problem(job: RLHFJob, pool: GPUPool | Problem | None) -> Problem | Non
 
 
 def _policy_problem(spec: RLHFJobSpec, pool: GPUPool | None) -> Problem | None:
-    """The one input of a queue policy that nobody but the user has."""
+    """Return the one input of a queue policy that nobody but the user has."""
     if pool is None or policy(pool).name != Srtf.name or spec.expected_duration_seconds is not None:
         return None
     return (
@@ -316,7 +317,7 @@ def _retention_problem(spec: RLHFJobSpec) -> Problem | None:
 
 
 def _claims(node: Any) -> set[str]:
-    """Names of the claims that any pod template in a manifest mounts, whatever the kind."""
+    """Return names of the claims that any pod template in a manifest mounts, whatever the kind."""
     if isinstance(node, Mapping):
         found = set().union(*(_claims(v) for v in node.values())) if node else set()
         source = node.get("persistentVolumeClaim")
@@ -329,7 +330,7 @@ def _claims(node: Any) -> set[str]:
 
 
 def _explain(error: ValidationError) -> str:
-    """The first thing that is wrong, and how many there are: field, value, what would be right."""
+    """Return the first thing that is wrong, and how many there are: field, value, what would be right."""
     problems = error.errors(include_url=False, include_context=False)
     first = problems[0]
     path = ".".join(str(part) for part in first["loc"])
@@ -340,7 +341,7 @@ def _explain(error: ValidationError) -> str:
 
 
 def _explain_param(error: ParamError) -> str:
-    """The same for what a rule itself refuses, with the names that users write."""
+    """Return the same for what a rule itself refuses, with the names that users write."""
     owner, _, name = error.field.partition(".")
     where = "spec.modifiers" if owner in MODIFIERS else "spec.stopRule"
     return f"{where}.{owner}.{to_camel(name)}: {error.value!r} is not allowed, expected {error.expected}"

@@ -114,7 +114,7 @@ RESOURCES: tuple[Resource, ...] = (
 
 
 def crd(resource: Resource) -> Json:
-    """The complete CustomResourceDefinition of a resource."""
+    """Return the complete CustomResourceDefinition of a resource."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -153,7 +153,7 @@ def crd(resource: Resource) -> Json:
 
 
 def root_schema(model: type[BaseModel]) -> Json:
-    """The schema of a whole object; what the API server knows by itself (metadata) stays bare."""
+    """Return the schema of a whole object; what the API server knows by itself (metadata) stays bare."""
     full = model.model_json_schema(by_alias=True, mode="validation")
     for name in ("apiVersion", "kind"):
         full["properties"][name] = {"type": "string", "maxLength": 253}
@@ -166,7 +166,7 @@ def root_schema(model: type[BaseModel]) -> Json:
 
 
 def structural(model: type[BaseModel]) -> Json:
-    """A model's structural schema.
+    """Return a model's structural schema.
 
     Raises:
         TypeError: the model has something that has no structural form (recursion, unions of types, floats,

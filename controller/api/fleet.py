@@ -29,7 +29,7 @@ Json = dict[str, Any]
 
 
 def stop_limits(pool: GPUPool) -> StopLimits:
-    """What the pool allows its jobs' stop rules together."""
+    """Return what the pool allows its jobs' stop rules together."""
     limits = pool.spec.stop_limits
     return StopLimits(
         limits.per_hour,
@@ -43,7 +43,7 @@ def stop_limits(pool: GPUPool) -> StopLimits:
 
 
 def precision_problem(desired: Desired, pool: GPUPool) -> tuple[str, str] | None:
-    """Why the job's rules do not go with the precision that its pool promises; None: they do."""
+    """Return why the job's rules do not go with the precision that its pool promises; None: they do."""
     precision = pool.spec.stop_limits.precision
     if precision is None:
         return None
@@ -60,7 +60,7 @@ def precision_problem(desired: Desired, pool: GPUPool) -> tuple[str, str] | None
 
 
 def noise(status: Mapping[str, Any] | None) -> tuple[MetricNoise, ...]:
-    """The noise in a GPUPool's status.
+    """Return the noise in a GPUPool's status.
 
     Raises:
         StatusError: an entry does not read back.
@@ -82,7 +82,7 @@ def noise(status: Mapping[str, Any] | None) -> tuple[MetricNoise, ...]:
 
 
 def shared_falls(status: Mapping[str, Any] | None) -> tuple[SharedFall, ...]:
-    """The shared falls in a GPUPool's status, like `noise`."""
+    """Return the shared falls in a GPUPool's status, like `noise`."""
     try:
         return tuple(
             SharedFall(
@@ -102,7 +102,7 @@ def shared_falls(status: Mapping[str, Any] | None) -> tuple[SharedFall, ...]:
 
 
 def breaker_since(status: Mapping[str, Any] | None) -> float | None:
-    """Since when (s) the breaker has been open; None: it is closed. Like `noise`."""
+    """Return since when (s) the breaker has been open; None: it is closed. Like `noise`."""
     try:
         since = ((status or {}).get("stops") or {}).get("breakerSince")
         return None if since is None else values.seconds(since)
@@ -111,7 +111,7 @@ def breaker_since(status: Mapping[str, Any] | None) -> float | None:
 
 
 def granted(status: Mapping[str, Any] | None) -> tuple[PastStop, ...]:
-    """The stops that a GPUPool's status remembers, oldest first, like `noise`."""
+    """Return the stops that a GPUPool's status remembers, oldest first, like `noise`."""
     try:
         return tuple(
             PastStop(
@@ -128,7 +128,7 @@ def granted(status: Mapping[str, Any] | None) -> tuple[PastStop, ...]:
 def told(
     status: Mapping[str, Any] | None, scored_by: ScoredBy, scope: FleetScope = FleetScope.NAMESPACE
 ) -> FleetView:
-    """What the pool tells a job whose evals are so scored. An unreadable status tells nothing."""
+    """Return what the pool tells a job whose evals are so scored. An unreadable status tells nothing."""
     try:
         known, falls = noise(status), shared_falls(status)
     except StatusError:
@@ -153,7 +153,7 @@ def stored(
     falls: tuple[SharedFall, ...],
     past: Sequence[PastStop] = (),
 ) -> Json:
-    """The fields of a GPUPool's status for these."""
+    """Return the fields of a GPUPool's status for these."""
     counts: Json = {}
     if stops.today or stops.last_hour:
         counts = {"lastHour": stops.last_hour, "today": stops.today}

@@ -37,7 +37,7 @@ def _yaml(*documents: Any) -> str:
 
 
 def files() -> dict[Path, str]:
-    """Each generated file and its content."""
+    """Return each generated file and its content."""
     found = {ROOT / "crds" / f"{GROUP}_{r.plural}.yaml": _yaml(crd(r)) for r in RESOURCES}
     found[ROOT / "deploy" / "manifests" / "admission.yaml"] = _yaml(*admission.manifests(admission.PLAIN))
     found |= {
@@ -49,7 +49,8 @@ def files() -> dict[Path, str]:
 
 
 def stale() -> list[str]:
-    """One diff for each file that is not up to date; a file in crds/ that nothing generates is named too."""
+    """Return one diff for each file that is not up to date; a file in crds/ that nothing generates is named
+    too."""
     wanted = files()
     diffs = []
     for path, text in wanted.items():

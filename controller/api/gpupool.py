@@ -542,16 +542,16 @@ class GPUPool(BaseModel):
     status: GPUPoolStatus | None = None
 
     def ceiling(self, namespace: str) -> int | None:
-        """The highest priority allowed to a namespace; None: it may not use the pool."""
+        """Return the highest priority allowed to a namespace; None: it may not use the pool."""
         entry = self._entry(namespace)
         return None if entry is None else entry.max_priority
 
     def allows(self, namespace: str) -> bool:
-        """Whether RLHFJobs of a namespace may use the pool."""
+        """Return whether RLHFJobs of a namespace may use the pool."""
         return self._entry(namespace) is not None
 
     def weight(self, namespace: str) -> int:
-        """The share that a namespace is due, relative to others."""
+        """Return the share that a namespace is due, relative to others."""
         entry = self._entry(namespace)
         return 1 if entry is None else entry.weight
 

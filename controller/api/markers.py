@@ -11,7 +11,7 @@ Extra = dict[str, Any]
 
 
 def rule(expression: str, message: str, *values: str, path: str = "") -> Extra:
-    """One CEL rule. ``message`` says what would be right; its %s and %d stand for the CEL ``values``.
+    """Return one CEL rule. ``message`` says what would be right; its %s and %d stand for the CEL ``values``.
 
     ``format`` it is, because the server takes the length of ``string(number)`` for unbounded and then
     refuses the rule as too dear. ``path`` (as ``.spec.pool``): the field the API server names, where the rule
@@ -33,7 +33,7 @@ def cel(*rules: Extra) -> Extra:
 
 
 def exactly_one_of(where: str, members: tuple[str, ...]) -> Extra:
-    """An object that is a union: one of its optional members is set, the others are not.
+    """Return an object that is a union: one of its optional members is set, the others are not.
 
     ``where`` is what the message calls the object.
     """
@@ -46,7 +46,7 @@ def exactly_one_of(where: str, members: tuple[str, ...]) -> Extra:
 
 
 def no_dot_steps(where: str) -> Extra:
-    """A path or URI must not climb out of its root, nor name one folder in two ways."""
+    """Return a path or URI must not climb out of its root, nor name one folder in two ways."""
     return rule(
         r"!self.matches('(^|/)[.][.]?(/|$)')",
         f'{where} %s has a step "." or "..": name the folder itself',
@@ -55,7 +55,7 @@ def no_dot_steps(where: str) -> Extra:
 
 
 def list_map(*keys: str) -> Extra:
-    """A list whose items are told apart by keys: two writers of different items do not collide."""
+    """Return a list whose items are told apart by keys: two writers of different items do not collide."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
 
 

@@ -54,7 +54,7 @@ def _refuse(status: Mapping[str, Any] | None, known: Known) -> None:
 
 
 def _stranger(value: Any, known: Known, path: str) -> str | None:
-    """The path of the first field in ``value`` that is not known; None: there is none."""
+    """Return the path of the first field in ``value`` that is not known; None: there is none."""
     if not known:
         return None
     if isinstance(value, list):

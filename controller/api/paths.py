@@ -20,7 +20,8 @@ _CHECKPOINTS = ("secured", "beside", "restored")
 
 
 def gathered(status: Json) -> Json:
-    """A status with its pins' paths relative to the folder of the first of them; `spread` is its inverse."""
+    """Return a status with its pins' paths relative to the folder of the first of them; `spread` is its
+    inverse."""
     every = list(_paths(status))
     found = next(filter(None, map(_PIN.match, every)), None)
     if found is None or not all(map(_whole, every)):
@@ -35,7 +36,7 @@ def gathered(status: Json) -> Json:
 
 
 def spread(status: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A stored status with every path in full."""
+    """Return a stored status with every path in full."""
     folder = status.get(FOLDER)
     if not folder:
         return status
@@ -58,7 +59,7 @@ def _paths(status: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _replaced(status: Mapping[str, Any], change: Callable[[str], str]) -> Json:
-    """The status with each path of a pin changed."""
+    """Return the status with each path of a pin changed."""
 
     def kept(checkpoint: Mapping[str, Any]) -> Json:
         return {**checkpoint, "path": change(checkpoint["path"])}

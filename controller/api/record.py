@@ -78,7 +78,7 @@ class StatusError(ValueError):
 
 
 def status(record: JobRecord, desired: Desired, now: float) -> Json:
-    """The status to store for a record.
+    """Return the status to store for a record.
 
     ``desired`` gives the generation looked at and the GPUs wanted; ``now`` (s) is not stored, so that a pass
     in which nothing happened gives the same status.
@@ -106,7 +106,7 @@ def status(record: JobRecord, desired: Desired, now: float) -> Json:
 
 
 def record(status: Mapping[str, Any] | None) -> JobRecord:
-    """The record a stored status stands for; of an empty one, the empty record.
+    """Return the record a stored status stands for; of an empty one, the empty record.
 
     Raises:
         StatusError: a field is missing or does not read back.
@@ -217,7 +217,7 @@ def _shape(hint: Any) -> tuple[Any, Any, bool]:
 
 
 def _evals(points: Sequence[EvalPoint]) -> list[str]:
-    """One line per eval: step, score, standard error, and, where they change, samples and attempt.
+    """Return one line per eval: step, score, standard error, and, where they change, samples and attempt.
 
     ``-`` stands for what the trainer did not publish. As objects, 32 evals with long numbers would take half
     of what a status may. Scores that are no finite number are not kept.
@@ -249,7 +249,7 @@ Against = tuple[int, int] | None  # reference step and prompts of the last diffe
 
 
 def _tagged(point: EvalPoint, against: Against) -> tuple[list[str], Against]:
-    """The parts that few evals have: the proxy reward, and differences to a reference step."""
+    """Return the parts that few evals have: the proxy reward, and differences to a reference step."""
     words = []
     if point.proxy is not None and math.isfinite(point.proxy):
         words.append(f"proxy={values.number(point.proxy)}")

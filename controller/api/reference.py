@@ -25,7 +25,7 @@ the template's kind or `patch` on the object that `ref` names (deploy/manifests/
 
 
 def render() -> str:
-    """The whole page."""
+    """Return the whole page."""
     return "\n".join([_HEAD, *(_resource(r) for r in RESOURCES)])
 
 
@@ -110,7 +110,7 @@ def _is_union(node: Json) -> bool:
 
 
 def _words(rule: Json) -> str:
-    """What the server says; an ellipsis stands for the values it puts in."""
+    """Return what the server says; an ellipsis stands for the values it puts in."""
     if "message" in rule:
         return str(rule["message"])
     text = str(rule["messageExpression"]).partition("'.format(")[0].removeprefix("'")
@@ -118,7 +118,7 @@ def _words(rule: Json) -> str:
 
 
 def _limit(rule: Json) -> str:
-    """A decimal's limits as in ``value >= 0``; of other text, what it must not be."""
+    """Return a decimal's limits as in ``value >= 0``; of other text, what it must not be."""
     limits = _words(rule).partition("expected a ")[2]
     return limits or f"without {_words(rule).partition('… has ')[2].partition(':')[0]}"
 

@@ -310,7 +310,8 @@ class JobMetadata(BaseModel):
 
 
 def _fixed(field: str, since: str, cure: str) -> markers.Extra:
-    """A transition rule: ``field`` (below spec) keeps its value once ``since`` holds of the old object."""
+    """Return a transition rule: ``field`` (below spec) keeps its value once ``since`` holds of the old
+    object."""
     return markers.rule(
         f"!({since}) || self.spec.{field} == oldSelf.spec.{field}",
         f"spec.{field} {cure}",

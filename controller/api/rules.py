@@ -48,7 +48,7 @@ class Union(Spec):
         return self
 
     def chosen(self) -> PolicySpec:
-        """The member that is set, its parameters by their Python names and types.
+        """Return the member that is set, its parameters by their Python names and types.
 
         Raises:
             ParamError: a decimal that is no finite number.
@@ -70,7 +70,7 @@ _INFOS: dict[type[Any], tuple[ParamInfo, ...]] = {}
 
 
 def union_of(title: str, where: str, registry: Mapping[str, Registered]) -> Any:
-    """A pydantic model with one optional member per entry of a registry.
+    """Return a pydantic model with one optional member per entry of a registry.
 
     Args:
         title: name of the model. where: what messages call the field.
@@ -95,7 +95,8 @@ def union_of(title: str, where: str, registry: Mapping[str, Registered]) -> Any:
 
 
 def rule_and_modifiers(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The union of the stop rule and those of its modifiers, the API's defaults where a spec names none."""
+    """Return the union of the stop rule and those of its modifiers, the API's defaults where a spec names
+    none."""
     modifiers = spec.get("modifiers")
     usual: list[Mapping[str, Any]] = [{name: {}} for name in DEFAULT_MODIFIERS]
     return [spec.get("stopRule") or {DEFAULT_RULE: {}}, *(usual if modifiers is None else modifiers)]

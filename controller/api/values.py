@@ -16,7 +16,8 @@ _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(\.\d+)?Z")
 
 
 def number(value: float) -> str | None:
-    """The shortest decimal that reads back as this very double; whole ones without a point. NaN: None."""
+    """Return the shortest decimal that reads back as this very double; whole ones without a point. NaN:
+    None."""
     if math.isnan(value):
         return None
     value = float(value)  # rules put whole numbers where a float is meant
@@ -42,7 +43,7 @@ def timestamp(seconds: float) -> str:
 
 @lru_cache(maxsize=4096)
 def seconds(stamp: str) -> float:
-    """The inverse of `timestamp`.
+    """Return the inverse of `timestamp`.
 
     Raises:
         ValueError: not of the form 2026-11-21T09:30:00.25Z.
@@ -60,7 +61,7 @@ def state_text(**states: tuple[object, ...]) -> str:
 
 
 def state_values(text: str) -> dict[str, tuple[Any, ...]]:
-    """The inverse of `state_text`."""
+    """Return the inverse of `state_text`."""
     return {k: _decode(v) for k, v in bounded.load(text, "a rule's state").items()}
 
 

@@ -81,7 +81,7 @@ def _work(location: Store, retention: Store | None, layout: Layout, request: Req
 
 
 def answer(environment: Mapping[str, str]) -> str:
-    """The termination message for the request in an environment."""
+    """Return the termination message for the request in an environment."""
     try:
         text = environment.get(REQUEST_ENV)
         if text is None:

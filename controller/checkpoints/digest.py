@@ -55,7 +55,7 @@ def tree_digest(files: Manifest) -> str:
 
 
 def chunks(source: BinaryIO) -> Iterator[bytes]:
-    """The rest of a file in pieces of `CHUNK` bytes; ends early (AccessError) when interrupted."""
+    """Yield the rest of a file in pieces of `CHUNK` bytes; ends early (AccessError) when interrupted."""
     while True:
         check_interrupted()
         piece = source.read(CHUNK)

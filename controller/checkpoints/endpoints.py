@@ -64,7 +64,7 @@ def check(environment: Mapping[str, str]) -> None:
 
 
 def problem(url: str, allowed: frozenset[str]) -> str | None:
-    """Why a store may not be at a URL; None: it may."""
+    """Return why a store may not be at a URL; None: it may."""
     try:
         parts = urlsplit(url)
         host = (parts.hostname or "").rstrip(".").lower()

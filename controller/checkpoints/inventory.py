@@ -143,7 +143,7 @@ def _lying_there(store: Store, layout: Layout) -> dict[str, dict[str, str]]:
 
 
 def branch_life(branch: Sequence[BranchLife], step: int) -> BranchLife | None:
-    """The process whose checkpoint of a step counts."""
+    """Return the process whose checkpoint of a step counts."""
     return next((life for life in branch if step > life.after), None)
 
 
@@ -153,7 +153,7 @@ def writer(
     inventories: Sequence[Inventory],
     branch: Sequence[BranchLife],
 ) -> Writer:
-    """Whether a candidate was written by the process whose checkpoint of that step counts.
+    """Return whether a candidate was written by the process whose checkpoint of that step counts.
 
     Args:
         candidate: as found.
@@ -193,7 +193,7 @@ def _base(
     inventories: Sequence[Inventory],
     branch: Sequence[BranchLife],
 ) -> Writer:
-    """The checkpoint that lay there before, if it is the one that the run went on from."""
+    """Return the checkpoint that lay there before, if it is the one that the run went on from."""
     if not any(life.base == candidate.step for life in branch):
         return Writer(
             problem="it lay there before this RLHFJob first started, or is of a branch that was left"

@@ -96,7 +96,7 @@ def access_job(
     node: str | None = None,
     anchor: Object | None = None,
 ) -> dict[str, Any]:
-    """The Job for one piece of store work, suspended.
+    """Return the Job for one piece of store work, suspended.
 
     Args:
         rlhfjob: the resource, with ``metadata.uid`` and ``spec.checkpoints``.
@@ -175,7 +175,7 @@ def access_job(
 
 
 def release_patch(job: Object) -> dict[str, Any]:
-    """A merge patch that sets a created access Job going: no owner, no queue, not suspended.
+    """Return a merge patch that sets a created access Job going: no owner, no queue, not suspended.
 
     Applying it again changes nothing. It carries the Job's uid, so that no namesake is meant by it.
     """
@@ -186,12 +186,12 @@ def release_patch(job: Object) -> dict[str, Any]:
 
 
 def is_released(job: Object) -> bool:
-    """Whether `release_patch` has been applied, and nobody has suspended the Job again."""
+    """Return whether `release_patch` has been applied, and nobody has suspended the Job again."""
     return not (job.get("spec") or {}).get("suspend")
 
 
 def same_work(found: Object, asked: Object) -> bool:
-    """Whether a Job that nobody has set going is, in all that it would do, the one that was asked for.
+    """Return whether a Job that nobody has set going is, in all that it would do, the one that was asked for.
 
     Then it does not matter who made it: what its pod runs cannot be changed any more. ``asked``: as the API
     server would store it, with its defaults.
@@ -205,7 +205,7 @@ def same_work(found: Object, asked: Object) -> bool:
 
 
 def _work_of(spec: Object) -> dict[str, Any]:
-    """A Job's spec without what is its own by its uid."""
+    """Return a Job's spec without what is its own by its uid."""
     own = {"selector", "manualSelector"}
     template = spec.get("template") or {}
     labels = (template.get("metadata") or {}).get("labels") or {}
@@ -223,17 +223,18 @@ def access_job_name(name: str, request_id: str, uid: str) -> str:
 
 
 def request_id(job: Object) -> str:
-    """The request an access Job carries out."""
+    """Return the request an access Job carries out."""
     return str((job["metadata"].get("annotations") or {}).get(ANNOTATION_REQUEST_ID, ""))
 
 
 def parse_result(job: Object, pods: Iterable[Object]) -> AccessView:
-    """An access Job in the brain's words; ``pods`` are its own (by owner uid). See `results.read_result`."""
+    """Return an access Job in the brain's words; ``pods`` are its own (by owner uid). See
+    `results.read_result`."""
     return read_result(job, pods, request_id(job))
 
 
 def retained_folder(namespace: str, name: str, uid: str) -> str:
-    """An RLHFJob's folder below its retention place: a later namesake gets another one."""
+    """Return an RLHFJob's folder below its retention place: a later namesake gets another one."""
     return f"{namespace}/{name}-{uid[:5]}"
 
 
@@ -251,7 +252,8 @@ def _places(rlhfjob: Object, pod_template: Object, claims: Mapping[str, Object])
 
 
 def _mounted(action: StartAccess, location: Place, retention: Place) -> list[Place]:
-    """The places a Job mounts: the retention volume only where it is needed, and what is only read as such.
+    """Return the places a Job mounts: the retention volume only where it is needed, and what is only read as
+    such.
 
     No ``subPath`` of ours narrows them further: where the folder is not there, the kubelet makes it, as root.
     """
@@ -362,7 +364,7 @@ def _pod_security(trainer: Object, first: Object) -> dict[str, Any]:
 
 
 def _tolerations(trainer: Object) -> list[Object]:
-    """The trainer's own, and those of pools: a node with the trainer's volume is a pool's node."""
+    """Return the trainer's own, and those of pools: a node with the trainer's volume is a pool's node."""
     pool = {"key": names.POOL_TAINT, "operator": "Exists"}
     return [*(t for t in trainer.get("tolerations") or () if t != pool), pool]
 

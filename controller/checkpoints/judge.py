@@ -82,7 +82,7 @@ class Survey:
         return [candidate for candidate in self.candidates if candidate.step == step]
 
     def verdict(self, candidate: Candidate) -> Verdict:
-        """Whether a candidate is whole and counts.
+        """Return whether a candidate is whole and counts.
 
         Raises:
             AccessError: STORE_UNREACHABLE, this very one cannot be read.
@@ -97,7 +97,7 @@ class Survey:
         return seen.signatures if seen is not None else {}
 
     def complete_steps(self, newest: int) -> list[int]:
-        """Steps of whole checkpoints among the newest so many that can be read, ascending."""
+        """Return steps of whole checkpoints among the newest so many that can be read, ascending."""
         found = set()
         for candidate in self.candidates[:newest]:
             with suppress_unreadable():
@@ -123,8 +123,8 @@ class Survey:
         return Verdict(f"nothing tells that it is whole: {alone.unproven}; {CURE}")
 
     def _agreed(self, have: Counter[str], beside: Sequence[_Alone]) -> bool:
-        """Whether another one, not known to be torn, has the same files, and none has one that this one
-        lacks.
+        """Return whether another one, not known to be torn, has the same files, and none has one that this
+        one lacks.
 
         What rotation or a kill leaves is a part: two parts are seldom the same part, and never more than
         whole.
@@ -133,7 +133,7 @@ class Survey:
         return any(other == have for other in others) and all(other <= have for other in others)
 
     def _beside(self, candidate: Candidate) -> list[_Alone]:
-        """The nearest others, without those that cannot be read: they tell nothing, good or bad."""
+        """Return the nearest others, without those that cannot be read: they tell nothing, good or bad."""
         found: list[_Alone] = []
         others = [c for c in self.candidates if c.name != candidate.name]
         for other in sorted(others, key=lambda c: abs(c.step - candidate.step)):
@@ -179,7 +179,7 @@ class Survey:
         return _Alone(Verdict(None, MANIFEST, wrote.attempt), seen, unproven, told.sure)
 
     def _by_record(self, candidate: Candidate, content: Folder, times: Times | None) -> Verdict | None:
-        """What save records say of a candidate; None: nothing that bears on it."""
+        """Return what save records say of a candidate; None: nothing that bears on it."""
         records = [
             record
             for record in (read_record(self.store, file) for file in self._records.get(candidate.step, ()))
@@ -209,7 +209,8 @@ class Survey:
         return Verdict(f"process {others[-1]} wrote it, as its save record says, but {counts}")
 
     def _unrecorded(self, candidate: Candidate) -> str | None:
-        """Why a candidate without a record does not count where its process writes records; None: it does.
+        """Return why a candidate without a record does not count where its process writes records; None: it
+        does.
 
         A process that saves a step again in place takes the old record away first. Killed in between it
         leaves files of two saves: no size tells them apart, and no inventory is made between two saves of
@@ -224,7 +225,8 @@ class Survey:
         )
 
     def _difference(self, record: SaveRecord, content: Folder, times: Times | None) -> str | None:
-        """Where a candidate is not what was recorded. Half a save over another may have the same sizes."""
+        """Return where a candidate is not what was recorded. Half a save over another may have the same
+        sizes."""
         found = record.difference(content.files())
         if found or times is None or record.written is None:
             return found
@@ -238,7 +240,7 @@ class Survey:
 
 
 def times_of(store: Store, candidate: Candidate, signatures: Mapping[str, str]) -> Times | None:
-    """When a candidate's files were written, and whether its folders were altered afterwards."""
+    """Return when a candidate's files were written, and whether its folders were altered afterwards."""
     folders: list[int] = []
     for _, folder in candidate.parts:
         found = store.folder_times(folder)
@@ -255,7 +257,7 @@ def times_of(store: Store, candidate: Candidate, signatures: Mapping[str, str]) 
 
 
 def _inside(record: SaveRecord, candidate: Candidate, layout: Layout) -> SaveRecord:
-    """A record in the names that the candidate's content shows."""
+    """Return a record in the names that the candidate's content shows."""
     own = layout.own_name(candidate.step)
     if own == candidate.name:
         return record
@@ -265,7 +267,8 @@ def _inside(record: SaveRecord, candidate: Candidate, layout: Layout) -> SaveRec
 
 
 def _saved_over(attempt: str, fitting: Sequence[SaveRecord]) -> str | None:
-    """Which other process saved the same folder after this one; None: none did, as far as records tell.
+    """Return which other process saved the same folder after this one; None: none did, as far as records
+    tell.
 
     Rotation, or a restart from before the step, leaves the record of the former save behind, and a model has
     the same sizes at each save.
@@ -279,12 +282,12 @@ def _saved_over(attempt: str, fitting: Sequence[SaveRecord]) -> str | None:
 
 
 def _kinds(seen: _Seen) -> Counter[str]:
-    """How many files of each kind there are: their names without numbers (steps, ranks, shards)."""
+    """Return how many files of each kind there are: their names without numbers (steps, ranks, shards)."""
     return Counter(_DIGITS.sub("#", name) for name in seen.content.files())
 
 
 def _lacking(have: Counter[str], references: Sequence[_Alone]) -> str | None:
-    """What all references have more of, in words."""
+    """Return what all references have more of, in words."""
     kinds = [_kinds(other.seen) for other in references if other.seen is not None]
     if not kinds:
         return None

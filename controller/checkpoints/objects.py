@@ -63,7 +63,7 @@ class ObjectStore:
 
     @classmethod
     def at(cls, uri: str, writer: Writer | None = None) -> ObjectStore:
-        """The store for a URI such as ``s3://bucket/prefix``.
+        """Return the store for a URI such as ``s3://bucket/prefix``.
 
         Raises:
             AccessError: BAD_REQUEST for a scheme that is not supported, STORE_UNREACHABLE if its library
@@ -268,7 +268,8 @@ class ObjectStore:
                     self.discard(stage.folder)
 
     def token(self, folder: str, key: str) -> str:
-        """A token under which nothing is published: one's own, or the first of those that ``key`` has."""
+        """Return a token under which nothing is published: one's own, or the first of those that
+        ``key`` has."""
         if not key:
             return secrets.token_hex(4)
         taken = {name.rpartition("/")[2] for name in self.published(folder)}
@@ -329,18 +330,18 @@ class ObjectStore:
             self._fs.rm_file(key)
 
     def bucket_key(self, name: str) -> str:
-        """An object's key in its bucket."""
+        """Return an object's key in its bucket."""
         return _in_bucket(f"{self._prefix}/{name}" if name else self._prefix)
 
     # -- inside ----------------------------------------------------------------------------------------
 
     def _staged(self, name: str) -> str:
-        """The staged folder that an object belongs to; its own folder where it belongs to none."""
+        """Return the staged folder that an object belongs to; its own folder where it belongs to none."""
         inside = [folder for folder in self._stages if name.startswith(f"{folder}/")]
         return inside[0] if inside else name.rpartition("/")[0]
 
     def _records(self, key: str) -> list[str]:
-        """Records of uploads in parts into a folder."""
+        """Return records of uploads in parts into a folder."""
         if self.s3 is None:
             return []
         try:
@@ -392,7 +393,7 @@ def _signature(info: Any) -> str:
 
 
 def _in_bucket(path: str) -> str:
-    """The key in its bucket, of a path that begins with the bucket's name."""
+    """Return the key in its bucket, of a path that begins with the bucket's name."""
     return path.lstrip("/").partition("/")[2]
 
 

@@ -73,7 +73,7 @@ def check_owner(store: Store, request: Request) -> None:
 
 
 def read_owner(store: Store, folder: str = "") -> Owner | None:
-    """The owner on record of a folder of the store; None: there is none.
+    """Return the owner on record of a folder of the store; None: there is none.
 
     What makes no sense is somebody's: an owner without uid. Raises: Damaged, the file may not be followed.
     """

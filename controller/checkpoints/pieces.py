@@ -28,7 +28,7 @@ def record(store: Store, folder: str, manifest: Manifest) -> None:
 
 
 def recorded(store: Store, folder: str, digest: str) -> Plan | None:
-    """The pieces that lie beside a folder, if they are those of the tree with that digest."""
+    """Return the pieces that lie beside a folder, if they are those of the tree with that digest."""
     try:
         plan = Plan.parse(store.read(folder + SUFFIX, LIMIT))
     except AccessError as error:

@@ -33,18 +33,19 @@ def pins_folder(owner: str) -> str:
 
 
 def pin_name(attempt: str, step: int) -> str:
-    """The name of a pin; the text of ``attempt`` is ``3-9f2c41d0``, or ``3`` where its life is not known."""
+    """Return the name of a pin; the text of ``attempt`` is ``3-9f2c41d0``, or ``3`` where its life is not
+    known."""
     return f"{attempt}-{step}"
 
 
 def parse_pin(name: str) -> Pin | None:
-    """What the name of a folder among the pins says; None: it is no pin's."""
+    """Return what the name of a folder among the pins says; None: it is no pin's."""
     match = _PIN.match(name)
     return Pin(match["attempt"], int(match["step"])) if match else None
 
 
 def pin_folder(location: str, owner: str, path: str) -> str:
-    """The folder, relative to the location, of a pin given by its exact path.
+    """Return the folder, relative to the location, of a pin given by its exact path.
 
     Raises:
         AccessError: BAD_REQUEST, it is not the path of a pin of this owner.

@@ -41,14 +41,14 @@ class Place:
     within: str = ""
 
     def read_only(self) -> Place:
-        """The same place, mounted so that nothing can be written there."""
+        """Return the same place, mounted so that nothing can be written there."""
         return replace(self, mounts=tuple({**mount, "readOnly": True} for mount in self.mounts))
 
 
 def resolve(
     field: str, place: object, pod_template: Object, claims: Mapping[str, Object], mount: str | None = None
 ) -> Place:
-    """The place that ``spec.checkpoints.location`` or ``.retention`` names.
+    """Return the place that ``spec.checkpoints.location`` or ``.retention`` names.
 
     Args:
         field: its name in the spec, for messages.
@@ -89,7 +89,7 @@ def resolve(
 
 
 def _check_claim(field: str, name: str, claims: Mapping[str, Object]) -> bool:
-    """Whether only one node may mount the claim at a time."""
+    """Return whether only one node may mount the claim at a time."""
     claim = claims.get(name)
     if claim is None:
         raise PlaceProblem("ClaimMissing", f"{field}: {name!r}, but the namespace has no such claim")
@@ -104,7 +104,7 @@ def _check_claim(field: str, name: str, claims: Mapping[str, Object]) -> bool:
 
 
 def _trainer_mount(field: str, claim: str, path: str, pod_template: Object) -> Object:
-    """The mount through which a container of the trainer sees the folder."""
+    """Return the mount through which a container of the trainer sees the folder."""
     spec = pod_template.get("spec") or {}
     volumes = {
         volume["name"]

@@ -53,7 +53,7 @@ class Plan:
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
 
     def pieces(self) -> Iterator[Piece]:
-        """All of them; a file without content has none."""
+        """Yield all of them; a file without content has none."""
         index = 0
         for name in sorted(self.manifest):
             file = self.manifest[name]

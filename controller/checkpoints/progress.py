@@ -42,7 +42,7 @@ class Meter:
             return self._phase, min(self._done, self._total or self._done), self._total
 
     def text(self) -> str:
-        """The page."""
+        """Return the page."""
         phase, done, total = self.read()
         lines = [
             f"# TYPE {PROGRESS_PREFIX}bytes_done gauge",

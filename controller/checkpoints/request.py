@@ -73,7 +73,7 @@ class Request:
 
     @staticmethod
     def parse(text: str) -> Request:
-        """A request from its JSON.
+        """Return a request from its JSON.
 
         Raises:
             AccessError: BAD_REQUEST, naming field, value and what is expected.
@@ -120,7 +120,7 @@ class Request:
             pin_folder(self.location, self.owner, path)
 
     def to_json(self) -> str:
-        """The request as JSON with sorted keys, the same text for the same request."""
+        """Return the request as JSON with sorted keys, the same text for the same request."""
         document: dict[str, Any] = {
             "operation": self.operation,
             "layout": self.layout,
@@ -166,7 +166,7 @@ class Result:
     evidence: str = ""
 
     def to_json(self) -> str:
-        """The termination message, within its limit."""
+        """Return the termination message, within its limit."""
         document: dict[str, Any] = {
             "ok": True,
             "step": self.step,
@@ -189,7 +189,7 @@ class Result:
 
 
 def failure(error: AccessError) -> str:
-    """The termination message of a failed access, within its limit."""
+    """Return the termination message of a failed access, within its limit."""
     document: dict[str, Any] = {"ok": False, "reason": str(error.reason)}
     if error.available:
         document["available"] = list(error.available[-AVAILABLE_LIMIT:])

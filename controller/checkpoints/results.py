@@ -24,7 +24,7 @@ TEXT_LIMIT = 1024  # characters of a message that is passed on
 
 
 def read_result(job: Object, pods: Iterable[Object], request_id: str) -> AccessView:
-    """An access Job in the brain's words.
+    """Return an access Job in the brain's words.
 
     Args:
         job: the Job.
@@ -131,7 +131,7 @@ def _failed(request_id: str, operation: Operation, message: str, reason: str = R
 
 
 def _termination_message(pod: Object) -> str | None:
-    """The message of the pod's container once it ended; None while it runs, or if it said nothing."""
+    """Return the message of the pod's container once it ended; None while it runs, or if it said nothing."""
     for status in (pod.get("status") or {}).get("containerStatuses") or ():
         ended = (status.get("state") or {}).get("terminated")
         if ended and ended.get("message"):
@@ -141,7 +141,7 @@ def _termination_message(pod: Object) -> str | None:
 
 
 def _waiting(pod: Object) -> str:
-    """Why the pod does not run, in the cluster's words."""
+    """Return why the pod does not run, in the cluster's words."""
     status = pod.get("status") or {}
     for container in status.get("containerStatuses") or ():
         state = container.get("state") or {}
@@ -167,7 +167,7 @@ def _unschedulable(pods: Iterable[Object]) -> str | None:
 
 
 def _no_node(job: Object, why: str) -> str:
-    """What is missing, where, and what helps."""
+    """Return what is missing, where, and what helps."""
     pod = ((job.get("spec") or {}).get("template") or {}).get("spec") or {}
     node = _bound_to(pod)
     if not node:
@@ -185,7 +185,7 @@ def _no_node(job: Object, why: str) -> str:
 
 
 def _bound_to(pod: Object) -> str:
-    """The one node that a pod may go to; "": it is not bound to one."""
+    """Return the one node that a pod may go to; "": it is not bound to one."""
     affinity = (pod.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     for term in required.get("nodeSelectorTerms") or ():
@@ -208,5 +208,6 @@ def _whole(value: object) -> bool:
 
 
 def _cut(text: str) -> str:
-    """A pod's or the cluster's words: without what a terminal would obey, at a length that a status has."""
+    """Return a pod's or the cluster's words: without what a terminal would obey, at a length that a status
+    has."""
     return one_line(text, TEXT_LIMIT)

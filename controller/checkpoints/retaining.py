@@ -46,16 +46,16 @@ class Place:
     extra: Mapping[str, bytes] = field(default_factory=dict)
 
     def within(self, folder: str) -> str:
-        """The checkpoint's own folder inside a staged or published one."""
+        """Return the checkpoint's own folder inside a staged or published one."""
         return f"{folder}/{self.inner}" if self.inner else folder
 
     def manifest(self, folder: str) -> Manifest:
-        """What a staged or published copy holds, read from the device."""
+        """Return what a staged or published copy holds, read from the device."""
         content = Folder(self.store, (("", self.within(folder)),))
         return _hashes(self.store, content, self.extra)
 
     def published(self, digest: str) -> Kept | None:
-        """A published copy of that digest, read again to be sure."""
+        """Return a published copy of that digest, read again to be sure."""
         for folder in self.store.published(self.folder):
             try:
                 manifest = self.manifest(folder)
@@ -126,7 +126,8 @@ class _Changed(Exception):
 
 
 def _copied(origin: Store, folder: str, place: Place, source: Source) -> tuple[Kept, str]:
-    """A verified copy of ``folder``, published; the one that is there already, if its digest is right."""
+    """Return a verified copy of ``folder``, published; the one that is there already, if its digest is
+    right."""
     already = place.published(source.digest)
     if already is not None:
         _record(place, already)
@@ -151,7 +152,7 @@ def _copied(origin: Store, folder: str, place: Place, source: Source) -> tuple[K
 
 
 def _planned(origin: Store, content: Folder, source: Source) -> Plan:
-    """The pieces of a source that has no record of them, or another one.
+    """Return the pieces of a source that has no record of them, or another one.
 
     Raises:
         AccessError: DIGEST_MISMATCH, it is not what was secured.
@@ -231,7 +232,8 @@ def _hashes(store: Store, content: Folder, extra: Mapping[str, bytes] | None = N
 
 
 def _retain_latest(location: Store, retention: Store, layout: Layout, request: Request) -> dict[str, object]:
-    """The newest complete checkpoint beside the best one. Its failure is told, it does not undo the best."""
+    """Return the newest complete checkpoint beside the best one. Its failure is told, it does not undo the
+    best."""
     survey = Survey(location, layout, request.owner, request.branch)
     for candidate in survey.candidates:
         if request.source is not None and candidate.step <= request.source.step:
@@ -279,7 +281,7 @@ def _first_seen(retention: Store, step: int, digest: str) -> None:
 
 
 def _find(store: Store, layout: Layout, request: Request) -> Folder:
-    """A complete checkpoint of exactly the step asked for, in the location."""
+    """Return a complete checkpoint of exactly the step asked for, in the location."""
     told: list[str] = []
     for folder in pins_by_step(store, request).get(request.step, []):
         content = Folder(store, (("", folder),))
@@ -311,7 +313,8 @@ def _not_found(survey: Survey, step: int, told: list[str]) -> AccessError:
 
 
 def _relink(content: Folder, place: Place, layout: Layout, step: int) -> tuple[Kept, str]:
-    """The checkpoint under a second name that rotation does not know; no data is copied on a volume."""
+    """Return the checkpoint under a second name that rotation does not know; no data is copied on a
+    volume."""
     store = place.store
     key = store.fingerprint(content.where(name) for name in content.files())
     with store.staging(place.folder, key) as stage:

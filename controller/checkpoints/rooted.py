@@ -56,15 +56,16 @@ class Folder:
         self.close()
 
     def open(self, name: str, flags: int, mode: int = 0o666) -> int:
-        """The descriptor of an entry; a symbolic link raises OSError (ELOOP, or ENOTDIR for a folder)."""
+        """Return the descriptor of an entry; a symbolic link raises OSError (ELOOP, or ENOTDIR for a
+        folder)."""
         return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=self.descriptor)
 
     def folder(self, name: str) -> Folder:
-        """A folder in it. Raises: NotADirectoryError, also for a symbolic link to one."""
+        """Return a folder in it. Raises: NotADirectoryError, also for a symbolic link to one."""
         return Folder(self.open(name, ON_THE_WAY), f"{self.path}/{name}")
 
     def folders(self) -> list[str]:
-        """Names of the folders in it, sorted; symbolic links are not among them."""
+        """Return names of the folders in it, sorted; symbolic links are not among them."""
         with listing(self.descriptor) as descriptor, os.scandir(descriptor) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
 
@@ -78,7 +79,7 @@ class Folder:
         os.unlink(name, dir_fd=self.descriptor)
 
     def read(self, name: str, limit: int = -1) -> bytes:
-        """The first bytes of a regular file, or all; what is none holds nothing."""
+        """Return the first bytes of a regular file, or all; what is none holds nothing."""
         descriptor = self.open(name, READ)
         with os.fdopen(descriptor, "rb") as file:
             return file.read(limit) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
@@ -126,7 +127,7 @@ class Rooted:
         self._names: tuple[str, ...] = (path,)
 
     def there(self) -> bool:
-        """Whether the root can be reached now, by its path."""
+        """Return whether the root can be reached now, by its path."""
         try:
             self._open().close()
         except (FileNotFoundError, NotADirectoryError):
@@ -134,7 +135,7 @@ class Rooted:
         return True
 
     def root(self, make: bool = False) -> Folder:
-        """The open root. Raises: FileNotFoundError, NotADirectoryError."""
+        """Return the open root. Raises: FileNotFoundError, NotADirectoryError."""
         with self._opening:
             if self._root is None:
                 self._root = self._open(make)
@@ -144,7 +145,7 @@ class Rooted:
             return self._root
 
     def folder(self, name: str, make: bool = False) -> Folder:
-        """A folder below the root; ``make``: with all that is missing of it.
+        """Return a folder below the root; ``make``: with all that is missing of it.
 
         Raises:
             FileNotFoundError, NotADirectoryError. Damaged: a symbolic link leads out of the root, or in a
@@ -188,7 +189,8 @@ class Rooted:
         return Folder(os.open(self.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), self.path)
 
     def _walk(self, names: list[str], reached: list[str], make: bool) -> int:
-        """A descriptor of the folder that the names lead to. ``reached``: its own names, without links."""
+        """Return a descriptor of the folder that the names lead to. ``reached``: its own names, without
+        links."""
         root = self.root(make).descriptor
         way, walked, links = names[::-1], 0, 0
         current = os.dup(root)
@@ -236,7 +238,7 @@ class Rooted:
         return os.open(name, ON_THE_WAY, dir_fd=folder)
 
     def _target(self, asked: str, reached: list[str], name: str, folder: int) -> list[str]:
-        """The names, from the root, that a symbolic link stands for.
+        """Return the names, from the root, that a symbolic link stands for.
 
         Raises:
             NotADirectoryError: it is none. Damaged: it is absolute, and leads elsewhere.
@@ -285,7 +287,7 @@ def sync(descriptor: int) -> None:
 
 
 def same(one: int, other: int) -> bool:
-    """Whether two descriptors are of the same file."""
+    """Return whether two descriptors are of the same file."""
     return os.path.samestat(os.fstat(one), os.fstat(other))
 
 

@@ -151,7 +151,7 @@ class Bucket:
         self._abort_others(key)
 
     def put_part(self, key: str, upload: str, number: int, data: bytes | bytearray) -> str:
-        """One part's content; its ETag."""
+        """Return one part's content; its ETag."""
         query = {"partNumber": str(number), "uploadId": upload}
         answer = self._ask("PUT", key, query, data)
         return str(answer.headers["ETag"])
@@ -162,7 +162,7 @@ class Bucket:
             self._ask("DELETE", key, {"uploadId": upload})
 
     def _known(self, key: str, size: int, part: int, record: Record) -> tuple[str, dict[int, str]]:
-        """The recorded upload and its whole parts; "" if there is none that can be gone on with."""
+        """Return the recorded upload and its whole parts; "" if there is none that can be gone on with."""
         told = record.load()
         if told is None or told.get("key") != key or told.get("part") != part:
             return "", {}
@@ -226,7 +226,7 @@ class Bucket:
         body: bytes | bytearray = b"",
         headers: Mapping[str, str] | None = None,
     ) -> urllib3.BaseHTTPResponse:
-        """One signed request.
+        """Return one signed request.
 
         Raises:
             Vanished: there is no such object, or not with the content that was asked for.

@@ -38,9 +38,8 @@ class SaveRecord:
     written: int | None = None  # when the record itself was (ns), as its store says; None: it does not
 
     def difference(self, sizes: Mapping[str, int]) -> str | None:
-        """Where the checkpoint is not what was recorded; None: all recorded files are there, with their
-        sizes.
-        """
+        """Return where the checkpoint is not what was recorded; None: all recorded files are there, with
+        their sizes."""
         for name, size in sorted(self.files.items()):
             if name not in sizes:
                 return f"{name} is missing (the save record lists it)"
@@ -50,8 +49,8 @@ class SaveRecord:
 
 
 def save_records(store: Store) -> dict[int, dict[str, str]]:
-    """The save records of a location by step: each one's name, and the process that it says it is of. They
-    are read when they are asked for."""
+    """Return the save records of a location by step: each one's name, and the process that it says it is of.
+    They are read when they are asked for."""
     try:
         files = store.names(SAVES_FOLDER)  # no more: one entry that is odd, or gone, hides no other
     except (Vanished, Damaged):
@@ -65,7 +64,7 @@ def save_records(store: Store) -> dict[int, dict[str, str]]:
 
 
 def read_record(store: Store, file: str) -> SaveRecord | None:
-    """A save record; None: it went meanwhile, or is of another form than agreed."""
+    """Return a save record; None: it went meanwhile, or is of another form than agreed."""
     try:
         raw = read_json(store, f"{SAVES_FOLDER}/{file}", RECORD_LIMIT)
     except (Vanished, Damaged, ValueError):

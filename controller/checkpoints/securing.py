@@ -94,7 +94,8 @@ def secure(store: Store, layout: Layout, request: Request) -> Result:
 
 
 def check(store: Store, request: Request) -> Result:
-    """Whether the pin at ``request.source`` is unchanged since its digest, by the signatures noted then.
+    """Return whether the pin at ``request.source`` is unchanged since its digest, by the signatures noted
+    then.
 
     Raises:
         AccessError: MISSING (it is gone), DIGEST_MISMATCH (a file changed, came or went, or the digest noted
@@ -243,13 +244,13 @@ def _times(signatures: Mapping[str, str]) -> dict[str, str]:
 
 
 def unchanged(store: Store, folder: str) -> bool:
-    """Whether a pin's files are those that were noted with its digest, by their signatures alone."""
+    """Return whether a pin's files are those that were noted with its digest, by their signatures alone."""
     noted = _noted(store, folder)
     return noted is not None and noted["files"] == store.signatures(folder)
 
 
 def intact(store: Store, layout: Layout, folder: str, step: int) -> Pinned:
-    """A pin that is there, read again.
+    """Return a pin that is there, read again.
 
     Raises:
         Damaged: it is not what was pinned.

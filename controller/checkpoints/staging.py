@@ -56,7 +56,7 @@ class Writer:
 
     @staticmethod
     def of(request: str) -> Writer:
-        """The writer of a request, whose id ends with its serial number: ``retain-40-7``."""
+        """Return the writer of a request, whose id ends with its serial number: ``retain-40-7``."""
         found = _SERIAL.search(request)
         return Writer(int(found[1]) if found else 0)
 
@@ -99,7 +99,8 @@ def enter(
     monotonic: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> str | None:
-    """A staging folder of one's own in ``parent``: that of an earlier try with the same key, else a new one.
+    """Return a staging folder of one's own in ``parent``: that of an earlier try with the same key, else a
+    new one.
 
     What is superseded is cleared. A worker of the same or a newer request that lives is waited for.
 
@@ -194,7 +195,7 @@ def _taken(parent: Folder, name: str, own: str) -> bool:
 
 
 def _dead(parent: Folder, name: str, seen: dict[str, tuple[bytes, float]], limit: float, now: float) -> bool:
-    """Whether a folder's heartbeat has been the same for so long, as we saw it."""
+    """Return whether a folder's heartbeat has been the same for so long, as we saw it."""
     try:
         with parent.folder(name) as folder:
             told = folder.read(BEAT, 64)

@@ -23,7 +23,7 @@ class Readable(Protocol):
     """A place whose small files are read whole: a store, or the content of one checkpoint."""
 
     def read(self, name: str, limit: int = 1 << 20) -> bytes:
-        """A small file whole. Raises `Damaged` if it is larger than ``limit`` bytes."""
+        """Return a small file whole. Raises `Damaged` if it is larger than ``limit`` bytes."""
         ...
 
 
@@ -46,7 +46,7 @@ class Stage(Protocol):
     folder: str  # relative to the store's root
 
     def final(self, suffix: str = "") -> str:
-        """The relative folder that `publish` would make it visible under."""
+        """Return the relative folder that `publish` would make it visible under."""
         ...
 
     def beside(self) -> list[str]:
@@ -99,7 +99,7 @@ class Store(Readable, Protocol):
         ...
 
     def folders(self, folder: str = "") -> list[str]:
-        """Names of the direct sub-folders, sorted; symbolic links are not among them."""
+        """Return names of the direct sub-folders, sorted; symbolic links are not among them."""
         ...
 
     def files(self, folder: str) -> dict[str, int]:
@@ -107,11 +107,11 @@ class Store(Readable, Protocol):
         ...
 
     def names(self, folder: str) -> list[str]:
-        """Names directly in a folder, sorted, of whatever kind; nothing is looked at but the names."""
+        """Return names directly in a folder, sorted, of whatever kind; nothing is looked at but the names."""
         ...
 
     def written(self, name: str) -> int | None:
-        """When a file was last written (ns); None where the store does not know."""
+        """Return when a file was last written (ns); None where the store does not know."""
         ...
 
     def signatures(self, folder: str) -> dict[str, str]:
@@ -122,7 +122,8 @@ class Store(Readable, Protocol):
         ...
 
     def folder_times(self, folder: str) -> dict[str, int] | None:
-        """When entries of a folder and of those below it were last added or removed (ns), by relative name.
+        """Return when entries of a folder and of those below it were last added or removed (ns), by relative
+        name.
 
         None where the store does not know.
         """
@@ -141,11 +142,11 @@ class Store(Readable, Protocol):
         ...
 
     def open(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """A file to be read in order."""
+        """Return a file to be read in order."""
         ...
 
     def hash(self, name: str, fresh: bool = False) -> FileDigest:
-        """The content of a file; ``fresh``: as the device has it, not this machine's memory of it."""
+        """Return the content of a file; ``fresh``: as the device has it, not this machine's memory of it."""
         ...
 
     def duplicate(self, source: str, target: str) -> str:
@@ -153,7 +154,7 @@ class Store(Readable, Protocol):
         ...
 
     def create(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """A new file to write in order; at the block's end it is durable, on an error it is gone."""
+        """Return a new file to write in order; at the block's end it is durable, on an error it is gone."""
         ...
 
     def write(self, name: str, data: bytes) -> None:
@@ -169,7 +170,7 @@ class Store(Readable, Protocol):
         ...
 
     def staging(self, folder: str, key: str = "") -> AbstractContextManager[Stage]:
-        """A staging folder for ``folder``; remains of superseded workers are cleared away first.
+        """Return a staging folder for ``folder``; remains of superseded workers are cleared away first.
 
         ``key``: from `fingerprint`, so that what an earlier try has copied is not copied again.
         """
@@ -182,7 +183,7 @@ class Store(Readable, Protocol):
     def copying(
         self, folder: str, plan: Plan, inner: str, published: Callable[[], bool]
     ) -> AbstractContextManager[Copy | None]:
-        """A copy of a plan's files for ``folder``, in its sub-folder ``inner`` ("": itself).
+        """Return a copy of a plan's files for ``folder``, in its sub-folder ``inner`` ("": itself).
 
         An earlier try's is gone on with, whether its worker is dead or is only thought to be: from then on
         that one ends with INTERRUPTED. A living worker of the same or a newer request is waited for, until
@@ -199,7 +200,7 @@ class Store(Readable, Protocol):
         ...
 
     def path(self, name: str) -> str:
-        """The absolute path or URI of a name."""
+        """Return the absolute path or URI of a name."""
         ...
 
 
@@ -265,7 +266,7 @@ def withdraw(store: Store, folder: str) -> None:
 
 
 def clean(name: str) -> str:
-    """The name, if it stays inside the root.
+    """Return the name, if it stays inside the root.
 
     Raises:
         AccessError: BAD_REQUEST, the name is absolute or steps out of its folder.

@@ -311,7 +311,7 @@ class Volume:
     def _files(
         self, folder: int, path: str, prefix: str = "", depth: int = DEPTH
     ) -> Iterator[tuple[str, os.stat_result]]:
-        """All files below an open folder, by their names in it. ``path``: of it, below the root."""
+        """Yield all files below an open folder, by their names in it. ``path``: of it, below the root."""
         if depth == 0:
             raise Damaged(f"{prefix[:100]}… lies {DEPTH} folders deep")
         with listing(folder) as descriptor, os.scandir(descriptor) as entries:
@@ -328,7 +328,7 @@ class Volume:
                     raise Damaged(f"{name} is neither a file nor a folder")
 
     def _target(self, path: str, name: str) -> os.stat_result:
-        """What a symbolic link inside a checkpoint leads to."""
+        """Return what a symbolic link inside a checkpoint leads to."""
         try:
             with self._rooted.open(path) as found:
                 status = os.fstat(found.descriptor)
@@ -356,7 +356,7 @@ class VolumeStage:
             self.tree = own.folder(TREE)  # open until it is published: by its name it could be another then
 
     def own(self) -> Folder:
-        """The staging folder. Raises: Lost, it is another worker's by now."""
+        """Return the staging folder. Raises: Lost, it is another worker's by now."""
         try:
             return self.parent.folder(self.name)
         except (FileNotFoundError, NotADirectoryError) as error:

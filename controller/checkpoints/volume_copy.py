@@ -132,7 +132,7 @@ class VolumeCopy:
             os.fsync(self._notes)
 
     def _folder(self, names: list[str], make: bool = False) -> Folder:
-        """A folder of the copy. Symbolic links are not followed: there is none that we made.
+        """Return a folder of the copy. Symbolic links are not followed: there is none that we made.
 
         Raises: Lost, it is gone, or something else has its name.
         """
@@ -175,7 +175,7 @@ class VolumeCopy:
                     os.unlink(name, dir_fd=folder)
 
     def _walk(self) -> Iterator[tuple[str, list[str], int]]:
-        """Each folder of the copy: its name with '/' at the end, the files in it, its descriptor."""
+        """Yield each folder of the copy: its name with '/' at the end, the files in it, its descriptor."""
         with self._folder([]) as top:
             for folder, _, names, descriptor in os.fwalk(".", dir_fd=top.descriptor):
                 yield f"{folder[2:]}/" if folder != "." else "", names, descriptor

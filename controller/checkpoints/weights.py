@@ -35,7 +35,7 @@ class Content(Protocol):
 
 
 def truncation(content: Content, name: str) -> str | None:
-    """Why a weights file cannot be whole; None if it looks whole or is of a format unknown here."""
+    """Return why a weights file cannot be whole; None if it looks whole or is of a format unknown here."""
     size = content.files()[name]
     if size == 0:
         return f"{name} is empty"
@@ -74,7 +74,7 @@ def _torch(content: Content, name: str, size: int) -> str | None:
 
 
 def _zip_ends(tail: bytes) -> bool:
-    """Whether a zip archive's last record is there and ends with the file."""
+    """Return whether a zip archive's last record is there and ends with the file."""
     at = tail.rfind(ZIP_END)
     if at < 0 or at + ZIP_END_SIZE > len(tail):
         return False

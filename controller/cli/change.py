@@ -149,7 +149,7 @@ def resume(
 
 
 async def read_job(api: Cluster, name: str) -> Reading:
-    """The RLHFJob of a name, read."""
+    """Return the RLHFJob of a name, read."""
     from controller.cli import cluster, reading
 
     return reading.read(await cluster.job(api, name))

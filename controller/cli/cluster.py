@@ -47,7 +47,7 @@ class Cluster(Api):
     async def may(
         self, verb: str, resource: Resource, namespace: str | None = None, subresource: str = ""
     ) -> bool:
-        """Whether the caller has a right, by the API server's own word."""
+        """Return whether the caller has a right, by the API server's own word."""
         asked = {"verb": verb, "group": resource.group, "resource": resource.plural}
         if namespace:
             asked["namespace"] = namespace
@@ -105,7 +105,7 @@ def _contexts(wanted: str, known: tuple[str, ...]) -> str:
 async def listed(
     api: Cluster, resource: Resource, namespace: str | None, labels: str = "", fields: str = ""
 ) -> tuple[list[Object], str]:
-    """All objects of a kind, by namespace and name, and the resourceVersion of that moment."""
+    """Return all objects of a kind, by namespace and name, and the resourceVersion of that moment."""
     try:
         found, version = await api.list(resource, namespace, labels=labels, fields=fields)
     except ApiError as error:
@@ -116,7 +116,7 @@ async def listed(
 
 
 async def job(api: Cluster, name: str) -> Object:
-    """The RLHFJob of a name, in the namespace asked for or, as ``namespace/name``, in its own.
+    """Return the RLHFJob of a name, in the namespace asked for or, as ``namespace/name``, in its own.
 
     Raises:
         Failure: there is none; the message names those whose names are close.
@@ -127,7 +127,7 @@ async def job(api: Cluster, name: str) -> Object:
 
 
 async def pool(api: Cluster, name: str) -> Object:
-    """The GPUPool of a name.
+    """Return the GPUPool of a name.
 
     Raises:
         Failure: there is none; the message names those there are.
@@ -155,7 +155,8 @@ async def _one(api: Cluster, resource: Resource, name: str, namespace: str | Non
 
 
 async def _near(api: Cluster, resource: Resource, name: str, namespace: str | None) -> str:
-    """What the user may have meant: the same name elsewhere, close names here, or a command that lists."""
+    """Return what the user may have meant: the same name elsewhere, close names here, or a command that
+    lists."""
     command = "pools" if resource is GPUPOOLS else f"list -n {namespace}"
     try:
         here, _ = await api.list(resource, namespace)

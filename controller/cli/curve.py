@@ -35,7 +35,8 @@ class Curve:
 
 
 def draw(curve: Curve, width: int, height: int, screen: Terminal) -> list[str]:
-    """The curve in ``width`` columns: title, ``height`` lines of plot, axis, ticks, and what the marks mean.
+    """Return the curve in ``width`` columns: title, ``height`` lines of plot, axis, ticks, and what the marks
+    mean.
 
     A single point is drawn as such; without points there is nothing but the title.
     """
@@ -101,7 +102,7 @@ def _ascii(points: Sequence[tuple[float, float]], place: Place, columns: int, he
 
 
 def _line(start: tuple[int, int], end: tuple[int, int]) -> list[tuple[int, int]]:
-    """The dots of a straight line, both ends with it."""
+    """Return the dots of a straight line, both ends with it."""
     (x0, y0), (x1, y1) = start, end
     count = max(abs(x1 - x0), abs(y1 - y0))
     if count == 0:
@@ -110,7 +111,7 @@ def _line(start: tuple[int, int], end: tuple[int, int]) -> list[tuple[int, int]]
 
 
 def _ticks(first: float, last: float, columns: int) -> str:
-    """The steps under the axis: first, middle, last, as far as there is room."""
+    """Return the steps under the axis: first, middle, last, as far as there is room."""
     left, right = f"{first:g}", f"{last:g}"
     middle = f"{(first + last) / 2:.0f}"
     if last <= first:

@@ -27,7 +27,7 @@ class Explanation:
 
 
 def explain(job: Reading, now: float) -> Explanation:
-    """Why it was stopped, waits, runs on, or is refused. ``now``: s since the epoch."""
+    """Return why it was stopped, waits, runs on, or is refused. ``now``: s since the epoch."""
     return Explanation(
         _headline(job, now),
         tuple(_facts(job)),
@@ -58,7 +58,7 @@ def _headline(job: Reading, now: float) -> str:
 
 
 def _telling(job: Reading) -> str:
-    """The message of the condition that its state rests on."""
+    """Return the message of the condition that its state rests on."""
     state = job.state
     type_ = {
         "Refused": c.ACCEPTED,
@@ -148,7 +148,7 @@ def _scores(job: Reading) -> Iterator[tuple[str, str]]:
 
 
 def _awaiting(job: Reading, best: Best, awaiting: Best) -> str:
-    """The eval whose checkpoint is kept beside the best's, and what for."""
+    """Return the eval whose checkpoint is kept beside the best's, and what for."""
     beside = job.record.beside
     pinned = beside is not None and beside.stands_for(awaiting)
     if awaiting.score != best.score and (awaiting.score > best.score) is job.maximize:
@@ -168,7 +168,7 @@ def troubles(job: Reading) -> Iterator[tuple[str, str]]:
 
 
 def stages(decision: Decision | None) -> Iterator[tuple[float, str]]:
-    """What was done about a stop, in its order: (when (s), what)."""
+    """Yield what was done about a stop, in its order: (when (s), what)."""
     if decision is None:
         return
     yield decision.at, "decided" if decision.mode is Mode.ENFORCE else "decided, in Shadow: nothing is done"
@@ -213,7 +213,7 @@ def _next_steps(job: Reading) -> Iterator[tuple[str, str]]:
 
 
 def document(job: Reading, found: Explanation) -> dict[str, Any]:
-    """All of it as JSON."""
+    """Return all of it as JSON."""
     from controller.cli.reading import kept, point
 
     record, decision = job.record, job.record.decision

@@ -61,7 +61,7 @@ def export(
 
 
 def header(trace: Trace) -> dict[str, Any]:
-    """What goes into the first line of an exported trace."""
+    """Return what goes into the first line of an exported trace."""
     from dataclasses import asdict
 
     from sim import quotas

@@ -138,7 +138,7 @@ def certificates(
 
 
 def _authority(folder: Path, now: datetime) -> Pem:
-    """The authority in a folder; its key is readable by its owner only."""
+    """Return the authority in a folder; its key is readable by its owner only."""
     from controller.web import certificates as made
 
     certificate, key = folder / "ca.crt", folder / "ca.key"

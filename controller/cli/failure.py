@@ -73,7 +73,8 @@ def leave(failure: Failure) -> NoReturn:
 
 
 def of_api(error: ApiError, doing: str) -> Failure:
-    """What a refused or failed call to the API server means to the caller. ``doing``: "list RLHFJobs"."""
+    """Return what a refused or failed call to the API server means to the caller. ``doing``: "list
+    RLHFJobs"."""
     if error.status == 401:
         return Failure(
             Exit.FORBIDDEN,

@@ -17,7 +17,8 @@ _FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ->")
 
 
 def leader(namespace: str, connection: Connection = USUAL) -> str:
-    """What to forward to: the pod that leads, which alone plans the pools; where that cannot be read, any."""
+    """Return what to forward to: the pod that leads, which alone plans the pools; where that cannot be read,
+    any."""
     from controller.cli import cluster
     from controller.kube.resources import LEASES
 

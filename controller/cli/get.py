@@ -76,7 +76,7 @@ def get(
 
 
 def page(job: Reading, now: float, screen: Terminal) -> list[str]:
-    """One job on one page."""
+    """Return one job on one page."""
     from controller.cli.why import facts
 
     state = screen.paint(job.state, state_style(job.state))

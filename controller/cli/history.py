@@ -77,7 +77,7 @@ def history(
 
 
 def timeline(job: Reading, events: list[dict[str, Any]]) -> list[Happened]:
-    """What status and Events tell, oldest first. What an Event tells already is not told twice."""
+    """Return what status and Events tell, oldest first. What an Event tells already is not told twice."""
     told = [_event(event) for event in events]
     reasons = {(entry.reason, entry.message) for entry in told}
     for entry in _of_status(job):
@@ -144,7 +144,7 @@ def _page(job: Reading, entries: list[Happened], screen: Terminal, evals: bool) 
 
 
 def eval_table(job: Reading, screen: Terminal) -> list[str]:
-    """The evals kept, oldest first; the best one is marked."""
+    """Return the evals kept, oldest first; the best one is marked."""
     record = job.record
     columns = (
         Column("STEP", right=True),

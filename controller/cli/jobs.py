@@ -30,7 +30,7 @@ class Field:
 
 
 def at(obj: Object, *path: str) -> Any:
-    """What stands at a path of an object; None: nothing."""
+    """Return what stands at a path of an object; None: nothing."""
     for key in path:
         if not isinstance(obj, dict):
             return None
@@ -43,7 +43,7 @@ def shown(value: Any) -> str:
 
 
 def state_style(state: str) -> str:
-    """The style of a state's word. It never stands alone: the word itself says what is meant."""
+    """Return the style of a state's word. It never stands alone: the word itself says what is meant."""
     if state in ("Failed", "Refused", "Unfit"):
         return "red"
     if state in ("Declining", "Demoted", "Stopping", "Preempting"):
@@ -92,7 +92,7 @@ def fields(wide: bool, everywhere: bool) -> list[Field]:
 def table(
     found: Iterable[Object], chosen: Sequence[Field], now: float, screen: Terminal, header: bool = True
 ) -> list[str]:
-    """The lines of a table of objects."""
+    """Return the lines of a table of objects."""
     rows = [[field.of(obj, now) for field in chosen] for obj in found]
     return render([field.column for field in chosen], rows, screen, header)
 

@@ -52,7 +52,7 @@ def load(
     connection: Connection,
     namespace: str,
 ) -> Trace:
-    """The past of one pool.
+    """Return the past of one pool.
 
     Raises:
         Failure: a file cannot be used, or the cluster cannot be asked; it says what to do next.
@@ -147,7 +147,7 @@ def _model(obj: Object | None) -> GPUPool | None:
 
 
 def standing(obj: Object, pool: GPUPool | None, now: float) -> tuple[JobView, Desired, JobRecord] | str:
-    """An RLHFJob as its pool saw it, its wish and its record; or why it tells nothing."""
+    """Return an RLHFJob as its pool saw it, its wish and its record; or why it tells nothing."""
     from controller.api import convert
     from controller.policy.job import attained
     from controller.policy.types import JobState, JobView
@@ -180,7 +180,7 @@ def standing(obj: Object, pool: GPUPool | None, now: float) -> tuple[JobView, De
 
 
 def snapshot(name: str, obj: Object | None, model: GPUPool | None, history: History) -> PoolSnapshot:
-    """The pool as its own status and spec tell, else as the log last said."""
+    """Return the pool as its own status and spec tell, else as the log last said."""
     from controller.api import convert
     from controller.policy.types import NodeView, PolicySpec, PoolSnapshot
 

@@ -14,7 +14,8 @@ WIDTH = 78  # where nobody knows how wide the screen is
 
 
 def curves(job: Reading, screen: Terminal, more: Sequence[Mark] = ()) -> list[str]:
-    """The eval scores, and beneath them the proxy reward where the trainer tells it; [] without evals."""
+    """Return the eval scores, and beneath them the proxy reward where the trainer tells it; [] without
+    evals."""
     record = job.record
     if not record.evals:
         return []

@@ -67,7 +67,7 @@ def pin(
 
 
 def page(job: Reading, screen: Terminal) -> list[str]:
-    """What is pinned, and what is asked for."""
+    """Return what is pinned, and what is asked for."""
     wanted = [int(s) for s in (job.spec.get("checkpoints") or {}).get("pins") or []]
     there = {kept.step: kept for kept in job.record.pinned}
     if not wanted and not there:

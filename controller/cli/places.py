@@ -53,7 +53,7 @@ class Wanted:
         return f"{path}?limit={MOST if self.namespace else self.limit}"
 
     def of_all(self, answer: Object) -> Object:
-        """What is wanted of everybody's queue; places stay those in the whole pool's."""
+        """Return what is wanted of everybody's queue; places stay those in the whole pool's."""
         if self.job or not self.namespace:
             return answer
         if answer["total"] > len(answer["items"]):
@@ -63,7 +63,7 @@ class Wanted:
 
 
 def ask(base: str, wanted: Wanted) -> Any:
-    """The queue API's answer.
+    """Return the queue API's answer.
 
     Raises:
         Failure: it says no, or nobody answers; NotYet if it will say yes shortly.
@@ -94,7 +94,7 @@ def _reason(error: urllib.error.HTTPError) -> tuple[str, str]:
 
 
 def told(way: Way, wanted: Wanted, watch: bool) -> Iterator[Any]:
-    """The operator's answer; with ``watch`` one after the other, over a new way where one ends: another
+    """Yield the operator's answer; with ``watch`` one after the other, over a new way where one ends: another
     replica may lead then.
 
     Raises:
@@ -170,7 +170,8 @@ def _fields(wanted: Wanted) -> str:
 
 
 async def _jobs(api: Cluster, wanted: Wanted) -> tuple[list[Object], str, str | None]:
-    """The jobs that may wait, the resourceVersion of that, and the namespace that they are of; None: all."""
+    """Return the jobs that may wait, the resourceVersion of that, and the namespace that they are of; None:
+    all."""
     from controller.cli import cluster
     from controller.kube.errors import ApiError
     from controller.kube.resources import RLHFJOBS
@@ -187,7 +188,7 @@ async def _jobs(api: Cluster, wanted: Wanted) -> tuple[list[Object], str, str | 
 
 
 async def _policy(api: Cluster, pool: str) -> str:
-    """The name of a pool's queue policy, if the caller may know it."""
+    """Return the name of a pool's queue policy, if the caller may know it."""
     from controller.cli import cluster
     from controller.kube.errors import ApiError
     from controller.kube.resources import GPUPOOLS

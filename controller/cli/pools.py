@@ -113,7 +113,7 @@ def pools(
 
 
 def page(pool: Object, now: float, screen: Terminal) -> list[str]:
-    """What there is to say about one pool besides its row."""
+    """Return what there is to say about one pool besides its row."""
     from controller.cli.why import facts
 
     spec, status = pool.get("spec") or {}, pool.get("status") or {}

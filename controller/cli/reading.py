@@ -80,7 +80,7 @@ class Reading:
 
 
 def read(obj: Object) -> Reading:
-    """The reading of an object; a status that this version cannot read is told, not raised."""
+    """Return the reading of an object; a status that this version cannot read is told, not raised."""
     try:
         return Reading(obj, stored.record(obj.get("status")))
     except stored.StatusError as error:
@@ -102,7 +102,7 @@ def union(value: Mapping[str, Any] | None) -> str:
 
 @cache
 def _defaults(name: str) -> Mapping[str, Any]:
-    """The defaults of a rule's, modifier's or queue policy's parameters, by their names in a spec."""
+    """Return the defaults of a rule's, modifier's or queue policy's parameters, by their names in a spec."""
     known: Mapping[str, Any] = {**POLICIES, **RULES, **MODIFIERS}
     if name not in known:
         return {}
@@ -110,7 +110,7 @@ def _defaults(name: str) -> Mapping[str, Any]:
 
 
 def _same(given: Any, usual: Any) -> bool:
-    """Whether a spec's value is the default: ``"0.0"`` is 0, ``Enabled`` is True."""
+    """Return whether a spec's value is the default: ``"0.0"`` is 0, ``Enabled`` is True."""
     if isinstance(usual, bool):
         return bool(given == ("Enabled" if usual else "Disabled"))
     try:
@@ -125,7 +125,7 @@ def rule(spec: Mapping[str, Any]) -> str:
 
 
 def point(found: EvalPoint) -> dict[str, Any]:
-    """An eval as JSON; what the trainer did not publish is null."""
+    """Return an eval as JSON; what the trainer did not publish is null."""
     return {
         "step": found.step,
         "score": found.score,
@@ -137,7 +137,7 @@ def point(found: EvalPoint) -> dict[str, Any]:
 
 
 def kept(found: Kept) -> dict[str, Any]:
-    """A checkpoint in safety as JSON."""
+    """Return a checkpoint in safety as JSON."""
     return {
         "step": found.step,
         "bestStep": found.best_step,

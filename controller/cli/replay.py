@@ -66,7 +66,8 @@ _ABSENT = object()
 
 
 def differences(recorded: Any, replayed: Any, path: str = "$", limit: int = 5) -> list[tuple[str, str, str]]:
-    """The first places where two JSON values differ: (JSON path, recorded, replayed), long values cut."""
+    """Return the first places where two JSON values differ: (JSON path, recorded, replayed), long
+    values cut."""
     walk = itertools.islice(_walk(recorded, replayed, path), limit)
     return [(where, _shown(a), _shown(b)) for where, a, b in walk]
 

@@ -285,7 +285,7 @@ def _read(history: Path, run: str | None) -> list[Judged]:
 
 
 def _shown(judged: Sequence[Judged]) -> list[str]:
-    """The rules that are shown unless some are asked for."""
+    """Return the rules that are shown unless some are asked for."""
     more = [WITH_PAIRS] if any(j.series.paired for j in judged) else []
     more += [WITH_PROXIES] if any(j.series.proxies for j in judged) else []
     return [*DEFAULTS, *more]

@@ -10,7 +10,7 @@ NOTHING = "-"
 
 
 def seconds(timestamp: str) -> float:
-    """A Kubernetes timestamp in seconds since the epoch.
+    """Return a Kubernetes timestamp in seconds since the epoch.
 
     Raises:
         ValueError: it is none.
@@ -19,13 +19,13 @@ def seconds(timestamp: str) -> float:
 
 
 def age(timestamp: str | None, now: float) -> str:
-    """How long ago, as kubectl's AGE says it; ``-`` where nobody knows."""
+    """Return how long ago, as kubectl's AGE says it; ``-`` where nobody knows."""
     return NOTHING if not timestamp else span(max(0.0, now - seconds(timestamp)))
 
 
 def span(length: float) -> str:
-    """A span in its two largest units, the second one only while it matters: ``95s``, ``5m30s``, ``3h12m``,
-    ``4d``."""
+    """Return a span in its two largest units, the second one only while it matters: ``95s``, ``5m30s``,
+    ``3h12m``, ``4d``."""
     whole = int(length)
     for unit, letter, below, lesser in (
         (86400, "d", 8, "h"),

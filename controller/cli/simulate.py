@@ -80,7 +80,7 @@ def simulate(
 
 
 def judged(job: Reading, texts: list[str]) -> list[CurveOutcome]:
-    """The job's own rule first, then the others, on its evals.
+    """Return the job's own rule first, then the others, on its evals.
 
     Raises:
         Failure: a rule cannot be used.
@@ -116,7 +116,7 @@ def judged(job: Reading, texts: list[str]) -> list[CurveOutcome]:
 
 
 def own_rule(job: Reading) -> Any:
-    """The rule of the job's spec, in the simulator's form."""
+    """Return the rule of the job's spec, in the simulator's form."""
     from controller.api.convert import desired
     from sim.foresight import RuleSpec
 

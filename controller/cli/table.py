@@ -29,7 +29,7 @@ class Column:
 def render(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], screen: Terminal, header: bool = True
 ) -> list[str]:
-    """The lines of a table. On a screen none is longer than it is wide, as far as columns give way."""
+    """Return the lines of a table. On a screen none is longer than it is wide, as far as columns give way."""
     cells = [[clean(cell) for cell in row] for row in rows]
     kept = _fitting(columns, cells, screen)
     widths = {i: _width(columns, cells, i) for i in kept}

@@ -25,12 +25,12 @@ class Terminal:
     unicode: bool = True
 
     def paint(self, text: str, style: str) -> str:
-        """The text in a style ("red", "bold", …); unchanged where there are no colours."""
+        """Return the text in a style ("red", "bold", …); unchanged where there are no colours."""
         code = _CODES.get(style)
         return f"\x1b[{code}m{text}\x1b[0m" if self.colour and code and text else text
 
     def cut(self, text: str, columns: int) -> str:
-        """The text in at most so many columns; what is cut ends in an ellipsis."""
+        """Return the text in at most so many columns; what is cut ends in an ellipsis."""
         if length(text) <= columns:
             return text
         mark = "…" if self.unicode else "~"
@@ -44,7 +44,8 @@ class Terminal:
 
 
 def terminal(stream: TextIO | None = None, environ: Mapping[str, str] = os.environ) -> Terminal:
-    """The terminal behind a stream (stdout by default). ``NO_COLOR``, ``TERM=dumb`` and ``COLUMNS`` count."""
+    """Return the terminal behind a stream (stdout by default). ``NO_COLOR``, ``TERM=dumb`` and ``COLUMNS``
+    count."""
     stream = sys.stdout if stream is None else stream
     live = stream.isatty()
     dumb = environ.get("TERM", "") == "dumb"
@@ -79,5 +80,5 @@ def length(text: str) -> int:
 
 
 def clean(text: str) -> str:
-    """The text on one line, without control characters: what comes from a cluster moves no cursor."""
+    """Return the text on one line, without control characters: what comes from a cluster moves no cursor."""
     return "".join(c if c.isprintable() else " " for c in text)

@@ -109,7 +109,7 @@ class View:
                 kept[_key(obj)] = obj
 
     def picture(self, now: float, screen: Terminal, height: int | None) -> list[str]:
-        """The screen as lines, at most ``height`` of them; None: all."""
+        """Return the screen as lines, at most ``height`` of them; None: all."""
         most = None if height is None else max(1, height // 3)  # of pools: jobs are to be seen, too
         lines = [*heading(self.jobs.values(), self.pools.values(), now, screen, most), ""]
         found = sorted(self.jobs.values(), key=_rank)

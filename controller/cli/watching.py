@@ -119,7 +119,7 @@ async def follow(
 async def _again(
     api: Cluster, resource: Resource, namespace: str | None, labels: str, fields: str
 ) -> tuple[list[Object], str]:
-    """The list after a watch broke; an API server that is away for a moment is waited for."""
+    """Return the list after a watch broke; an API server that is away for a moment is waited for."""
     for pause in PAUSES[:-1]:
         await asyncio.sleep(pause)
         try:

@@ -205,7 +205,7 @@ def _progress(jobs: int) -> Iterator[Callable[[int, int], None] | None]:
 
 
 def other_nodes(there: Cluster | None, text: str) -> Cluster:
-    """The cluster that ``--nodes`` asks for.
+    """Return the cluster that ``--nodes`` asks for.
 
     Raises:
         ValueError: it is of no such form, or there would be no node left; the message names it.
@@ -256,7 +256,7 @@ def _window(trace: Trace, start: str, end: str, last: str) -> Window:
 
 
 def _moment(option: str, text: str) -> float | None:
-    """Seconds on the history's clock; without a time zone UTC is meant, a bare number is seconds."""
+    """Return seconds on the history's clock; without a time zone UTC is meant, a bare number is seconds."""
     if not text:
         return None
     try:

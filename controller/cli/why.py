@@ -43,7 +43,7 @@ def why(
 
 
 def page(job: Reading, told: Explanation, screen: Terminal) -> list[str]:
-    """The whole answer as lines."""
+    """Return the whole answer as lines."""
     from controller.cli.pictures import curves
 
     lines = [*wrapped(told.headline, screen, style="bold"), ""]
@@ -76,7 +76,8 @@ def facts(found: tuple[tuple[str, str], ...], screen: Terminal) -> list[str]:
 
 
 def wrapped(text: str, screen: Terminal, margin: int = 0, style: str = "") -> list[str]:
-    """The text in lines that fit beside a margin; one line where nobody knows how wide the screen is."""
+    """Return the text in lines that fit beside a margin; one line where nobody knows how wide the
+    screen is."""
     import textwrap
 
     text = clean(text)

@@ -20,7 +20,7 @@ __all__ = ["ADAPTERS", "Adapter", "Known", "NotYet", "Placement", "Write", "of_p
 
 
 def named(word: str) -> Adapter:
-    """The adapter in the file that a delegate's word names."""
+    """Return the adapter in the file that a delegate's word names."""
     adapter: Adapter = import_module(f"{__name__}.{word.lower()}").ADAPTER
     return adapter
 
@@ -30,11 +30,11 @@ ADAPTERS: Mapping[Delegate, Adapter] = {delegate: named(delegate) for delegate i
 
 
 def of_pool(pool: GPUPool | None) -> Adapter:
-    """The adapter of a pool's delegate; of a pool that is not there, the built-in one."""
+    """Return the adapter of a pool's delegate; of a pool that is not there, the built-in one."""
     return ADAPTERS[Delegate.BUILTIN if pool is None else pool.spec.delegate]
 
 
 def of_workload(workload: Mapping[str, Any]) -> Adapter:
-    """The adapter by which a workload can be started and put out: it may be of a time when its pool had
-    another delegate."""
+    """Return the adapter by which a workload can be started and put out: it may be of a time when its pool
+    had another delegate."""
     return next((a for a in ADAPTERS.values() if a.manages(workload)), ADAPTERS[Delegate.BUILTIN])

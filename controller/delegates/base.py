@@ -40,21 +40,21 @@ class Known(Protocol):
     """The delegate's own objects, as far as they are read."""
 
     def get(self, resource: Resource, key: str) -> Object | None:
-        """An object by namespace/name, or by name; None: it is not there, or not read yet."""
+        """Return an object by namespace/name, or by name; None: it is not there, or not read yet."""
         ...
 
     def values(self, resource: Resource) -> Iterable[Object]: ...
 
     def of_job(self, resource: Resource, job: str) -> Iterable[Object]:
-        """Those whose pods carry an RLHFJob's label in its namespace."""
+        """Return those whose pods carry an RLHFJob's label in its namespace."""
         ...
 
     def listed(self, resource: Resource) -> bool:
-        """Whether all of that kind have been read."""
+        """Return whether all of that kind have been read."""
         ...
 
     def absent(self, resource: Resource) -> bool:
-        """Whether the API server has no such kind."""
+        """Return whether the API server has no such kind."""
         ...
 
 
@@ -65,7 +65,7 @@ class Adapter(Protocol):
     resources: ClassVar[tuple[Resource, ...]]  # objects of its own that it must be shown
 
     def manages(self, workload: Object) -> bool:
-        """Whether a workload is its to start and put out."""
+        """Return whether a workload is its to start and put out."""
         ...
 
     def line_up(self, child: dict[str, Any], queue: str) -> None:
@@ -73,21 +73,22 @@ class Adapter(Protocol):
         ...
 
     def problem(self, workload: Object, pool: GPUPool, queue: str, where: str) -> Problem | None:
-        """What of a workload, or of a template (``where`` says which), this delegate cannot run."""
+        """Return what of a workload, or of a template (``where`` says which), this delegate cannot run."""
         ...
 
     def view(self, workload: Object, known: Known) -> QueueView | None:
-        """What the queue outside has on record of a workload; None: there is no such queue, or no record."""
+        """Return what the queue outside has on record of a workload; None: there is no such queue, or no
+        record."""
         ...
 
     def queue_problem(
         self, namespace: str, queue: str, gpus: int, pool: GPUPool, known: Known
     ) -> Problem | None:
-        """Why that queue cannot give a gang of so many GPUs its turn, whatever else happens."""
+        """Return why that queue cannot give a gang of so many GPUs its turn, whatever else happens."""
         ...
 
     def pool_problem(self, pool: GPUPool, known: Known) -> Problem | None:
-        """Why it can serve no job of the pool."""
+        """Return why it can serve no job of the pool."""
         ...
 
     def start(self, workload: Object, place: Placement, known: Known, now: float) -> Sequence[Write]:
@@ -117,5 +118,6 @@ class Adapter(Protocol):
     def upkeep(
         self, pools: Iterable[GPUPool], changed: Iterable[Object], known: Known, now: float
     ) -> Sequence[Write]:
-        """What is to be written that concerns no RLHFJob. ``changed``: its objects that may be the reason."""
+        """Return what is to be written that concerns no RLHFJob. ``changed``: its objects that may be the
+        reason."""
         ...

@@ -181,7 +181,7 @@ class Kueue:
 
 
 def _record_of(workload: Object, known: Known) -> Object | None:
-    """The Workload that Kueue made for a child: by its owner's uid, for anybody may set a label."""
+    """Return the Workload that Kueue made for a child: by its owner's uid, for anybody may set a label."""
     job = (workload["metadata"].get("labels") or {}).get(names.LABEL_JOB)
     if not job or known.absent(WORKLOADS):
         return None
@@ -200,27 +200,27 @@ def _holding(found: Object) -> Object | None:
 
 
 def _asks(found: Object, known: Known) -> bool:
-    """Whether a Workload's quota waits for our answer."""
+    """Return whether a Workload's quota waits for our answer."""
     return _holding(found) is not None and _answer(found, known) is Answer.PENDING
 
 
 def _offer(found: Object, quota: Object) -> str:
-    """What no other reservation of quota has: Workload, how often it was put out, and when this one was
-    made."""
+    """Return what no other reservation of quota has: Workload, how often it was put out, and when this one
+    was made."""
     stats = (found.get("status") or {}).get("schedulingStats") or {}
     evictions = sum(int(entry.get("count") or 0) for entry in stats.get("evictions") or ())
     return f"{found['metadata']['uid']}/{evictions}/{quota['lastTransitionTime']}"
 
 
 def _ours(found: Object, known: Known) -> Iterator[Object]:
-    """The states, on a Workload, of the AdmissionChecks that this operator answers."""
+    """Yield the states, on a Workload, of the AdmissionChecks that this operator answers."""
     for state in (found.get("status") or {}).get("admissionChecks") or ():
         if kueue_queues.is_ours(known.get(ADMISSION_CHECKS, str(state["name"]))):
             yield state
 
 
 def _answer(found: Object, known: Known) -> Answer | None:
-    """What was said; with several checks of ours the least of it."""
+    """Return what was said; with several checks of ours the least of it."""
     states = {Answer(state["state"]) for state in _ours(found, known)}
     return next(
         (a for a in (Answer.REJECTED, Answer.RETRY, Answer.PENDING, Answer.READY) if a in states), None
@@ -228,7 +228,7 @@ def _answer(found: Object, known: Known) -> Answer | None:
 
 
 def _answered(found: Object, known: Known, answer: Answer, message: str, now: float, **more: Any) -> Write:
-    """All states of a Workload's checks, ours changed: a merge patch replaces a list whole."""
+    """Return all states of a Workload's checks, ours changed: a merge patch replaces a list whole."""
     ours = {state["name"] for state in _ours(found, known)}
     states = []
     for state in found["status"]["admissionChecks"]:

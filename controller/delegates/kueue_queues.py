@@ -20,12 +20,13 @@ _FIELD = "spec.resourceGroups[].flavors[].resources[nvidia.com/gpu].nominalQuota
 
 
 def is_ours(check: Object | None) -> bool:
-    """Whether an AdmissionCheck is one that this operator answers. Kueue takes one without a spec, too."""
+    """Return whether an AdmissionCheck is one that this operator answers. Kueue takes one without a spec,
+    too."""
     return check is not None and (check.get("spec") or {}).get("controllerName") == names.CHECK_CONTROLLER
 
 
 def installed_problem(pool: GPUPool, known: Known) -> Problem | None:
-    """Why Kueue cannot serve any job of a pool."""
+    """Return why Kueue cannot serve any job of a pool."""
     if known.absent(CLUSTER_QUEUES):
         return Problem(
             "KueueNotInstalled",
@@ -45,8 +46,8 @@ def installed_problem(pool: GPUPool, known: Known) -> Problem | None:
 
 
 def problem(namespace: str, queue: str, gpus: int, pool: GPUPool, known: Known) -> Problem | None:
-    """Why a gang of so many GPUs will not get its turn from LocalQueue ``namespace/queue``; None also while
-    that is not known yet."""
+    """Return why a gang of so many GPUs will not get its turn from LocalQueue ``namespace/queue``; None also
+    while that is not known yet."""
     found = installed_problem(pool, known)
     if found is not None:
         return found
@@ -142,7 +143,7 @@ def _flavor_problem(cluster: Object, name: str, pool: GPUPool, known: Known) -> 
 
 
 def _inactive(cluster: Object, name: str) -> Problem | None:
-    """Whatever else Kueue has against its own queue, in its words."""
+    """Return whatever else Kueue has against its own queue, in its words."""
     for condition in (cluster.get("status") or {}).get("conditions") or ():
         if condition["type"] == "Active" and condition["status"] == "False":
             return Problem(
@@ -169,7 +170,7 @@ def _cohort(cluster: Object) -> str:
 
 
 def _number(quantity: Any) -> float:
-    """A whole quantity of GPUs; with a suffix it is too large to be in anybody's way."""
+    """Return a whole quantity of GPUs; with a suffix it is too large to be in anybody's way."""
     try:
         return float(quantity or 0)
     except ValueError:

@@ -19,7 +19,8 @@ class Nobody(Builtin):
     delegate: ClassVar[Delegate] = Delegate.NONE
 
     def manages(self, workload: Object) -> bool:
-        """A workload says only whether a queue outside has it: without one, `Builtin` does the same."""
+        """Return a workload says only whether a queue outside has it: without one, `Builtin` does the
+        same."""
         return False
 
 

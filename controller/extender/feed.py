@@ -83,7 +83,7 @@ class Feed:
             self._changed()
 
     def _put_job(self, job: Object) -> bool:
-        """Whether its admission changed; its evals, which change often, are nothing to the ledger."""
+        """Return whether its admission changed; its evals, which change often, are nothing to the ledger."""
         pool = self._cache.get(GPUPOOLS, str((job.get("spec") or {}).get("pool")))
         key, gang = key_of(job), views.gang(job, views.gang_timeout(pool))
         # Nothing is kept for or promised to a job that has ended.

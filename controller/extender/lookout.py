@@ -70,7 +70,7 @@ class Lookout:
 
 
 def _refusal(pod: Object) -> str | None:
-    """What kube-scheduler wrote when it parked a pod on our word, with the time; None: it did not."""
+    """Return what kube-scheduler wrote when it parked a pod on our word, with the time; None: it did not."""
     for condition in (pod.get("status") or {}).get("conditions") or ():
         message = str(condition.get("message") or "")
         if (

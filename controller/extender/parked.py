@@ -52,7 +52,7 @@ class Parking:
         self._pods.pop(uid, None)
 
     def take_hopeful(self, ledger: Ledger, now: float) -> list[Parked]:
-        """Pods that would be answered otherwise now; they are no longer parked here."""
+        """Return pods that would be answered otherwise now; they are no longer parked here."""
         found = [pod for pod in self._pods.values() if _hope(ledger, pod, now)]
         for pod in found:
             del self._pods[pod.uid]

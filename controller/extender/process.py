@@ -126,7 +126,7 @@ class Extender:
         return self._metrics_server.port
 
     def unready(self) -> list[str]:
-        """Why no requests should come yet, in sentences."""
+        """Return why no requests should come yet, in sentences."""
         problems = [f"{r}: not listed yet" for r, store in self.cache.stores.items() if not store.listed]
         if not problems and not self.service.ready:
             problems.append("ledger: about to be used")

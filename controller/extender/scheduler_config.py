@@ -66,7 +66,7 @@ class Options:
 
 
 def configuration(options: Options) -> dict[str, Any]:
-    """The KubeSchedulerConfiguration, ready for YAML."""
+    """Return the KubeSchedulerConfiguration, ready for YAML."""
     connection: dict[str, Any] = {"qps": options.qps, "burst": int(2 * options.qps)}
     if options.kubeconfig:
         connection["kubeconfig"] = options.kubeconfig
@@ -113,12 +113,12 @@ def _extender(options: Options) -> dict[str, Any]:
 
 
 def write(options: Options) -> str:
-    """The configuration as YAML."""
+    """Return the configuration as YAML."""
     return yaml.safe_dump(configuration(options), sort_keys=False)
 
 
 def ignorable(path: str) -> bool:
-    """Whether the scheduler of this configuration passes its extenders over when they fail.
+    """Return whether the scheduler of this configuration passes its extenders over when they fail.
 
     Raises:
         ConfigError: the file is no KubeSchedulerConfiguration with an extender.

@@ -22,7 +22,7 @@ _TERMINAL = ("Succeeded", "Failed")
 
 
 def asker(pod: Object) -> Asker:
-    """The pod of a request. Without an admission number it is of no admitted gang."""
+    """Return the pod of a request. Without an admission number it is of no admitted gang."""
     metadata = _mapping(pod.get("metadata"))
     namespace, labels = metadata.get("namespace") or "default", _mapping(metadata.get("labels"))
     annotations = _mapping(metadata.get("annotations"))
@@ -36,12 +36,12 @@ def asker(pod: Object) -> Asker:
 
 
 def uid(pod: Object) -> str:
-    """The uid of a request's pod; empty if it has none."""
+    """Return the uid of a request's pod; empty if it has none."""
     return str(_mapping(pod.get("metadata")).get("uid") or "")
 
 
 def bound(pod: Object) -> Bound | None:
-    """A labelled pod that has a node and is not terminal; None for any other."""
+    """Return a labelled pod that has a node and is not terminal; None for any other."""
     node, metadata = (pod.get("spec") or {}).get("nodeName"), pod["metadata"]
     if not node or (pod.get("status") or {}).get("phase") in _TERMINAL:
         return None
@@ -63,7 +63,7 @@ def ended(job: Object) -> bool:
 
 
 def gang(job: Object, timeout: float) -> Gang | None:
-    """The admission of an RLHFJob, as its status has it; None: it has none, or has ended.
+    """Return the admission of an RLHFJob, as its status has it; None: it has none, or has ended.
 
     ``timeout``: seconds that its pods have to get their nodes.
     """
@@ -82,13 +82,13 @@ def gang(job: Object, timeout: float) -> Gang | None:
 
 
 def gang_timeout(pool: Object | None) -> float:
-    """Seconds that a pool gives its gangs to get all their nodes."""
+    """Return seconds that a pool gives its gangs to get all their nodes."""
     spec = (pool or {}).get("spec") or {}
     return float(spec.get("gangTimeoutSeconds", GANG_TIMEOUT))
 
 
 def promises(pool: Object) -> tuple[Hold, ...]:
-    """The holds in a GPUPool's status; one whose end cannot be read is over."""
+    """Return the holds in a GPUPool's status; one whose end cannot be read is over."""
     found = (pool.get("status") or {}).get("holds") or ()
     return tuple(
         Hold(
@@ -108,8 +108,8 @@ def node_gpus(node: Object) -> int:
 
 
 def _asked(spec: Object) -> int:
-    """GPUs that a pod asks for. By a ResourceClaim it may ask for some: which devices those are is told when
-    it is allocated, so it counts as one who does."""
+    """Return gPUs that a pod asks for. By a ResourceClaim it may ask for some: which devices those are is
+    told when it is allocated, so it counts as one who does."""
     return workloads.gpus(spec) or int(bool(spec.get("resourceClaims")))
 
 

@@ -66,8 +66,8 @@ def _bare() -> FastAPI:
 
 
 async def _read(request: Request) -> bytes:
-    """The body, if it is JSON and not too large. Of one that is, the rest is read and dropped, within reason:
-    a client that is still writing does not hear the answer."""
+    """Return the body, if it is JSON and not too large. Of one that is, the rest is read and dropped, within
+    reason: a client that is still writing does not hear the answer."""
     kind = request.headers.get("content-type", "")
     parts, size = [], 0
     async for part in request.stream():

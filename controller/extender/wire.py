@@ -39,7 +39,7 @@ class PreemptionArgs:
 
 
 def parse(body: bytes) -> Mapping[str, Any]:
-    """A JSON object.
+    """Return a JSON object.
 
     Raises:
         BadRequest: it is none.

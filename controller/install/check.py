@@ -28,7 +28,8 @@ class Wrong(Exception):
 
 
 async def schema(api: Api, namespace: str) -> str:
-    """Whether RLHFJobs are served, and judged by a schema of this version: a wrong one must be refused."""
+    """Return whether RLHFJobs are served, and judged by a schema of this version: a wrong one must be
+    refused."""
     wrong = {
         "apiVersion": names.API_VERSION,
         "kind": RLHFJOBS.kind,
@@ -49,7 +50,7 @@ async def schema(api: Api, namespace: str) -> str:
 
 
 async def deployment(api: Api, namespace: str, name: str) -> str:
-    """Whether as many pods as are wanted are ready."""
+    """Return whether as many pods as are wanted are ready."""
     found = await api.get(DEPLOYMENTS, name, namespace)
     wanted, ready = found["spec"].get("replicas", 1), (found.get("status") or {}).get("readyReplicas", 0)
     if ready < wanted:
@@ -61,7 +62,7 @@ async def deployment(api: Api, namespace: str, name: str) -> str:
 
 
 async def leader(api: Api, namespace: str) -> str:
-    """Whether a replica of the operator leads."""
+    """Return whether a replica of the operator leads."""
     try:
         lease: Object = await api.get(LEASES, LEASE, namespace)
     except NotFound:
@@ -73,7 +74,7 @@ async def leader(api: Api, namespace: str) -> str:
 
 
 async def answers(url: str) -> str:
-    """Whether a service answers with success."""
+    """Return whether a service answers with success."""
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def ask() -> str:

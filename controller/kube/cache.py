@@ -59,7 +59,8 @@ class Store:
         return iter(self._objects.values())
 
     def knows(self, key: Key, version: int) -> bool:
-        """Whether an object's state at this version is no news: it, or what came after it, was taken in."""
+        """Return whether an object's state at this version is no news: it, or what came after it, was taken
+        in."""
         old = self._objects.get(key)
         return version <= (old.version if old is not None else max(self._gone.get(key, 0), self._floor(key)))
 
@@ -152,16 +153,16 @@ class Cache:
         self._listeners.append(listener)
 
     def get(self, resource: Resource, key: Key) -> Object | None:
-        """An object; not to be changed, others have the same."""
+        """Return an object; not to be changed, others have the same."""
         found = self.stores[resource].get(key)
         return found.open() if found is not None else None
 
     def find(self, resource: Resource, key: Key) -> Stored | None:
-        """An object as it is held, for those who keep it."""
+        """Return an object as it is held, for those who keep it."""
         return self.stores[resource].get(key)
 
     def values(self, resource: Resource, besides: Container[Key] = ()) -> Iterator[Object]:
-        """All objects of a kind but those of these keys."""
+        """Return all objects of a kind but those of these keys."""
         return (stored.open() for stored in self.stores[resource].values() if stored.key not in besides)
 
     def of_job(self, resource: Resource, job: Key) -> list[Stored]:
@@ -175,7 +176,7 @@ class Cache:
         return all(store.listed for store in self.stores.values())
 
     def stored(self, resource: Resource, obj: Mapping[str, Any]) -> Stored:
-        """What is kept of an object, in this state perhaps already; nothing of ``obj`` itself is.
+        """Return what is kept of an object, in this state perhaps already; nothing of ``obj`` itself is.
 
         Raises only for what no API server sends: no name, no resourceVersion.
         """
@@ -193,11 +194,12 @@ class Cache:
         return Plain(bare(resource, obj, why))
 
     def knows(self, resource: Resource, obj: Mapping[str, Any]) -> bool:
-        """Whether `put` would leave this state alone. It only reads, and may be asked in another thread."""
+        """Return whether `put` would leave this state alone. It only reads, and may be asked in another
+        thread."""
         return self.stores[resource].knows(key_of(obj), version_of(obj))
 
     def put(self, resource: Resource, obj: Mapping[str, Any]) -> bool:
-        """A state of an object, from the watch or from the answer to a write."""
+        """Return a state of an object, from the watch or from the answer to a write."""
         new = self.stored(resource, obj)
         taken, old = self.stores[resource].put(new)
         if taken:
@@ -205,7 +207,7 @@ class Cache:
         return taken
 
     def drop(self, resource: Resource, obj: Mapping[str, Any]) -> bool:
-        """An object's deletion: its last state, at the version of the deletion."""
+        """Return an object's deletion: its last state, at the version of the deletion."""
         taken, old = self.stores[resource].drop(key_of(obj), version_of(obj))
         if taken:
             self._changed(resource, old, None)
@@ -218,8 +220,8 @@ class Cache:
         version: str,
         namespace: str = "",
     ) -> int:
-        """A LIST, of one namespace or of all. Returns how many objects it changed: what the watch had not
-        told."""
+        """Return a LIST, of one namespace or of all. Returns how many objects it changed: what the watch had
+        not told."""
         given = (self.stored(resource, o) if isinstance(o, Mapping) else o for o in objects)
         changes = self.stores[resource].replace(given, int(version), namespace)
         for old, new in changes:

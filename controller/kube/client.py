@@ -79,21 +79,22 @@ class Api:
         return await self._call("get", "GET", resource, resource.path(namespace, name))
 
     async def discover(self, resource: Resource) -> Object:
-        """What the server says of the kind's group, which everybody may ask. Raises NotFound: not served."""
+        """Return what the server says of the kind's group, which everybody may ask. Raises NotFound: not
+        served."""
         return await self._call("discover", "GET", resource, f"/apis/{resource.api_version}")
 
     async def list(
         self, resource: Resource, namespace: str | None = None, *, labels: str = "", fields: str = ""
     ) -> tuple[list[Object], str]:
-        """All objects and the resourceVersion at which they were all true. Raises like `pages`."""
+        """Return all objects and the resourceVersion at which they were all true. Raises like `pages`."""
         pages = [page async for page in self.pages(resource, namespace, labels=labels, fields=fields)]
         return [item for items, _ in pages for item in items], pages[-1][1]
 
     async def pages(
         self, resource: Resource, namespace: str | None = None, *, labels: str = "", fields: str = ""
     ) -> AsyncIterator[Page]:
-        """A LIST page by page, each with the resourceVersion at which all pages are true: for who keeps but
-        little of each object, so that thousands of them are never there in full at once.
+        """Yield a LIST page by page, each with the resourceVersion at which all pages are true: for who keeps
+        but little of each object, so that thousands of them are never there in full at once.
 
         Items of a LIST carry no kind of their own; it is put back. ``Gone`` (a page token that expired) is
         left to the caller, who starts anew. A page with more than `ANSWER_MOST` bytes is asked for in halves.
@@ -300,7 +301,7 @@ class Api:
 
 
 async def _decoded(data: bytes) -> Object:
-    """What an answer says. Raises ValueError."""
+    """Return what an answer says. Raises ValueError."""
     if len(data) > _SMALL:
         try:
             return wire.decode_plain(data)
@@ -310,7 +311,8 @@ async def _decoded(data: bytes) -> Object:
 
 
 def _event(event: Object) -> Object:
-    """An event of a watch. An error in the stream is raised as the exception that its code stands for."""
+    """Return an event of a watch. An error in the stream is raised as the exception that its code
+    stands for."""
     if event["type"] == "ERROR":
         status = event["object"]
         raise from_status(int(status.get("code") or 500), status, {})

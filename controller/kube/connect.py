@@ -73,7 +73,7 @@ async def connect(
 
 
 def _choose(environ: Mapping[str, str], service_account: Path) -> Path | None:
-    """The kubeconfig to read; None: the service account."""
+    """Return the kubeconfig to read; None: the service account."""
     token, default = service_account / "token", Path("~/.kube/config").expanduser()
     if explicit := environ.get("KUBECONFIG", ""):
         path = Path(explicit).expanduser()

@@ -56,7 +56,7 @@ class Inventory:
         return len(self._of_node.get(node, ()))
 
     def holdings(self, claim: Object) -> list[Holding]:
-        """What a claim holds, by node; nothing while it is not allocated."""
+        """Return what a claim holds, by node; nothing while it is not allocated."""
         metadata, status = claim["metadata"], claim.get("status") or {}
         if _FOR_EXTENDED in (metadata.get("annotations") or {}):
             return []
@@ -77,7 +77,7 @@ class Inventory:
 
 
 def slice_body(obj: Object) -> dict[str, Any]:
-    """What is kept of a ResourceSlice: a driver's own words about a device may be long."""
+    """Return what is kept of a ResourceSlice: a driver's own words about a device may be long."""
     spec = obj.get("spec") or {}
     kept = {key: spec[key] for key in ("driver", "nodeName", "pool") if key in spec}
     if spec.get("driver") == names.GPU_DRIVER:
@@ -86,7 +86,7 @@ def slice_body(obj: Object) -> dict[str, Any]:
 
 
 def claim_body(obj: Object) -> dict[str, Any]:
-    """What is kept of a ResourceClaim."""
+    """Return what is kept of a ResourceClaim."""
     status = obj.get("status") or {}
     allocation = status.get("allocation") or {}
     results = [
@@ -108,7 +108,7 @@ def claim_body(obj: Object) -> dict[str, Any]:
 
 
 def _physical(device: Object) -> str:
-    """Which physical GPU a device is, or is part of."""
+    """Return which physical GPU a device is, or is part of."""
     attributes = device.get("attributes") or {}
     for wanted in ("parentUUID", "uuid"):
         for name in (wanted, f"{names.GPU_DRIVER}/{wanted}"):
@@ -118,7 +118,7 @@ def _physical(device: Object) -> str:
 
 
 def _selected(allocation: Object) -> str:
-    """The node that an allocation is bound to; "": it names none."""
+    """Return the node that an allocation is bound to; "": it names none."""
     terms = (allocation.get("nodeSelector") or {}).get("nodeSelectorTerms") or ()
     for term in terms:
         for field in term.get("matchFields") or ():

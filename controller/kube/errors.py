@@ -69,7 +69,8 @@ _SAYS = 1 << 20  # bytes of a refusal; an admission webhook's may be long
 
 
 def from_response(status: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
-    """The exception for a non-2xx answer; reads the message out of a ``Status`` object when there is one."""
+    """Return the exception for a non-2xx answer; reads the message out of a ``Status`` object when there is
+    one."""
     try:
         answer: Any = bounded.load(body, "the answer", _SAYS)
     except ValueError:
@@ -78,7 +79,7 @@ def from_response(status: int, body: bytes, headers: Mapping[str, str]) -> ApiEr
 
 
 def from_status(status: int, answer: Any, headers: Mapping[str, str]) -> ApiError:
-    """The exception for a code and, as far as it is one, a ``Status`` object."""
+    """Return the exception for a code and, as far as it is one, a ``Status`` object."""
     reason, message = "", ""
     if isinstance(answer, dict):
         reason, message = str(answer.get("reason") or ""), str(answer.get("message") or "")

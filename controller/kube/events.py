@@ -151,6 +151,7 @@ def _name(metadata: Mapping[str, Any], kind: str, reason: str, message: str) -> 
 
 
 def _clean(message: str) -> str:
-    """One line without control characters (a trainer's text may end up here), at most what the API takes."""
+    """Return one line without control characters (a trainer's text may end up here), at most what the API
+    takes."""
     line = "".join(c if c.isprintable() else " " for c in message)
     return line if len(line) <= MAX_MESSAGE else line[: MAX_MESSAGE - 1] + "…"

@@ -45,7 +45,8 @@ class Caller:
 
 
 def files(kubeconfig: str = "", environ: Mapping[str, str] = os.environ) -> list[Path]:
-    """The kubeconfig files that kubectl would merge: ``kubeconfig``, else ``KUBECONFIG``, else the default.
+    """Return the kubeconfig files that kubectl would merge: ``kubeconfig``, else ``KUBECONFIG``, else the
+    default.
 
     Raises:
         NoCredentials: the file given does not exist, or none of ``KUBECONFIG`` does.
@@ -68,7 +69,7 @@ def files(kubeconfig: str = "", environ: Mapping[str, str] = os.environ) -> list
 async def as_caller(
     kubeconfig: str = "", context: str = "", environ: Mapping[str, str] = os.environ
 ) -> Caller:
-    """The connection kubectl would use with ``--kubeconfig`` and ``--context``; in a pod without a
+    """Return the connection kubectl would use with ``--kubeconfig`` and ``--context``; in a pod without a
     kubeconfig its service account.
 
     Raises:
@@ -118,7 +119,7 @@ async def as_caller(
 
 
 def contexts(paths: list[Path]) -> tuple[list[dict[str, Any]], str]:
-    """All contexts of some kubeconfigs, the first of a name wins, and the name of the current one.
+    """Return all contexts of some kubeconfigs, the first of a name wins, and the name of the current one.
 
     Raises:
         BadKubeconfig: a file is no kubeconfig.

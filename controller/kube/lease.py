@@ -134,11 +134,12 @@ class Candidacy:
         return self._until
 
     def leads(self, now: float) -> bool:
-        """Whether it may act now."""
+        """Return whether it may act now."""
         return now < self._until
 
     def still_mine(self, lease: LeaseView | None) -> bool:
-        """Whether a Lease that was read during a term is that of the very term: no one took it in between."""
+        """Return whether a Lease that was read during a term is that of the very term: no one took it in
+        between."""
         return lease is not None and lease.holder == self.identity and lease.epoch == self._epoch
 
     def step_down(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def merge_diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """The smallest merge patch that turns ``old`` into ``new``; empty when they are equal.
+    """Return the smallest merge patch that turns ``old`` into ``new``; empty when they are equal.
 
     Lists are atomic: a changed list is sent whole. Neither side may hold null (the API server stores none).
     """
@@ -24,7 +24,7 @@ def merge_diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]
 
 
 def merge_apply(old: Any, patch: Any) -> Any:
-    """What the API server makes of ``old`` under ``patch``."""
+    """Return what the API server makes of ``old`` under ``patch``."""
     if not isinstance(patch, Mapping):
         return patch
     result = dict(old) if isinstance(old, Mapping) else {}

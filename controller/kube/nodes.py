@@ -21,13 +21,13 @@ def node_gpus(node: Object) -> int:
 
 
 def _quantity(value: Any) -> int:
-    """A whole number of devices; what is no such number counts as none (the API server refuses it)."""
+    """Return a whole number of devices; what is no such number counts as none (the API server refuses it)."""
     text = str(value) if value is not None else ""
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def usable(node: Object, tolerations: Sequence[Object] = ()) -> bool:
-    """Whether new pods may go there: Ready, not cordoned, not on its way out, not tainted by others.
+    """Return whether new pods may go there: Ready, not cordoned, not on its way out, not tainted by others.
 
     ``tolerations``: what pods of the pool's jobs tolerate. A taint that some of them tolerates leaves the
     node in the pool; a gang that does not is sent elsewhere after its time-out (`gangs`).
@@ -44,7 +44,7 @@ def usable(node: Object, tolerations: Sequence[Object] = ()) -> bool:
 
 
 def keeping_off(node: Object) -> list[Object]:
-    """The taints that keep pods off which do not tolerate them, whosever they are."""
+    """Return the taints that keep pods off which do not tolerate them, whosever they are."""
     return [t for t in (node.get("spec") or {}).get("taints") or () if t.get("effect") in _KEEPING_OFF]
 
 

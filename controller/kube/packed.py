@@ -33,7 +33,7 @@ def version_of(obj: Mapping[str, Any]) -> int:
 
 
 def job_key(obj: Mapping[str, Any]) -> Key | None:
-    """The RLHFJob an object claims by its label; whether the claim holds is for others to check."""
+    """Return the RLHFJob an object claims by its label; whether the claim holds is for others to check."""
     metadata = obj["metadata"]
     name = (metadata.get("labels") or {}).get(names.LABEL_JOB)
     return f"{metadata.get('namespace')}/{name}" if name else None
@@ -60,11 +60,11 @@ class Stored(Protocol):
         ...
 
     def open(self) -> Object:
-        """The object; not to be changed, others have the same."""
+        """Return the object; not to be changed, others have the same."""
         ...
 
     def same(self, other: Stored) -> bool:
-        """Whether both differ in nothing but their resourceVersion (a heartbeat, say)."""
+        """Return whether both differ in nothing but their resourceVersion (a heartbeat, say)."""
         ...
 
 
@@ -100,7 +100,7 @@ class Packed:
         return _without_version(self.open()) == _without_version(other.open())
 
     def unpack(self) -> Object:
-        """A copy of its own for the caller."""
+        """Return a copy of its own for the caller."""
         inflate = zlib.decompressobj(_WINDOW, zdict=self._like)
         obj: Object = json.loads(inflate.decompress(self._bytes))
         obj["metadata"]["resourceVersion"] = str(self.version)

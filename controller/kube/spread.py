@@ -91,7 +91,8 @@ def follow(
 async def list_in(
     list_: Callable[..., Any], resource: Resource, namespaces: Sequence[str], **selectors: str
 ) -> list[dict[str, Any]]:
-    """All objects of a kind that is in namespaces: of these alone, or of all. Raises like `Api.list`."""
+    """Return all objects of a kind that is in namespaces: of these alone, or of all. Raises like
+    `Api.list`."""
     found: list[dict[str, Any]] = []
     for namespace in namespaces or (None,):
         objects, _ = await list_(resource, namespace, **selectors)

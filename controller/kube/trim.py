@@ -52,14 +52,14 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def trim(resource: Resource, obj: Mapping[str, Any]) -> Object:
-    """A copy that holds what the operator reads of this kind; ``obj`` is neither changed nor shared. Raises
-    like `picked`."""
+    """Return a copy that holds what the operator reads of this kind; ``obj`` is neither changed nor shared.
+    Raises like `picked`."""
     copied: Object = _compact(picked(resource, obj))
     return copied
 
 
 def trim_or_bare(resource: Resource, obj: Mapping[str, Any]) -> Object:
-    """The same; of an object that is not to be gone by, what `bare` leaves."""
+    """Return the same; of an object that is not to be gone by, what `bare` leaves."""
     why = wire.problem(obj)
     if not why:
         try:
@@ -70,12 +70,12 @@ def trim_or_bare(resource: Resource, obj: Mapping[str, Any]) -> Object:
 
 
 def failure(error: Exception) -> str:
-    """What is said of an object that cannot be kept."""
+    """Return what is said of an object that cannot be kept."""
     return shown(f"{error}" if isinstance(error, ValueError | TypeError) else repr(error), 200)
 
 
 def picked(resource: Resource, obj: Mapping[str, Any]) -> Object:
-    """What the operator reads of this kind, in parts that are ``obj``'s own.
+    """Return what the operator reads of this kind, in parts that are ``obj``'s own.
 
     Raises:
         ValueError, TypeError, KeyError: a field has not the form that the API server gives it. Not every
@@ -102,8 +102,8 @@ def picked(resource: Resource, obj: Mapping[str, Any]) -> Object:
 
 
 def bare(resource: Resource, obj: Mapping[str, Any], why: str) -> Object:
-    """What is kept of an object that is not to be gone by: who it is, whose it is, and of a pod the GPUs that
-    it holds, for it goes on holding them. ``why`` is its `wire.problem`."""
+    """Return what is kept of an object that is not to be gone by: who it is, whose it is, and of a pod the
+    GPUs that it holds, for it goes on holding them. ``why`` is its `wire.problem`."""
     given = obj["metadata"]
     kept = {key: given[key] for key in _IDENTITY if isinstance(given.get(key), str)}
     labels = _of(dict, given.get("labels"))
@@ -145,7 +145,7 @@ def _gpus(container: Mapping[str, Any]) -> str | None:
 
 
 def _of(kind: type[T], value: object) -> T:
-    """The value if it is of that kind, else an empty one."""
+    """Return the value if it is of that kind, else an empty one."""
     return value if isinstance(value, kind) else kind()
 
 
@@ -175,7 +175,7 @@ def _texts(value: Any, field: str) -> dict[str, str]:
 
 
 def _compact(value: Any) -> Any:
-    """A deep copy in which equal short texts are one object: field names, labels, node names, reasons.
+    """Return a deep copy in which equal short texts are one object: field names, labels, node names, reasons.
 
     Every answer of the API server comes with texts of its own; thousands of objects that say the same in the
     same words take half the memory so.

@@ -25,7 +25,7 @@ _NAMED = 8  # parts of a path that a message has
 
 
 def decode(data: bytes) -> Object:
-    """An answer, be it an object, a page of a LIST, or an event of a watch.
+    """Return an answer, be it an object, a page of a LIST, or an event of a watch.
 
     Fast unless something in it is too deep, which may take a second: then in a thread
     (`controller.kube.client`).
@@ -44,7 +44,8 @@ def decode(data: bytes) -> Object:
 
 
 def decode_plain(data: bytes) -> Object:
-    """The same, of an answer in which nothing is too deep. Raises ValueError also where something is."""
+    """Return the same, of an answer in which nothing is too deep. Raises ValueError also where
+    something is."""
     answer = from_json(data, allow_inf_nan=False, cache_strings="keys")
     if not isinstance(answer, dict):
         raise ValueError(f"a JSON {type(answer).__name__}, expected an object")
@@ -52,7 +53,7 @@ def decode_plain(data: bytes) -> Object:
 
 
 def problem(obj: Mapping[str, Any]) -> str:
-    """Why an object is not to be gone by; "": nothing is wrong with it."""
+    """Return why an object is not to be gone by; "": nothing is wrong with it."""
     return str(obj.get(PROBLEM) or "")
 
 

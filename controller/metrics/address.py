@@ -63,7 +63,7 @@ def _within(address: _Address, networks: tuple[_Network, ...]) -> bool:
 
 
 def classify(address: _Address) -> AddressClass:
-    """The class of an address; total, and the dangerous readings are tried first."""
+    """Return the class of an address; total, and the dangerous readings are tried first."""
     if _within(address, _METADATA):
         return AddressClass.METADATA
     if address.is_multicast:
@@ -118,7 +118,7 @@ class AddressPolicy:
         return AddressPolicy(frozenset(classes), tuple(networks))
 
     def problem(self, text: str) -> str | None:
-        """Why this pod IP may not be scraped, with what would change that; None: it may."""
+        """Return why this pod IP may not be scraped, with what would change that; None: it may."""
         try:
             address = ipaddress.ip_address(text)
         except ValueError:

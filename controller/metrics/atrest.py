@@ -25,12 +25,12 @@ class AtRest(Generic[T]):
         self._digest, self._packed = _digest(plain), zlib.compress(plain, _FAST)
 
     def open(self) -> T:
-        """A copy that is the caller's own."""
+        """Return a copy that is the caller's own."""
         value: T = pickle.loads(zlib.decompress(self._packed))
         return value
 
     def holds(self, value: T) -> bool:
-        """Whether ``value`` is equal to what was packed."""
+        """Return whether ``value`` is equal to what was packed."""
         return _digest(_plain(value)) == self._digest or bool(self.open() == value)
 
 

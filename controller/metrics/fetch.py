@@ -42,7 +42,7 @@ class Caps(NamedTuple):
 
 
 async def fetch(ip: str, port: int, target: str, caps: Caps) -> bytes:
-    """The body that ``ip`` answers with, if it answers 200 with plain text.
+    """Return the body that ``ip`` answers with, if it answers 200 with plain text.
 
     Args:
         ip: an address in its plain form, already checked.
@@ -200,7 +200,7 @@ class _Answer(asyncio.Protocol):
 
 
 def _refusal(status: int, headers: dict[bytes, bytes], most: int) -> MetricsError | None:
-    """Why an answer is not wanted, by status and headers, before the body is read."""
+    """Return why an answer is not wanted, by status and headers, before the body is read."""
     if 300 <= status < 400:
         return _unusable(f"answered with a redirect ({status}), never followed; {_EXPECTED}")
     if status != 200:
@@ -217,7 +217,7 @@ def _refusal(status: int, headers: dict[bytes, bytes], most: int) -> MetricsErro
 
 
 def _phrase(status: int) -> str:
-    """What a status is called: by us, for the answer may call it anything."""
+    """Return what a status is called: by us, for the answer may call it anything."""
     try:
         return f" {HTTPStatus(status).phrase}"
     except ValueError:

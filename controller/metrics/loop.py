@@ -190,8 +190,8 @@ class ScrapeLoop:
                 self._crowded.update(turn.key for turn in queue)
 
     def _may_begin(self, namespace: str) -> bool:
-        """Whether a namespace has a slot. The last quarter is for those that have next to nothing under way,
-        or a few namespaces of slow trainers would together have them all."""
+        """Return whether a namespace has a slot. The last quarter is for those that have next to nothing
+        under way, or a few namespaces of slow trainers would together have them all."""
         under_way = self._namespaces[namespace]
         kept = self._concurrency // 4 if under_way >= 2 else 0
         return under_way < self._per_namespace and len(self._tasks) < self._concurrency - kept

@@ -133,7 +133,7 @@ def _view(evals: Evals, samples: list[Sample], metric: str) -> ScrapeView:
 
 
 def _page(samples: list[Sample]) -> Page | None:
-    """Whose page it is. None: it does not say.
+    """Return whose page it is. None: it does not say.
 
     Raises:
         MetricsError: it says so twice, or not as the contract has it.
@@ -154,7 +154,8 @@ def _page(samples: list[Sample]) -> Page | None:
 
 
 def _single(samples: Iterable[Sample], name: str, notes: list[str], page: Page | None) -> float | None:
-    """The page's process's one finite value, else the last one's. None: absent, not finite or several."""
+    """Return the page's process's one finite value, else the last one's. None: absent, not finite or
+    several."""
     values: dict[Attempt, list[float]] = {}
     for sample in samples:
         try:

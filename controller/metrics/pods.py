@@ -18,13 +18,13 @@ _TERMINAL = ("Succeeded", "Failed")
 
 
 def controller_uid(obj: KubeObject) -> str | None:
-    """The uid of the object's controlling owner; None: nobody controls it."""
+    """Return the uid of the object's controlling owner; None: nobody controls it."""
     owners = obj.get("metadata", {}).get("ownerReferences") or ()
     return next((owner.get("uid") for owner in owners if owner.get("controller") is True), None)
 
 
 def completion_index(pod: KubeObject) -> int:
-    """The pod's index in its indexed Job (label, else annotation); 0 where its Job is not indexed."""
+    """Return the pod's index in its indexed Job (label, else annotation); 0 where its Job is not indexed."""
     metadata = pod.get("metadata", {})
     for source in (metadata.get("labels"), metadata.get("annotations")):
         index = bounded.whole((source or {}).get(_INDEX))
@@ -36,7 +36,7 @@ def completion_index(pod: KubeObject) -> int:
 def pick_pod(
     pods: Iterable[KubeObject], workload: KubeObject | None, job_uid: str | None
 ) -> KubeObject | None:
-    """The pod to scrape for an RLHFJob: index 0, with an IP, owned pod -> workload -> RLHFJob by uid.
+    """Return the pod to scrape for an RLHFJob: index 0, with an IP, owned pod -> workload -> RLHFJob by uid.
 
     Args:
         pods: candidates; what does not belong to the job is passed over.

@@ -36,7 +36,7 @@ def _identity(sample: Sample) -> tuple[Attempt, int]:
 
 @lru_cache(maxsize=64)
 def _attempt(text: str) -> Attempt:
-    """One object for all evals of a life."""
+    """Return one object for all evals of a life."""
     return Attempt.parse(text)
 
 
@@ -97,7 +97,7 @@ def points_of(samples: list[Sample], metric: str, notes: list[str]) -> list[Eval
 
 
 def evaluators_of(samples: list[Sample], metric: str) -> dict[tuple[Attempt, int], str]:
-    """The version of the evaluator that scored each eval of ``metric``, of those that name it."""
+    """Return the version of the evaluator that scored each eval of ``metric``, of those that name it."""
     return {
         _identity(s): s.labels["evaluator"]
         for s in samples

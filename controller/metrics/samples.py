@@ -89,7 +89,7 @@ class Sample:
 
 
 def divided(lines: list[str]) -> tuple[list[str], list[str]]:
-    """Lines that belong to an eval, which stay the same from scrape to scrape, and the others."""
+    """Return lines that belong to an eval, which stay the same from scrape to scrape, and the others."""
     evals: list[str] = []
     rest: list[str] = []
     for line in lines:
@@ -98,7 +98,7 @@ def divided(lines: list[str]) -> tuple[list[str], list[str]]:
 
 
 def samples_of(lines: list[str], limits: Limits) -> list[Sample]:
-    """The samples of such lines, in their order, named as the contract names them.
+    """Return the samples of such lines, in their order, named as the contract names them.
 
     Raises:
         MetricsError: over a limit, or not Prometheus text.
@@ -115,7 +115,7 @@ def _too_large(what: str, value: str, limit: str) -> MetricsError:
 
 
 def wanted_lines(body: bytes, limits: Limits) -> list[str]:
-    """The lines of the contract's metrics, decoded; refuses what is plainly no Prometheus text."""
+    """Return the lines of the contract's metrics, decoded; refuses what is plainly no Prometheus text."""
     if len(body) > limits.body_bytes:
         raise _too_large("metrics page too large", f"{len(body)} bytes", f"{limits.body_bytes} bytes")
     try:
@@ -151,13 +151,13 @@ def wanted_lines(body: bytes, limits: Limits) -> list[str]:
 
 # What a page holds is not quoted: it may be another's than the trainer's, and messages go into the status.
 def _kind(line: bytes) -> str:
-    """What sort of text a line is."""
+    """Return what sort of text a line is."""
     start = line.strip()[:1]
     return {b"<": "HTML or XML", b"{": "JSON", b"[": "JSON"}.get(start, "a line that is no sample")
 
 
 def _metric(line: bytes) -> str:
-    """The contract's metric that a line is of."""
+    """Return the contract's metric that a line is of."""
     found = _OWN_NAME.match(line)
     return found[1].decode() if found else "a metric"
 
@@ -208,7 +208,7 @@ def _float(value: float) -> float:
 
 
 def count(value: float | None) -> int | None:
-    """A step or a count: a whole number, not negative."""
+    """Return a step or a count: a whole number, not negative."""
     return int(value) if value is not None and value.is_integer() and 0 <= value < 1e15 else None
 
 

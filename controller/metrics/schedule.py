@@ -89,7 +89,7 @@ class Schedule:
             heapq.heappush(self._heap, (turn.due, key))
 
     def next_due(self) -> float | None:
-        """When the next idle key is due; None: there is none."""
+        """Return when the next idle key is due; None: there is none."""
         while self._heap:
             due, key = self._heap[0]
             turn = self._turns.get(key)
@@ -108,7 +108,7 @@ class Schedule:
         return turn
 
     def holds(self, turn: Turn) -> bool:
-        """Whether the turn's key is still wanted, and was not forgotten and added anew."""
+        """Return whether the turn's key is still wanted, and was not forgotten and added anew."""
         return self._turns.get(turn.key) is turn
 
     def done(self, turn: Turn, ok: bool, now: float) -> None:
@@ -133,8 +133,8 @@ class Schedule:
 
 
 def stretched(interval: float, took: float, before: int = 1) -> int:
-    """Every how many of its intervals a target is due whose last scrape took so long (s): a power of two, so
-    that it changes seldom, and it goes down by one step only where twice the time would allow that.
+    """Return every how many of its intervals a target is due whose last scrape took so long (s): a power of
+    two, so that it changes seldom, and it goes down by one step only where twice the time would allow that.
 
     Never more than `MAX_BACKOFF` apart, or one interval, if that is longer.
     """
@@ -152,5 +152,5 @@ def _stretch(interval: float, took: float) -> int:
 
 
 def jitter(key: str) -> float:
-    """A number in [0, 1) by the key alone."""
+    """Return a number in [0, 1) by the key alone."""
     return zlib.crc32(key.encode()) / 2**32

@@ -62,7 +62,8 @@ def _url(ip: str, port: int, path: str) -> URL:
 
 @functools.lru_cache(maxsize=256)
 def _encoded(path: str) -> str:
-    """A target's path and query as a request line holds them: of thousands of targets most have the same."""
+    """Return a target's path and query as a request line holds them: of thousands of targets most have the
+    same."""
     return _url("0.0.0.0", 80, path).raw_path_qs
 
 
@@ -105,7 +106,8 @@ class Scraper:
         return ScrapeView(outcome, printable(message, 400), at=self._wall())
 
     def _read(self, target: Target, body: bytes) -> ScrapeView:
-        """What the page says; its evals are parsed again only if their lines are not those of last time."""
+        """Return what the page says; its evals are parsed again only if their lines are not those of last
+        time."""
         known = self._known.get(target)
         before = known[1].open() if known is not None else None
         view, evals = read(body, target.metric, self._limits, target.others, before)

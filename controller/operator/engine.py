@@ -646,12 +646,12 @@ async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
 
 
 def _shown(view: JobView) -> tuple[object, ...]:
-    """What of a job its pool learns from, or asks when another one is to be stopped."""
+    """Return what of a job its pool learns from, or asks when another one is to be stopped."""
     return view.readings[-1:], view.evaluator, view.noise, view.progress, view.loss_trend
 
 
 def _standing(view: JobView | None) -> tuple[object, ...] | None:
-    """What of a job its pool must hear of at once."""
+    """Return what of a job its pool must hear of at once."""
     if view is None:
         return None
     return (

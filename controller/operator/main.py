@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os
 
 
 async def run(settings: Settings, environ: Mapping[str, str]) -> int:
-    """The operator's life in an event loop that already runs."""
+    """Return the operator's life in an event loop that already runs."""
     descriptors.raise_limit()
     connection = await connect(environ)
     clock = ServerClock()
@@ -74,7 +74,7 @@ def candidate(
     clock: ServerClock,
     environ: Mapping[str, str],
 ) -> Term:
-    """This process as one that wants to lead, or that need not ask.
+    """Return this process as one that wants to lead, or that need not ask.
 
     Its name in the Lease is nobody else's: the pod's, whose containers run one after another, so that the
     next one goes on at once; outside a pod that of this very process.

@@ -92,13 +92,13 @@ class Calibration:
         return next((m.mean for m in self.measured if m.name == name), 0.0)
 
     def deviation(self, name: str) -> float:
-        """The standard deviation of one delay, s; 0 where it was not measured."""
+        """Return the standard deviation of one delay, s; 0 where it was not measured."""
         return next((m.deviation for m in self.measured if m.name == name), 0.0)
 
 
 def run(cluster: Cluster, waves: int = 2) -> Trial:
-    """The calibration's own trial: per wave, four long gangs that fill the nodes, and eight short ones, one
-    after the other, of which every other one falls."""
+    """Return the calibration's own trial: per wave, four long gangs that fill the nodes, and eight short
+    ones, one after the other, of which every other one falls."""
     largest = max(gpus for _, gpus in cluster.nodes)
     wide = min(max(1, cluster.gpus // 4), largest)
     falls = waves * _SHORT // 2
@@ -117,7 +117,7 @@ def run(cluster: Cluster, waves: int = 2) -> Trial:
 
 
 def made(cluster: Cluster, rows: Sequence[Row]) -> Trial:
-    """A trial of these runs, each on one node, in its own time."""
+    """Return a trial of these runs, each on one node, in its own time."""
     workload = Workload(
         [row[0] for row in rows],
         [row[1] for row in rows],
@@ -130,7 +130,7 @@ def made(cluster: Cluster, rows: Sequence[Row]) -> Trial:
 
 
 def measure(arenas: Sequence[Sequence[Facts]]) -> Calibration:
-    """The delays that these jobs show; ``arenas``: those of each pool.
+    """Return the delays that these jobs show; ``arenas``: those of each pool.
 
     Raises:
         Skewed: one of them is so negative that two clocks disagree. ValueError: one of the delays was never
@@ -146,7 +146,7 @@ def measure(arenas: Sequence[Sequence[Facts]]) -> Calibration:
 
 
 def sampled(arenas: Sequence[Sequence[Facts]]) -> tuple[Measured, ...]:
-    """The delays as far as these jobs show them; of one that none shows, no measurement.
+    """Return the delays as far as these jobs show them; of one that none shows, no measurement.
 
     Negative ones count as 0: watching and rounding take a little, and `measure` refuses what is more.
     """
@@ -164,7 +164,7 @@ def _measured(found: Samples) -> tuple[Measured, ...]:
 
 
 def _samples(arenas: Sequence[Sequence[Facts]]) -> Samples:
-    """Every measurement as the clocks have it."""
+    """Return every measurement as the clocks have it."""
     facts = [one for arena in arenas for one in arena]
     found: dict[str, tuple[str, Iterable[float | None]]] = {
         "queue_delay": ("submission, admission into free GPUs", _queue(arenas)),

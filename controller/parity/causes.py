@@ -62,7 +62,7 @@ def _back(both: Both, event: Event, mine: Lives, theirs: Lives) -> Cause:
 
 
 def _made_way(both: Both, event: Event, mine: Lives, theirs: Lives) -> Cause:
-    """Whom a preemption that only one run has was for, and what was of that in the other one."""
+    """Return whom a preemption that only one run has was for, and what was of that in the other one."""
     where = both.called(theirs)
     if (over := theirs.over(event.key, event.time)) is not None:
         return Cause("follows", f"in the {where} it was {over}")
@@ -87,14 +87,14 @@ def _made_way(both: Both, event: Event, mine: Lives, theirs: Lives) -> Cause:
 
 
 def _moved(both: Both, event: Event, by: float) -> Cause:
-    """Why an event moved by so many seconds."""
+    """Return why an event moved by so many seconds."""
     rule = {"start": start, How.PREEMPT: preempt}.get(event.kind, end)
     found = rule(both, event, by)
     return found or _follows(both, event, both.cluster) or Cause("unexplained", "")
 
 
 def _follows(both: Both, event: Event, mine: Lives) -> Cause | None:
-    """The same job's last difference before it."""
+    """Return the same job's last difference before it."""
     at = mine.events[event.name].time
     before = [e for n, e in mine.events.items() if e.key == event.key and e.time < at and n in both.differing]
     return Cause("follows", f"after {max(before)}") if before else None

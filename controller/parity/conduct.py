@@ -43,7 +43,7 @@ class Grounds:
     pull_secret: tuple[str, str] | None = None
 
     def place(self, number: int, what: str) -> Place:
-        """A place of its own on that set of nodes."""
+        """Return a place of its own on that set of nodes."""
         name = f"parity-{what}-{secrets.token_hex(3)}".lower()
         place = Place(
             name,
@@ -127,7 +127,7 @@ async def calibrate(
 
 
 async def _all(runs: Iterable[Callable[[], Awaitable[Played]]]) -> list[Played]:
-    """All at once; the first that fails ends the others, each of which clears up after itself.
+    """Return all at once; the first that fails ends the others, each of which clears up after itself.
 
     They begin apart: in step they would start their pods at the same moments, and wait for the same cores, as
     runs on clusters of their own do not.

@@ -25,7 +25,7 @@ def end(both: Both, event: Event, moved: float) -> Cause | None:
 
 
 def close(both: Both, event: Event) -> Cause | None:
-    """A run that was stopped in the one run and ended by itself in the other."""
+    """Return a run that was stopped in the one run and ended by itself in the other."""
     facts = both.facts.get(event.key)
     last = None if facts is None else facts.last
     words = None if last is None else last.words
@@ -45,7 +45,8 @@ def close(both: Both, event: Event) -> Cause | None:
 
 
 def _own(both: Both, event: Event) -> tuple[float, str] | None:
-    """How much longer than calibrated a run took in its last stay besides training (s), and in words."""
+    """Return how much longer than calibrated a run took in its last stay besides training (s), and in
+    words."""
     facts = both.facts.get(event.key)
     admitted = None if facts is None else facts.last
     if facts is None or admitted is None:
@@ -67,7 +68,7 @@ def _own(both: Both, event: Event) -> tuple[float, str] | None:
 
 
 def _behind(both: Both, key: str) -> float:
-    """How much of its training a run of the simulator had behind it at its stop, or its end (s)."""
+    """Return how much of its training a run of the simulator had behind it at its stop, or its end (s)."""
     last = both.sim.jobs[key].stays[-1]
     left = last.freed - both.mean("end_delay") if last.decided is None else last.decided
     number = both.sim.last_start(key).nth

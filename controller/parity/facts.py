@@ -161,7 +161,7 @@ def words(message: str) -> Words | None:
 
 
 def timeline(facts: list[Facts], zero: float) -> Timeline:
-    """The stays of all jobs, in seconds since ``zero``."""
+    """Return the stays of all jobs, in seconds since ``zero``."""
     return Timeline(tuple(Lived(f.key, f.gpus, f.submitted - zero, tuple(_stays(f, zero))) for f in facts))
 
 

@@ -66,21 +66,21 @@ class Lives:
             yield _left(key, stay)
 
     def _each(self) -> Iterator[tuple[str, Stay]]:
-        """All stays, with their jobs."""
+        """Return all stays, with their jobs."""
         return ((key, stay) for key, job in self.jobs.items() for stay in job.stays)
 
     def when(self, moment: Moment) -> float | None:
-        """When the same thing was in this run; None: it was not."""
+        """Return when the same thing was in this run; None: it was not."""
         return self._times.get(moment.name)
 
     # -- a stay
 
     def stay(self, event: Event) -> Stay:
-        """The stay that one of its events begins or ends."""
+        """Return the stay that one of its events begins or ends."""
         return self.jobs[event.key].stays[self._places.get(event.name, -1)]
 
     def numbered(self, key: str, number: int) -> Stay | None:
-        """The stay that begins with a job's start of that number; None: this run has none."""
+        """Return the stay that begins with a job's start of that number; None: this run has none."""
         place = self._places.get(("start", key, number))
         return None if place is None else self.jobs[key].stays[place]
 
@@ -89,33 +89,33 @@ class Lives:
         return self.events["start", key, self.jobs[key].stays[-1].began]
 
     def place(self, key: str, number: int) -> int:
-        """How many stays of its the job had before that start."""
+        """Return how many stays of its the job had before that start."""
         return self._places["start", key, number]
 
     def preempted_before(self, event: Event) -> Event | None:
-        """What put a job back into the queue before a start; None: it is the first one."""
+        """Return what put a job back into the queue before a start; None: it is the first one."""
         place = self.place(event.key, event.nth)
         if not place:
             return None
         return self.events[How.PREEMPT, event.key, self.jobs[event.key].stays[place - 1].left]
 
     def began(self, event: Event) -> Event:
-        """The start of the stay that a preemption ends."""
+        """Return the start of the stay that a preemption ends."""
         return self.events["start", event.key, self.stay(event).began]
 
     def ready(self, key: str, number: int) -> float:
-        """Since when a job had waited for that start: its submission, or its GPUs' coming free."""
+        """Return since when a job had waited for that start: its submission, or its GPUs' coming free."""
         job, place = self.jobs[key], self.place(key, number)
         return job.stays[place - 1].freed if place else job.submitted
 
     def waits(self, key: str, now: float) -> bool:
-        """Whether a job was in the queue then."""
+        """Return whether a job was in the queue then."""
         job = self.jobs[key]
         since = [job.submitted, *(stay.freed for stay in job.stays)]
         return any(at <= now < stay.admitted for at, stay in zip(since, job.stays, strict=False))
 
     def over(self, key: str, now: float) -> str | None:
-        """How a run had ended by then: ``stopped at 3.0 s``; None: it had not."""
+        """Return how a run had ended by then: ``stopped at 3.0 s``; None: it had not."""
         last = self.jobs[key].stays[-1] if self.jobs[key].stays else None
         if last is None or last.how is How.PREEMPT:
             return None
@@ -124,17 +124,18 @@ class Lives:
         return f"{'stopped' if last.how is How.STOP else 'at its end'} at {last.end:.1f} s"
 
     def holding(self, since: float, until: float) -> list[tuple[str, Stay]]:
-        """The stays that had begun before ``until`` and held their GPUs past ``since``, with their jobs."""
+        """Return the stays that had begun before ``until`` and held their GPUs past ``since``, with their
+        jobs."""
         return [(key, stay) for key, stay in self._each() if stay.admitted < until and stay.freed > since]
 
     # -- what an event came after
 
     def before(self, event: Event) -> Moment:
-        """The last thing that a start or a preemption waited for."""
+        """Return the last thing that a start or a preemption waited for."""
         return self._before_start(event) if event.kind == "start" else self._before_preempt(event)
 
     def _before_start(self, event: Event) -> Moment:
-        """GPUs of its own nodes that came free, or its own coming.
+        """Return gPUs of its own nodes that came free, or its own coming.
 
         Where that was not right before: GPUs that came free elsewhere, or the first start of another then,
         which let the queue move on. Where there is neither: that after all, however long before.
@@ -150,7 +151,7 @@ class Lives:
         return min((m for m in near if m.kind == "start"), default=newest)
 
     def _before_preempt(self, event: Event) -> Moment:
-        """What moved right before: the coming of whom it made way for, or else anything.
+        """Return what moved right before: the coming of whom it made way for, or else anything.
 
         Where nothing did: the start of the run itself, whose service or progress went over a bound.
         """
@@ -161,7 +162,7 @@ class Lives:
         return max(mine or near, default=Moment(start.time, "start", start.key, start.nth))
 
     def _near(self, event: Event) -> list[Moment]:
-        """Whatever was at most so long before an event as makes it put down to that."""
+        """Return whatever was at most so long before an event as makes it put down to that."""
         return [
             m
             for m in self._moments
@@ -169,8 +170,8 @@ class Lives:
         ]
 
     def _last_free(self, key: str, number: int) -> Moment | None:
-        """The last GPUs that came free for this stay while its job waited: on its own nodes, or anywhere
-        where nodes are not known."""
+        """Return the last GPUs that came free for this stay while its job waited: on its own nodes, or
+        anywhere where nodes are not known."""
         ready, mine = self.ready(key, number), self.jobs[key].stays[self.place(key, number)]
         found = [
             _left(other, stay)
@@ -180,7 +181,7 @@ class Lives:
         return max(found, default=None)
 
     def giver(self, event: Event) -> tuple[str, Stay] | None:
-        """Whose leaving a start came right after, its job waiting already: job and stay."""
+        """Return whose leaving a start came right after, its job waiting already: job and stay."""
         last = self._last_free(event.key, event.nth)
         if last is None or self.events[event.name].time - last.time > self.soon:
             return None
@@ -189,7 +190,7 @@ class Lives:
     # -- whom a preemption was for
 
     def taker(self, event: Event) -> Event | None:
-        """The first start on the GPUs that a preemption freed.
+        """Return the first start on the GPUs that a preemption freed.
 
         Of several that had to leave at the same time, that is once the last of them has left. None: nobody's
         came right after that, or the job itself was the first to be back.
@@ -208,19 +209,19 @@ class Lives:
         return None if first is None or first.key == event.key else first
 
     def made_way_for(self, event: Event) -> Event | None:
-        """The taker, if it waited when the preemption was decided."""
+        """Return the taker, if it waited when the preemption was decided."""
         taker = self.taker(event)
         return taker if taker is not None and self.ready(taker.key, taker.nth) <= event.time else None
 
     def ever_made_way_for(self, key: str) -> set[str]:
-        """All jobs that a job was preempted for."""
+        """Return all jobs that a job was preempted for."""
         takers = (
             self.made_way_for(e) for e in self.events.values() if e.key == key and e.kind == How.PREEMPT
         )
         return {e.key for e in takers if e is not None}
 
     def elsewhere(self, event: Event) -> Event | None:
-        """The first start between a preemption and the leaving, of another job that waited already."""
+        """Return the first start between a preemption and the leaving, of another job that waited already."""
         until = self.stay(event).freed + self.soon
         found = [
             e
@@ -233,7 +234,7 @@ class Lives:
         return min(found, default=None)
 
     def _together(self, one: Stay, other: Stay) -> bool:
-        """Whether two stays' ends were decided at one time."""
+        """Return whether two stays' ends were decided at one time."""
         return (
             one.decided is not None
             and other.decided is not None
@@ -246,5 +247,5 @@ def _left(key: str, stay: Stay) -> Moment:
 
 
 def meet(one: Stay, other: Stay) -> bool:
-    """Whether two stays had a node in common; true where it is not known."""
+    """Return whether two stays had a node in common; true where it is not known."""
     return not (one.nodes and other.nodes) or not set(one.nodes).isdisjoint(other.nodes)

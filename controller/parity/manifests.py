@@ -69,7 +69,7 @@ def claims(place: Place) -> list[Object]:
 
 
 def pull_secret(found: Object, place: Place) -> Object:
-    """A copy of a Secret for the place: pods read those of their own namespace only."""
+    """Return a copy of a Secret for the place: pods read those of their own namespace only."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -80,7 +80,7 @@ def pull_secret(found: Object, place: Place) -> Object:
 
 
 def pool(place: Place, policy: PolicySpec, max_priority: int) -> Object:
-    """A pool of the place's nodes under a policy, its limits those of `simulated.LIMITS`."""
+    """Return a pool of the place's nodes under a policy, its limits those of `simulated.LIMITS`."""
     key, value = place.selector
     chosen = dict(policy.params)
     spec: Object = {
@@ -102,7 +102,7 @@ def pool(place: Place, policy: PolicySpec, max_priority: int) -> Object:
 
 
 def rlhfjob(trial: Trial, row: int, place: Place) -> Object:
-    """A job of the trial, its pods playing it.
+    """Return a job of the trial, its pods playing it.
 
     Its user states what the run takes, not what the trace's user thought: the simulator's srtf goes by what
     is really left, and would be held against another policy.
@@ -138,7 +138,8 @@ def rlhfjob(trial: Trial, row: int, place: Place) -> Object:
 
 
 def member(spec: PolicySpec, registry: Mapping[str, Registered]) -> Object:
-    """A rule, modifier or policy as the API has it: ``{"kDeclines": {"k": 3, "minDelta": "0.02"}}``."""
+    """Return a rule, modifier or policy as the API has it: ``{"kDeclines": {"k": 3, "minDelta":
+    "0.02"}}``."""
     known = {info.name: info for info in describe(registry[spec.name].params)}
     return {
         spec.name: {

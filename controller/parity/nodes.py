@@ -29,7 +29,7 @@ class Taint(NamedTuple):
 
 
 def taints(nodes: Iterable[Object]) -> tuple[Taint, ...]:
-    """What pods have to tolerate for these nodes, each once. The operator sees to a pool's own."""
+    """Return what pods have to tolerate for these nodes, each once. The operator sees to a pool's own."""
     found = {
         Taint(taint["key"], taint.get("value") or "", taint["effect"])
         for node in nodes
@@ -40,6 +40,6 @@ def taints(nodes: Iterable[Object]) -> tuple[Taint, ...]:
 
 
 def hidden_gpus(nodes: Iterable[Object], tolerated: Iterable[Taint]) -> int:
-    """GPUs of nodes that a pool does not count until it has a job that tolerates their taints."""
+    """Return gPUs of nodes that a pool does not count until it has a job that tolerates their taints."""
     tolerations = [taint.toleration() for taint in tolerated]
     return sum(node_gpus(node) for node in nodes if usable(node, tolerations) and not usable(node))

@@ -59,7 +59,7 @@ def write_page(file: Path, report: Report) -> None:
 
 
 def markdown(report: Report, pictures: Sequence[str]) -> str:
-    """The same as Markdown; ``pictures``: where each policy's timelines lie, as links have it."""
+    """Return the same as Markdown; ``pictures``: where each policy's timelines lie, as links have it."""
     compared = report.compared
     lines = [*_lead(report), "", *_md(_COLUMNS, _rows(compared)), ""]
     for one, picture in zip(compared, pictures, strict=True):
@@ -96,7 +96,7 @@ def write_markdown(file: Path, report: Report) -> None:
 
 
 def _names(compared: Sequence[Compared]) -> Iterator[str]:
-    """A name for each policy's picture: ``las``, and ``las-2`` for another las."""
+    """Yield a name for each policy's picture: ``las``, and ``las-2`` for another las."""
     seen: Counter[str] = Counter()
     for one in compared:
         base = one.policy.partition(":")[0]
@@ -105,7 +105,7 @@ def _names(compared: Sequence[Compared]) -> Iterator[str]:
 
 
 def plain(report: Report) -> str:
-    """The figures as text for a terminal."""
+    """Return the figures as text for a terminal."""
     rows = [_COLUMNS, *_rows(report.compared)]
     widths = [max(len(row[n]) for row in rows) for n in range(len(_COLUMNS))]
     table = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -113,7 +113,7 @@ def plain(report: Report) -> str:
 
 
 def timelines(one: Compared) -> str:
-    """The two runs above each other: a line for each job, in the order of submission."""
+    """Return the two runs above each other: a line for each job, in the order of submission."""
     longest = max(one.sim.makespan, one.cluster.makespan)
     rows = len(one.sim.jobs)
     with drawing(2, width=10.4, height=2.0 + rows * 0.13) as made:
@@ -200,7 +200,7 @@ def _scattered(one: Compared) -> tuple[str, str]:
 
 
 def _kinds(one: Compared) -> str:
-    """How many differences of each kind."""
+    """Return how many differences of each kind."""
     counted = {kind: sum(d.kind == kind for d in one.differences) for kind in KINDS}
     said = ", ".join(f"{count} {KINDS[kind]}" for kind, count in counted.items() if count)
     return f"Differences in order: {len(one.differences)}" + (f" ({said})." if said else ".")
@@ -250,5 +250,5 @@ def _md(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    """A job's name may have what ends a cell, or a row."""
+    """Return a job's name may have what ends a cell, or a row."""
     return " ".join(text.replace("|", "\\|").splitlines())

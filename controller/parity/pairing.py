@@ -16,7 +16,8 @@ Turn = tuple[bool, float]  # whether it is a start, and when it was
 
 
 def paired(one: Timeline, other: Timeline) -> tuple[Timeline, Timeline]:
-    """The same runs with all their stays numbered. A job that only one of them has keeps its own numbers."""
+    """Return the same runs with all their stays numbered. A job that only one of them has keeps its own
+    numbers."""
     return _numbered(one, other), _numbered(other, one)
 
 

@@ -145,7 +145,7 @@ async def _nodes(api: Api, place: Place) -> list[Object]:
 
 
 async def _pull_secret(api: Api, place: Place) -> Object | None:
-    """The Secret to copy. Raises Failed: it is not there, or none that pulls images."""
+    """Return the Secret to copy. Raises Failed: it is not there, or none that pulls images."""
     if place.pull_secret is None:
         return None
     namespace, name = place.pull_secret

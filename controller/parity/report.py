@@ -54,7 +54,7 @@ class Report:
         return sampled([run.facts for run in self.runs])
 
     def summary(self) -> dict[str, Any]:
-        """What ``--json`` prints."""
+        """Return what ``--json`` prints."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -66,7 +66,7 @@ class Report:
         }
 
     def document(self) -> dict[str, Any]:
-        """The summary, and every stay and fact: what `of_document` reads."""
+        """Return the summary, and every stay and fact: what `of_document` reads."""
         runs = [
             {
                 "policy": run.policy,

@@ -58,7 +58,7 @@ def scatter(
 
 
 def drawn(calibration: Calibration, rng: random.Random, latency: str) -> float:
-    """How much longer than usual (s) something takes once: it has the calibration's mean and standard
+    """Return how much longer than usual (s) something takes once: it has the calibration's mean and standard
     deviation, and a gamma distribution, as it never takes less than nothing."""
     mean, deviation = calibration.mean(latency), calibration.deviation(latency)
     if not mean or not deviation:
@@ -67,7 +67,7 @@ def drawn(calibration: Calibration, rng: random.Random, latency: str) -> float:
 
 
 def shaken(trial: Trial, calibration: Calibration, rng: random.Random) -> Trial:
-    """The trial with each job's moments moved by draws of what the delays scatter by.
+    """Return the trial with each job's moments moved by draws of what the delays scatter by.
 
     A job comes earlier or later by one of ``queue_delay``, trains longer or shorter by one of
     ``start_delay`` and one of ``end_delay``, and its evals are heard earlier or later by one of
@@ -104,8 +104,8 @@ def shaken(trial: Trial, calibration: Calibration, rng: random.Random) -> Trial:
 
 
 def moved(evals: Evals, by: float) -> Evals:
-    """The same evals, all by so large a share of the training later; one that would come after its end, or
-    before its beginning, is left out."""
+    """Return the same evals, all by so large a share of the training later; one that would come after its
+    end, or before its beginning, is left out."""
     kept = [n for n, at in enumerate(evals.at) if 0.0 < at + by <= 1.0]
 
     def of(column: Sequence[_T]) -> list[_T]:

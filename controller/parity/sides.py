@@ -65,7 +65,7 @@ class Both:
         return self.cluster.events[event.name].time - self.sim.events[event.name].time
 
     def trained(self, side: Lives, key: str, number: int) -> float:
-        """How much of its training (s) a run had behind it at that start."""
+        """Return how much of its training (s) a run had behind it at that start."""
         place = side.place(key, number)
         facts = self.facts.get(key)
         if side is self.cluster and facts is not None and place < len(facts.admissions):
@@ -83,7 +83,8 @@ class Both:
         return self.sim if side is self.cluster else self.cluster
 
     def after(self, side: Lives, event: Event) -> str:
-        """What an event came after, and when that was in the other run: ``.1 s after start of b (…)``."""
+        """Return what an event came after, and when that was in the other run: ``.1 s after start of b
+        (…)``."""
         there, moment = self.other(side), side.before(event)
         when = there.when(moment)
         said = "never" if when is None else f"{when:.1f} s"
@@ -94,7 +95,7 @@ class Both:
 
 
 def bears(by: float, moved: float) -> bool:
-    """Whether a number bears out a move: of the same sign, and at least half as large."""
+    """Return whether a number bears out a move: of the same sign, and at least half as large."""
     return by * moved > 0.0 and abs(by) >= abs(moved) / 2
 
 

@@ -10,7 +10,7 @@ _TRAINED = 0.2  # s of training more or less that are told where they may have d
 
 
 def start(both: Both, event: Event, moved: float) -> Cause | None:
-    """Why a start moved by so many seconds; None: nothing bears it out."""
+    """Return why a start moved by so many seconds; None: nothing bears it out."""
     key, nth = event.key, event.nth
     back = both.cluster.ready(key, nth) - both.sim.ready(key, nth)
     if bears(back, moved):
@@ -28,7 +28,7 @@ def start(both: Both, event: Event, moved: float) -> Cause | None:
 
 
 def preempt(both: Both, event: Event, moved: float) -> Cause | None:
-    """Why a preemption moved by so many seconds; None: nothing bears it out."""
+    """Return why a preemption moved by so many seconds; None: nothing bears it out."""
     began = both.cluster.began(event).time - both.sim.began(event).time
     if bears(began, moved):
         return Cause("follows", f"it had started {signed(began)}", moved, began)
@@ -100,7 +100,7 @@ def _overtaken(both: Both, event: Event, moved: float) -> Cause | None:
 
 
 def _why_first(both: Both, event: Event, first: Event, late: Lives) -> str:
-    """What was other of two jobs when the one run started the one first, and the other the other."""
+    """Return what was other of two jobs when the one run started the one first, and the other the other."""
     early = both.other(late)
     theirs = early.events[event.name].time
     if not early.waits(first.key, theirs):
@@ -116,13 +116,14 @@ def _why_first(both: Both, event: Event, first: Event, late: Lives) -> str:
 
 
 def _trained(both: Both, side: Lives, start: Event) -> float:
-    """How much of its training (s) a job had behind it at a start, or at its last one if it has not that."""
+    """Return how much of its training (s) a job had behind it at a start, or at its last one if it has not
+    that."""
     known = side.events.get(start.name) or side.last_start(start.key)
     return both.trained(side, known.key, known.nth)
 
 
 def _carried(both: Both, event: Event, moved: float) -> Cause | None:
-    """What it came right after, in one of the two runs or in both, was as much later itself."""
+    """Return what it came right after, in one of the two runs or in both, was as much later itself."""
     here, there = _came_after(both, event)
     if here.name == there.name:
         shift = here.time - there.time
@@ -158,7 +159,7 @@ def _longer(both: Both, event: Event, moved: float, what: str) -> Cause | None:
 
 
 def _came_after(both: Both, event: Event) -> tuple[Moment, Moment]:
-    """What it came right after on the cluster, and in the simulator."""
+    """Return what it came right after on the cluster, and in the simulator."""
     here, there = (side.before(side.events[event.name]) for side in (both.cluster, both.sim))
     return here, there
 

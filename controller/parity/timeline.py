@@ -135,7 +135,7 @@ def as_dict(timeline: Timeline) -> list[dict[str, object]]:
 
 
 def of_dict(jobs: Sequence[dict[str, object]]) -> Timeline:
-    """The inverse of `as_dict`. Raises KeyError, TypeError or ValueError for anything else."""
+    """Return the inverse of `as_dict`. Raises KeyError, TypeError or ValueError for anything else."""
     return Timeline(
         tuple(
             Lived(

@@ -58,7 +58,8 @@ def trial(
     minutes: float = 10.0,
     seed: int = 0,
 ) -> Trial:
-    """A trace made ready for both. Work is rounded to whole seconds, of which users state it to a policy.
+    """Return a trace made ready for both. Work is rounded to whole seconds, of which users state it to a
+    policy.
 
     Args:
         cluster: default: the trace's own. speed: default: such that all GPUs busy all the time would need
@@ -109,7 +110,7 @@ def playable(rule: RuleSpec) -> None:
 
 
 def compressed(policy: PolicySpec, speed: float) -> PolicySpec:
-    """A policy whose times and services pass as fast as the trace's do, its defaults among them.
+    """Return a policy whose times and services pass as fast as the trace's do, its defaults among them.
 
     The bound on waits is left alone unless it is given: a week is out of the way of both.
 

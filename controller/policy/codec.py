@@ -52,7 +52,7 @@ def encode(value: Any, *, tagged: bool = False) -> Any:
 
 
 def decode(hint: type[T], value: Any) -> T:
-    """The brain value of type ``hint`` that `encode` made ``value`` of.
+    """Return the brain value of type ``hint`` that `encode` made ``value`` of.
 
     Raises:
         ValueError: the JSON does not have that shape; the message names the place.

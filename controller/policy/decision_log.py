@@ -46,13 +46,13 @@ class Replayed:
 
 
 def job_line(desired: Desired, observed: Observed, record: JobRecord, now: float, planned: Plan) -> str:
-    """The log line of one `lifecycle.plan`, without its newline."""
+    """Return the log line of one `lifecycle.plan`, without its newline."""
     given = {"desired": encode(desired), "observed": encode(observed), "record": encode(record)}
     return _line("job", given, now, planned)
 
 
 def pool_line(snapshot: PoolSnapshot, now: float, planned: PoolPlan) -> str:
-    """The log line of one `pool.plan`, without its newline."""
+    """Return the log line of one `pool.plan`, without its newline."""
     return _line("pool", encode(snapshot), now, planned)
 
 
@@ -89,7 +89,7 @@ def _replay_line(number: int, text: str) -> Replayed:
 
 
 def readable(version: object) -> bool:
-    """Whether this evalstop reads lines of that version."""
+    """Return whether this evalstop reads lines of that version."""
     return type(version) is int and version == VERSION
 
 

@@ -86,13 +86,13 @@ def param(
     lt: float | None = None,
     choices: tuple[str, ...] = (),
 ) -> Any:
-    """A dataclass field with its unit, its meaning and its bounds."""
+    """Return a dataclass field with its unit, its meaning and its bounds."""
     bounds = Bounds(ge=ge, gt=gt, le=le, lt=lt, choices=choices)
     return dataclasses.field(default=default, metadata={"unit": unit, "doc": doc, "bounds": bounds})
 
 
 def describe(params_type: type) -> tuple[ParamInfo, ...]:
-    """The parameters of a params dataclass, in the order of their declaration."""
+    """Return the parameters of a params dataclass, in the order of their declaration."""
     return _described(params_type)
 
 

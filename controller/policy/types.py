@@ -16,7 +16,7 @@ JobKey = str  # "namespace/name"
 
 
 def namespace_of(key: JobKey) -> str:
-    """The namespace in a job's key."""
+    """Return the namespace in a job's key."""
     return key.partition("/")[0]
 
 
@@ -143,13 +143,14 @@ class SharedFall(NamedTuple):
     of: int  # jobs that had an eval after it
 
     def concerns(self, scored_by: ScoredBy) -> bool:
-        """Whether runs so scored are not compared across it."""
+        """Return whether runs so scored are not compared across it."""
         if not self.metric:
             return self.namespace == scored_by.namespace
         return scored_by == (self.namespace, self.metric, self.evaluator)
 
     def counts(self, at: float) -> bool:
-        """Whether an eval first scraped at ``at`` (s) is on this side of it. Between the two nobody knows."""
+        """Return whether an eval first scraped at ``at`` (s) is on this side of it. Between the two nobody
+        knows."""
         return at >= self.before
 
 
@@ -219,7 +220,7 @@ class EvalInContext(EvalPoint):
 
     @staticmethod
     def with_lost(point: EvalPoint, lost: tuple[tuple[float, float | None], ...]) -> EvalInContext:
-        """The eval with those that were dropped just before it."""
+        """Return the eval with those that were dropped just before it."""
         seen = EvalInContext.of(
             point,
             progress=point.progress,
@@ -298,7 +299,7 @@ MODE_REACH: Mapping[Mode, int] = {Mode.OFF: 0, Mode.SHADOW: 1, Mode.ENFORCE: 2}
 
 
 def cap_mode(mode: Mode, cap: Mode) -> Mode:
-    """The lesser of what a job asks for and what its pool allows."""
+    """Return the lesser of what a job asks for and what its pool allows."""
     return min(mode, cap, key=MODE_REACH.__getitem__)
 
 
@@ -350,7 +351,7 @@ class Proposal:
 
     @staticmethod
     def of(verdict: Verdict, step: int, best_step: int, metric: str = "") -> Proposal:
-        """What a verdict on the eval at ``step`` brings before the pool."""
+        """Return what a verdict on the eval at ``step`` brings before the pool."""
         v = verdict
         return Proposal(
             step, best_step, v.reason, v.statistic, v.threshold, v.e_value, v.when_contended, metric

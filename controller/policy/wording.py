@@ -11,7 +11,7 @@ UID = "uid:"  # begins what stands for a job's name where that may not be told
 
 
 def some(names: Sequence[str], most: int) -> str:
-    """The first ``most`` of them, and how many more there are: ``a, b and 3 more``."""
+    """Return the first ``most`` of them, and how many more there are: ``a, b and 3 more``."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
@@ -21,8 +21,8 @@ def same_namespace(one: JobKey, other: JobKey) -> bool:
 
 
 def named(job: JobKey, reader: JobKey) -> str:
-    """A job, as it may be named to those who may read the job ``reader``: who may read one namespace need not
-    know what runs in another."""
+    """Return a job, as it may be named to those who may read the job ``reader``: who may read one namespace
+    need not know what runs in another."""
     return job if same_namespace(job, reader) else ELSEWHERE
 
 
@@ -34,5 +34,5 @@ _EVIDENCE = {
 
 
 def whole_by(evidence: str) -> str:
-    """By what a checkpoint is known to be whole, as a clause; "": nobody said."""
+    """Return by what a checkpoint is known to be whole, as a clause; "": nobody said."""
     return _EVIDENCE.get(evidence, f"whole by {evidence}" if evidence else "")

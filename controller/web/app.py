@@ -30,15 +30,15 @@ class Source(Protocol):
     """Where the answers come from; the operator is one."""
 
     def pools(self) -> list[str]:
-        """Names of all GPUPools there are, in order."""
+        """Return names of all GPUPools there are, in order."""
         ...
 
     def problem(self, pool: str) -> str | None:
-        """Why a GPUPool that is there cannot be used; None: it can."""
+        """Return why a GPUPool that is there cannot be used; None: it can."""
         ...
 
     def moment(self, pool: str) -> Moment | None:
-        """The pool's newest plan; None: none was made yet."""
+        """Return the pool's newest plan; None: none was made yet."""
         ...
 
 
@@ -51,8 +51,9 @@ class Refusal(HTTPException):
 
 
 def create(source: Source, clock: Callable[[], float], hosts: Hosts | None = None) -> FastAPI:
-    """The app over a source. ``clock``: seconds since the epoch. ``hosts``: by which it may be asked; it asks
-    nobody who they are, so it must not answer a page that made its own name resolve to this address."""
+    """Return the app over a source. ``clock``: seconds since the epoch. ``hosts``: by which it may be asked;
+    it asks nobody who they are, so it must not answer a page that made its own name resolve to this address.
+    """
     app = FastAPI(title="EvalStop queues", version=names.VERSION, docs_url=None, redoc_url=None)
 
     async def pools() -> Pools:

@@ -34,13 +34,13 @@ class Pem:
 
 
 def make_authority(now: datetime.datetime) -> Pem:
-    """A new authority."""
+    """Return a new authority."""
     key = signing.new_key()
     return _pem(signing.sign_authority(key, "evalstop-extender-ca", now, AUTHORITY_DAYS), key)
 
 
 def issue_server(authority: Pem, hosts: Sequence[str], now: datetime.datetime) -> Pem:
-    """A serving certificate for ``hosts`` (DNS names and IP addresses).
+    """Return a serving certificate for ``hosts`` (DNS names and IP addresses).
 
     Raises:
         CertificateError: see `_issue`.
@@ -49,7 +49,7 @@ def issue_server(authority: Pem, hosts: Sequence[str], now: datetime.datetime) -
 
 
 def issue_client(authority: Pem, name: str, now: datetime.datetime) -> Pem:
-    """A client certificate.
+    """Return a client certificate.
 
     Raises:
         CertificateError: see `_issue`.
@@ -94,7 +94,8 @@ def _pem(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pem:
 
 
 def expiry(path: Path) -> float | None:
-    """When (s since the epoch) the first of the certificates in a PEM file ends; None: it holds none."""
+    """Return when (s since the epoch) the first of the certificates in a PEM file ends; None: it holds
+    none."""
     try:
         found = x509.load_pem_x509_certificates(path.read_bytes())
     except (OSError, ValueError):

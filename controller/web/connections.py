@@ -65,7 +65,7 @@ class Connections:
         return Connections(max(FEWEST, min(MOST, descriptors.left(reserve))))
 
     def enter(self, server: str, peer: str, limits: Limits, close: Callable[[], None]) -> Connection | None:
-        """A new connection; others may be closed for it. None: there is no room, close it."""
+        """Return a new connection; others may be closed for it. None: there is no room, close it."""
         new = Connection(server, peer, close, self.monotonic())
         here = [c for c in self._held if c.server == server]
         of_peer = [c for c in here if c.peer == peer]
@@ -89,7 +89,7 @@ class Connections:
         return bool(self._closing)
 
     def of(self, server: str) -> int:
-        """How many a server has."""
+        """Return how many a server has."""
         return sum(c.server == server for c in self._held)
 
     def turned_away(self) -> list[tuple[tuple[str, str], float]]:

@@ -29,7 +29,7 @@ class Hosts:
         self._addresses = addresses
 
     def allow(self, header: str) -> bool:
-        """Whether a request with this ``Host`` is answered."""
+        """Return whether a request with this ``Host`` is answered."""
         host = header.strip().lower()
         name = _without_port(host)
         if host in self.names or name in self.names:
@@ -37,7 +37,7 @@ class Hosts:
         return self._addresses and (name == "localhost" or _is_address(name))
 
     def advice(self) -> str:
-        """What to ask by instead."""
+        """Return what to ask by instead."""
         found = sorted(self.names)
         if self._addresses:
             found = ["localhost", "the address itself", *found]

@@ -30,7 +30,7 @@ class MetricsSettings:
 
 
 def problems_of(values: dict[str, object], prefix: str) -> list[str]:
-    """What is wrong with these settings together, each being right by itself."""
+    """Return what is wrong with these settings together, each being right by itself."""
     if bool(values.get("metrics_certificate")) == bool(values.get("metrics_key")):
         return []
     return [f"{prefix}METRICS_CERTIFICATE and {prefix}METRICS_KEY: expected both or none"]

@@ -65,7 +65,7 @@ class Pools(_Answer):
 
 
 def queue(moment: Moment, now: float, limit: int) -> Queue:
-    """The first ``limit`` who wait, as of ``now`` (s)."""
+    """Return the first ``limit`` who wait, as of ``now`` (s)."""
     snapshot = moment.snapshot
     waiting = sorted(moment.plan.waiting, key=lambda w: (w.position == 0, w.position, w.key))
     views = {job.key: job for job in snapshot.jobs}
@@ -81,7 +81,7 @@ def queue(moment: Moment, now: float, limit: int) -> Queue:
 
 
 def place(moment: Moment, key: JobKey, now: float) -> Place | None:
-    """One job; None if it does not stand before this pool."""
+    """Return one job; None if it does not stand before this pool."""
     view = next((job for job in moment.snapshot.jobs if job.key == key), None)
     if view is None:
         return None

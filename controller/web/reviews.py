@@ -82,7 +82,7 @@ class Reviews:
         self.held_back = 0  # tokens that were not asked about
 
     async def user(self, token: str, peer: str) -> User:
-        """Whose token that is; ``peer``: the address that shows it.
+        """Return whose token that is; ``peer``: the address that shows it.
 
         Raises:
             Unauthenticated: nobody's. TooMany: not asked about now. ApiError: the API server does not answer.
@@ -105,7 +105,8 @@ class Reviews:
         return user
 
     async def may(self, user: User, attributes: Mapping[str, Any]) -> bool:
-        """Whether a user may do that: ``{"resourceAttributes": …}`` or ``{"nonResourceAttributes": …}``.
+        """Return whether a user may do that: ``{"resourceAttributes": …}`` or ``{"nonResourceAttributes":
+        …}``.
 
         Raises:
             ApiError: the API server does not answer.
@@ -137,7 +138,7 @@ class Reviews:
 
 
 async def review(api: Api, resource: Resource, spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The status of a review of this spec."""
+    """Return the status of a review of this spec."""
     body = {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
@@ -150,8 +151,8 @@ async def review(api: Api, resource: Resource, spec: Mapping[str, Any]) -> Mappi
 
 
 def _may_be_for(token: str, audience: str, now: float) -> bool:
-    """Whether a token says of itself that it is for this audience, and not over: only then does asking make
-    sense. Whether it says the truth is the API server's to tell."""
+    """Return whether a token says of itself that it is for this audience, and not over: only then does asking
+    make sense. Whether it says the truth is the API server's to tell."""
     parts = token.split(".")
     if len(parts) != 3:
         return False

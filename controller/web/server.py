@@ -203,7 +203,7 @@ class WebServer:
             raise
 
     def protocol_arguments(self) -> dict[str, Any]:
-        """What uvicorn's protocol is made with."""
+        """Return what uvicorn's protocol is made with."""
         return {"config": self._config, "server_state": self._state, "app_state": {}}
 
     # -- what a connection tells -----------------------------------------------------------------------------
@@ -221,7 +221,7 @@ class WebServer:
             self._drained.set()
 
     def knows(self, shown: dict[str, Any] | None) -> bool:
-        """Whether a client with this certificate may ask."""
+        """Return whether a client with this certificate may ask."""
         if self._tls is None or self._tls.knows(shown):
             return True
         self.strangers += 1
@@ -333,7 +333,7 @@ class _Protocol(H11Protocol):
             self._of, self._busy_since = self.cycle, now
 
     def late(self, now: float, limits: Limits) -> bool:
-        """Whether the peer drags out its head, or a request has been under way for too long."""
+        """Return whether the peer drags out its head, or a request has been under way for too long."""
         if self._busy:
             return now - self._busy_since > limits.request
         return self._head_since is not None and now - self._head_since > limits.head

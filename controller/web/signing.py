@@ -81,7 +81,8 @@ def sign_leaf(
 
 
 def _authority_key(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
-    """The identifier that the authority bears, which its maker was free to choose; else that of its key."""
+    """Return the identifier that the authority bears, which its maker was free to choose; else that of its
+    key."""
     try:
         borne = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     except x509.ExtensionNotFound:

@@ -86,7 +86,8 @@ def metrics_server(
     reviews: Reviews,
     connections: Connections,
 ) -> WebServer:
-    """The server of a process's metrics; ``host``: that of the probes, where the settings name none."""
+    """Return the server of a process's metrics; ``host``: that of the probes, where the settings name
+    none."""
     tls: Tls | ssl.SSLContext | None = None
     certificate, key = settings.metrics_certificate, settings.metrics_key
     if settings.metrics_access == REVIEW:

@@ -30,7 +30,7 @@ class Tls:
     client_names: frozenset[str] = frozenset()
 
     def context(self) -> ssl.SSLContext:
-        """What serves.
+        """Return what serves.
 
         Raises:
             OSError: a file cannot be read or used (ssl.SSLError is one).
@@ -53,12 +53,12 @@ class Tls:
         return _stamps((self.client_ca,)) if self.client_ca else ()
 
     def knows(self, shown: Mapping[str, Any] | None) -> bool:
-        """Whether a client's verified certificate bears a name that may ask."""
+        """Return whether a client's verified certificate bears a name that may ask."""
         return not self.client_names or not self.client_names.isdisjoint(names_of(shown))
 
 
 def names_of(shown: Mapping[str, Any] | None) -> list[str]:
-    """The common names and DNS names of a certificate as ``getpeercert`` gives it."""
+    """Return the common names and DNS names of a certificate as ``getpeercert`` gives it."""
     found = shown or {}
     common = [value for part in found.get("subject", ()) for key, value in part if key == "commonName"]
     return common + [value for key, value in found.get("subjectAltName", ()) if key == "DNS"]
@@ -83,7 +83,7 @@ def self_signed(hosts: Iterable[str]) -> ssl.SSLContext:
 
 
 def _stamps(paths: Iterable[str]) -> _Stamp:
-    """When files last changed; one that is away counts as changed."""
+    """Return when files last changed; one that is away counts as changed."""
     found = []
     for path in paths:
         try:

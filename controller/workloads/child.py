@@ -31,8 +31,8 @@ def run_configmap(name: str) -> str:
 def build_child(
     rlhfjob: Object, scheduling: Scheduling = NO_SCHEDULING, configmap: str | None = None
 ) -> dict[str, Any]:
-    """The child workload of an RLHFJob: its template, suspended, owned, labelled, with the run volume, and
-    with its pool's scheduler and priority class.
+    """Return the child workload of an RLHFJob: its template, suspended, owned, labelled, with the run volume,
+    and with its pool's scheduler and priority class.
 
     Args:
         rlhfjob: the resource, with ``metadata.uid`` and ``spec.workload.template``.
@@ -70,7 +70,8 @@ def build_child(
 
 
 def expiry_note(template: Object) -> str:
-    """What is said of a template whose workload would remove itself after its end; "": it would not."""
+    """Return what is said of a template whose workload would remove itself after its end; "": it would
+    not."""
     kind = find(template.get("apiVersion", "batch/v1"), template.get("kind", "Job"))
     if kind is None or kind.expires is None or get(template, kind.expires) is None:
         return ""
@@ -81,7 +82,7 @@ def expiry_note(template: Object) -> str:
 
 
 def template_problem(rlhfjob: Object, scheduling: Scheduling = NO_SCHEDULING) -> Problem | None:
-    """What the operator itself can tell to be wrong with a template; a dry run tells the rest."""
+    """Return what the operator itself can tell to be wrong with a template; a dry run tells the rest."""
     spec = rlhfjob.get("spec") or {}
     template = get(spec, ("workload", "template")) or {}
     api_version, kind_name = template.get("apiVersion", "batch/v1"), template.get("kind", "Job")
@@ -100,7 +101,7 @@ def template_problem(rlhfjob: Object, scheduling: Scheduling = NO_SCHEDULING) ->
 
 
 def child_problem(rlhfjob: Object, workload: Object) -> Problem | None:
-    """How a child that waits differs from its gang: in pods or in GPUs, which are what was asked for.
+    """Return how a child that waits differs from its gang: in pods or in GPUs, which are what was asked for.
 
     Whoever may edit the namespace's Jobs may change a suspended one, sizes and GPUs too. It waits without
     its pool's toleration, so that no admission policy has kept it as it was made.
@@ -111,7 +112,7 @@ def child_problem(rlhfjob: Object, workload: Object) -> Problem | None:
 
 
 def template_shape_problem(rlhfjob: Object) -> Problem | None:
-    """Whether a template can be read at all; of a kind that is not supported, and where there is none,
+    """Return whether a template can be read at all; of a kind that is not supported, and where there is none,
     nothing."""
     template = get(rlhfjob, ("spec", "workload", "template"))
     if not isinstance(template, Mapping):
@@ -123,7 +124,7 @@ def template_shape_problem(rlhfjob: Object) -> Problem | None:
 def ref_problem(
     rlhfjob: Object, workload: Object | None, scheduling: Scheduling = NO_SCHEDULING
 ) -> Problem | None:
-    """What is wrong with a workload that is referred to.
+    """Return what is wrong with a workload that is referred to.
 
     It must carry labels, run volume, and its pool's scheduler and a priority class itself.
     """
@@ -223,7 +224,7 @@ def _pod_problem(kind: Kind, workload: Object, spec: Object, where: str) -> Prob
 
 
 def _reserved_problem(kind: Kind, workload: Object, where: str) -> Problem | None:
-    """What the template has in the very places that the operator fills."""
+    """Return what the template has in the very places that the operator fills."""
     pod = get(workload, (*kind.pod_template, "spec")) or {}
     pod_path = f"{where}.{dotted(kind.pod_template)}.spec"
     for i, volume in enumerate(pod.get("volumes") or ()):
@@ -274,7 +275,7 @@ def _mark(child: dict[str, Any], owner: Object) -> None:
 
 
 def owner_reference(owner: Object) -> dict[str, Any]:
-    """An RLHFJob as the controller of what it owns."""
+    """Return an RLHFJob as the controller of what it owns."""
     return {
         "apiVersion": names.API_VERSION,
         "kind": "RLHFJob",
@@ -307,7 +308,7 @@ def _inject(pod: dict[str, Any], configmap: str) -> None:
 
 
 def _dict_at(obj: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
-    """The dict at a path, made where it is missing."""
+    """Return the dict at a path, made where it is missing."""
     for name in path:
         value = obj.get(name)
         if not isinstance(value, dict):

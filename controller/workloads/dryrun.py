@@ -20,7 +20,7 @@ REFUSALS = (400, 403, 404, 415, 422)
 async def server_problem(
     create: Callable[[dict[str, Any]], Awaitable[Any]], manifest: dict[str, Any]
 ) -> Problem | None:
-    """Why the API server would refuse a workload, or give it to another queue; None: it would take it.
+    """Return why the API server would refuse a workload, or give it to another queue; None: it would take it.
 
     Args:
         create: makes the object with ``dryRun=All`` and returns it as it would become; raises an exception

@@ -54,17 +54,17 @@ KINDS: tuple[Kind, ...] = (JOB,)
 
 
 def supported() -> str:
-    """The supported kinds in a sentence."""
+    """Return the supported kinds in a sentence."""
     return ", ".join(kind.id for kind in KINDS)
 
 
 def find(api_version: str, kind: str) -> Kind | None:
-    """The row of a kind; None: not supported."""
+    """Return the row of a kind; None: not supported."""
     return next((k for k in KINDS if (k.api_version, k.kind) == (api_version, kind)), None)
 
 
 def kind_of(obj: Object) -> Kind:
-    """The row of an object's kind.
+    """Return the row of an object's kind.
 
     Raises:
         ValueError: the kind is not supported.
@@ -76,7 +76,7 @@ def kind_of(obj: Object) -> Kind:
 
 
 def get(obj: Object, path: Path) -> Any:
-    """The value at a path; None where any part is missing."""
+    """Return the value at a path; None where any part is missing."""
     value: Any = obj
     for name in path:
         if not isinstance(value, Mapping):

@@ -18,7 +18,7 @@ OWNER_DEPTH = (
 
 
 def gpus(spec: Object, resource: str = names.GPU_RESOURCE) -> int:
-    """GPUs that a pod with this spec holds, as the scheduler counts them.
+    """Return gPUs that a pod with this spec holds, as the scheduler counts them.
 
     Containers and sidecars add up; an init container needs its own beside the sidecars started before it,
     for a time, so the largest such sum counts if it exceeds the steady one.
@@ -36,7 +36,7 @@ def gpus(spec: Object, resource: str = names.GPU_RESOURCE) -> int:
 
 
 def pod_view(pod: Object) -> PodView:
-    """A pod in the brain's words. ``deleting_since`` is when its deletion was asked for, in s."""
+    """Return a pod in the brain's words. ``deleting_since`` is when its deletion was asked for, in s."""
     metadata, status = pod.get("metadata") or {}, pod.get("status") or {}
     spec = pod.get("spec") or {}
     ready = any(
@@ -57,13 +57,13 @@ def pod_view(pod: Object) -> PodView:
 
 
 def controller_of(obj: Object) -> Object | None:
-    """The owner reference marked as controller."""
+    """Return the owner reference marked as controller."""
     owners = (obj.get("metadata") or {}).get("ownerReferences") or ()
     return next((owner for owner in owners if owner.get("controller")), None)
 
 
 def owned(obj: Object, owner_uid: str, known: Iterable[Object] = ()) -> bool:
-    """Whether the chain of controllers of ``obj`` leads to the object of that uid.
+    """Return whether the chain of controllers of ``obj`` leads to the object of that uid.
 
     ``known`` are the objects in between, where there are any (a JobSet's Jobs, say). Names and labels are
     not trusted: anybody may set them.
@@ -81,13 +81,13 @@ def owned(obj: Object, owner_uid: str, known: Iterable[Object] = ()) -> bool:
 
 
 def owned_pods(pods: Iterable[Object], owner_uid: str, known: Iterable[Object] = ()) -> list[Object]:
-    """Those of ``pods`` that are the owner's."""
+    """Return those of ``pods`` that are the owner's."""
     between = list(known)
     return [pod for pod in pods if owned(pod, owner_uid, between)]
 
 
 def parse_time(text: object) -> float | None:
-    """Seconds since the epoch of an RFC 3339 time; None if it is none."""
+    """Return seconds since the epoch of an RFC 3339 time; None if it is none."""
     try:
         return datetime.fromisoformat(str(text)).timestamp() if text else None
     except ValueError:
@@ -109,7 +109,8 @@ def _requested(container: Object, resource: str) -> int:
 
 
 def amount(quantity: object) -> int | None:
-    """How many of an extended resource a quantity says, as the API server writes it; None: it says nothing.
+    """Return how many of an extended resource a quantity says, as the API server writes it; None: it says
+    nothing.
 
     Nobody has more than `GPUS_MOST`: of a quantity that says so it is that many.
     """

@@ -17,7 +17,7 @@ INDEXES_MOST = 1024  # as many members as a gang may have
 
 
 def view(workload: Object) -> WorkloadView:
-    """A workload in the brain's words.
+    """Return a workload in the brain's words.
 
     Raises:
         ValueError: its kind is not supported.
@@ -58,7 +58,7 @@ def indexes(text: object) -> tuple[int, ...]:
 
 
 def start_problem(workload: Object) -> str | None:
-    """Why the pod template cannot be changed now, so that a start has to wait; None: it can.
+    """Return why the pod template cannot be changed now, so that a start has to wait; None: it can.
 
     Kubernetes 1.36 lets a suspended Job's node selector, tolerations and annotations change if it never
     started or is reported Suspended, and no pod is active; older ones also while it has no start time.
@@ -81,7 +81,7 @@ def start_patch(
     tolerations: Sequence[Object] = (),
     labels: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """One merge patch that places and starts a suspended workload.
+    """Return one merge patch that places and starts a suspended workload.
 
     Args:
         workload: as last seen; the patch carries its uid, so that a namesake made meanwhile is not started.
@@ -129,7 +129,8 @@ def start_patch(
 
 
 def restart_patch(workload: Object) -> dict[str, Any] | None:
-    """A merge patch of the status that forgets when a suspended workload last started; None: it never did.
+    """Return a merge patch of the status that forgets when a suspended workload last started; None: it never
+    did.
 
     Kubernetes before 1.36 lets the pod template of a suspended Job change only while it has no start time,
     and its controller does not take it away when it suspends one. Ours to take away then, as Kueue does: the
@@ -141,42 +142,44 @@ def restart_patch(workload: Object) -> dict[str, Any] | None:
 
 
 def suspend_patch(workload: Object) -> dict[str, Any]:
-    """A merge patch that suspends exactly this workload. Its pods get SIGTERM and their grace period."""
+    """Return a merge patch that suspends exactly this workload. Its pods get SIGTERM and their grace
+    period."""
     return _merged(
         {"metadata": {"uid": workload["metadata"]["uid"]}}, nested(kind_of(workload).suspend, True)
     )
 
 
 def pool_toleration(pool: str | None = None) -> dict[str, str]:
-    """What lets a pod onto a pool's nodes; without a name: onto any pool's."""
+    """Return what lets a pod onto a pool's nodes; without a name: onto any pool's."""
     if pool is None:
         return {"key": names.POOL_TAINT, "operator": "Exists", "effect": "NoSchedule"}
     return {"key": names.POOL_TAINT, "operator": "Equal", "value": pool, "effect": "NoSchedule"}
 
 
 def tolerations(workload: Object) -> Sequence[Object]:
-    """What the pods of a workload tolerate, as its template says it."""
+    """Return what the pods of a workload tolerate, as its template says it."""
     found: Sequence[Object] = get(workload, (*kind_of(workload).pod_template, "spec", "tolerations")) or ()
     return found
 
 
 def queue_of(workload: Object) -> str:
-    """The queue of Kueue that a workload, or a template, is labelled for; "": none."""
+    """Return the queue of Kueue that a workload, or a template, is labelled for; "": none."""
     return str(((workload.get("metadata") or {}).get("labels") or {}).get(names.QUEUE_LABEL) or "")
 
 
 def node_selector(workload: Object) -> Mapping[str, str]:
-    """What a workload's pods select nodes by."""
+    """Return what a workload's pods select nodes by."""
     return get(workload, (*kind_of(workload).pod_template, "spec", "nodeSelector")) or {}
 
 
 def pod_annotations(workload: Object) -> Mapping[str, str]:
-    """The annotations that a workload's pods get."""
+    """Return the annotations that a workload's pods get."""
     return get(workload, (*kind_of(workload).pod_template, "metadata", "annotations")) or {}
 
 
 def queue_problem(workload: Object, template: Object) -> str | None:
-    """Whether admission put a workload under a queue that its template does not name; what to do about it.
+    """Return whether admission put a workload under a queue that its template does not name; what to do about
+    it.
 
     Args:
         workload: as the API server made it, or would make it (a dry run's answer).
@@ -196,7 +199,8 @@ def queue_problem(workload: Object, template: Object) -> str | None:
 
 
 def strip_queue_patch(workload: Object, template: Object) -> dict[str, Any] | None:
-    """A merge patch that takes off a queue label the template does not have; None: there is none to take.
+    """Return a merge patch that takes off a queue label the template does not have; None: there is none to
+    take.
 
     Kueue refuses it for as long as a LocalQueue named ``default`` is in the namespace, and by then it may
     have started the workload: `server_problem` asks before there is one, this is for what came in between.
@@ -222,7 +226,8 @@ def _condition(workload: Object, types: Sequence[str]) -> Object | None:
 
 
 def _placement(metadata: Object) -> dict[str, Any]:
-    """What an earlier admission put into the pod template; of an annotation that is none of ours, nothing."""
+    """Return what an earlier admission put into the pod template; of an annotation that is none of ours,
+    nothing."""
     text = (metadata.get("annotations") or {}).get(ANNOTATION_PLACEMENT)
     try:
         value = bounded.load(text, ANNOTATION_PLACEMENT) if text else {}

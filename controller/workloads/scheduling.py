@@ -35,7 +35,7 @@ def set_scheduling(pod: dict[str, Any], wanted: Scheduling) -> None:
 def template_scheduling_problem(
     kind: Kind, workload: Object, wanted: Scheduling, where: str
 ) -> Problem | None:
-    """What a template has in the way of its pool's scheduling.
+    """Return what a template has in the way of its pool's scheduling.
 
     Admission refuses a pod whose ``priority`` or ``preemptionPolicy`` differs from its class's, and it does
     so when the Job's controller makes the pod, where no user looks: better said here.
@@ -66,7 +66,7 @@ def template_scheduling_problem(
 
 
 def ref_scheduling_problem(kind: Kind, workload: Object, wanted: Scheduling, where: str) -> Problem | None:
-    """What a workload that is referred to lacks of its pool's scheduling."""
+    """Return what a workload that is referred to lacks of its pool's scheduling."""
     pod = get(workload, (*kind.pod_template, "spec")) or {}
     path = f"{where}: {dotted(kind.pod_template)}.spec"
     named = pod.get("schedulerName") or "default-scheduler"
@@ -89,7 +89,7 @@ def ref_scheduling_problem(kind: Kind, workload: Object, wanted: Scheduling, whe
 
 
 def _class_problem(pod: Object, wanted: Scheduling, path: str) -> Problem | None:
-    """A class that the pool's owner has not allowed: by it pods could evict those of others."""
+    """Return a class that the pool's owner has not allowed: by it pods could evict those of others."""
     named = pod.get("priorityClassName")
     if wanted.allowed is None or not named or named == wanted.priority_class or named in wanted.allowed:
         return None

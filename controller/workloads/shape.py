@@ -71,7 +71,7 @@ _METADATA: Mapping[str, Shape] = {"name": _text, "labels": _texts, "annotations"
 
 
 def shape_problem(kind: Kind, template: Object, where: str) -> Problem | None:
-    """The first field of a template that is not what it must be to be read."""
+    """Return the first field of a template that is not what it must be to be read."""
     pod = _nested(kind.pod_template, {"metadata": _METADATA, "spec": _POD})
     found = _wrong(template, {"metadata": _METADATA, **pod}, where)
     return None if found is None else Problem("InvalidTemplate", found)

@@ -60,7 +60,7 @@ class Panel:
 
 
 def stat(title: str, expression: str, *, unit: str = "short", warn: float | None = None) -> Panel:
-    """A number."""
+    """Return a number."""
     return Panel(title, unit, ((expression, ""),), number=True, warn=warn)
 
 
@@ -86,7 +86,7 @@ class Dashboard:
         return (panel for row in self.rows for panel in row.panels)
 
     def text(self) -> str:
-        """What the file has to be."""
+        """Return what the file has to be."""
         return json.dumps(self._render(), indent=1) + "\n"
 
     def _render(self) -> Json:
@@ -112,7 +112,8 @@ class Dashboard:
         }
 
     def _placed(self) -> Iterator[Json]:
-        """Rows one below the other; in each, numbers side by side first, then pictures, three abreast."""
+        """Yield rows one below the other; in each, numbers side by side first, then pictures, three
+        abreast."""
         number, y = 1, 0
         for row in self.rows:
             yield {

@@ -35,7 +35,7 @@ class Cluster:
 
     @staticmethod
     def of(plane: Plane, helm_program: Path) -> Cluster:
-        """A local plane as a cluster."""
+        """Return a local plane as a cluster."""
         helm = Helm(helm_program, plane.kubeconfig, plane.folder.config / PROGRAM)
         return Cluster(plane.kubeconfig, plane.binaries["kubectl"], helm)
 
@@ -71,14 +71,15 @@ class Cluster:
         )
 
     def condition(self, namespace: str, job: str, kind: str) -> Object | None:
-        """A condition of an RLHFJob; None: it has none of that kind."""
+        """Return a condition of an RLHFJob; None: it has none of that kind."""
         found = self.get("rlhfjob", job, "-n", namespace)
         conditions = (found.get("status") or {}).get("conditions") or ()
         return next((c for c in conditions if c["type"] == kind), None)
 
 
 def until(what: str, done: Callable[[], Any], patience: float = 60.0, pause: float = 1.0) -> Any:
-    """What ``done`` returns, once that is true. Errors: PlaneError when it is not in ``patience`` s."""
+    """Return what ``done`` returns, once that is true. Errors: PlaneError when it is not in
+    ``patience`` s."""
     deadline = time.monotonic() + patience
     while True:
         found = done()

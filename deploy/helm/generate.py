@@ -21,12 +21,12 @@ SCHEMA = CHART / "values.schema.json"
 
 
 def text() -> str:
-    """What the file has to be."""
+    """Return what the file has to be."""
     return json.dumps(schema(), indent=1) + "\n"
 
 
 def stale() -> bool:
-    """Whether the file is not what it would be."""
+    """Return whether the file is not what it would be."""
     return not SCHEMA.exists() or SCHEMA.read_text() != text()
 
 

@@ -36,7 +36,7 @@ _KEPT = (
 
 
 def obj(properties: Json, *required: str) -> Json:
-    """An object with these properties and no others."""
+    """Return an object with these properties and no others."""
     found: Json = {"type": "object", "properties": properties, "additionalProperties": False}
     return found | ({"required": list(required)} if required else {})
 
@@ -76,7 +76,7 @@ def camel(name: str) -> str:
 
 
 def setting(default: str, meaning: str) -> Json:
-    """The schema of a setting, by what its description says it may be."""
+    """Return the schema of a setting, by what its description says it may be."""
     found: Json = {"description": meaning}
     bounds = _RANGE.search(meaning)
     choice = re.search(r"; one of (.+)$", meaning)
@@ -101,7 +101,7 @@ def settings(rows: list[tuple[str, str, str]], prefix: str, own: set[str]) -> Js
 
 
 def of_openapi(schema: Mapping[str, Any]) -> Json:
-    """A structural schema of a CRD in the words of JSON Schema draft 7, closed."""
+    """Return a structural schema of a CRD in the words of JSON Schema draft 7, closed."""
     found: Json = {key: schema[key] for key in _KEPT if key in schema}
     if schema.get("x-kubernetes-int-or-string"):
         return {**found, "type": ["integer", "string"]}
@@ -116,7 +116,7 @@ def of_openapi(schema: Mapping[str, Any]) -> Json:
 
 
 def pool_spec() -> Json:
-    """The spec of a GPUPool."""
+    """Return the spec of a GPUPool."""
     resource = next(r for r in RESOURCES if r.plural == "gpupools")
     version = crd(resource)["spec"]["versions"][0]
     return of_openapi(version["schema"]["openAPIV3Schema"]["properties"]["spec"])
@@ -191,7 +191,7 @@ def definitions() -> Json:
 
 
 def component(more: Json) -> Json:
-    """What operator, extender and scheduler have in common, and more."""
+    """Return what operator, extender and scheduler have in common, and more."""
     return obj(
         {
             "replicas": whole(1, 9),
@@ -218,7 +218,7 @@ def monitor(*more: str) -> Json:
 
 
 def schema() -> Json:
-    """The whole of values.schema.json."""
+    """Return the whole of values.schema.json."""
     certificates = {
         "mode": {"enum": ["generate", "certManager", "existing"]},
         "days": whole(1, 3650),

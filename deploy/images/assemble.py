@@ -49,7 +49,8 @@ def image(
     labels: Mapping[str, str],
     epoch: int,
 ) -> Image:
-    """The image of a role. ``epoch``: SOURCE_DATE_EPOCH, when it was made as far as anybody is told."""
+    """Return the image of a role. ``epoch``: SOURCE_DATE_EPOCH, when it was made as far as anybody is
+    told."""
     created = datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     theirs = dict(line.split("=", 1) for line in base.config.get("config", {}).get("Env") or ())
     variables = {

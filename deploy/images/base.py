@@ -59,7 +59,8 @@ def reference(text: str, variable: str, trial: bool) -> Reference:
 
 
 def matches(wanted: Reference, inspected: Mapping[str, Any]) -> bool:
-    """Whether what docker found is the image meant: by the digest of a registry, or by the image's own id."""
+    """Return whether what docker found is the image meant: by the digest of a registry, or by the image's own
+    id."""
     if not wanted.digest:
         return True
     known = {str(inspected.get("Id", ""))}

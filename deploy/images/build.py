@@ -53,12 +53,12 @@ _BASE_LABEL = "org.opencontainers.image.base"
 
 
 def tag() -> str:
-    """The version that the images carry: that of the sample manifests and the chart."""
+    """Return the version that the images carry: that of the sample manifests and the chart."""
     return metadata.version("evalstop")
 
 
 def tagged(name: str) -> str:
-    """An image's name with the tag that it carries."""
+    """Return an image's name with the tag that it carries."""
     return f"{name}:{tag()}"
 
 
@@ -119,7 +119,7 @@ def build(
 
 
 def _saved(docker: Docker, identity: str, out: Path) -> base.BaseImage:
-    """The base in an archive, written once: its name is its id."""
+    """Return the base in an archive, written once: its name is its id."""
     path = out / f"base-{identity.removeprefix('sha256:')[:12]}.tar"
     with suppress(OSError, ValueError, tarfile.TarError):
         return base.BaseImage(path)
@@ -130,7 +130,7 @@ def _saved(docker: Docker, identity: str, out: Path) -> base.BaseImage:
 
 
 def _images(of: base.BaseImage, filled: Path, out: Path, inputs: provenance.Inputs) -> list[assemble.Image]:
-    """Each role's image, its bill and its statement, which are written to ``out``."""
+    """Return each role's image, its bill and its statement, which are written to ``out``."""
     with tarfile.open(filled) as source:
         facts = json.loads(_content(source, f"{_TOP}/{FACTS}"))
         if facts["interpreter"].lstrip("/") not in of.files:
@@ -184,7 +184,7 @@ def _describe(
 
 
 def base_packages(of: base.BaseImage) -> list[sbom.Json]:
-    """The packages of the base's distribution; none where it has neither dpkg's database nor apk's."""
+    """Return the packages of the base's distribution; none where it has neither dpkg's database nor apk's."""
     # Images without a package manager keep a file per package.
     per_package = sorted(
         name
@@ -205,7 +205,7 @@ def base_packages(of: base.BaseImage) -> list[sbom.Json]:
 
 
 def labels(role: str, inputs: provenance.Inputs) -> dict[str, str]:
-    """The labels of an image: OCI's own, and whether it was made for a trial."""
+    """Return the labels of an image: OCI's own, and whether it was made for a trial."""
     return {
         "org.opencontainers.image.title": IMAGES[role],
         "org.opencontainers.image.version": tag(),
@@ -218,7 +218,7 @@ def labels(role: str, inputs: provenance.Inputs) -> dict[str, str]:
 
 
 def source() -> provenance.Source:
-    """The commit that is checked out; none where this is no checkout."""
+    """Return the commit that is checked out; none where this is no checkout."""
     commit = _git("rev-parse", "HEAD")
     return provenance.Source(commit, bool(commit and _git("status", "--porcelain")))
 
@@ -257,13 +257,13 @@ def _content(source: tarfile.TarFile, name: str) -> bytes:
 
 
 def identities(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Each image, by name with tag -> its id. Errors: PlaneError: one is not there."""
+    """Return each image, by name with tag -> its id. Errors: PlaneError: one is not there."""
     docker = Docker(environ)
     return {name: str(docker.image(name)["Id"]) for name in map(tagged, IMAGES.values())}
 
 
 def differences(first: Iterable[assemble.Image], second: Iterable[assemble.Image]) -> list[str]:
-    """What differs between two builds, a line each."""
+    """Return what differs between two builds, a line each."""
     found = []
     for one, other in zip(first, second, strict=True):
         found += [

@@ -27,20 +27,20 @@ class Docker:
             raise PlaneError("no docker on PATH: the base image and its Python are reached by docker")
 
     def inspect(self, name: str) -> dict[str, Any] | None:
-        """What docker knows of an image on this machine; None: it has none by that name."""
+        """Return what docker knows of an image on this machine; None: it has none by that name."""
         done = self._run(["image", "inspect", name])
         found: dict[str, Any] | None = json.loads(done.stdout)[0] if done.returncode == 0 else None
         return found
 
     def image(self, name: str) -> dict[str, Any]:
-        """What docker knows of an image that has to be on this machine."""
+        """Return what docker knows of an image that has to be on this machine."""
         found = self.inspect(name)
         if found is None:
             raise PlaneError(f"no image {name} on this machine (`make images`)")
         return found
 
     def resolve(self, wanted: Reference) -> str:
-        """The id, "sha256:…", of the image that is meant, pulled if it is not here."""
+        """Return the id, "sha256:…", of the image that is meant, pulled if it is not here."""
         names = [f"{wanted.name}@{wanted.digest}", wanted.digest] if wanted.digest else [str(wanted)]
         for pull in (False, True):
             if pull:

@@ -83,7 +83,7 @@ def code(out: Path, source: Path = Path()) -> None:
 
 
 def _metadata(project: Mapping[str, Any]) -> dict[str, str]:
-    """The distribution's name and version, which `importlib.metadata` reads."""
+    """Return the distribution's name and version, which `importlib.metadata` reads."""
     name, version = project["name"], project["version"]
     return {
         f"{name}-{version}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
@@ -116,7 +116,7 @@ def _install(layer: Path, pins: str) -> list[dict[str, Any]]:
 
 
 def _found(site: Path) -> list[dict[str, str]]:
-    """Every distribution in a folder, by what its own metadata says."""
+    """Return every distribution in a folder, by what its own metadata says."""
     found = []
     for path in sorted(site.glob("*.dist-info/METADATA")):
         said = HeaderParser().parsestr(path.read_text(encoding="utf-8", errors="replace"))

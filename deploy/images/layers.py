@@ -59,7 +59,7 @@ class Writer:
 
 
 def normal(member: tarfile.TarInfo, name: str) -> tarfile.TarInfo:
-    """A member like this one, of nobody's and of no time.
+    """Return a member like this one, of nobody's and of no time.
 
     Raises:
         ValueError: it is neither a file nor a symbolic link.
@@ -129,7 +129,7 @@ def without_shells(base: Mapping[str, tarfile.TarInfo], path: Path) -> Layer | N
 
 
 def like(base: Mapping[str, tarfile.TarInfo], folder: str) -> tarfile.TarInfo:
-    """A folder with mode and owner of the one in the base image."""
+    """Return a folder with mode and owner of the one in the base image."""
     made = tarfile.TarInfo(folder)
     made.type, made.mtime, made.mode = tarfile.DIRTYPE, MTIME, 0o755
     if (there := base.get(folder)) is not None:

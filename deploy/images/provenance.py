@@ -53,7 +53,7 @@ def statement(
     packages: Sequence[Json],
     bill: Mapping[str, str],
 ) -> Json:
-    """The statement about one image.
+    """Return the statement about one image.
 
     Args:
         identity: of its configuration, "sha256:…". layers: name -> sha256, hex, of those above the base.

@@ -78,6 +78,6 @@ ROLES: Mapping[str, Role] = {
 
 
 def lines(role: str) -> list[str]:
-    """The role and those that it is above, the lowest first."""
+    """Return the role and those that it is above, the lowest first."""
     below = ROLES[role].above
     return [*(lines(below) if below else []), role]

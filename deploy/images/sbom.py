@@ -84,7 +84,8 @@ def interpreter(version: str) -> Json:
 
 
 def bill(name: str, version: str, identity: str, components: Iterable[Json]) -> Json:
-    """The bill of one image. ``identity``: "sha256:…" of its configuration, which the bill's own follows."""
+    """Return the bill of one image. ``identity``: "sha256:…" of its configuration, which the bill's own
+    follows."""
     digest = identity.removeprefix("sha256:")
     listed = list(components)
     reference = f"{name}@{identity}"

@@ -27,12 +27,13 @@ def above(docker: Docker, image: str, base: str) -> int:
 
 
 def base_of(docker: Docker, image: str) -> str:
-    """The id of the base that an image says it was built from. Errors: PlaneError."""
+    """Return the id of the base that an image says it was built from. Errors: PlaneError."""
     return str(docker.image(image)["Config"]["Labels"]["org.opencontainers.image.base.digest"])
 
 
 def operator_at(docker: Docker, commit: str, base: str, environ: Mapping[str, str]) -> str:
-    """The name of the operator's image of a commit, built by that commit's Dockerfile. Errors: PlaneError."""
+    """Return the name of the operator's image of a commit, built by that commit's Dockerfile. Errors:
+    PlaneError."""
     name = f"evalstop/operator-before:{commit[:12]}"
     named = docker.tag(base, f"evalstop/base:{base.removeprefix('sha256:')[:12]}")
     with tempfile.TemporaryDirectory() as folder:

@@ -18,7 +18,7 @@ _PIN = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?==")
 
 
 def canonical(name: str) -> str:
-    """A package's name as PyPA compares them: `Foo.Bar_baz` -> `foo-bar-baz`."""
+    """Return a package's name as PyPA compares them: `Foo.Bar_baz` -> `foo-bar-baz`."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -44,13 +44,14 @@ def entries(lock: str) -> dict[str, str]:
 
 
 def pins(lock: str) -> str:
-    """The lock's pins alone, as a constraints file: pip takes no hash from a constraint."""
+    """Return the lock's pins alone, as a constraints file: pip takes no hash from a constraint."""
     lines = (line.split(" \\")[0].rstrip() for line in lock.splitlines())
     return "".join(f"{line}\n" for line in lines if _PIN.match(line))
 
 
 def resolve(requirements: Sequence[str], constraints: str, python: str = sys.executable) -> set[str]:
-    """Every package that installing these would install. Errors: CalledProcessError, after pip's words."""
+    """Return every package that installing these would install. Errors: CalledProcessError, after pip's
+    words."""
     with tempfile.TemporaryDirectory() as folder:
         limits, report = Path(folder, "constraints.txt"), Path(folder, "report.json")
         limits.write_text(constraints)

@@ -81,7 +81,7 @@ def main() -> int:
 
 
 def _with_images(kind: Kind, told: Report, keep: bool) -> tuple[Cluster, str]:
-    """The cluster with the images on its nodes, and the id of the operator's."""
+    """Return the cluster with the images on its nodes, and the id of the operator's."""
     if not keep:
         told("building the images …")
         build.build({**os.environ, "TRIAL": "1"})  # nobody but this cluster runs them
@@ -93,7 +93,7 @@ def _with_images(kind: Kind, told: Report, keep: bool) -> tuple[Cluster, str]:
 
 
 def _up(kind: Kind, told: Report, keep: bool) -> tuple[staging.KindStage, casting.Cast, float, float]:
-    """The cluster with everything installed; seconds that the installation took, and when it began."""
+    """Return the cluster with everything installed; seconds that the installation took, and when it began."""
     cluster, identity = _with_images(kind, told, keep)
     scenes = casting.load()
     pools = [d for d in scenes.supplies if d["kind"] == "GPUPool"]

@@ -68,7 +68,7 @@ class Kind:
         return self.work / "volumes"
 
     def up(self) -> Cluster:
-        """The cluster, made if it is not there, with its workers' GPUs."""
+        """Return the cluster, made if it is not there, with its workers' GPUs."""
         for program in ("kind", "docker"):
             if shutil.which(program) is None:
                 raise PlaneError(f"no {program} on PATH: install it (kind 0.30 or newer, docker), or PATH=…")
@@ -87,7 +87,8 @@ class Kind:
         return cluster
 
     def unready(self) -> str | None:
-        """What the API server says against its being ready, without a program's start; None: nothing."""
+        """Return what the API server says against its being ready, without a program's start; None:
+        nothing."""
         server = yaml.safe_load(self.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
         try:
             # Anybody may ask; on loopback, and nothing is told.
@@ -110,7 +111,7 @@ class Kind:
         return [f"{self.name}-worker{'' if i == 0 else i + 1}" for i in range(WORKERS)]
 
     def folder(self, cluster: Cluster, namespace: str, claim: str) -> Path:
-        """Where a bound claim's volume lies on this machine."""
+        """Return where a bound claim's volume lies on this machine."""
         volume = cluster.get("pvc", claim, "-n", namespace)["spec"].get("volumeName")
         if not volume:
             raise PlaneError(f"claim {namespace}/{claim} has no volume yet")

@@ -46,7 +46,8 @@ class KindStage:
         self.cluster.apply(manifests)
 
     def problem(self) -> str | None:
-        """Why the API server has not been ready for half a minute: on a busy disk etcd misses a check."""
+        """Return why the API server has not been ready for half a minute: on a busy disk etcd misses a
+        check."""
         said = None
         for _ in range(_CHECKS):
             if (said := self.kind.unready()) is None:
@@ -76,7 +77,7 @@ class KindStage:
 
 
 def scheduler_image(cluster: Cluster) -> str:
-    """The kube-scheduler that the cluster's control plane runs. Errors: PlaneError."""
+    """Return the kube-scheduler that the cluster's control plane runs. Errors: PlaneError."""
     pods = cluster.get("pods", "-n", "kube-system", "-l", "component=kube-scheduler")["items"]
     if not pods:
         raise PlaneError("no kube-scheduler pod in kube-system: its image is the one of the second scheduler")
@@ -127,7 +128,7 @@ def remove_pools(cluster: Cluster) -> None:
 
 
 def fitted(cast: Cast, image: str) -> Cast:
-    """The cast for this cluster: the pool is left to the chart, trainers run ``image``."""
+    """Return the cast for this cluster: the pool is left to the chart, trainers run ``image``."""
     supplies = tuple(document for document in cast.supplies if document["kind"] != "GPUPool")
     jobs = []
     for job, role in cast.jobs:

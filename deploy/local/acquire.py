@@ -81,7 +81,7 @@ def obtain(
     names: Sequence[str] | None = None,
     recipe: Recipe = CONTROL_PLANE,
 ) -> dict[str, Found]:
-    """All that a recipe gives (or only `names`), and by which way each came.
+    """Return all that a recipe gives (or only `names`), and by which way each came.
 
     Errors: ToolsMissing with what was tried for which.
     """
@@ -182,7 +182,7 @@ class _Search:
                 self.keep(folder / name, name, origin)
 
     def usable(self, path: Path) -> bool:
-        """Whether a program can be run, a tree read."""
+        """Return whether a program can be run, a tree read."""
         if path.name in self.recipe.trees:
             return path.is_dir()
         return path.is_file() and os.access(path, os.X_OK)
@@ -246,7 +246,8 @@ class _Search:
 
 
 def releases_from_environment() -> Releases:
-    """Where releases are, and whether unpinned ones will do. Errors: ValueError naming a bad address."""
+    """Return where releases are, and whether unpinned ones will do. Errors: ValueError naming a bad
+    address."""
     usual = Releases()
     return Releases(
         kubernetes=os.environ.get(KUBERNETES_RELEASES) or usual.kubernetes,
@@ -256,7 +257,7 @@ def releases_from_environment() -> Releases:
 
 
 def _wanted(variable: str, *others: str) -> bool:
-    """Whether a way is open. ``others``: values that open it besides "auto"."""
+    """Return whether a way is open. ``others``: values that open it besides "auto"."""
     value = os.environ.get(variable) or "auto"
     known = ("auto", *others, "never")
     if value not in known:

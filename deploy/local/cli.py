@@ -127,7 +127,7 @@ def _env(given: argparse.Namespace, console: Console) -> int:
 
 
 def _call(given: argparse.Namespace, command: str) -> str:
-    """How to run another command for the same work folder."""
+    """Return how to run another command for the same work folder."""
     work = "" if given.work == DEFAULT_WORK else f" --work {shlex.quote(str(given.work))}"
     return f"{Path(sys.executable).name} -m deploy.local {command}{work}"
 

@@ -35,25 +35,25 @@ class Client:
             self.context.load_cert_chain(identity.certificate, identity.key)
 
     def get(self, path: str, timeout_s: float = 10.0) -> Any:
-        """The answer to GET: parsed JSON, else text. Errors: Unreachable."""
+        """Return the answer to GET: parsed JSON, else text. Errors: Unreachable."""
         return self.request("GET", path, None, timeout_s)
 
     def post(self, path: str, body: Any, timeout_s: float = 10.0) -> Any:
-        """The answer to a POST of JSON. Errors: Unreachable."""
+        """Return the answer to a POST of JSON. Errors: Unreachable."""
         return self.request("POST", path, body, timeout_s)
 
     def patch(self, path: str, body: Any, timeout_s: float = 10.0) -> Any:
-        """The answer to a JSON merge patch (RFC 7386). Errors: Unreachable."""
+        """Return the answer to a JSON merge patch (RFC 7386). Errors: Unreachable."""
         return self.request("PATCH", path, body, timeout_s, "application/merge-patch+json")
 
     def delete(self, path: str, timeout_s: float = 10.0) -> Any:
-        """The answer to DELETE. Errors: Unreachable."""
+        """Return the answer to DELETE. Errors: Unreachable."""
         return self.request("DELETE", path, None, timeout_s)
 
     def request(
         self, method: str, path: str, body: Any, timeout_s: float, content_type: str = "application/json"
     ) -> Any:
-        """The answer to any request. Errors: Unreachable."""
+        """Return the answer to any request. Errors: Unreachable."""
         connection = http.client.HTTPSConnection(
             self.host, self.port, timeout=timeout_s, context=self.context
         )
@@ -73,11 +73,11 @@ class Client:
         return parsed
 
     def succeeds(self, path: str) -> bool:
-        """Whether GET works at this moment."""
+        """Return whether GET works at this moment."""
         return self.says(path, "")
 
     def says(self, path: str, text: str) -> bool:
-        """Whether GET works at this moment, and its answer holds `text`."""
+        """Return whether GET works at this moment, and its answer holds `text`."""
         try:
             # A starting API server listens before it serves: ask anew rather than wait on one connection.
             return text in str(self.get(path, timeout_s=2.0))

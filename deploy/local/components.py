@@ -65,7 +65,7 @@ class Options:
         return (ETCD_NAME, APISERVER, *(name for name, wanted in chosen.items() if wanted))
 
     def described(self) -> dict[str, Any]:
-        """The same as JSON can hold it; equal for equal planes."""
+        """Return the same as JSON can hold it; equal for equal planes."""
         config = self.scheduler_config
         return {
             "controllers": self.controllers,
@@ -219,7 +219,7 @@ anonymous:
 
 
 def scheduler_config(given: Path | None, kubeconfig: Path) -> str:
-    """The scheduler's configuration: `given` with our kubeconfig in it. Errors: ValueError."""
+    """Return the scheduler's configuration: `given` with our kubeconfig in it. Errors: ValueError."""
     config: Any = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
     if given is not None:
         config = yaml.safe_load(given.read_text())

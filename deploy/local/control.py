@@ -108,7 +108,8 @@ class Control:
             raise
 
     def state(self) -> State | None:
-        """What the keeper wrote last; None if there never was one. Errors: ControlError if unreadable."""
+        """Return what the keeper wrote last; None if there never was one. Errors: ControlError if
+        unreadable."""
         path = self.run / STATE
         try:
             raw = json.loads(path.read_text())
@@ -121,7 +122,7 @@ class Control:
         return State(keeper, kept)
 
     def kept_up(self) -> bool:
-        """Whether a keeper lives: it holds the lock as long as it does."""
+        """Return whether a keeper lives: it holds the lock as long as it does."""
         try:
             with open(self.run / LOCK) as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

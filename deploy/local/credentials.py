@@ -36,17 +36,18 @@ class Credentials:
         self.admin = pki.Pair(folder.pki / "admin.crt", folder.pki / "admin.key")
 
     def client(self, user: str, groups: Iterable[str] = ()) -> pki.Pair:
-        """A client certificate by which the API server knows `user` as a member of `groups`."""
+        """Return a client certificate by which the API server knows `user` as a member of `groups`."""
         wanted = list(groups)
         return self._authority().client(_slug(user, wanted), user, wanted)
 
     def server(self, name: str, addresses: Sequence[str], groups: Iterable[str] = ()) -> pki.Pair:
-        """A serving certificate for `addresses` (DNS names, IP addresses) that the API server trusts."""
+        """Return a serving certificate for `addresses` (DNS names, IP addresses) that the API server
+        trusts."""
         wanted = list(groups)
         return self._authority().server("serving-" + _slug(name, wanted), name, addresses, wanted)
 
     def kubeconfig(self, url: str, user: str, groups: Iterable[str] = ()) -> Path:
-        """A kubeconfig file by which `user` reaches the API server at `url`."""
+        """Return a kubeconfig file by which `user` reaches the API server at `url`."""
         wanted = list(groups)
         path = self.folder.kubeconfigs / f"{_slug(user, wanted)}.kubeconfig"
         return kubeconfig.write(path, url, self.ca, user, self.client(user, wanted))
@@ -94,6 +95,6 @@ class Credentials:
 
 
 def _slug(user: str, groups: Sequence[str]) -> str:
-    """A file name for an identity: readable, and different for different identities."""
+    """Return a file name for an identity: readable, and different for different identities."""
     digest = hashlib.sha256("\0".join([user, *groups]).encode()).hexdigest()[:6]
     return f"{re.sub(r'[^A-Za-z0-9.-]+', '-', user)}-{digest}"

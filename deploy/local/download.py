@@ -63,19 +63,19 @@ class Releases:
             check_address(address)
 
     def file(self, name: str) -> str:
-        """The address of the file that is, or holds, a binary."""
+        """Return the address of the file that is, or holds, a binary."""
         os, arch = goos(), goarch()
         if name == ETCD_NAME:
             return f"{self.etcd}/v{versions.ETCD}/{etcd_archive()}"
         return f"{self.kubernetes}/v{versions.KUBERNETES}/bin/{os}/{arch}/{name}"
 
     def key(self, name: str) -> str:
-        """What `digests` calls that file: it differs by version and platform."""
+        """Return what `digests` calls that file: it differs by version and platform."""
         version = versions.ETCD if name == ETCD_NAME else versions.KUBERNETES
         return f"{name} {version} {goos()}/{goarch()}"
 
     def checksum(self, name: str) -> str:
-        """The address of that file's published sha256."""
+        """Return the address of that file's published sha256."""
         return (
             f"{self.etcd}/v{versions.ETCD}/SHA256SUMS" if name == ETCD_NAME else f"{self.file(name)}.sha256"
         )
@@ -90,7 +90,7 @@ class Outcome:
 
 
 def etcd_archive() -> str:
-    """The file name of etcd's release for this machine."""
+    """Return the file name of etcd's release for this machine."""
     ending = "tar.gz" if goos() == "linux" else "zip"
     return f"etcd-v{versions.ETCD}-{goos()}-{goarch()}.{ending}"
 
@@ -128,7 +128,7 @@ def download(releases: Releases, names: Sequence[str], folder: Path, report: Rep
 
 
 def published(releases: Releases, names: Sequence[str]) -> dict[str, str]:
-    """What the releases publish for these, by `Releases.key`. Errors: DownloadError for the first."""
+    """Return what the releases publish for these, by `Releases.key`. Errors: DownloadError for the first."""
     found = {}
     for name, checksum in _checksums(releases, names).items():
         if isinstance(checksum, DownloadError):
@@ -138,7 +138,7 @@ def published(releases: Releases, names: Sequence[str]) -> dict[str, str]:
 
 
 def _checksums(releases: Releases, names: Sequence[str]) -> dict[str, str | DownloadError]:
-    """The published sha256 of each file, all asked for at once."""
+    """Return the published sha256 of each file, all asked for at once."""
     answers: dict[str, str | DownloadError] = {
         name: DownloadError(f"{releases.checksum(name)}: no answer within {releases.answer_s:g} s")
         for name in names

@@ -195,7 +195,7 @@ class Keeper:
             kept.exit_code = kept.child.wait()
 
     def grace(self, kept: Kept) -> float:
-        """Seconds to wait for a process to leave by itself."""
+        """Return seconds to wait for a process to leave by itself."""
         needed = self.kept.get(kept.spec["needs"] or "")
         helpless = needed is not None and needed.child.poll() is not None
         return min(kept.spec["grace"], _HELPLESS_GRACE_S) if helpless else float(kept.spec["grace"])

@@ -219,7 +219,7 @@ def _free_blocks(count: int) -> list[str]:
 
 
 def folder_of_claim(nodes: Nodes, namespace: str, claim: str) -> Path:
-    """The folder on this machine behind a dynamically provisioned claim. Errors: PlaneError."""
+    """Return the folder on this machine behind a dynamically provisioned claim. Errors: PlaneError."""
     found = sorted(nodes.volumes.glob(f"{namespace}-{claim}-*"))
     if len(found) != 1:
         raise PlaneError(f"claim {namespace}/{claim}: {len(found)} folders in {nodes.volumes}")

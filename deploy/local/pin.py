@@ -18,7 +18,7 @@ from deploy.local.versions import BINARIES, DIGESTS_FILE, ETCD, KUBERNETES
 
 
 def pinned(releases: Releases, before: Mapping[str, str]) -> dict[str, str]:
-    """The digests for this platform, and those of others that are of the same versions.
+    """Return the digests for this platform, and those of others that are of the same versions.
 
     Raises:
         DownloadError: one cannot be had, with its address.

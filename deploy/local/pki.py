@@ -99,7 +99,7 @@ class Authority:
 
 
 def token_keys(folder: Path) -> Pair:
-    """The pair that signs service-account tokens (`certificate` is the bare public key)."""
+    """Return the pair that signs service-account tokens (`certificate` is the bare public key)."""
     pair = Pair(folder / "service-accounts.pub", folder / "service-accounts.key")
     if not (pair.certificate.exists() and pair.key.exists()):
         key = signing.new_key()

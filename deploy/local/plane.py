@@ -151,11 +151,11 @@ class Plane:
         return {"KUBECACHEDIR": str(self.folder.config / "kubectl"), "KUBERC": "off"}
 
     def log(self, name: str) -> Path:
-        """The log file of a process."""
+        """Return the log file of a process."""
         return self.folder.log(name)
 
     def status(self) -> Status:
-        """What runs now."""
+        """Return what runs now."""
         state = self._state()
         if state is None:
             return Status(False, None, None, ())
@@ -209,19 +209,19 @@ class Plane:
     # Identities
 
     def client_cert(self, user: str, groups: Iterable[str] = ()) -> pki.Pair:
-        """A client certificate by which the API server knows `user` as a member of `groups`."""
+        """Return a client certificate by which the API server knows `user` as a member of `groups`."""
         return self.credentials.client(user, groups)
 
     def server_cert(self, name: str, addresses: Sequence[str], groups: Iterable[str] = ()) -> pki.Pair:
-        """A serving certificate for a kubelet or webhook at `addresses` that the API server trusts."""
+        """Return a serving certificate for a kubelet or webhook at `addresses` that the API server trusts."""
         return self.credentials.server(name, addresses, groups)
 
     def kubeconfig_for(self, user: str, groups: Iterable[str] = ()) -> Path:
-        """A kubeconfig for this user (node agents: `system:node:NAME` in group `system:nodes`)."""
+        """Return a kubeconfig for this user (node agents: `system:node:NAME` in group `system:nodes`)."""
         return self.credentials.kubeconfig(self.url, user, groups)
 
     def client(self) -> Client:
-        """A plain JSON client with the administrator's rights."""
+        """Return a plain JSON client with the administrator's rights."""
         return Client(self.url, self.ca, self.credentials.admin)
 
     def kubectl(

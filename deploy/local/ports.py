@@ -41,7 +41,7 @@ class Ports:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port that was free a moment ago, for a program that cannot share one with `Ports`."""
+    """Return a port that was free a moment ago, for a program that cannot share one with `Ports`."""
     with socket.socket() as found:
         found.bind((host, 0))
         return int(found.getsockname()[1])

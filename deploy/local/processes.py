@@ -35,7 +35,7 @@ class Process(NamedTuple):
 
 
 def start_time(pid: int) -> str | None:
-    """When the running process `pid` started; None if there is none, or only its zombie."""
+    """Return when the running process `pid` started; None if there is none, or only its zombie."""
     if _LINUX:
         try:
             with open(f"/proc/{pid}/stat", "rb") as file:
@@ -49,7 +49,7 @@ def start_time(pid: int) -> str | None:
 
 
 def identify(pid: int) -> Process:
-    """The record of a process that runs now. Errors: ProcessLookupError."""
+    """Return the record of a process that runs now. Errors: ProcessLookupError."""
     started = start_time(pid)
     if started is None:
         raise ProcessLookupError(f"no process {pid}")

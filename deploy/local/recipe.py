@@ -89,7 +89,7 @@ class Recipe:
         return digest.hexdigest()[:10]
 
     def cache_folder(self) -> Path:
-        """Where the results of exactly this recipe are kept between runs."""
+        """Return where the results of exactly this recipe are kept between runs."""
         return cache_root() / f"{self.name}-{self.pins[0]}-{self.digest()}"
 
 
@@ -104,7 +104,7 @@ def of_module(
     trees: Mapping[str, Tree] | None = None,
     takes: str,
 ) -> Recipe:
-    """The program `cmd/<name>` of one Go module, asked for its version by the build information in it.
+    """Return the program `cmd/<name>` of one Go module, asked for its version by the build information in it.
 
     `linker`: its flags besides `STRIPPED`. The rest as in `Recipe`.
     """
@@ -124,12 +124,12 @@ def of_module(
 
 
 def goos() -> str:
-    """This machine's operating system in Go's words, such as `linux`."""
+    """Return this machine's operating system in Go's words, such as `linux`."""
     return sys.platform
 
 
 def goarch() -> str:
-    """This machine's processor in Go's words, such as `amd64`."""
+    """Return this machine's processor in Go's words, such as `amd64`."""
     machine = platform.machine().lower()
     return _ARCHITECTURES.get(machine, machine)
 
@@ -144,7 +144,7 @@ def cache_root() -> Path:
 
 
 def said_version(path: Path, *arguments: str) -> str | None:
-    """The first version number in what a program prints, such as `1.36.3`; None if it prints none."""
+    """Return the first version number in what a program prints, such as `1.36.3`; None if it prints none."""
     try:
         done = subprocess.run([path, *arguments], capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
@@ -154,7 +154,7 @@ def said_version(path: Path, *arguments: str) -> str | None:
 
 
 def built_version(path: Path, module: str) -> str | None:
-    """The version of a Go module inside a program, by the build information that Go puts into it."""
+    """Return the version of a Go module inside a program, by the build information that Go puts into it."""
     line = rb"(?:mod|dep)\t" + re.escape(module.encode()) + rb"\tv(\d+\.\d+\.\d+)[\t\n]"
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:

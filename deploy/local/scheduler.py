@@ -38,7 +38,7 @@ class Certificates:
         self.client = authority.client("scheduler", names.SCHEDULER_NAME)
 
     def options(self, url: str, **more: Any) -> scheduler_config.Options:
-        """How kube-scheduler reaches the extender at ``url``; ``more``: fields of the options."""
+        """Return how kube-scheduler reaches the extender at ``url``; ``more``: fields of the options."""
         found = self.client
         return scheduler_config.Options(
             url,
@@ -99,7 +99,7 @@ class Scheduler:
         self._plane.stop(self.process)
 
     def pending(self) -> dict[str, int]:
-        """Pods per queue: active, backoff, gated, unschedulable. Errors: Unreachable."""
+        """Return pods per queue: active, backoff, gated, unschedulable. Errors: Unreachable."""
         found = {}
         for line in str(self.client.get("/metrics")).splitlines():
             if line.startswith('scheduler_pending_pods{queue="'):
@@ -155,7 +155,7 @@ class Extender:
 
 
 def start_pair(plane: Plane) -> tuple[Extender, Scheduler]:
-    """The extender under its own roles, and a kube-scheduler that asks it. Errors: PlaneError."""
+    """Return the extender under its own roles, and a kube-scheduler that asks it. Errors: PlaneError."""
     plane.kubectl("apply", "-f", str(REPOSITORY / "deploy" / "extender" / "rbac.yaml"))
     extender = Extender(plane).start()
     options = extender.certificates.options(extender.url)

@@ -117,11 +117,11 @@ class WorkFolder:
         temporary.replace(self.root / RECORD)
 
     def log(self, name: str) -> Path:
-        """The log of a process."""
+        """Return the log of a process."""
         return self.logs / f"{name}.log"
 
     def tail(self, name: str, lines: int = 5) -> str:
-        """The last lines of a process's log, indented."""
+        """Return the last lines of a process's log, indented."""
         try:
             text = self.log(name).read_text(errors="replace")
         except OSError:
@@ -129,9 +129,9 @@ class WorkFolder:
         return "\n".join("  " + line for line in text.splitlines()[-lines:]) or "  (it wrote nothing)"
 
     def unusable(self, what: str) -> PlaneError:
-        """The error for a folder that nothing can be started in."""
+        """Return the error for a folder that nothing can be started in."""
         return PlaneError(f"the work folder {self.root} cannot be used as it is: {what}. {self.start_anew()}")
 
     def start_anew(self) -> str:
-        """What to do about a damaged folder."""
+        """Return what to do about a damaged folder."""
         return f"To start anew there: python -m deploy.local up --fresh --work {self.root}"

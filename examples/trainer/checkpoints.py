@@ -59,7 +59,7 @@ class Checkpoint:
 
 
 def read(path: Path) -> Checkpoint:
-    """The checkpoint in a folder, its manifest checked for form and its files not yet (see `load`).
+    """Return the checkpoint in a folder, its manifest checked for form and its files not yet (see `load`).
 
     Raises:
         CheckpointError: there is no manifest, or it is not of the documented form.
@@ -165,7 +165,8 @@ class CheckpointFolder:
         return sorted(found, key=lambda c: (c.sequence, c.step))
 
     def latest(self, attempt: int | None = None) -> tuple[Checkpoint, dict[str, Floats]] | None:
-        """The newest complete checkpoint and its arrays, of this attempt or of any; None if there is none."""
+        """Return the newest complete checkpoint and its arrays, of this attempt or of any; None if there is
+        none."""
         for checkpoint in reversed(self.all()):
             if attempt is not None and checkpoint.attempt != attempt:
                 continue
@@ -176,7 +177,8 @@ class CheckpointFolder:
         return None
 
     def of_step(self, step: int) -> tuple[Checkpoint, dict[str, Floats]] | None:
-        """A step's complete checkpoint and its arrays: from the folder or, after rotation, from a pin."""
+        """Return a step's complete checkpoint and its arrays: from the folder or, after rotation, from
+        a pin."""
         for path in (self.folder / f"step-{step}", *sorted(self.folder.glob(f"{PINS}/*/*-{step}"))):
             try:
                 checkpoint = read(path)

@@ -33,7 +33,7 @@ class Parameters:
 
     @staticmethod
     def initial(runs: int) -> Parameters:
-        """The initial policy, the same in every run."""
+        """Return the initial policy, the same in every run."""
         return Parameters(
             np.repeat(INITIAL_TRANSITION[None], runs, axis=0), np.repeat(INITIAL_TOPIC[None], runs, axis=0)
         )

@@ -179,7 +179,8 @@ class TrainerProcess:
                 file.write(json.dumps(line) + "\n")
 
     def _policy_of(self, step: int) -> Parameters | None:
-        """The policy of an earlier step of this run, from its checkpoint; kept while it is the reference."""
+        """Return the policy of an earlier step of this run, from its checkpoint; kept while it is the
+        reference."""
         if self._reference is None or self._reference[0] != step:
             found = self.folder.of_step(step) if self.folder is not None else None
             policy = None
@@ -202,7 +203,7 @@ class TrainerProcess:
         self.client.checkpoint_saved(step, path)
 
     def _save_or_warn(self) -> bool:
-        """A checkpoint that cannot be written (volume full) costs that checkpoint, not the run."""
+        """Return a checkpoint that cannot be written (volume full) costs that checkpoint, not the run."""
         try:
             self._save()
         except OSError as fault:
@@ -234,7 +235,7 @@ class TrainerProcess:
 
 
 def _usable(path: str) -> bool:
-    """Whether a checkpoint that is whole by its save record has the content its manifest lists."""
+    """Return whether a checkpoint that is whole by its save record has the content its manifest lists."""
     try:
         load(read(Path(path)))
     except CheckpointError as fault:

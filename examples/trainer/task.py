@@ -48,7 +48,7 @@ FEATURES = 2 * VOCABULARY + 2
 
 
 def copies(responses: Ints) -> Ints:
-    """How often each token occurs. (..., L) tokens -> (..., V)."""
+    """Return how often each token occurs. (..., L) tokens -> (..., V)."""
     flat = responses.reshape(-1, responses.shape[-1])
     cells = flat + VOCABULARY * np.arange(len(flat))[:, None]
     counts = np.bincount(cells.ravel(), minlength=VOCABULARY * len(flat))
@@ -56,14 +56,14 @@ def copies(responses: Ints) -> Ints:
 
 
 def gold_reward(prompts: Ints, responses: Ints) -> Floats:
-    """The true quality: fixed, non-linear, never differentiated. (...) and (..., L) -> (...)."""
+    """Return the true quality: fixed, non-linear, never differentiated. (...) and (..., L) -> (...)."""
     counts = copies(responses)
     reward: Floats = (_WORTH[prompts] * _EARNED[counts] - _COST[counts]).sum(axis=-1)
     return reward
 
 
 def features(prompts: Ints, responses: Ints) -> Floats:
-    """What the reward model sees. (...) and (..., L) -> (..., FEATURES).
+    """Return what the reward model sees. (...) and (..., L) -> (..., FEATURES).
 
     Copies of each token, copies of each topic token, copies of each token beyond four. The last group can
     express that repetition is bad, but only comparisons that show repetition can teach it.

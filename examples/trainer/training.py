@@ -90,7 +90,8 @@ class Training:
         self._policy = self._initial
 
     def advance(self) -> Progress:
-        """One policy-gradient step: REINFORCE on proxy reward minus KL penalty, batch mean as baseline."""
+        """Return one policy-gradient step: REINFORCE on proxy reward minus KL penalty, batch mean as
+        baseline."""
         recipe, step = self.recipe, self.step + 1
         batch = self._rollout(self._policy, _Stream.ROLLOUT, step, recipe.batch, TRAINING)
         proxy = self.reward_model.score(batch.prompts, batch.responses)
@@ -160,7 +161,7 @@ class Training:
         self.step = step
 
     def identity(self) -> dict[str, object]:
-        """What makes this run this run; checkpoints carry it."""
+        """Return what makes this run this run; checkpoints carry it."""
         return {"seeds": list(self.seeds), **asdict(self.recipe)}
 
     def _train_reward_model(self) -> RewardModel:

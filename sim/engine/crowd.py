@@ -24,7 +24,7 @@ class Crowd:
     def give_way(
         self, waiting: Sequence[QueueJob], room: NodeRoom | SlotRoom, now: float
     ) -> list[VirtualJob]:
-        """Which demoted runs go back into the queue for those who wait, as the pool's plan has it."""
+        """Return which demoted runs go back into the queue for those who wait, as the pool's plan has it."""
         demoted = [job for job in self.running.values() if job.demoted]
         if not demoted or not waiting:
             return []

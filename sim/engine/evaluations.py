@@ -118,7 +118,8 @@ class Evaluations:
         self._upcoming[row] = self._training.next[row]
 
     def next(self, row: int) -> int | None:
-        """The next eval (from 0) of the present run at which something happens; None: its end is next."""
+        """Return the next eval (from 0) of the present run at which something happens; None: its end is
+        next."""
         if self.streams:
             number = self._upcoming[row]
             return number if number < self._training.evals(row) else None
@@ -148,7 +149,8 @@ class Evaluations:
         return [self.made(row)]
 
     def hear(self, job: JudgedJob, number: int, now: float, service: float) -> bool:
-        """A running job's score is known: show it to the rule. Whether the policy must hear of the job.
+        """Return a running job's score is known: show it to the rule. Whether the policy must hear of the
+        job.
 
         ``service``: GPU-seconds the job has had at ``now``. A STOP becomes the job's proposal; it stands
         for good, or, where a modifier looks at what stands, as long as the rule says so.
@@ -173,7 +175,7 @@ class Evaluations:
         return self._watched or news
 
     def _judges(self, row: int) -> bool:
-        """Whether the rule judges this job at all."""
+        """Return whether the rule judges this job at all."""
         assert self._spec is not None
         return self._spec.judges(self._workload.group[row] if self._workload.group else "")
 
@@ -195,7 +197,7 @@ class Evaluations:
             self.fleet.asking[row] = Proposal.of(verdict, since[-1].step, best.step)
 
     def _judge(self, row: int, number: int, evals: Evals, now: float) -> Foreseen | None:
-        """The verdict that this eval brings; None: it is not judged."""
+        """Return the verdict that this eval brings; None: it is not judged."""
         score = evals.scores[number]
         if self._rule is None or not isfinite(score) or not self._judges(row):
             return None

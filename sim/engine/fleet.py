@@ -115,7 +115,7 @@ class Fleet:
             self._paused.add(job.sequence)
 
     def usual(self, row: int) -> FleetNoise | None:
-        """What the pool tells this job of its noise."""
+        """Return what the pool tells this job of its noise."""
         return usual(self.noise, self._scored_by[row], self.limits.scope)
 
     def heard(self, row: int, now: float, point: EvalPoint) -> None:
@@ -138,12 +138,13 @@ class Fleet:
         return [point for _, point in known]
 
     def concerned(self, fall: SharedFall) -> list[int]:
-        """Rows that have evals before this fall."""
+        """Return rows that have evals before this fall."""
         rows = (r for r in self._known if fall.concerns(self._scored_by[r]))
         return [r for r in rows if self._known[r] and not fall.counts(self._known[r][0][0])]
 
     def sift(self, now: float) -> tuple[Sifted, tuple[SharedFall, ...]]:
-        """Who of those that ask may be stopped at ``now`` (s), and the shared falls that were just found."""
+        """Return who of those that ask may be stopped at ``now`` (s), and the shared falls that were just
+        found."""
         gone = Counter(name for at, name in self._ended if at >= day_of(now))
         gone.update(self._scored_by[row].namespace for row in self._paused)
         self.ended = tuple(Ended(name, gone[name]) for name in sorted(gone))

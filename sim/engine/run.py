@@ -220,7 +220,8 @@ class _Engine:
     # -- runs
 
     def _start(self, job: VirtualJob, now: float) -> bool:
-        """A job was admitted. Whether there is news for the policy: scores that came while the job waited."""
+        """Return a job was admitted. Whether there is news for the policy: scores that came while the job
+        waited."""
         row, ledger = job.sequence, self._ledger
         again = ledger.started[row] >= 0
         if not again:
@@ -252,7 +253,8 @@ class _Engine:
         return not quiet
 
     def _ready(self, job: VirtualJob) -> bool:
-        """All members are ready: from now on its service and what is left of it count, as in the operator."""
+        """Return all members are ready: from now on its service and what is left of it count, as in the
+        operator."""
         now, row = self._kernel.now, job.sequence
         if self._starting.get(row) is not job or self._ledger.counted[row] != now:
             return True  # it has left since
@@ -288,7 +290,7 @@ class _Engine:
         return quiet
 
     def _hand_over(self, job: VirtualJob) -> bool:
-        """What a job held is free; True: the policy hears of it later."""
+        """Return what a job held is free; True: the policy hears of it later."""
         if delay := self._takes("handover_delay"):
             self._at(self._kernel.now + delay, job.sequence, self._give_back, job)
             return True
@@ -312,14 +314,14 @@ class _Engine:
             job.nodes = ()
 
     def _takes(self, latency: str) -> float:
-        """How long that takes this time, s."""
+        """Return how long that takes this time, s."""
         usual: float = getattr(self._latencies, latency)
         return usual if self._scatter is None else max(0.0, usual + self._scatter(latency))
 
     def _ends_first(self, row: int, now: float, stopping: bool, left: float) -> bool:
-        """Whether a run that is to leave ends by itself before it could: it is over, and not seen to be yet,
-        or trains on to its end in the ``left`` seconds until its checkpoint is copied away or it has heard of
-        its preemption."""
+        """Return whether a run that is to leave ends by itself before it could: it is over, and not seen to
+        be yet, or trains on to its end in the ``left`` seconds until its checkpoint is copied away or it has
+        heard of its preemption."""
         if self._ledger.ended[row] >= 0:
             return True
         if not stopping and row in self._starting:
@@ -327,7 +329,7 @@ class _Engine:
         return bool(left or self._latencies.end_delay) and self._training.end_at(row) <= now + left
 
     def _suspend(self, job: VirtualJob, now: float, state: JobState, why: str) -> bool:
-        """The run is to leave; it stops training now, or once it hears of its preemption.
+        """Return the run is to leave; it stops training now, or once it hears of its preemption.
 
         Says whether its GPUs are free at once. One that is preempted before its members are ready has nothing
         to save and nobody to tell.
@@ -374,7 +376,7 @@ class _Engine:
             self._ticket[row] = self._at(max(end, now), row, self._end, job)
 
     def _free(self, job: VirtualJob) -> bool:
-        """The pods of a suspended run are gone."""
+        """Return the pods of a suspended run are gone."""
         now, row, ledger = self._kernel.now, job.sequence, self._ledger
         self._count(job, now)
         ledger.service[row] += (now - ledger.held[row]) * job.gpus
@@ -392,7 +394,8 @@ class _Engine:
     # -- evals
 
     def _eval(self, job: VirtualJob) -> bool:
-        """An eval is made; its score is known ``eval_delay`` later. True: nobody need hear of it yet."""
+        """Return an eval is made; its score is known ``eval_delay`` later. True: nobody need hear of it
+        yet."""
         row, delay = job.sequence, self._latencies.eval_delay
         number = self._evals.made(row)
         self._schedule(job, row)
@@ -402,7 +405,7 @@ class _Engine:
         return self._score((job, number))
 
     def _score(self, known: tuple[VirtualJob, int]) -> bool:
-        """A score becomes known; if its job does not run just now, it waits until it does.
+        """Return a score becomes known; if its job does not run just now, it waits until it does.
 
         True: the policy need not hear of it.
         """

@@ -18,7 +18,7 @@ def views(
     detailed: bool,
     progresses: bool,
 ) -> Iterator[VirtualJob]:
-    """The view of each job by row, made when it is asked for, so that few are there at once.
+    """Return the view of each job by row, made when it is asked for, so that few are there at once.
 
     Args:
         gangs: (replicas, GPUs of each) by row; None where only the number of GPUs matters.

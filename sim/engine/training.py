@@ -31,12 +31,13 @@ class Training:
         self._overhead = (latencies.start_delay, latencies.start_delay + latencies.restart_cost)
 
     def evals(self, row: int) -> int:
-        """How many evals the job makes if it runs to its end."""
+        """Return how many evals the job makes if it runs to its end."""
         evals = self._evals[row] if self._evals else None
         return len(evals.at) if evals is not None else 0
 
     def left(self, row: int, again: bool) -> float:
-        """Seconds until the end from when the waiting job's members are ready; ``again``: it has run before.
+        """Return seconds until the end from when the waiting job's members are ready; ``again``: it has run
+        before.
 
         The start is not among them: the operator counts a run from its members' readiness on, too
         (`controller.policy.job.service`).
@@ -55,17 +56,17 @@ class Training:
         self._first[row] = self.next[row]
 
     def end_at(self, row: int) -> float:
-        """When the present run ends if it is let run."""
+        """Return when the present run ends if it is let run."""
         if not self._cost:
             return self._began[row] + (self.work[row] - self.done[row])
         return self._reaches(row, self.work[row], self.evals(row) - self._first[row])
 
     def eval_at(self, row: int, number: int) -> float:
-        """When eval ``number`` of the present run is made (its own cost included)."""
+        """Return when eval ``number`` of the present run is made (its own cost included)."""
         return self._reaches(row, self._position(row, number), number - self._first[row] + 1)
 
     def _position_at(self, row: int, now: float, made: int) -> float:
-        """Seconds of training done at ``now``, by the present run and those before it."""
+        """Return seconds of training done at ``now``, by the present run and those before it."""
         spent = now - self._began[row]
         if spent <= 0:
             return self.done[row]
@@ -77,7 +78,7 @@ class Training:
         return reached
 
     def pause(self, row: int, now: float, *, graceful: bool) -> float:
-        """The present run ends at ``now``; what is in safety stays. Returns the seconds that are lost.
+        """Return the present run ends at ``now``; what is in safety stays. Returns the seconds that are lost.
 
         ``graceful``: with one more checkpoint first. An eval that was not finished is made again, and so
         are those after the checkpoint that the job goes back to.
@@ -94,7 +95,7 @@ class Training:
         return reached - kept
 
     def made(self, row: int, now: float) -> int:
-        """How many evals are made at ``now``."""
+        """Return how many evals are made at ``now``."""
         made, count = self._first[row], self.evals(row)
         if made == count:
             return made

@@ -57,7 +57,8 @@ def _plan_competitors(setting: Setting) -> list[Trial]:
 
 
 def evalstop_with(rule: RuleSpec) -> str:
-    """What EvalStop is called beside other rules: the paper's rule goes unnamed, any other is named."""
+    """Return what EvalStop is called beside other rules: the paper's rule goes unnamed, any other is
+    named."""
     if rule.rule.name == "kDeclines" and not rule.modifiers and not rule.guardrails:
         return EVALSTOP
     return f"{EVALSTOP}, {specs.rule_text(rule)}"
@@ -90,7 +91,8 @@ def _plan_bases(setting: Setting) -> list[Trial]:
 
 
 def every_base(given: PolicySpec) -> list[PolicySpec]:
-    """All queue policies with their defaults, FIFO with backfill, and the given one if it has parameters."""
+    """Return all queue policies with their defaults, FIFO with backfill, and the given one if it has
+    parameters."""
     bases = []
     for name in POLICIES:
         bases.append(PolicySpec(name))

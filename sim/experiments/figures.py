@@ -133,5 +133,5 @@ FIGURES: Mapping[str, Figure] = {
 
 
 def figures(tallies: Sequence[Tally]) -> dict[str, Estimate]:
-    """Every figure, over one tally for each seed."""
+    """Return every figure, over one tally for each seed."""
     return {key: figure.of(tallies) for key, figure in FIGURES.items()}

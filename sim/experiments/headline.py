@@ -87,7 +87,7 @@ def p_values(tallies: Sequence[Tally]) -> dict[str, float]:
 
 
 def _losses(found: dict[str, Estimate]) -> list[str]:
-    """What went worse, in words, where it did."""
+    """Return what went worse, in words, where it did."""
     worse = [
         f"{key} {100 * found[key].value:.1f} %"
         for key in ("jct_gain", "jct_gain_kept", "waste_gain", "waste_gain_wide", "gpu_time_gain")

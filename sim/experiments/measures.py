@@ -48,7 +48,7 @@ class Tally:
 
 
 def compare(population: Population, base: Result, arm: Result) -> Tally:
-    """An arm against the base policy alone, on the same workload."""
+    """Return an arm against the base policy alone, on the same workload."""
     truth, evals = population.truth, population.workload.evals
     caught = before_end = premature = false_alarms = false_alarms_rlhf = 0
     for row, stop in arm.stops.items():
@@ -92,7 +92,7 @@ def compare(population: Population, base: Result, arm: Result) -> Tally:
 
 
 def tally_base(population: Population, base: Result) -> Tally:
-    """The base policy against itself."""
+    """Return the base policy against itself."""
     truth = population.truth
     jct, waste, rest, spent = (
         sum(base.jct),
@@ -123,7 +123,7 @@ def tally_base(population: Population, base: Result) -> Tally:
 
 
 def after_peak(population: Population, result: Result) -> float:
-    """GPU-seconds of training past the true peak, of hacking runs. Waste in the narrow sense."""
+    """Return gPU-seconds of training past the true peak, of hacking runs. Waste in the narrow sense."""
     truth, workload = population.truth, population.workload
     return sum(
         max(0.0, result.useful[row] - truth.peak[row] * workload.work[row]) * workload.gpus[row]
@@ -133,7 +133,7 @@ def after_peak(population: Population, result: Result) -> float:
 
 
 def after_best(population: Population, result: Result) -> float:
-    """GPU-seconds that no kept checkpoint has anything of. Waste in the wide sense.
+    """Return gPU-seconds that no kept checkpoint has anything of. Waste in the wide sense.
 
     Training after each job's best observed eval, whoever it is, and whatever was no training at all:
     restarts, delays, training undone by a preemption.

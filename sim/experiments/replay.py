@@ -56,7 +56,7 @@ class Plan:
     drawn: bool = True  # whether the setting's mix had a part in the workload
 
     def as_dict(self) -> dict[str, Any]:
-        """What is run, as JSON values: one run, with this many jobs on this cluster.
+        """Return what is run, as JSON values: one run, with this many jobs on this cluster.
 
         Of the mix, what the workload is drawn from, and nothing where it is the log's own.
         """
@@ -66,7 +66,7 @@ class Plan:
         return {**found, **changes, "workload": {**(found["workload"] if self.drawn else {}), **sizes}}
 
     def run(self, *, stops: bool, journal: Journal | None = None) -> Result:
-        """The base policy, with or without EvalStop around it."""
+        """Return the base policy, with or without EvalStop around it."""
         policy = make_policy(self.setting.base, self.setting.quotas)
         return simulate(
             self.workload,
@@ -79,7 +79,8 @@ class Plan:
 
 
 def setting_of(trace: Trace, first_seed: int = 0) -> Setting:
-    """The setting that a replay starts from: a recording's own delays, else those of the experiments."""
+    """Return the setting that a replay starts from: a recording's own delays, else those of the
+    experiments."""
     setting = Setting(first_seed=first_seed)
     return setting if trace.latencies is None else replace(setting, latencies=trace.latencies)
 
@@ -93,7 +94,7 @@ def plan(
     rule: RuleSpec | None = None,
     curves: str = "",
 ) -> Plan:
-    """What to run for a trace: what is asked for, else what the trace says, else the defaults.
+    """Return what to run for a trace: what is asked for, else what the trace says, else the defaults.
 
     Args:
         setting: curve settings, delays (`setting_of`) and the seed for whatever has to be drawn.
@@ -137,7 +138,8 @@ def plan(
 
 
 def replay(trace: Trace, plan: Plan, progress: Progress | None = None) -> Findings:
-    """The trace on its cluster, without and with EvalStop; ``progress``: called with runs done and in all."""
+    """Return the trace on its cluster, without and with EvalStop; ``progress``: called with runs done and in
+    all."""
     tell = progress or (lambda done, total: None)
     tell(0, 2)
     base = plan.run(stops=False)
@@ -182,7 +184,7 @@ def replay(trace: Trace, plan: Plan, progress: Progress | None = None) -> Findin
 
 
 def summary(run: str, result: Result) -> dict[str, Value]:
-    """One run in a row."""
+    """Return one run in a row."""
     ordered = sorted(result.jct)
     return {
         "run": run,
@@ -198,7 +200,7 @@ def summary(run: str, result: Result) -> dict[str, Value]:
 
 
 def stops(workload: Workload, result: Result) -> list[dict[str, Any]]:
-    """The jobs that were stopped, in the order of their stops."""
+    """Return the jobs that were stopped, in the order of their stops."""
     return [
         {
             "job": workload.key(row),
@@ -240,7 +242,8 @@ def _kinds(jobs: int, setting: Setting) -> list[Kind]:
 
 
 def _truth(trace: Trace) -> Truth | None:
-    """The truth that a recorded workload carries; None unless all jobs do. In the order of submission."""
+    """Return the truth that a recorded workload carries; None unless all jobs do. In the order of
+    submission."""
     jobs = sorted(trace.jobs, key=lambda job: job.submitted)
     known = [job.truth for job in jobs if job.truth is not None]
     if len(known) < len(jobs):

@@ -72,7 +72,7 @@ class Setting:
         )
 
     def trials(self, arms: tuple[Arm, ...] | None = None, label: str = "") -> list[Trial]:
-        """A trial for each seed; without ``arms``, of the rule in EvalStop."""
+        """Return a trial for each seed; without ``arms``, of the rule in EvalStop."""
         arms = (Arm(EVALSTOP, self.rule),) if arms is None else arms
         seeds = range(self.first_seed, self.first_seed + self.seeds)
         return [Trial(self.mix, seed, self.base, arms, self.latencies, label) for seed in seeds]

@@ -19,7 +19,8 @@ _SAID = {False: "from the scores", True: "reported"}  # setting `stderr` -> wher
 
 
 def _arms(setting: Setting) -> tuple[Arm, ...]:
-    """The rules that take a usual noise, with their defaults; the setting's own rule does not look at it."""
+    """Return the rules that take a usual noise, with their defaults; the setting's own rule does not look at
+    it."""
     return tuple(
         Arm(name, RuleSpec(PolicySpec(name)))
         for name, kind in RULES.items()

@@ -41,7 +41,7 @@ def ratio(above: Sequence[float], below: Sequence[float], *, gain: bool = False)
 
 
 def paired_p(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Two-sided p that ours and theirs do not differ, by seed: the larger of paired t and Wilcoxon.
+    """Return two-sided p that ours and theirs do not differ, by seed: the larger of paired t and Wilcoxon.
 
     On logarithms, so that seeds with long queues do not outweigh the rest. 1 where nothing differs.
     """
@@ -73,7 +73,8 @@ _PICKS: dict[int, Sums] = {}
 
 
 def _picks(units: int) -> Iterator[Sums]:
-    """How often each unit is in each resample, in blocks of (resamples, units); the same for every figure.
+    """Yield how often each unit is in each resample, in blocks of (resamples, units); the same for every
+    figure.
 
     The blocks follow one stream of random numbers, so how large they are changes nothing.
     """

@@ -62,7 +62,7 @@ def run(trial: Trial) -> Outcome:
 
 
 def run_arm(population: Population, trial: Trial, arm: Arm | None) -> Result:
-    """The base policy with an arm around it, or alone."""
+    """Return the base policy with an arm around it, or alone."""
     cluster = Cluster.slots(trial.mix.gpus)
     base = make_policy(trial.base)
     if arm is None:
@@ -72,7 +72,7 @@ def run_arm(population: Population, trial: Trial, arm: Arm | None) -> Result:
 
 
 def told(population: Population) -> Workload:
-    """The workload with the truth for scores: rising up to each run's peak, falling from there on."""
+    """Return the workload with the truth for scores: rising up to each run's peak, falling from there on."""
     workload, truth = population.workload, population.truth
     evals = [
         e and Evals(e.at, _falling_after(e.at, truth, row), e.losses) for row, e in enumerate(workload.evals)

@@ -12,7 +12,7 @@ NOTHING = "-"
 
 
 def cell(value: Value, form: str) -> str:
-    """A value in its column's form; an estimate with its interval."""
+    """Return a value in its column's form; an estimate with its interval."""
     if isinstance(value, Estimate):
         if not isfinite(value.value):
             return NOTHING
@@ -59,5 +59,5 @@ def duration(seconds: float) -> str:
 
 
 def written(columns: Sequence[Column], row: Mapping[str, Value]) -> list[str]:
-    """A row's cells in the order of the columns."""
+    """Return a row's cells in the order of the columns."""
     return [cell(row.get(column.key), column.form) for column in columns]

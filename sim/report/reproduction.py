@@ -20,7 +20,7 @@ _TABLE = re.compile(r"(<!-- table ([\w-]+): ([\w ]+?) -->\n)(.*?)(<!-- end -->)"
 
 
 def fill(page: str, found: Mapping[str, Findings]) -> str:
-    """The page with every table anew whose experiment is among ``found``; others stay as they are.
+    """Return the page with every table anew whose experiment is among ``found``; others stay as they are.
 
     Raises:
         ValueError: a table asks for a column that its experiment does not have.
@@ -35,7 +35,7 @@ def fill(page: str, found: Mapping[str, Findings]) -> str:
 
 
 def markdown(findings: Findings, keys: list[str]) -> str:
-    """A Markdown table of some columns, by their keys.
+    """Return a Markdown table of some columns, by their keys.
 
     Raises:
         ValueError: the experiment has no such column.

@@ -77,7 +77,7 @@ def example(plan: Plan) -> Example:
 
 
 def first_run(setting: Setting) -> Example:
-    """The first of a setting's runs."""
+    """Return the first of a setting's runs."""
     population = generate(setting.mix, setting.first_seed)
     cluster = Cluster.slots(setting.mix.gpus)
     return example(Plan(population.workload, population.truth, cluster, setting))

@@ -51,7 +51,7 @@ def sweep(findings: Findings) -> str:
 
 
 def savings(findings: Findings) -> str:
-    """What each stop rule saves, beside the oracle, and how precise it is."""
+    """Return what each stop rule saves, beside the oracle, and how precise it is."""
     names = [str(row["rule"]) for row in findings.rows]
     place = np.arange(len(names))
     with drawing(1, height=0.42 * len(names) + 1.2) as made:
@@ -99,7 +99,7 @@ def bases(findings: Findings) -> str:
 
 
 def grid(findings: Findings, key: str, title: str) -> str:
-    """A heat map for each depth: eval interval across, k down."""
+    """Return a heat map for each depth: eval interval across, k down."""
     depths = sorted({_number(row["depth"]) for row in findings.rows})
     intervals = sorted({_number(row["eval_interval"]) for row in findings.rows})
     ks = sorted({_number(row["k"]) for row in findings.rows})

@@ -74,7 +74,7 @@ def judge(series: Iterable[Series]) -> list[Judged]:
 
 
 def matrices(judged: Sequence[Judged]) -> list[tuple[npt.NDArray[np.int64], vector.Evals]]:
-    """The series as matrices, of similar lengths together: (rows, evals) pairs."""
+    """Return the series as matrices, of similar lengths together: (rows, evals) pairs."""
     order = sorted(range(len(judged)), key=lambda i: len(judged[i].series.scores))
     chunks: list[list[int]] = []
     for i in order:
@@ -129,7 +129,7 @@ def first_stops(spec: RuleSpec, judged: Sequence[Judged]) -> npt.NDArray[np.int6
 
 
 def rows(name: str, judged: Sequence[Judged], stops: npt.NDArray[np.int64], seed: int = 0) -> list[Row]:
-    """A row for each family, and one for all if there are several."""
+    """Return a row for each family, and one for all if there are several."""
     families = list(dict.fromkeys(j.series.family for j in judged))
     out = []
     for family in [*families, *([ALL] if len(families) > 1 else [])]:
@@ -222,5 +222,5 @@ def exact_interval(hits: float, trials: float, level: float = 0.95) -> tuple[flo
 
 
 def upper_bound(hits: float, trials: float, level: float = 0.95) -> float:
-    """One-sided exact upper bound of a share; 1 without trials."""
+    """Return one-sided exact upper bound of a share; 1 without trials."""
     return float(beta.ppf(level, hits + 1, trials - hits)) if hits < trials else 1.0

@@ -109,7 +109,7 @@ def fallen(
 
 
 def beside_liars(pools: int, seed: int, tell: Progress, rules: Sequence[str]) -> Iterator[LiarRow]:
-    """The same honest runs in every row of a rule."""
+    """Yield the same honest runs in every row of a rule."""
     for rule in rules:
         for scope in FleetScope:
             for liars, spaces in LIARS:
@@ -121,7 +121,7 @@ def beside_liars(pools: int, seed: int, tell: Progress, rules: Sequence[str]) ->
 
 
 def misled(rule: str, seed: str, limits: StopLimits, liars: int, spaces: int = 1, namespace: str = "") -> int:
-    """How many of a pool's honest flat runs are stopped beside so many liars, of so many namespaces.
+    """Return how many of a pool's honest flat runs are stopped beside so many liars, of so many namespaces.
 
     ``namespace``: one that all are in, the honest ones and the liars.
     """
@@ -165,7 +165,7 @@ def _stopped(
 
 
 def tables(falls: Sequence[FallRow], liars: Sequence[LiarRow]) -> Iterator[str]:
-    """Both as Markdown."""
+    """Yield both as Markdown."""
     yield "| rule, runs | scope | nothing falls | all fall by 2 deviations of the noise | by 3 | by 5 |"
     yield "|---|---|---|---|---|---|"
     known = {replace(row, healthy=0.0, declining=0.0, pools=0): row for row in falls}

@@ -56,7 +56,7 @@ class Series:
     paired: tuple[Paired | None, ...] = ()
 
     def points(self) -> Iterator[EvalPoint]:
-        """The evals as a stop rule is shown them."""
+        """Yield the evals as a stop rule is shown them."""
         nothing = (None,) * len(self.steps)
         for step, score, stderr, samples, proxy, paired in zip(
             self.steps,
@@ -71,7 +71,7 @@ class Series:
 
 
 def read(path: Path) -> list[Series]:
-    """The series of a history, in the order in which they begin.
+    """Return the series of a history, in the order in which they begin.
 
     Evals that are not finite, or of 0 samples, are left out, as in a running job; of a step seen twice the
     first counts.
@@ -93,7 +93,7 @@ def read(path: Path) -> list[Series]:
 
 
 def grouped(series: Iterable[Series], pattern: str) -> list[Series]:
-    """The series with their runs named by what ``pattern`` matches of their ids; unmatched ones stay.
+    """Return the series with their runs named by what ``pattern`` matches of their ids; unmatched ones stay.
 
     Raises:
         HistoryError: it is no regular expression.

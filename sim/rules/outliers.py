@@ -50,7 +50,7 @@ class OutlierRow:
 
 
 def spoiled(series: Iterable[Series], share: float, score: float, seed: int) -> list[Series]:
-    """The series with a ``share`` of their evals replaced by ``score``; their standard errors stay."""
+    """Return the series with a ``share`` of their evals replaced by ``score``; their standard errors stay."""
     random = np.random.default_rng([seed, STREAM])
     out = []
     for one in series:
@@ -61,7 +61,7 @@ def spoiled(series: Iterable[Series], share: float, score: float, seed: int) -> 
 
 
 def collapsed(series: Iterable[Series]) -> list[Series]:
-    """Those that fall after a peak, with 0 at every eval after it."""
+    """Return those that fall after a peak, with 0 at every eval after it."""
     out = []
     for one in series:
         if one.label == "declining" and one.peak_step is not None:
@@ -80,7 +80,7 @@ def rows(
     evals: int = EVALS,
     noise: float = NOISE,
 ) -> Iterator[OutlierRow]:
-    """Every rule on `linear` runs without bad evals, and at each share with low and with high ones."""
+    """Yield every rule on `linear` runs without bad evals, and at each share with low and with high ones."""
     drawn = families.draw("linear", evals=evals, noise=noise, runs=runs, seed=seed, reported=reported).series
     kind = "reported" if reported else "estimated"
     for share in shares:

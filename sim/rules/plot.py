@@ -20,7 +20,7 @@ MARKS = "ovs^DPX*"
 
 
 def _most_stopped(label: str, judged: Sequence[Judged], stops: Mapping[str, Any]) -> list[int]:
-    """The runs of a label, those that more rules stopped first: of healthy ones, the false stops."""
+    """Return the runs of a label, those that more rules stopped first: of healthy ones, the false stops."""
     rows = [i for i, j in enumerate(judged) if j.truth.label == label]
     return sorted(rows, key=lambda row: -sum(int(first[row]) >= 0 for first in stops.values()))
 

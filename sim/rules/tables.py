@@ -35,7 +35,7 @@ def prompts_for(noise: float) -> int:
 
 
 def tuned(runs: int, seed: int) -> Iterator[str]:
-    """Each rule at its best at 2.5 % false stops of rising runs: 50 evals, noise .05, not reported.
+    """Yield each rule at its best at 2.5 % false stops of rising runs: 50 evals, noise .05, not reported.
 
     Parameters are chosen on one half of the runs of each family, the row is about the other half.
     """
@@ -62,7 +62,7 @@ def tuned(runs: int, seed: int) -> Iterator[str]:
 
 
 def defaults(runs: int, seed: int) -> Iterator[str]:
-    """Every rule as it comes, over evals and noise, noise reported by the trainer and estimated.
+    """Yield every rule as it comes, over evals and noise, noise reported by the trainer and estimated.
 
     The e-process compares each eval with the best before it on as many prompts as make up the noise.
     """

@@ -51,7 +51,7 @@ def sigma(series: Series) -> float:
 
 
 def truth(series: Series) -> Truth:
-    """The label a series brings with it, else the test's."""
+    """Return the label a series brings with it, else the test's."""
     peak, z = _test(series) if len(series.scores) >= LEAST_EVALS else (0, math.nan)
     if series.peak_step is not None:
         peak = max(0, sum(1 for step in series.steps if step <= series.peak_step) - 1)

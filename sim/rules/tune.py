@@ -50,7 +50,7 @@ class Tuned:
 
 
 def halves(judged: Sequence[Judged]) -> tuple[list[Judged], list[Judged]]:
-    """Two halves that share no run; alternate within each label and family, so that they are alike."""
+    """Return two halves that share no run; alternate within each label and family, so that they are alike."""
     seen: dict[tuple[str, str], int] = {}
     side: dict[str, int] = {}
     for one in judged:
@@ -73,7 +73,8 @@ def fleet_noise(judged: Sequence[Judged]) -> float:
 
 
 def tune(rule: str, judged: Sequence[Judged], target: float, *, plateaus: bool = False) -> Tuned | None:
-    """The rule's best parameters at no more than ``target`` false stops per healthy run; None: it has none.
+    """Return the rule's best parameters at no more than ``target`` false stops per healthy run; None: it has
+    none.
 
     Args:
         plateaus: whether runs labelled plateau count as healthy.
@@ -137,7 +138,7 @@ def _candidates(rule: str, fleet: float, usual: int, longest: int) -> Iterator[d
 
 
 def _cut(highest: npt.NDArray[np.float64], runs: int, target: float, confidence: float | None) -> float:
-    """The lowest level above which no more healthy series go than the target allows.
+    """Return the lowest level above which no more healthy series go than the target allows.
 
     ``runs``: of which they are; the bound counts those. ``confidence`` None: the observed share keeps to it.
     """
@@ -155,7 +156,7 @@ def _cut(highest: npt.NDArray[np.float64], runs: int, target: float, confidence:
 
 
 def _with_cut(rule: str, params: dict[str, Any], cut: float) -> RuleSpec | None:
-    """The rule whose level is ``cut``, rounded upwards to four digits; None: out of its bounds."""
+    """Return the rule whose level is ``cut``, rounded upwards to four digits; None: out of its bounds."""
     field = SINGLE_LOOK[rule]
     if rule == "kDeclines":
         value: Any = max(1, math.floor(max(cut, 0.0)) + 1)
@@ -202,6 +203,6 @@ def named(tuned: Tuned) -> str:
 
 
 def text(spec: PolicySpec) -> str:
-    """A rule as text, as `sim.specs.rule` reads it."""
+    """Return a rule as text, as `sim.specs.rule` reads it."""
     shown = ",".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in spec.params.items())
     return f"{spec.name}:{shown}" if shown else spec.name

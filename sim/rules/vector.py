@@ -90,7 +90,7 @@ def noise_levels(evals: Evals, usual: float, weight: float) -> NoiseLevels:
 
 
 def unwiden(z: Matrix, freedom: Matrix) -> Matrix:
-    """The threshold that `noise.widen` makes ``z`` of: its inverse, by Newton's method; NaN stays."""
+    """Return the threshold that `noise.widen` makes ``z`` of: its inverse, by Newton's method; NaN stays."""
     if np.isinf(freedom).all():
         return z
     target = np.maximum(z, 0.0)
@@ -141,7 +141,7 @@ def _single(values: Matrix) -> Matrix:
 
 
 def _scan(evals: Evals, p: Any) -> Matrix:
-    """The threshold that would have been passed here."""
+    """Return the threshold that would have been passed here."""
     known = noise_levels(evals, p.usual_noise, p.usual_noise_weight)
     fall = falls(evals.scores, p.window, p.share)
     z = unwiden(np.where(np.isfinite(fall), fall / known.sigma, np.nan), known.freedom)
@@ -244,7 +244,7 @@ INNER = (WarmUp.name, Divergence.name, Patience.name)
 
 
 def covers(spec: RuleSpec) -> bool:
-    """Whether this rule and its modifiers have a vectorised form."""
+    """Return whether this rule and its modifiers have a vectorised form."""
     return spec.rule.name in FORMS and all(m.name in (*INNER, Gate.name) for m in spec.modifiers)
 
 
@@ -264,7 +264,7 @@ def first_stops(spec: RuleSpec, evals: Evals) -> npt.NDArray[np.int64]:
 
 
 def _gated(evals: Evals, through: vector_gate.Passed, gate: GateParams) -> Evals:
-    """The evals that count, moved to the left."""
+    """Return the evals that count, moved to the left."""
     moved = through.moved
     pairs = None if evals.pairs is None else Pairs(*map(moved, evals.pairs))
     proxies = None if evals.proxies is None else moved(evals.proxies)
@@ -273,7 +273,7 @@ def _gated(evals: Evals, through: vector_gate.Passed, gate: GateParams) -> Evals
 
 
 def _stops(rule: PolicySpec, modifiers: tuple[PolicySpec, ...], evals: Evals) -> npt.NDArray[np.bool_]:
-    """Where the rule says STOP, under modifiers that see what it sees."""
+    """Return where the rule says STOP, under modifiers that see what it sees."""
     params = build(RULES[rule.name].params, rule.params, rule.name)
     form = FORMS[rule.name]
     stop: npt.NDArray[np.bool_] = form.levels(evals, params) > form.cut(params)  # NaN is not

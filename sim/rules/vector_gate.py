@@ -29,7 +29,7 @@ class Passed(NamedTuple):
     silent: Flags
 
     def moved(self, values: Matrix) -> Matrix:
-        """A matrix with only the evals that count, moved to the left; NaN from there."""
+        """Return a matrix with only the evals that count, moved to the left; NaN from there."""
         found = np.take_along_axis(values, np.maximum(self.order, 0), axis=1)
         there: Matrix = np.where(self.order >= 0, found, np.nan)
         return there
@@ -60,7 +60,7 @@ class _Walk:
         return found
 
     def scale(self, one: Whole, other: Whole) -> Matrix:
-        """The distance beyond which an eval waits; infinite where nobody knows."""
+        """Return the distance beyond which an eval waits; infinite where nobody knows."""
         error = np.maximum(self.errors[self.rows, one], self.errors[self.rows, other])
         estimated = _robust(self.recent)
         limit = np.where(np.isnan(estimated), np.inf, self.p.sigmas_estimated * estimated)
@@ -141,7 +141,7 @@ class _Walk:
 
 
 def passed(scores: Matrix, stderrs: Matrix, p: GateParams) -> Passed:
-    """What the gate lets through of each run."""
+    """Return what the gate lets through of each run."""
     runs, count = scores.shape
     walk = _Walk(scores, stderrs, p)
     known, silent = np.zeros((runs, count), dtype=np.int64), np.zeros((runs, count), dtype=bool)

@@ -67,7 +67,7 @@ class Log:
 
 
 def number(text: str) -> float:
-    """A finite number; whole ones stay ints, so that whole seconds stay exact."""
+    """Return a finite number; whole ones stay ints, so that whole seconds stay exact."""
     try:
         found = int(text)
         float(found)  # a whole number beyond every float is refused, too
@@ -87,7 +87,7 @@ def whole(text: str) -> int:
 
 
 def moment(text: str) -> float:
-    """Seconds: a number, or a date and time; without an offset it is taken to be UTC."""
+    """Return seconds: a number, or a date and time; without an offset it is taken to be UTC."""
     try:
         return number(text)
     except ValueError:
@@ -113,7 +113,7 @@ def text(name: str, *, optional: bool = False) -> Column:
 
 
 def read_csv(file: Path, lines: Iterable[str], log: Log, skipped: Skipped, before: int = 0) -> Trace:
-    """Jobs of a CSV log. ``before``: the number of the first row where the log gives its rows no ids.
+    """Return jobs of a CSV log. ``before``: the number of the first row where the log gives its rows no ids.
 
     Raises:
         TraceError: a row is wrong and is not to be skipped, or there is no job at all.
@@ -158,7 +158,7 @@ def read_csv(file: Path, lines: Iterable[str], log: Log, skipped: Skipped, befor
 
 
 def header_of(file: Path, rows: Iterator[list[str]]) -> list[str]:
-    """The first row. Raises: TraceError, it is no CSV."""
+    """Return the first row. Raises: TraceError, it is no CSV."""
     try:
         return next(rows, [])
     except csv.Error as error:

@@ -103,8 +103,8 @@ class _Fold:
         raw.decided = decision.get("record") if isinstance(decision, dict) else None
 
     def end(self) -> History:
-        """All that was taken in. What a job's last line decided is its record from then on: no later line
-        would tell that it ended if the log ends with that."""
+        """Return all that was taken in. What a job's last line decided is its record from then on: no later
+        line would tell that it ended if the log ends with that."""
         for key, raw in self._raw.items():
             if raw.decided is not None and raw.decided != raw.record and key in self.history.jobs:
                 with contextlib.suppress(ValueError, TypeError):  # its input was read, and counts
@@ -125,7 +125,7 @@ class LeftOut:
         self.first.setdefault(why, error)
 
     def notes(self) -> list[str]:
-        """A sentence for each reason."""
+        """Return a sentence for each reason."""
         notes = []
         for why, count in self.counts.items():
             are, tell = ("is", "tells") if count == 1 else ("are", "tell")
@@ -135,7 +135,7 @@ class LeftOut:
 
 
 def read_decisions(logs: Sequence[tuple[Path, Iterable[str]]], skipped: Skipped) -> Trace:
-    """The trace of one log, whose files may be several.
+    """Return the trace of one log, whose files may be several.
 
     Raises:
         TraceError: a line is wrong and is not to be skipped, or no pool ever planned.
@@ -148,7 +148,7 @@ def read_decisions(logs: Sequence[tuple[Path, Iterable[str]]], skipped: Skipped)
 
 
 def read_history(files: Sequence[Path], pool: str = "") -> tuple[History, LeftOut]:
-    """What can be read of a log, whatever else is in it.
+    """Return what can be read of a log, whatever else is in it.
 
     A line that was cut off, at the end or in the middle, is left out, as are damaged and repeated ones and
     those of other versions; all before and after them counts.
@@ -186,7 +186,7 @@ def _taken(
 
 
 def merged(logs: Sequence[tuple[Path, Iterable[str]]]) -> Iterator[Line]:
-    """The lines of all files in the order of their time; repeated ones are marked as such."""
+    """Yield the lines of all files in the order of their time; repeated ones are marked as such."""
     streams = [_lines(file, lines, order) for order, (file, lines) in enumerate(logs)]
     now, seen = -math.inf, set[str]()
     for found in heapq.merge(*streams, key=lambda line: (line.now, line.order)):
@@ -254,7 +254,8 @@ def _why(file: Path, number: int, text: str, whole: bool) -> str:
 
 
 def stream(file: Path) -> Iterator[str]:
-    """The lines of a file, plain or gzipped, as they come; bytes that are no UTF-8 make a line unreadable.
+    """Yield the lines of a file, plain or gzipped, as they come; bytes that are no UTF-8 make a line
+    unreadable.
 
     A gzipped file that was cut off or damaged gives what could be unpacked, and then a line that was cut.
     """

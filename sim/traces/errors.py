@@ -23,7 +23,7 @@ class TraceError(ValueError):
 
     @staticmethod
     def value(file: Path, line: int, field: str, value: object, expected: str) -> TraceError:
-        """A value that is not allowed; of a long one its beginning is shown."""
+        """Return a value that is not allowed; of a long one its beginning is shown."""
         shown = repr(value)
         if len(shown) > _SHOWN:
             shown = f"{shown[:_SHOWN]}… ({len(shown)} characters)"

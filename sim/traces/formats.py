@@ -15,7 +15,7 @@ OTHERS = {
 
 
 def describe() -> str:
-    """One line for each format; for a CSV its columns, by what they are to a job."""
+    """Return one line for each format; for a CSV its columns, by what they are to a job."""
     lines = [f"{name}: {doc}" for name, doc in OTHERS.items()]
     for log in LOGS.values():
         columns = ", ".join(

@@ -96,7 +96,7 @@ class History:
             facts.view, facts.at, facts.ended = here[key], now, None
 
     def job(self, file: Path, line: int, now: float, desired: Desired, record: JobRecord) -> JobFacts:
-        """A job's wish and its record, as of ``now``."""
+        """Return a job's wish and its record, as of ``now``."""
         self._clock(now)
         facts = self.jobs.setdefault(desired.key, JobFacts(file, line))
         facts.desired, facts.record, facts.told = desired, record, now
@@ -160,8 +160,8 @@ class History:
     # -- the trace
 
     def trace(self, files: list[Path], skipped: Skipped) -> Trace:
-        """Jobs that had GPUs, or whose length somebody estimated; others are left out, since nobody knows how
-        long they would have trained.
+        """Return jobs that had GPUs, or whose length somebody estimated; others are left out, since nobody
+        knows how long they would have trained.
 
         Raises:
             TraceError: a job cannot be, and what is wrong is not to be skipped; or the pool never planned.
@@ -218,7 +218,7 @@ class History:
         return trace
 
     def _cluster(self) -> Cluster | None:
-        """The nodes as they were for the longest time."""
+        """Return the nodes as they were for the longest time."""
         lasted: Counter[tuple[int, ...]] = Counter()
         until = [at for at, _ in self.capacity[1:]] + [max(self.last, self.capacity[-1][0])]
         for (at, nodes), end in zip(self.capacity, until, strict=True):
@@ -229,7 +229,7 @@ class History:
         return Cluster.of_nodes(chosen)
 
     def _latencies(self) -> Latencies | None:
-        """The delays that the record shows, as medians; None: it shows none."""
+        """Return the delays that the record shows, as medians; None: it shows none."""
         stops = [d for d in self._stops.values() if d.mode is Mode.ENFORCE and d.suspended_at is not None]
         copied = [d.retained_at - d.at for d in stops if d.retained_at is not None]
         freed = [
@@ -258,7 +258,7 @@ class History:
         )
 
     def _rule(self, notes: list[str]) -> RuleSpec | None:
-        """The rule that most jobs had."""
+        """Return the rule that most jobs had."""
         jobs = (facts for facts in self.jobs.values() if facts.view is not None or len(self.pools) < 2)
         wishes = [f.desired for f in jobs if f.desired is not None and f.desired.rule.name]
         rules = [rule_of(desired) for desired in wishes]
@@ -275,7 +275,7 @@ class History:
 
 
 def _over(record: JobRecord) -> bool:
-    """Whether a job no longer competes for GPUs."""
+    """Return whether a job no longer competes for GPUs."""
     decision = record.decision
     stopped = decision is not None and decision.mode is Mode.ENFORCE and decision.pods_gone_at is not None
     return record.finished is not None or stopped

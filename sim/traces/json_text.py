@@ -21,7 +21,8 @@ class RepeatedName(ValueError):
 
 
 def parse(file: Path, line: int, text: str, hint: str = "") -> Any:
-    """The value of one line; an integer beyond every float is infinite, so that whoever reads it refuses it.
+    """Return the value of one line; an integer beyond every float is infinite, so that whoever reads it
+    refuses it.
 
     Raises:
         TraceError: not JSON, a name is repeated in an object, or nested too deeply. ``hint`` is put after

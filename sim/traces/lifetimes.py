@@ -18,8 +18,8 @@ _NEARLY = 0.9  # share of its steps from which on a run that is complete made al
 
 
 def trace_job(key: str, facts: JobFacts, last: float) -> TraceJob | str:
-    """The job with what became of it, or why nobody knows how long it would have trained. ``last``: s, end of
-    the history."""
+    """Return the job with what became of it, or why nobody knows how long it would have trained. ``last``: s,
+    end of the history."""
     view = facts.view
     assert view is not None
     end = _end(facts)
@@ -85,7 +85,7 @@ def trace_job(key: str, facts: JobFacts, last: float) -> TraceJob | str:
 
 
 def _service(facts: JobFacts, last: float) -> float:
-    """GPU-seconds that it had its GPUs, as the operator counted them, else as the plans show."""
+    """Return gPU-seconds that it had its GPUs, as the operator counted them, else as the plans show."""
     view, record, desired = facts.view, facts.record, facts.desired
     assert view is not None
     if record is not None and desired is not None:
@@ -117,7 +117,7 @@ def _end(facts: JobFacts) -> End:
 
 
 def _started(facts: JobFacts) -> float | None:
-    """When it was admitted for the first time."""
+    """Return when it was admitted for the first time."""
     record = facts.record
     if 1 in facts.admitted or record is None or record.attempt != 1:
         return facts.admitted.get(1)
@@ -125,7 +125,7 @@ def _started(facts: JobFacts) -> float | None:
 
 
 def _waited(facts: JobFacts) -> float | None:
-    """Seconds that it waited in all; None: an admission of it was not seen."""
+    """Return seconds that it waited in all; None: an admission of it was not seen."""
     attempts = facts.record.attempt if facts.record is not None else 0
     if facts.waits and len(facts.waits) >= attempts:
         return sum(facts.waits.values())
@@ -136,7 +136,7 @@ def _waited(facts: JobFacts) -> float | None:
 
 
 def _ended_at(facts: JobFacts, end: End) -> float | None:
-    """When its GPUs were free again, or, of a run that ended by itself, when that was."""
+    """Return when its GPUs were free again, or, of a run that ended by itself, when that was."""
     record = facts.record
     if record is not None and end in (End.COMPLETE, End.FAILED):
         return next(
@@ -148,7 +148,7 @@ def _ended_at(facts: JobFacts, end: End) -> float | None:
 
 
 def _cadence(facts: JobFacts, seconds_per_step: float) -> float | None:
-    """Seconds of training between two checkpoints; None: fewer than two were told of."""
+    """Return seconds of training between two checkpoints; None: fewer than two were told of."""
     steps = [b - a for a, b in zip(facts.checkpoints, facts.checkpoints[1:], strict=False) if b > a]
     return round(median(steps) * seconds_per_step, 3) if steps and seconds_per_step > 0.0 else None
 
@@ -220,14 +220,15 @@ def _signs(desired: Desired | None) -> dict[str, float]:
 
 
 def rule_of(desired: Desired) -> RuleSpec:
-    """A job's rule and guardrails, each at the whole budget of false alarms: `RuleSpec.make` shares it."""
+    """Return a job's rule and guardrails, each at the whole budget of false alarms: `RuleSpec.make` shares
+    it."""
     judged = 1 + len(desired.guardrails)
     guardrails = tuple((g.metric, _whole(g.rule, judged)) for g in desired.guardrails)
     return RuleSpec(_whole(desired.rule, judged), desired.modifiers, guardrails=guardrails)
 
 
 def _whole(rule: PolicySpec, judged: int) -> PolicySpec:
-    """What `controller.policy.stopping.guardrails.shared` made this share of the budget of."""
+    """Return what `controller.policy.stopping.guardrails.shared` made this share of the budget of."""
     share = rule.params.get("alpha")
     if judged == 1 or not isinstance(share, int | float):
         return rule

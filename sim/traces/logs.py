@@ -9,7 +9,7 @@ from sim.traces.columns import Cells, Column, Log, gpus, moment, number, seconds
 
 
 def _none_of(column: str) -> Callable[[Cells], str]:
-    """Rows without GPUs are left out."""
+    """Return rows without GPUs are left out."""
     return lambda cells: "no GPUs" if cells.get(column, "").strip() in ("0", "0.0", "") else ""
 
 

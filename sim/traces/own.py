@@ -88,7 +88,7 @@ def spec_entry(spec: PolicySpec) -> dict[str, Any]:
 
 
 def guardrails_entry(rule: RuleSpec) -> dict[str, Any]:
-    """The header's part on guardrails; nothing where there are none."""
+    """Return the header's part on guardrails; nothing where there are none."""
     found = {metric: spec_entry(spec) for metric, spec in rule.guardrails}
     return {"guardrails": found} if found else {}
 
@@ -134,7 +134,7 @@ def _entry(job: TraceJob) -> dict[str, Any]:
 
 
 def _score(score: float) -> float | None:
-    """A missing eval is null in the file and NaN for a rule."""
+    """Return a missing eval is null in the file and NaN for a rule."""
     return score if math.isfinite(score) else None
 
 
@@ -210,7 +210,7 @@ def _modifiers(file: Path, line: int, entry: dict[str, Any]) -> tuple[PolicySpec
 
 
 def _latencies(file: Path, line: int, run: dict[str, Any]) -> Latencies | None:
-    """The delays of a recorded run; None where there is none."""
+    """Return the delays of a recorded run; None where there is none."""
     field, value = "run.setting", run.get("setting")
     if isinstance(value, dict):
         field, value = "run.setting.latencies", value.get("latencies")

@@ -91,7 +91,7 @@ class Past:
 
 
 def read_past(value: Any) -> Past:
-    """The inverse of `Past.entry`.
+    """Return the inverse of `Past.entry`.
 
     Raises:
         ValueError: a field is unknown, or not what it has to be; the message names it.
@@ -125,7 +125,8 @@ def read_past(value: Any) -> Past:
 
 
 def rule_entry(rule: RuleSpec) -> dict[str, Any]:
-    """A rule with modifiers and guardrails as JSON values; `Past.rule` and a trace's header read alike."""
+    """Return a rule with modifiers and guardrails as JSON values; `Past.rule` and a trace's header read
+    alike."""
 
     def spec(one: PolicySpec) -> dict[str, Any]:
         return {"name": one.name, **one.params}

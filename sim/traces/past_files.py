@@ -26,7 +26,7 @@ def read_past(
     rotated: bool = True,
     more: Callable[[History], None] | None = None,
 ) -> Trace:
-    """One trace of decision logs, exported traces, or logs of other formats.
+    """Return one trace of decision logs, exported traces, or logs of other formats.
 
     Args:
         pool: whose past; "": there is only one.
@@ -60,7 +60,7 @@ def read_past(
 
 
 def is_decision_log(file: Path) -> bool:
-    """Whether one of the first lines is one of a decision log's; what is damaged tells nothing."""
+    """Return whether one of the first lines is one of a decision log's; what is damaged tells nothing."""
     for number, text in zip(range(_LOOKED_AT), stream(file), strict=False):
         try:
             entry = parse(file, number + 1, text)
@@ -74,7 +74,7 @@ def is_decision_log(file: Path) -> bool:
 
 
 def with_rotated(files: Iterable[Path]) -> list[Path]:
-    """The files and the older ones that the operator put aside, oldest first."""
+    """Return the files and the older ones that the operator put aside, oldest first."""
     found: dict[Path, None] = {}
     for file in files:
         pattern = re.compile(re.escape(file.name) + r"\.(\d+)(\.gz)?")
@@ -86,7 +86,7 @@ def with_rotated(files: Iterable[Path]) -> list[Path]:
 
 
 def merged(traces: Sequence[Trace]) -> Trace:
-    """One past of several: of a job that is in more than one, the newest has the last word."""
+    """Return one past of several: of a job that is in more than one, the newest has the last word."""
     ordered = sorted(traces, key=lambda trace: float(trace.history.get("to", 0.0)))
     newest = ordered[-1]
     pools = {trace.history["pool"] for trace in ordered if "pool" in trace.history}
@@ -136,7 +136,7 @@ def _of_logs(files: Sequence[Path], pool: str, more: Callable[[History], None] |
 
 
 def _gaps(history: History, trace: Trace, logged: bool) -> list[str]:
-    """What the history itself shows that it does not know."""
+    """Return what the history itself shows that it does not know."""
     notes = []
     for reason, count in sorted(trace.left_out.items()):
         notes.append(f"{count} jobs are left out: {reason}.")

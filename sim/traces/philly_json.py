@@ -18,7 +18,7 @@ _FIELDS = {"key": "jobid", "submitted": "submitted_time", "work": "attempts", "g
 
 
 def read_philly(file: Path, content: str, skipped: Skipped) -> Trace:
-    """A job's training is the sum of its attempts; its GPUs are those of its largest attempt.
+    """Return a job's training is the sum of its attempts; its GPUs are those of its largest attempt.
 
     Jobs without an attempt that began and ended are left out: they never ran, or ran on.
 
@@ -118,7 +118,7 @@ def _gpus(file: Path, line: int, name: str, attempt: Mapping[str, Any]) -> int:
 
 
 def _time(file: Path, line: int, field: str, value: Any) -> float | None:
-    """Seconds; None where the log has none."""
+    """Return seconds; None where the log has none."""
     if value in (None, "None", ""):
         return None
     try:

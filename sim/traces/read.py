@@ -23,7 +23,7 @@ UNPACKED_MOST = 1 << 30  # bytes; a thousand times what is packed can come of it
 
 
 def read(files: Sequence[Path], *, format: str = "", skip_bad: bool = False) -> Trace:
-    """One trace of one or more files of the same format; ``format`` "": told by what is in them.
+    """Return one trace of one or more files of the same format; ``format`` "": told by what is in them.
 
     Args:
         skip_bad: count rows that are wrong instead of raising for the first one; a file that is no trace at
@@ -60,7 +60,7 @@ def read(files: Sequence[Path], *, format: str = "", skip_bad: bool = False) -> 
 
 
 def _with_jobs(trace: Trace) -> Trace:
-    """The trace, if it has a job.
+    """Return the trace, if it has a job.
 
     Raises:
         TraceError: it has none.
@@ -96,7 +96,7 @@ def _named(file: Path, format: str) -> _Named:
 
 
 def _read_decisions(named: Sequence[_Named], skipped: Skipped) -> Trace:
-    """A log in several files is one log."""
+    """Return a log in several files is one log."""
     from sim.traces.decisions import read_decisions  # loads the whole brain, which other formats do without
 
     return read_decisions([(file, io.StringIO(content)) for file, _, content in named], skipped)
@@ -116,7 +116,7 @@ def _read_one(file: Path, name: str, content: str, skipped: Skipped, before: int
 
 
 def tell(file: Path, content: str) -> str:
-    """The format of a file.
+    """Return the format of a file.
 
     Raises:
         TraceError: none that is known.

@@ -94,7 +94,7 @@ class Trace:
             raise TraceError(self.files[0], 0, "", f"no job fits into a cluster of {cluster.gpus} GPUs")
 
     def workload(self) -> Workload:
-        """The jobs in the order of their submission, the first one at 0 s."""
+        """Return the jobs in the order of their submission, the first one at 0 s."""
         jobs = sorted(self.jobs, key=lambda job: job.submitted)
         start = jobs[0].submitted if jobs else 0.0
         return Workload(

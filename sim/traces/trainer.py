@@ -30,7 +30,7 @@ class _Eval(NamedTuple):
 
 
 def read_trainer(file: Path, lines: Iterable[str], skipped: Skipped) -> Trace:
-    """One job, on one GPU, that trains at the recorded pace up to its last recorded step.
+    """Return one job, on one GPU, that trains at the recorded pace up to its last recorded step.
 
     The score is ``gold``. An attempt that resumed takes back the evals from its first step on, as in the
     operator. Time before the first eval is not recorded; it is taken to have gone at the same pace.
@@ -94,7 +94,7 @@ def _columns(trained: list[_Eval]) -> Evals:
 
 
 def _pace(file: Path, evals: list[_Eval]) -> float:
-    """Seconds a step: the median between evals of one attempt, which pauses do not disturb."""
+    """Return seconds a step: the median between evals of one attempt, which pauses do not disturb."""
     paces = sorted(
         (b.time - a.time) / (b.step - a.step) for a, b in pairwise(evals) if a.attempt == b.attempt
     )

@@ -117,7 +117,8 @@ class Setting:
 
 
 def setting(trace: Trace, latencies: Latencies | None = None) -> Setting:
-    """How a trace is replayed; jobs that do not fit into its cluster are left out (the trace keeps them).
+    """Return how a trace is replayed; jobs that do not fit into its cluster are left out (the trace keeps
+    them).
 
     Raises:
         ValueError: it names no cluster.
@@ -150,7 +151,7 @@ def setting(trace: Trace, latencies: Latencies | None = None) -> Setting:
 
 
 def recorded(given: Setting) -> tuple[Row, ...]:
-    """Every job as it was: stopped where it was stopped, ended where it ended."""
+    """Return every job as it was: stopped where it was stopped, ended where it ended."""
     return tuple(_recorded(job) for job in given.jobs)
 
 
@@ -164,13 +165,13 @@ def _recorded(job: TraceJob) -> Row:
 
 
 def _cut(job: TraceJob) -> Row:
-    """The job as if its end had been where it was stopped."""
+    """Return the job as if its end had been where it was stopped."""
     seen = job.past.seen if job.past is not None else 1.0
     return Row(job.work * seen, job.evals and _until(job.evals, seen), None, 1.0)
 
 
 def scenarios(given: Setting, other: Alternative, future: str, draws: int, seed: int) -> list[Scenario]:
-    """The ways in which the alternative may have gone: one, where all of it was seen.
+    """Return the ways in which the alternative may have gone: one, where all of it was seen.
 
     Raises:
         ValueError: ``future`` is none of `futures.MODES`, or cannot be had of this history.
@@ -216,7 +217,7 @@ def _drawn(
 
 
 def _judged(given: Setting, other: Alternative) -> tuple[Row, ...]:
-    """Every job by the alternative's rule, on what was seen of it; no stop: it goes on."""
+    """Return every job by the alternative's rule, on what was seen of it; no stop: it goes on."""
     evals = [job.evals for job in given.jobs]
     if other.rule is None or other.judges_as_it_runs:
         stops: list[int | None] = [None] * len(evals)
@@ -252,7 +253,7 @@ def _with(rows: tuple[Row, ...], changed: dict[int, Row]) -> tuple[Row, ...]:
 
 
 def _until(evals: Evals, share: float) -> Evals | None:
-    """The evals of a run that is cut down to this share of its length."""
+    """Return the evals of a run that is cut down to this share of its length."""
     kept = [n for n, at in enumerate(evals.at) if at <= share]
     if not kept or share <= 0.0:
         return None
@@ -308,7 +309,7 @@ def _with_wait(spec: PolicySpec | None, usual: PolicySpec) -> PolicySpec:
 
 
 def _estimates(workload: Workload) -> list[float]:
-    """What is not known of them is drawn around the true lengths; the same for every arm."""
+    """Return what is not known of them is drawn around the true lengths; the same for every arm."""
     draw = stream(0, "estimates")
     known = workload.estimate or [None] * len(workload)
     drawn = [work * exp(draw.gauss(0.0, 1.0) * _SPREAD) for work in workload.work]

@@ -129,7 +129,7 @@ class Comparison:
         return next(one for one in self.figures if one.figure.key == key)
 
     def known_stop(self, row: int) -> bool:
-        """Whether the alternative stops this job at an eval that was seen."""
+        """Return whether the alternative stops this job at an eval that was seen."""
         past, arm = self.given.jobs[row].past, self.arms[-1]
         stop = stopped_at(arm.rows[row], arm.result, row)
         if stop is None or past is None:
@@ -256,7 +256,7 @@ def _value(figure: Figure, made: Columns, chosen: npt.NDArray[np.int64]) -> floa
 
 
 def _truly(jobs: Sequence[TraceJob], chosen: npt.NDArray[np.int64]) -> dict[str, float]:
-    """What really was, of the jobs whose end the history has."""
+    """Return what really was, of the jobs whose end the history has."""
     ended = [
         (job, job.past, job.past.ended)
         for job in (jobs[n] for n in chosen)
@@ -278,7 +278,7 @@ def _truly(jobs: Sequence[TraceJob], chosen: npt.NDArray[np.int64]) -> dict[str,
 
 
 def _most_changed(made: Comparison) -> list[dict[str, Any]]:
-    """Jobs whose stop differs first, then those whose completion time does."""
+    """Return jobs whose stop differs first, then those whose completion time does."""
     arm = made.arms[-1]
     found: list[tuple[bool, float, dict[str, Any]]] = []
     for n in map(int, made.chosen):

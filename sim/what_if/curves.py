@@ -171,7 +171,8 @@ def in_order(evals: Iterable[EvalPoint]) -> list[EvalPoint]:
 def beyond_noise(
     points: Sequence[EvalPoint], one: EvalPoint, other: EvalPoint, sign: float = 1.0
 ) -> bool | None:
-    """Whether ``other`` is better than ``one`` by more than noise explains; None: the noise is not known.
+    """Return whether ``other`` is better than ``one`` by more than noise explains; None: the noise is not
+    known.
 
     Of two standard errors where both evals have one, else of what the whole curve shows of its noise
     (`controller.policy.stopping.noise.own`).
@@ -197,7 +198,7 @@ def _oriented(point: EvalPoint, sign: float) -> EvalPoint:
 
 
 def _best(points: Sequence[EvalPoint], sign: float) -> EvalPoint | None:
-    """The first of the highest."""
+    """Return the first of the highest."""
     return max(points, key=lambda p: sign * p.score, default=None)
 
 

@@ -77,7 +77,7 @@ FIGURES = (
 
 
 def columns(given: Setting, rows: Sequence[Row], result: Result, *, unseen_wasted: bool) -> Columns:
-    """One arm, job by job. Times in s, ``lost_quality`` and the like 0 or 1."""
+    """Return one arm, job by job. Times in s, ``lost_quality`` and the like 0 or 1."""
     jct = np.asarray(result.jct, dtype=np.float64)
     service = np.asarray(result.service, dtype=np.float64)
     gpus = np.asarray(result.gpus, dtype=np.float64)
@@ -116,14 +116,14 @@ def columns(given: Setting, rows: Sequence[Row], result: Result, *, unseen_waste
 
 
 def stopped_at(row: Row, result: Result, number: int) -> int | None:
-    """The eval (from 0) at which job ``number`` was stopped; None: it was not."""
+    """Return the eval (from 0) at which job ``number`` was stopped; None: it was not."""
     if number not in result.stopped:
         return None
     return row.stop if row.stop is not None else result.stops[number].eval
 
 
 def lost_quality(evals: Evals, stop: int, *, whole: bool) -> bool | None:
-    """Whether the run was later better than what was kept, by more than noise; None: nobody saw.
+    """Return whether the run was later better than what was kept, by more than noise; None: nobody saw.
 
     ``whole``: the evals go to the run's end, so that none after the stop means that nothing was lost.
     """
@@ -144,7 +144,7 @@ def lost_quality(evals: Evals, stop: int, *, whole: bool) -> bool | None:
 
 
 def _below_best(evals: Evals) -> bool | None:
-    """Whether its last eval lies below its best by more than noise."""
+    """Return whether its last eval lies below its best by more than noise."""
     points = [
         EvalPoint(n + 1, score, stderr=evals.stderrs[n] if len(evals.stderrs) else None)
         for n, score in enumerate(evals.scores)
@@ -185,7 +185,8 @@ def differences(
     seed: int,
     pooled: bool,
 ) -> dict[str, list[Estimate]]:
-    """Every figure's difference, other less base, over the jobs ``chosen``; fewer than two: no interval.
+    """Return every figure's difference, other less base, over the jobs ``chosen``; fewer than two: no
+    interval.
 
     One for each scenario; ``pooled``: the scenarios are draws of the same thing, and one for all of them, its
     interval of draws and resamples together.

@@ -63,7 +63,7 @@ class Donors:
 
 
 def donors(jobs: Sequence[TraceJob], rule: RuleSpec | None) -> Donors:
-    """Whose curves may be taken for what was not seen; ``rule``: of jobs that bring none of their own.
+    """Return whose curves may be taken for what was not seen; ``rule``: of jobs that bring none of their own.
 
     Raises:
         ValueError: fewer than `ENOUGH` runs were seen whole.
@@ -81,7 +81,7 @@ def donors(jobs: Sequence[TraceJob], rule: RuleSpec | None) -> Donors:
 
 
 def nearest(job: TraceJob, found: Donors) -> list[TraceJob]:
-    """The runs that went most like this one as far as it was seen, the nearest first, `NEAR` at most.
+    """Return the runs that went most like this one as far as it was seen, the nearest first, `NEAR` at most.
 
     By the root mean square of the difference of the scores at the same shares of the training, each curve
     less its mean there. Runs of the same metric are taken, where there are `ENOUGH`.
@@ -105,7 +105,8 @@ def nearest(job: TraceJob, found: Donors) -> list[TraceJob]:
 
 
 def continued(job: TraceJob, near: Sequence[TraceJob], draw: Random) -> Evals:
-    """The job's evals, and from there on what one of ``near`` did, drawn, as high as the job then stood."""
+    """Return the job's evals, and from there on what one of ``near`` did, drawn, as high as the job then
+    stood."""
     evals, past, other = job.evals, job.past, draw.choice(near).evals
     assert evals is not None
     assert past is not None

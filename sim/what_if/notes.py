@@ -18,7 +18,7 @@ _FEW = 20  # jobs
 
 
 def told(made: Comparison, trace: Trace) -> list[str]:
-    """One sentence or two each, the most important first."""
+    """Return one sentence or two each, the most important first."""
     jobs, notes = made.given.jobs, [*left_out(made.given), *made.given.notes]
     if len(made.chosen) < len(jobs):
         notes.append(
@@ -28,7 +28,7 @@ def told(made: Comparison, trace: Trace) -> list[str]:
 
 
 def left_out(given: Setting) -> list[str]:
-    """How many jobs are in neither arm, and why."""
+    """Return how many jobs are in neither arm, and why."""
     if not given.left_out:
         return []
     largest = max(given.left_out, key=lambda job: (job.gpus, job.gpus_per_replica or 0))
@@ -46,7 +46,7 @@ def _pasts(made: Comparison) -> list[Past]:
 
 
 def _fidelity(made: Comparison) -> list[str]:
-    """How near the replay of the record comes to the record."""
+    """Return how near the replay of the record comes to the record."""
     real = ours = 0.0
     ended = 0
     for n in map(int, made.chosen):
@@ -69,7 +69,7 @@ def _fidelity(made: Comparison) -> list[str]:
 
 
 def _unseen(made: Comparison) -> list[str]:
-    """What the alternative asks of runs that the record cut short."""
+    """Return what the alternative asks of runs that the record cut short."""
     if made.other.rule is None and made.other.stops:
         return []
     stopped = [n for n, job in enumerate(made.given.jobs) if job.past is not None and job.past.censored]

@@ -32,7 +32,7 @@ def _span(made: Comparison) -> str:
 
 
 def moment(seconds: float) -> str:
-    """A time as people write it, UTC; what is no time since 1970 as seconds."""
+    """Return a time as people write it, UTC; what is no time since 1970 as seconds."""
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
     except (ValueError, OverflowError, OSError):
@@ -40,7 +40,7 @@ def moment(seconds: float) -> str:
 
 
 def _idle(one: Compared) -> bool:
-    """Whether there is nothing of this in either arm."""
+    """Return whether there is nothing of this in either arm."""
     return (
         one.figure.less is not False
         and not one.baseline

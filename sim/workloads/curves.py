@@ -29,7 +29,7 @@ def still_rising(progress: float, peak: float, fall: float, curvature: float) ->
 
 
 def peak_then_fall(progress: float, peak: float, fall: float, curvature: float) -> float:
-    """The same rise, done by the peak; then a straight fall."""
+    """Return the same rise, done by the peak; then a straight fall."""
     return rise(progress / peak, curvature) if progress <= peak else 1.0 - fall * (progress - peak)
 
 

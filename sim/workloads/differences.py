@@ -16,7 +16,7 @@ Binomial = Callable[[int, float], int]  # (trials, chance) -> successes
 def differences(
     binomial: Binomial, prompts: int, discordant: float, truth: Sequence[float], scores: Sequence[float]
 ) -> list[Paired | None]:
-    """One eval's differences to the best eval before it, by the scores seen; None at the first.
+    """Return one eval's differences to the best eval before it, by the scores seen; None at the first.
 
     The two policies differ on the share ``discordant`` of the prompts, more where their true scores lie
     further apart; of ``n`` prompts the current policy is better on n+ and worse on n-, both binomial, so the

@@ -46,7 +46,8 @@ def stream(seed: int, purpose: str) -> Random:
 
 
 def generate(settings: MixSettings, seed: int) -> Population:
-    """The paper's mix: ``settings.jobs`` of three kinds, Poisson arrivals at ``settings.load`` from 0 s."""
+    """Return the paper's mix: ``settings.jobs`` of three kinds, Poisson arrivals at ``settings.load`` from 0
+    s."""
     kinds = _kinds(settings, seed)
     arrivals, sizes, spread = stream(seed, "arrivals"), stream(seed, "sizes"), stream(seed, "estimates")
     tenants = stream(seed, "tenants")
@@ -148,7 +149,7 @@ def _true(kind: Kind, hacking: bool, progress: float, peak: float, settings: Cur
 
 
 def _proxies(at: Sequence[float], settings: CurveSettings, seed: int, row: int) -> list[float]:
-    """The proxy reward of each eval, as far as it is reported."""
+    """Return the proxy reward of each eval, as far as it is reported."""
     if not settings.proxy:
         return []
     errors = stream(seed, f"proxies/{row}")

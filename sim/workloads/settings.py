@@ -89,7 +89,7 @@ class CurveSettings:
             raise ParamError("workload.peak_low", self.peak_low, f"at most peak_high = {self.peak_high:g}")
 
     def but(self: S, **values: Any) -> S:
-        """These settings with some values changed.
+        """Return these settings with some values changed.
 
         Raises:
             ParamError: there is no such setting, or a value is out of bounds.

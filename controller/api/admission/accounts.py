@@ -301,7 +301,7 @@ def rlhfjobs(install: Install) -> Policy:
 
 
 def events(install: Install) -> Policy:
-    """Events about RLHFJobs and GPUPools, as its own; of those that are there, how often and when."""
+    """Return events about RLHFJobs and GPUPools, as its own; of those that are there, how often and when."""
     counted = ("count", "lastTimestamp", "metadata")
     return Policy(
         f"operator-events.{names.GROUP}",
@@ -411,7 +411,8 @@ def _others(items: str, item: str) -> str:
 
 
 def _variables(*fields: str) -> tuple[tuple[str, str], ...]:
-    """What of the metadata is compared: now, and before (of an object that is being made never asked)."""
+    """Return what of the metadata is compared: now, and before (of an object that is being made never
+    asked)."""
     return tuple(
         pair
         for field in fields
@@ -438,7 +439,7 @@ def _metadata_variables(*roots: str) -> tuple[tuple[str, str], ...]:
 def _unchanged(
     what: str, kept: Mapping[str, tuple[str, ...]], updates_only: bool = False
 ) -> tuple[Check, ...]:
-    """One check for each of these parts of the metadata; the keys that may differ.
+    """Return one check for each of these parts of the metadata; the keys that may differ.
 
     Args:
         updates_only: the policy is asked about nothing else than updates.

@@ -82,7 +82,7 @@ class Policy:
 
 
 def manifests_of(policy: Policy, install: Install) -> tuple[Json, Json]:
-    """A policy and its binding."""
+    """Return a policy and its binding."""
     metadata = {"name": policy.name, "labels": {"app.kubernetes.io/part-of": names.MANAGED_BY}}
     spec: Json = {
         "failurePolicy": "Fail",
@@ -123,12 +123,12 @@ def listed(words: Sequence[str]) -> str:
 
 
 def field_of(owner: str, field: str, empty: str) -> str:
-    """A field of an object, or what stands for it where it is not set."""
+    """Return a field of an object, or what stands for it where it is not set."""
     return f"has({owner}.{field}) ? {owner}.{field} : {empty}"
 
 
 def controlled_by_rlhfjob(owners: str, name: str) -> str:
-    """Whether the controlling one of some owners is the RLHFJob of a name."""
+    """Return whether the controlling one of some owners is the RLHFJob of a name."""
     return (
         f"{owners}.exists(o, has(o.controller) && o.controller && o.kind == 'RLHFJob' && "
         f"o.apiVersion == '{names.API_VERSION}' && o.name == {name})"
@@ -136,7 +136,7 @@ def controlled_by_rlhfjob(owners: str, name: str) -> str:
 
 
 def same(new: str, old: str, but: Sequence[str] = ()) -> str:
-    """Two maps are equal, apart from some keys.
+    """Return two maps are equal, apart from some keys.
 
     The equality stands first and costs next to nothing: what a tenant has put into an object can then not
     make the write of something else too dear for CEL's budget, and so refused.
@@ -151,7 +151,7 @@ def same(new: str, old: str, but: Sequence[str] = ()) -> str:
 
 
 def open_namespaces(install: Install, what: str) -> tuple[Check, ...]:
-    """The operator writes nothing of a kind where Kubernetes' own things are, or its own."""
+    """Return the operator writes nothing of a kind where Kubernetes' own things are, or its own."""
     return (
         Check(
             "!request.namespace.startsWith('kube-')",
@@ -170,5 +170,5 @@ def open_namespaces(install: Install, what: str) -> tuple[Check, ...]:
 
 
 def of_operator(install: Install) -> tuple[str, str]:
-    """The condition that it is the operator who asks."""
+    """Return the condition that it is the operator who asks."""
     return ("operator", f"request.userInfo.username == '{install.operator}'")

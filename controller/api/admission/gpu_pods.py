@@ -79,7 +79,7 @@ def policy(install: Install) -> Policy:
 
 
 def _pod(root: str) -> str:
-    """The spec of the pods that an object is, or makes."""
+    """Return the spec of the pods that an object is, or makes."""
     return (
         f"request.kind.kind == 'Pod' ? dyn({root}).spec : request.kind.kind == 'CronJob' ? "
         f"dyn({root}).spec.jobTemplate.spec.template.spec : dyn({root}).spec.template.spec"
@@ -87,7 +87,7 @@ def _pod(root: str) -> str:
 
 
 def _gpus(pod: str) -> str:
-    """Whether such a pod has GPUs: by count, or by a claim, of which nobody can tell here."""
+    """Return whether such a pod has GPUs: by count, or by a claim, of which nobody can tell here."""
     return (
         f"has({pod}.resourceClaims) && {pod}.resourceClaims.size() > 0 || "
         f"({pod}.containers + (has({pod}.initContainers) ? {pod}.initContainers : [])).exists(c, "

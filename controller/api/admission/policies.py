@@ -11,5 +11,5 @@ def policies(install: Install) -> tuple[Policy, ...]:
 
 
 def manifests(install: Install) -> tuple[Json, ...]:
-    """Each policy and its binding."""
+    """Return each policy and its binding."""
     return tuple(made for policy in policies(install) for made in manifests_of(policy, install))

@@ -38,7 +38,7 @@ def folders(content: Content) -> list[str]:
 
 
 def problem(content: Content, folder: str) -> str | None:
-    """Why the shards in a folder are not those that its metadata promises; None: they are."""
+    """Return why the shards in a folder are not those that its metadata promises; None: they are."""
     at = f"{folder}/" if folder else ""
     sizes = content.files()
     if at + METADATA not in sizes:
@@ -62,7 +62,7 @@ def problem(content: Content, folder: str) -> str | None:
 
 
 def world_size(content: Content, folder: str) -> int | None:
-    """How many ranks wrote the shards in a folder, at least; None: nothing says so."""
+    """Return how many ranks wrote the shards in a folder, at least; None: nothing says so."""
     try:
         names = promises(content, f"{folder}/{METADATA}" if folder else METADATA)
     except (PickleProblem, KeyError):
@@ -72,7 +72,7 @@ def world_size(content: Content, folder: str) -> int | None:
 
 
 def promises(content: Content, name: str) -> dict[str, int]:
-    """Names of the files that metadata lists, and how many bytes of each it needs.
+    """Return names of the files that metadata lists, and how many bytes of each it needs.
 
     Metadata of more than `EXACT_LIMIT` bytes is scanned for names alone: then each needs one byte.
 

@@ -41,7 +41,7 @@ def folders(content: Content) -> list[str]:
 
 
 def ranks(content: Content, folder: str) -> Ranks:
-    """Whether the states of every rank are there."""
+    """Return whether the states of every rank are there."""
     at = f"{folder}/" if folder else ""
     model: dict[int, set[int | None]] = {}
     optimizer: dict[int, set[int]] = {}
@@ -86,7 +86,7 @@ def _world(content: Content, at: str, names: list[str]) -> tuple[int | None, int
 
 
 def number_in(content: Content, name: str, key: str) -> int | None:
-    """A whole number of 1 and more that a file of torch.save has under a key; None: not found."""
+    """Return a whole number of 1 and more that a file of torch.save has under a key; None: not found."""
     found = small_number(_pieces(content, name), key)
     return found if found is not None and 1 <= found <= 1_000_000 else None
 

@@ -81,7 +81,7 @@ class _Reader(pickle.Unpickler):
 
 
 def load(data: bytes) -> Any:
-    """The content of a pickle. Its size must have been bounded by the caller.
+    """Return the content of a pickle. Its size must have been bounded by the caller.
 
     Raises:
         PickleProblem: it is cut off, or no pickle.
@@ -122,7 +122,7 @@ _NUMBER = rb"(?:q.|r.{4}|\x94)?(?:K(?P<byte>.)|M(?P<short>..)|J(?P<long>.{4}))"
 
 
 def small_number(pieces: Iterator[bytes], key: str) -> int | None:
-    """The whole number that a dict in a pickle has under a key, found in its bytes as they come by.
+    """Return the whole number that a dict in a pickle has under a key, found in its bytes as they come by.
 
     Looks at the opcodes right after the key's text, for pickles too large to be built. None: not found.
     """

@@ -8,7 +8,7 @@ DIGITS = r"\d{1,9}"  # of a rank in a file's name
 
 
 def first_missing(have: Collection[int], size: int) -> int | None:
-    """The lowest rank of ``size`` that is not among those that are there; None: all are.
+    """Return the lowest rank of ``size`` that is not among those that are there; None: all are.
 
     It takes as long as there are ranks, however many are said to be.
     """

@@ -18,14 +18,15 @@ _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 
 
 def pieces(content: Content, name: str) -> Iterator[bytes]:
-    """A file in pieces, each longer than nothing."""
+    """Yield a file in pieces, each longer than nothing."""
     size = content.files()[name]
     for start in range(0, size, PIECE):
         yield content.read_range(name, start, min(PIECE, size - start))
 
 
 def top_number(content: Content, name: str, key: str) -> int | str:
-    """The whole number under a key of the outermost object, or why there is none: cut off, no such key."""
+    """Return the whole number under a key of the outermost object, or why there is none: cut off, no such
+    key."""
     quoted = rb'"' + re.escape(key.encode()) + rb'"'
     wanted = re.compile(quoted + rb"\s*+:\s*+(-?\d{1,18}+)(?=[\s,}])")
     cut_off = re.compile(quoted + rb"\s*(?::\s*-?\d*)?\Z")
@@ -79,7 +80,7 @@ def _count(bare: bytes) -> int:
 
 
 def matches(content: Content, name: str, pattern: re.Pattern[bytes], longest: int = 4096) -> Iterator[bytes]:
-    """The first group of each match in a file; a match is at most ``longest`` bytes long."""
+    """Yield the first group of each match in a file; a match is at most ``longest`` bytes long."""
     rest = b""
     for piece in pieces(content, name):
         data, end = rest + piece, 0

@@ -45,7 +45,7 @@ class Folder:
         return self._sizes
 
     def where(self, name: str) -> str:
-        """The store's name of a file."""
+        """Return the store's name of a file."""
         return self._where[name]
 
     def read(self, name: str, limit: int = 1 << 20) -> bytes:
@@ -88,24 +88,25 @@ class Layout(Protocol):
         ...
 
     def problem(self, content: Content, step: int) -> str | None:
-        """What is certainly wrong with it: a file that is listed and missing, cut off, of another step.
+        """Return what is certainly wrong with it: a file that is listed and missing, cut off, of another
+        step.
 
         Reads names, sizes, small files, and the beginnings and ends of large ones.
         """
         ...
 
     def told(self, content: Content, step: int, times: Times | None) -> Told:
-        """Whether the checkpoint says of itself that it is whole. ``times``: None where the store has
-        none.
-        """
+        """Return whether the checkpoint says of itself that it is whole. ``times``: None where the store has
+        none."""
         ...
 
     def mismatch(self, content: Content, manifest: Manifest) -> str | None:
-        """Where content differs from what the checkpoint says of itself; None where it says nothing."""
+        """Return where content differs from what the checkpoint says of itself; None where it says
+        nothing."""
         ...
 
     def own_name(self, step: int) -> str:
-        """The folder name the trainer would give a checkpoint of this step."""
+        """Return the folder name the trainer would give a checkpoint of this step."""
         ...
 
     def resume_files(self, step: int) -> Mapping[str, bytes]:
@@ -139,7 +140,7 @@ class Numbered:
 
 
 def by_times(times: Times | None) -> str | None:
-    """Why the folder's own times do not prove that nothing was taken away since the save."""
+    """Return why the folder's own times do not prove that nothing was taken away since the save."""
     if times is None:
         return "the store does not tell when something was last removed from a folder"
     if not times.unaltered:
@@ -148,7 +149,7 @@ def by_times(times: Times | None) -> str | None:
 
 
 def newest_first(found: list[Candidate]) -> list[Candidate]:
-    """One candidate for each step, newest step first."""
+    """Return one candidate for each step, newest step first."""
     # step-5 and step-005 are the same step: the shorter name wins, whichever order the store lists them in.
     best: dict[int, Candidate] = {}
     for candidate in sorted(found, key=lambda c: (c.step, -len(c.name))):
@@ -157,7 +158,7 @@ def newest_first(found: list[Candidate]) -> list[Candidate]:
 
 
 def folders(store: Store, folder: str) -> list[str]:
-    """The folders in a folder of the store; none when it is gone."""
+    """Return the folders in a folder of the store; none when it is gone."""
     try:
         return store.folders(folder)
     except Vanished:
@@ -165,7 +166,8 @@ def folders(store: Store, folder: str) -> list[str]:
 
 
 def truncated(content: Content) -> str | None:
-    """The first file of weights that is shorter than it says of itself, in words; None: there is none."""
+    """Return the first file of weights that is shorter than it says of itself, in words; None: there is
+    none."""
     for name in sorted(content.files()):
         if name.endswith((".safetensors", ".pt", ".pth", ".bin", ".distcp", ".json")):
             problem = truncation(content, name)
@@ -175,7 +177,7 @@ def truncated(content: Content) -> str | None:
 
 
 def json_object(content: Content, name: str, limit: int = 1 << 20) -> dict[str, Any] | str:
-    """A JSON object of the checkpoint, or why there is none."""
+    """Return a JSON object of the checkpoint, or why there is none."""
     if name not in content.files():
         return f"no {name}: the save is not finished, or this is no such checkpoint"
     try:

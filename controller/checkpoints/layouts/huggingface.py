@@ -85,7 +85,7 @@ class HuggingFace(Numbered):
         return Told(unproven=unproven)
 
     def _later(self, times: Times | None) -> str | None:
-        """A file of rank 0 that is newer than the one rank 0 writes last."""
+        """Return a file of rank 0 that is newer than the one rank 0 writes last."""
         if times is None:
             return None
         end = times.files[self.state]
@@ -96,7 +96,7 @@ class HuggingFace(Numbered):
         return "/" not in name and name != self.state and not self.late.fullmatch(name)
 
     def _ranks(self, content: Content, step: int) -> str | None:
-        """Why the files of the single ranks are not known to be all there."""
+        """Return why the files of the single ranks are not known to be all there."""
         names = content.files()
         groups: dict[str, set[int]] = {}
         for name in names:

@@ -67,7 +67,7 @@ class Verl(Numbered):
         return Candidate(candidate.step, candidate.name, candidate.parts, problem, alone)
 
     def _through(self, store: Store) -> int:
-        """The step that verl says it has saved; -1: it does not say."""
+        """Return the step that verl says it has saved; -1: it does not say."""
         try:
             return int(store.read(self.tracker, 4096).decode("ascii", "replace").strip())
         except (Vanished, Damaged, ValueError):
@@ -111,7 +111,8 @@ class Verl(Numbered):
         return Told(unproven="; ".join(unproven) or None)
 
     def _megatron(self, role: str, names: list[str]) -> str | None:
-        """Why a role without ``ckpt_contents.json`` is not one of Megatron's layout v1 that is through."""
+        """Return why a role without ``ckpt_contents.json`` is not one of Megatron's layout v1 that is
+        through."""
         first = [n for n in names if n.startswith(self.distributed)]
         if any(n.startswith(self._megatron2) for n in names) or (
             not first and "transformer_config.json" in names
@@ -146,7 +147,7 @@ class Verl(Numbered):
         return None
 
     def _manifest(self, content: Content, role: str) -> str | None:
-        """What ``ckpt_contents.json`` lists and is not there."""
+        """Return what ``ckpt_contents.json`` lists and is not there."""
         document = json_object(content, f"{role}/{self.contents}")
         if isinstance(document, str):
             return document

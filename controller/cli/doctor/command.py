@@ -59,7 +59,7 @@ def doctor(
 
 
 async def examine(api: Cluster, operator_namespace: str) -> list[Finding]:
-    """The whole installation."""
+    """Return the whole installation."""
     from controller.cli.doctor import installation, rights
 
     version = [f async for f in installation.server(api)]  # without it there is nothing to go on about
@@ -73,7 +73,7 @@ async def examine(api: Cluster, operator_namespace: str) -> list[Finding]:
 
 
 async def examine_job(api: Cluster, name: str) -> list[Finding]:
-    """One job."""
+    """Return one job."""
     from controller.cli.cluster import job as find
     from controller.cli.doctor import job as checks
     from controller.cli.reading import read
@@ -97,7 +97,7 @@ async def _all(*checks: tuple[str, AsyncIterator[Finding]]) -> list[Finding]:
 
 
 def page(found: Sequence[Finding], screen: Terminal) -> list[str]:
-    """The findings as lines, each with what to do under it, and a last line that counts."""
+    """Return the findings as lines, each with what to do under it, and a last line that counts."""
     from controller.cli.why import wrapped
 
     styles = {"ok": "green", "note": "dim", "unknown": "yellow", "WRONG": "red"}

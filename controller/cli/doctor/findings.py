@@ -56,7 +56,7 @@ Check = Callable[[], AsyncIterator[Finding]]
 
 
 async def gather(about: str, check: AsyncIterator[Finding]) -> list[Finding]:
-    """All that a check finds; what it may not look at, or cannot reach, ends it with an UNKNOWN."""
+    """Return all that a check finds; what it may not look at, or cannot reach, ends it with an UNKNOWN."""
     found: list[Finding] = []
     try:
         async for finding in check:

@@ -27,14 +27,14 @@ INSTALL = "kubectl apply --server-side -f crds && kubectl apply -k deploy/manife
 
 
 async def server(api: Cluster) -> AsyncIterator[Finding]:
-    """Whether the API server answers, and its version."""
+    """Yield whether the API server answers, and its version."""
     version = json.loads(await api.raw("GET", "/version"))
     where = f"{api.caller.server}" + (f", context {api.caller.context}" if api.caller.context else "")
     yield ok("API server", f"{where}: Kubernetes {version.get('gitVersion', 'of unknown version')}")
 
 
 async def resource_definitions(api: Cluster) -> AsyncIterator[Finding]:
-    """Whether the CRDs are served, and have the fields and words that this version knows."""
+    """Yield whether the CRDs are served, and have the fields and words that this version knows."""
     from controller.api.crd import RESOURCES, root_schema
 
     try:
@@ -62,7 +62,8 @@ async def resource_definitions(api: Cluster) -> AsyncIterator[Finding]:
 
 
 def words(schema: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """The paths of a schema's fields below spec and status, and ``path=word`` for each word of an enum."""
+    """Yield the paths of a schema's fields below spec and status, and ``path=word`` for each word of an
+    enum."""
     for name, inner in (schema.get("properties") or {}).items():
         if not path and name not in ("spec", "status"):
             continue
@@ -86,12 +87,13 @@ async def deployments(api: Cluster, namespace: str) -> list[Object]:
 
 
 def called(found: Sequence[Object], name: str) -> list[Object]:
-    """The Deployments of a component."""
+    """Return the Deployments of a component."""
     return [d for d in found if (d["metadata"].get("labels") or {}).get(NAME_LABEL) == name]
 
 
 async def operator(api: Cluster, namespace: str) -> AsyncIterator[Finding]:
-    """Whether exactly one installation's operator is there, ready, leading, and has the rights it needs."""
+    """Yield whether exactly one installation's operator is there, ready, leading, and has the rights it
+    needs."""
     operators = called(await deployments(api, namespace), OPERATOR)
     if not operators:
         yield wrong(
@@ -154,7 +156,8 @@ def _port(pod: Object) -> int | None:
 
 
 async def _lease(api: Cluster, deployment: Object) -> AsyncIterator[Finding]:
-    """Whether somebody leads. Times in a Lease are of another machine's clock: it is watched instead."""
+    """Yield whether somebody leads. Times in a Lease are of another machine's clock: it is watched
+    instead."""
     namespace = deployment["metadata"]["namespace"]
     try:
         lease = await api.get(LEASES, OPERATOR, namespace)
@@ -184,7 +187,7 @@ async def _lease(api: Cluster, deployment: Object) -> AsyncIterator[Finding]:
 
 
 async def beside(api: Cluster, namespace: str) -> AsyncIterator[Finding]:
-    """Whether the extender and the dashboard, where they are installed, have the rights they need.
+    """Yield whether the extender and the dashboard, where they are installed, have the rights they need.
 
     The extender's health is told with the pools that ask for it."""
     found = await deployments(api, namespace)
@@ -198,7 +201,7 @@ async def beside(api: Cluster, namespace: str) -> AsyncIterator[Finding]:
 
 
 async def pools(api: Cluster, namespace: str) -> AsyncIterator[Finding]:
-    """What each GPUPool says is wrong with it, and whether its scheduler is installed."""
+    """Yield what each GPUPool says is wrong with it, and whether its scheduler is installed."""
     found, _ = await api.list(GPUPOOLS, None)
     if not found:
         yield wrong(

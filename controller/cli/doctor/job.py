@@ -29,7 +29,7 @@ _FINE_WHILE_FALSE = frozenset({"Running", "Admitted", "QualityDeclining", "Demot
 
 
 async def spec(job: Reading) -> AsyncIterator[Finding]:
-    """Whether the operator has seen the newest spec, and what it says of it."""
+    """Yield whether the operator has seen the newest spec, and what it says of it."""
     metadata = job.obj["metadata"]
     if job.problem:
         yield wrong(
@@ -50,7 +50,7 @@ async def spec(job: Reading) -> AsyncIterator[Finding]:
 
 
 def conditions(job: Reading) -> Iterator[Finding]:
-    """What conditions ask of people."""
+    """Yield what conditions ask of people."""
     told = 0
     for condition in job.record.conditions:
         text = f"{condition.reason}: {condition.message}"
@@ -95,7 +95,7 @@ async def pods(api: Cluster, job: Reading) -> AsyncIterator[Finding]:
 
 
 async def metrics(api: Cluster, job: Reading) -> AsyncIterator[Finding]:
-    """The trainer's page, read through the API server as the operator reads it from the pod."""
+    """Yield the trainer's page, read through the API server as the operator reads it from the pod."""
     if job.state not in RUNNING or job.record.admission is None:
         yield note("metrics", f"it is {job.state}: there is no trainer to ask")
         return
@@ -139,7 +139,8 @@ async def _workload(api: Cluster, job: Reading, ref: Mapping[str, Any] | None) -
 
 
 def _unread(job: Reading, obj: Mapping[str, Any], port: int, path: str, error: ApiError) -> Finding:
-    """Why there is no page to look at: the API server asks nobody, nobody answers, or not with the page."""
+    """Return why there is no page to look at: the API server asks nobody, nobody answers, or not with the
+    page."""
     pod, address = obj["metadata"]["name"], (obj.get("status") or {}).get("podIP", "")
     if error.status == 403:
         text = f"may not be read through the API server: {error.message}"
@@ -162,7 +163,8 @@ def _unread(job: Reading, obj: Mapping[str, Any], port: int, path: str, error: A
 
 
 def _unasked(job: Reading, url: str, error: ApiError) -> Finding:
-    """What the operator says of a page that the API server does not ask for: it reads pods by themselves.
+    """Return what the operator says of a page that the API server does not ask for: it reads pods by
+    themselves.
 
     An API server passes nothing on to loopback addresses, which pods of a local control plane have.
     """
@@ -175,7 +177,7 @@ def _unasked(job: Reading, url: str, error: ApiError) -> Finding:
 
 
 def examined(job: Reading, body: bytes) -> Iterator[Finding]:
-    """What a trainer's page lacks or has wrong, by the parser that the operator uses."""
+    """Yield what a trainer's page lacks or has wrong, by the parser that the operator uses."""
     every = [str(m.get("name")) for m in job.spec.get("metrics") or ()]
     primary = str(job.metric.get("name"))
     if len(body) > DEFAULT_LIMITS.body_bytes:
@@ -223,7 +225,7 @@ def _not_read(job: Reading, view: ScrapeView) -> Finding | None:
 
 
 def _gaps(job: Reading, view: ScrapeView) -> Iterator[Finding]:
-    """What the contract asks for and the page does not have, with what it costs."""
+    """Yield what the contract asks for and the page does not have, with what it costs."""
     for value, name, costs in (
         (
             view.checkpoint_step,
@@ -254,7 +256,7 @@ def _gaps(job: Reading, view: ScrapeView) -> Iterator[Finding]:
 
 
 async def checkpoints(api: Cluster, job: Reading) -> AsyncIterator[Finding]:
-    """What is in safety, the volumes, and access Jobs that failed."""
+    """Yield what is in safety, the volumes, and access Jobs that failed."""
     record = job.record
     for kept, what in ((record.secured, "secured"), *((k, "retained") for k in record.retained)):
         if kept is not None:

@@ -152,7 +152,7 @@ _EVENTS_OF_POOLS = "default"  # namespace: events about what is in none go there
 
 
 async def operators(api: Cluster, deployment: Object) -> AsyncIterator[Finding]:
-    """Whether the operator has what it needs on this cluster, with these pools and its settings."""
+    """Yield whether the operator has what it needs on this cluster, with these pools and its settings."""
     needed = [*ALWAYS, *WORKLOADS]
     if await _before_1_36(api):
         needed += BEFORE_1_36
@@ -164,7 +164,7 @@ async def operators(api: Cluster, deployment: Object) -> AsyncIterator[Finding]:
 
 
 async def beside(api: Cluster, deployment: Object, part: str) -> AsyncIterator[Finding]:
-    """The same of the extender or the dashboard."""
+    """Yield the same of the extender or the dashboard."""
     async for finding in _of(api, deployment, part, BESIDE[part]):
         yield finding
 
@@ -194,8 +194,8 @@ async def _of(api: Cluster, deployment: Object, part: str, needed: Sequence[Righ
 
 
 def _where(needed: Iterable[Right], watched: Sequence[str]) -> Iterator[Right]:
-    """The rights in the namespaces in which they are used: with `operator.watchNamespaces` they are granted
-    in those alone. None are ``watched``: in all."""
+    """Yield the rights in the namespaces in which they are used: with `operator.watchNamespaces` they are
+    granted in those alone. None are ``watched``: in all."""
     for right in needed:
         if not watched or not right.in_namespaces:
             yield right
@@ -205,7 +205,7 @@ def _where(needed: Iterable[Right], watched: Sequence[str]) -> Iterator[Right]:
 
 
 def _setting(deployment: Object, name: str) -> str:
-    """The value of an environment variable of a part's containers; "": it has none."""
+    """Return the value of an environment variable of a part's containers; "": it has none."""
     for container in deployment["spec"]["template"]["spec"].get("containers") or ():
         for variable in container.get("env") or ():
             if variable.get("name") == name:
@@ -230,7 +230,7 @@ async def _allowed(api: Cluster, namespace: str, account: str, right: Right) -> 
 
 
 async def _each(asked: Iterable[T], ask: Callable[[T], Awaitable[bool]]) -> list[bool]:
-    """The answers, in the questions' order; at most `AT_ONCE` are under way."""
+    """Return the answers, in the questions' order; at most `AT_ONCE` are under way."""
     room = asyncio.Semaphore(AT_ONCE)
 
     async def one(question: T) -> bool:
@@ -251,7 +251,7 @@ def told(lacking: Sequence[Right]) -> list[str]:
 
 
 def cure(deployment: Object, part: str, lacking: Sequence[Right] = ()) -> str:
-    """The command that grants a part what it lacks, by how it was installed."""
+    """Return the command that grants a part what it lacks, by how it was installed."""
     metadata = deployment["metadata"]
     if (metadata.get("labels") or {}).get("app.kubernetes.io/managed-by") != "Helm":
         return f"kubectl apply -f {MANIFESTS[part]}"
@@ -263,14 +263,14 @@ def cure(deployment: Object, part: str, lacking: Sequence[Right] = ()) -> str:
 
 
 async def _before_1_36(api: Cluster) -> bool:
-    """Whether the API server is that old; one that does not say is taken to be."""
+    """Return whether the API server is that old; one that does not say is taken to be."""
     version = json.loads(await api.raw("GET", "/version"))
     found = re.match(r"v?(\d+)\.(\d+)", str(version.get("gitVersion", "")))
     return found is None or (int(found[1]), int(found[2])) < (1, 36)
 
 
 async def _delegated(api: Cluster) -> bool:
-    """Whether a pool leaves its queue to Kueue. Pools that cannot be read are told elsewhere."""
+    """Return whether a pool leaves its queue to Kueue. Pools that cannot be read are told elsewhere."""
     try:
         found, _ = await api.list(GPUPOOLS, None)
     except ApiError:
@@ -279,7 +279,7 @@ async def _delegated(api: Cluster) -> bool:
 
 
 async def caller(api: Cluster, namespace: str) -> AsyncIterator[Finding]:
-    """What the caller may do in a namespace, and which commands need it."""
+    """Yield what the caller may do in a namespace, and which commands need it."""
     about = "your rights"
 
     async def may(need: tuple[str, Resource, str, str]) -> bool:

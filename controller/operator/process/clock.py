@@ -126,7 +126,7 @@ class ServerClock:
                 _logger.warning("a status carries a time from the future", ahead_s=round(at - now, 1))
 
     def _aim(self) -> float:
-        """What time it is, as far as can be told now."""
+        """Return what time it is, as far as can be told now."""
         wall, server = self._wall(), self._server()
         return wall if server is None or abs(wall - server) <= TOLERANCE else server
 
@@ -151,7 +151,7 @@ class Advance:
         self._at = monotonic()
 
     def beat(self) -> float:
-        """When (monotonic s) the clock was last found later than ever before."""
+        """Return when (monotonic s) the clock was last found later than ever before."""
         now = self._clock()
         if now > self._newest:
             self._newest, self._at = now, self._monotonic()
@@ -159,7 +159,7 @@ class Advance:
 
 
 def middle(values: Sequence[float], near: float) -> float:
-    """The median; of the two in the middle of an even number that which is nearer to ``near``.
+    """Return the median; of the two in the middle of an even number that which is nearer to ``near``.
 
     A mean of the two would be a time that nobody told: of two servers that are a year apart, half a year.
 

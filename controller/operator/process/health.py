@@ -45,7 +45,7 @@ class Health:
         self._notes.append(read)
 
     def notes(self) -> list[str]:
-        """What else is to be known, in sentences; who leads first."""
+        """Return what else is to be known, in sentences; who leads first."""
         told = [self.standing()] if self.standing is not None else []
         return told + [text for read in self._notes if (text := read()) is not None]
 

@@ -100,13 +100,13 @@ class Standing:
         self._trouble.pop(key, None)
 
     def states(self) -> Series:
-        """Jobs by state; states that are not known here are one."""
+        """Return jobs by state; states that are not known here are one."""
         counts = {state: self._count[state] for state in STATES}
         other = sum(self._count.values()) - sum(counts.values())
         return [((state,), float(count)) for state, count in (counts | {"Other": other}).items()]
 
     def troubled(self) -> Series:
-        """Jobs in trouble, by kind."""
+        """Return jobs in trouble, by kind."""
         counts = Counter(kind for found in self._trouble.values() for kind in found)
         return [((kind,), float(counts[kind])) for kind in TROUBLES]
 

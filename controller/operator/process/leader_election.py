@@ -67,10 +67,10 @@ class Term(Protocol):
         """End the term; another candidate need not wait."""
 
     def problem(self) -> str | None:
-        """Why this process could not lead if it had to; None: it could, or does."""
+        """Return why this process could not lead if it had to; None: it could, or does."""
 
     def standing(self) -> str:
-        """Who leads, for people."""
+        """Return who leads, for people."""
 
 
 class Unopposed:

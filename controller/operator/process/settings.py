@@ -152,7 +152,7 @@ class Settings(MetricsSettings):
         return listed(self.watch_namespaces)
 
     def timing(self) -> Timing:
-        """When the Lease is renewed and when it runs out.
+        """Return when the Lease is renewed and when it runs out.
 
         Raises:
             SettingsError: a leader would not have stopped when its Lease can be taken.

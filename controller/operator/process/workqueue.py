@@ -45,7 +45,7 @@ class WorkQueue:
         self._closed = False
 
     def __len__(self) -> int:
-        """Keys that wait to be worked on now (timers not counted)."""
+        """Return keys that wait to be worked on now (timers not counted)."""
         return len(self._ready) + len(self._again)
 
     @property
@@ -58,7 +58,7 @@ class WorkQueue:
         return not self._ready and not self._active
 
     def oldest_wait(self) -> float:
-        """How long (s) the key that has waited the longest has been waiting; 0 if none."""
+        """Return how long (s) the key that has waited the longest has been waiting; 0 if none."""
         first = min((self._ready[line[0]] for line in self._lines.values()), default=None)
         return 0.0 if first is None else self._now() - first
 
@@ -110,7 +110,7 @@ class WorkQueue:
         self._failures.pop(key, None)
 
     async def get(self) -> str:
-        """The next key; call ``done`` when its work is over.
+        """Return the next key; call ``done`` when its work is over.
 
         Raises:
             Closed: by ``close``.

@@ -322,7 +322,7 @@ class Actions:
     # -- the two kinds of write ------------------------------------------------------------------------------
 
     async def _create(self, resource: Resource, manifest: dict[str, Any]) -> Object:
-        """The object as created, or as it is there already under that name."""
+        """Return the object as created, or as it is there already under that name."""
         try:
             found: Object = await self._api.create(resource, manifest)
         except AlreadyExists:

@@ -27,7 +27,7 @@ ALMOST = 0.999  # share that is done at most of a run that goes on
 
 
 def kind_of(obj: Mapping[str, Any]) -> Kind:
-    """The kind of an RLHFJob: namespace, images of its template's containers, gang, labels.
+    """Return the kind of an RLHFJob: namespace, images of its template's containers, gang, labels.
 
     A job that refers to a workload has no images of its own: its labels tell it apart.
     """
@@ -46,7 +46,7 @@ def kind_of(obj: Mapping[str, Any]) -> Kind:
 
 
 def history(planned_jobs: Iterable[PlannedJob], now: float) -> History:
-    """What a pool's jobs tell of how long runs take; those whose RLHFJob was deleted are forgotten."""
+    """Return what a pool's jobs tell of how long runs take; those whose RLHFJob was deleted are forgotten."""
     runs, wrong = [], dict[str, list[Wrong]]()
     for planned_job in planned_jobs:
         run = past_run(planned_job.record, planned_job.gpus)
@@ -63,7 +63,8 @@ def history(planned_jobs: Iterable[PlannedJob], now: float) -> History:
 def timed(
     view: JobView, planned_job: PlannedJob, past: History, policy: str, now: float
 ) -> tuple[JobView, float | None]:
-    """The view with the running time that is left by what its pool knows, for a policy that goes by it.
+    """Return the view with the running time that is left by what its pool knows, for a policy that goes by
+    it.
 
     And when (s) a run that goes on has lost its place by having run for too long; None: it has, or waits.
     """

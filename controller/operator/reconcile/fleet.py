@@ -48,7 +48,8 @@ def past_stops(
 
 
 def ended_today(planned_jobs: Iterable[PlannedJob], now: float) -> tuple[Ended, ...]:
-    """Jobs whose run ended by itself, or by a user's stop, on the day (UTC) of ``now`` (s), by namespace."""
+    """Return jobs whose run ended by itself, or by a user's stop, on the day (UTC) of ``now`` (s), by
+    namespace."""
     counts = Counter(namespace_of(t.key) for t in planned_jobs if _ended(t.record) >= day_of(now))
     return tuple(Ended(name, counts[name]) for name in sorted(counts))
 
@@ -61,7 +62,7 @@ def _ended(record: JobRecord) -> float:
 
 
 def held_back(obj: Mapping[str, Any], plan: PoolPlan) -> Told | None:
-    """The pool's condition `HELD_BACK`; None while there never was a reason for one.
+    """Return the pool's condition `HELD_BACK`; None while there never was a reason for one.
 
     The numbers in the message are those of the first time: they change at every pass.
     """
@@ -76,18 +77,20 @@ def held_back(obj: Mapping[str, Any], plan: PoolPlan) -> Told | None:
 
 
 def ask_again_at(plan: PoolPlan, now: float) -> float | None:
-    """When (s) to look whether the others have had evals, for which a stop waits; None: no stop does."""
+    """Return when (s) to look whether the others have had evals, for which a stop waits; None: no stop
+    does."""
     waits = any(held.reason in (ASKS_OTHERS, ASKS_POOL) for held in plan.held_back)
     return now + ASK_AGAIN if waits else None
 
 
 def breaker_open(pool: Mapping[str, Any]) -> bool:
-    """Whether a GPUPool's status says so."""
+    """Return whether a GPUPool's status says so."""
     return bool(((pool.get("status") or {}).get("stops") or {}).get("breakerSince"))
 
 
 def events(snapshot: PoolSnapshot, plan: PoolPlan, now: float) -> list[Event]:
-    """What is new at ``now`` (s) since the pool's status, of which the snapshot was made, was written."""
+    """Return what is new at ``now`` (s) since the pool's status, of which the snapshot was made, was
+    written."""
     found = [_fell(fall) for fall in plan.falls if fall not in snapshot.falls]
     before, since = snapshot.breaker_since, plan.stops.breaker_since
     if since is not None and before is None:

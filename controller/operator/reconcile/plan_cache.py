@@ -75,7 +75,8 @@ class PlanCache:
         return planned_job
 
     def cached_plan(self, key: JobKey) -> PlannedJob | None:
-        """The last plan if nothing has changed since, else a new one; None also where planning it fails.
+        """Return the last plan if nothing has changed since, else a new one; None also where planning it
+        fails.
 
         Nothing: not the RLHFJob's version either. It grows by changes that nobody is told of (whose field it
         is, what was applied last), and a record is written only over the version that was loaded.
@@ -129,7 +130,7 @@ class PlanCache:
             self._warm.popitem(last=False)[1].evict()
 
     def unreadable(self, key: JobKey) -> str:
-        """Why a job is left alone, as far as it was looked at; "": it is not."""
+        """Return why a job is left alone, as far as it was looked at; "": it is not."""
         return self._unreadable.get(key, "")
 
     @property
@@ -152,14 +153,14 @@ class PlanCache:
     # -- for the queue API (controller.web) --------------------------------------------------------------
 
     def pools(self) -> list[str]:
-        """Names of all GPUPools, usable or not."""
+        """Return names of all GPUPools, usable or not."""
         return sorted(key_of(obj) for obj in self._cluster.cache.values(GPUPOOLS))
 
     def problem(self, pool: str) -> str | None:
-        """Why a GPUPool cannot be used; None: it can."""
+        """Return why a GPUPool cannot be used; None: it can."""
         found = self._cluster.pool(pool)
         return found[1] if isinstance(found, tuple) else None
 
     def moment(self, pool: str) -> Moment | None:
-        """A pool's newest plan and what it was made of."""
+        """Return a pool's newest plan and what it was made of."""
         return self._moments.get(pool)

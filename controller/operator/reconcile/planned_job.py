@@ -100,7 +100,7 @@ class PlannedJob:
         return self._warm()[1]
 
     def view_at(self, now: float) -> JobView | None:
-        """How the job stands before its pool: since the plan its service has gone on."""
+        """Return how the job stands before its pool: since the plan its service has gone on."""
         if self.view is None or now == self.now:
             return self.view
         return replace(
@@ -122,7 +122,7 @@ class PlannedJob:
 
 
 def extract(record: JobRecord) -> JobRecord:
-    """What a pool asks of a record: service, progress, admission and decision, and how the job stands.
+    """Return what a pool asks of a record: service, progress, admission and decision, and how the job stands.
 
     Its evals and what its rule remembers are not in it; what they come to is in the `JobView`.
     """
@@ -168,8 +168,8 @@ def _submitted(obj: Object) -> float:
 
 
 def _preemptible(loaded: JobSnapshot) -> bool:
-    """Where the pool's cap is below Enforce nothing that runs is touched; nor is, below it, a workload that
-    somebody else made and started."""
+    """Return where the pool's cap is below Enforce nothing that runs is touched; nor is, below it, a workload
+    that somebody else made and started."""
     if loaded.pool is not None and loaded.pool.spec.mode_cap is not Mode.ENFORCE:
         return False
     return loaded.desired.mode is Mode.ENFORCE or not loaded.desired.workload_ref
@@ -180,7 +180,7 @@ def _weight(loaded: JobSnapshot, obj: Object) -> float:
 
 
 def _priority(loaded: JobSnapshot, obj: Object) -> int:
-    """The spec's, at most the pool's ceiling, which may have been lowered while the job ran."""
+    """Return the spec's, at most the pool's ceiling, which may have been lowered while the job ran."""
     wanted = int((obj.get("spec") or {}).get("priority") or 0)
     ceiling = None if loaded.pool is None else loaded.pool.ceiling(obj["metadata"]["namespace"])
     return wanted if ceiling is None else min(wanted, ceiling)

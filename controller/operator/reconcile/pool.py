@@ -199,7 +199,7 @@ class PoolReconciler:
     def _views(
         self, pool: GPUPool, planned_jobs: Mapping[JobKey, PlannedJob], now: float
     ) -> dict[JobKey, JobView]:
-        """How the jobs stand that compete for GPUs or hold some."""
+        """Return how the jobs stand that compete for GPUs or hold some."""
         found = {key: view for key, t in planned_jobs.items() if (view := self._view(t, now)) is not None}
         self._overdue = None
         policy = convert.policy(pool).name
@@ -288,7 +288,8 @@ class PoolReconciler:
         )
 
     def _queue_problem(self, pool: GPUPool) -> tuple[str, str] | None:
-        """Whether the queue outside that the pool delegates to is there; None: it delegates to none."""
+        """Return whether the queue outside that the pool delegates to is there; None: it delegates to
+        none."""
         asked = delegates.of_pool(pool)
         if not asked.resources:
             return None
@@ -362,7 +363,7 @@ class PoolReconciler:
         return wrote
 
     def _to_write(self, write: Write, planned_jobs: Mapping[JobKey, PlannedJob]) -> PlannedJob:
-        """The plan of the job whose record is written.
+        """Return the plan of the job whose record is written.
 
         Raises:
             Stale: a job that is to be stopped does not ask for that any more, or by other numbers: evals may

@@ -66,7 +66,7 @@ def planned(
     stops: Iterable[HandBack],
     now: float,
 ) -> dict[str, Any]:
-    """The status of a pool that was planned at ``now`` (s); ``obj`` is the GPUPool as last read."""
+    """Return the status of a pool that was planned at ``now`` (s); ``obj`` is the GPUPool as last read."""
     capacity = sum(node.gpus for node in snapshot.nodes)
     foreign = sum(node.foreign for node in snapshot.nodes)
     here = {node.name for node in snapshot.nodes}
@@ -103,19 +103,19 @@ def planned(
 
 
 def unusable(obj: Object, reason: str, message: str, now: float) -> dict[str, Any]:
-    """The status of a pool whose spec cannot be carried out. What it remembers of its jobs stays."""
+    """Return the status of a pool whose spec cannot be carried out. What it remembers of its jobs stays."""
     facts = {key: value for key, value in (obj.get("status") or {}).items() if key not in _FOUND}
     return _status(obj, facts, [_Told("Ready", False, reason, message)], now)
 
 
 def stuck_at(guests: Iterable[Object], now: float) -> float | None:
-    """When (s) the next of these pods will have been terminating for too long; None: none will be."""
+    """Return when (s) the next of these pods will have been terminating for too long; None: none will be."""
     times = [at for pod in guests if (at := _deleting(pod)) is not None]
     return min((at + STUCK_AFTER for at in times if at + STUCK_AFTER > now), default=None)
 
 
 def leaving(guests: Iterable[Object], now: float) -> list[Object]:
-    """Those of these pods that are being deleted, and not for so long yet that they are stuck."""
+    """Return those of these pods that are being deleted, and not for so long yet that they are stuck."""
     return [g for g in guests if (at := _deleting(g)) is not None and now - at < STUCK_AFTER]
 
 
@@ -127,7 +127,7 @@ def _ready(snapshot: PoolSnapshot) -> _Told:
 
 
 def _quotas(snapshot: PoolSnapshot, plan: PoolPlan) -> list[dict[str, Any]]:
-    """How each entry of its quotas stands once the plan is carried out."""
+    """Return how each entry of its quotas stands once the plan is carried out."""
     found = usage(snapshot.quotas, snapshot.jobs, (a.key for a in plan.admissions))
     return [
         {
@@ -222,7 +222,8 @@ def _are(names: Sequence[str]) -> str:
 
 
 def _status(obj: Object, facts: Mapping[str, Any], told: Iterable[_Told], now: float) -> dict[str, Any]:
-    """A status as it is stored; empty lists are left out, a condition's time is that of its last change."""
+    """Return a status as it is stored; empty lists are left out, a condition's time is that of its last
+    change."""
     known = {c["type"]: c for c in (obj.get("status") or {}).get("conditions") or ()}
     generation = int(obj["metadata"].get("generation") or 0)
     conditions = [_condition(one, known.get(one.type), generation, now) for one in told]

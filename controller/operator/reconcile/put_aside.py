@@ -35,7 +35,8 @@ class PutAside:
                 del self._versions[key]
 
     def is_news(self, key: JobKey) -> bool:
-        """Whether this very job was not put aside before: its own status grows on, and it is tried again."""
+        """Return whether this very job was not put aside before: its own status grows on, and it is tried
+        again."""
         uid, _ = self._versions[key]
         news = self._told.get(key) != uid
         self._told[key] = uid

@@ -67,7 +67,7 @@ class SpecChecks:
             self._cluster.refuse(loaded, problem, NO_LASTS)
 
     def again_in(self, loaded: JobSnapshot) -> float | None:
-        """Seconds after which a refusal is to be asked about anew; None: there is none."""
+        """Return seconds after which a refusal is to be asked about anew; None: there is none."""
         return NO_LASTS if self._cluster.refused(loaded.key) is not None else None
 
     def _due(self, loaded: JobSnapshot) -> bool:
@@ -97,7 +97,7 @@ class SpecChecks:
         return problem or await self._check_store(loaded, template)
 
     async def _check_class(self, workload: Mapping[str, Any]) -> Problem | None:
-        """Whether the PriorityClass of the pods is there: the server asks only when pods are made."""
+        """Return whether the PriorityClass of the pods is there: the server asks only when pods are made."""
         name = workloads.priority_class_of(workload)
         if not name or name in self._classes:
             return None
@@ -114,14 +114,14 @@ class SpecChecks:
         return None
 
     async def _check_store(self, loaded: JobSnapshot, workload: Mapping[str, Any]) -> Problem | None:
-        """Whether the checkpoints can be reached at all: better said before the run than after it."""
+        """Return whether the checkpoints can be reached at all: better said before the run than after it."""
         if loaded.desired.mode is not Mode.ENFORCE:
             return None
         template = (workload.get("spec") or {}).get("template") or {}
         return access_problem(loaded.obj, template, await claims_of(self._api, loaded.obj))
 
     async def _whose(self, loaded: JobSnapshot) -> Problem | None:
-        """A Job of the child's name is there: ours and not yet seen, or somebody else's."""
+        """Return a Job of the child's name is there: ours and not yet seen, or somebody else's."""
         key = child_key(loaded.obj)
         namespace, _, name = key.partition("/")
         try:
@@ -169,7 +169,7 @@ def _delegate_problem(loaded: JobSnapshot, workload: Mapping[str, Any], where: s
 
 
 def child_of(loaded: JobSnapshot) -> dict[str, Any]:
-    """The child of an RLHFJob that brings a template, as it is to be made in its pool.
+    """Return the child of an RLHFJob that brings a template, as it is to be made in its pool.
 
     Raises:
         ProblemError: the template is wrong (`workloads.template_problem`).
@@ -184,7 +184,7 @@ def _runs(workload: Mapping[str, Any]) -> bool:
 
 
 def scheduling_of(pool: GPUPool | None) -> workloads.Scheduling:
-    """What a pool asks of its jobs' pods; of a pool that is not there, what one asks by default."""
+    """Return what a pool asks of its jobs' pods; of a pool that is not there, what one asks by default."""
     if pool is None:
         return workloads.Scheduling("", names.PRIORITY_CLASS)
     spec = pool.spec

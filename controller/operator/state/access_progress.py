@@ -77,7 +77,7 @@ class AccessProgress:
         self._known: dict[str, _Known] = {}  # by the Job's uid
 
     def of(self, key: JobKey, view: AccessView, job: Object, pods: Sequence[Object]) -> AccessView:
-        """An access Job's view with what is known of its progress; from now on its pod is asked."""
+        """Return an access Job's view with what is known of its progress; from now on its pod is asked."""
         uid = str(job["metadata"]["uid"])
         if view.finished:
             self._known.pop(uid, None)
@@ -165,7 +165,7 @@ def parse(page: bytes) -> tuple[str, int, int] | None:
 
 
 def _address(pods: Sequence[Object]) -> tuple[str, int] | None:
-    """Where the running pod of an access Job answers."""
+    """Return where the running pod of an access Job answers."""
     for pod in pods:
         status = pod.get("status") or {}
         if status.get("phase") == "Running" and status.get("podIP"):

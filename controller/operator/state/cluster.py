@@ -81,7 +81,7 @@ class KnownProgress(Protocol):
     """Who knows how far access Jobs are (access_progress.py)."""
 
     def of(self, key: JobKey, view: AccessView, job: Object, pods: Sequence[Object]) -> AccessView:
-        """The view of an access Job, with what is known of its progress."""
+        """Return the view of an access Job, with what is known of its progress."""
         ...
 
 
@@ -255,7 +255,7 @@ class ClusterState:
         self.pool_changed(name)
 
     def _counts_others(self, pool: str) -> bool:
-        """Whether what is known of one namespace's runs is told to others, too."""
+        """Return whether what is known of one namespace's runs is told to others, too."""
         found = self.pool(pool)
         return isinstance(found, GPUPool) and found.spec.fleet.scope is FleetScope.POOL
 
@@ -288,7 +288,7 @@ class ClusterState:
             self.touch(key)
 
     def refused(self, key: JobKey) -> Problem | None:
-        """The refusal in force, expired or not."""
+        """Return the refusal in force, expired or not."""
         found = self._refusals.get(key)
         return found.problem if found is not None else None
 
@@ -338,7 +338,7 @@ class ClusterState:
         return [p for p in parsed if isinstance(p, GPUPool)]
 
     def pool(self, name: str) -> GPUPool | Problem | None:
-        """The pool; what is wrong with it; None if there is none."""
+        """Return the pool; what is wrong with it; None if there is none."""
         obj = self.cache.get(GPUPOOLS, name)
         if obj is None:
             self._pools.pop(name, None)
@@ -352,7 +352,7 @@ class ClusterState:
         return known[1]
 
     def load(self, key: JobKey) -> JobSnapshot | None:
-        """The job as it is known now; None if there is no such job.
+        """Return the job as it is known now; None if there is no such job.
 
         Raises:
             StatusError: its status does not read as a record. Nothing may then be done with the job.
@@ -394,7 +394,7 @@ class ClusterState:
         return delegates.of_workload(child).view(child, self.queues)
 
     def _queue_problem(self, desired: Desired, pool: GPUPool | None, child: Object | None) -> Problem | None:
-        """Why the queue outside that the job is to wait in cannot serve it."""
+        """Return why the queue outside that the job is to wait in cannot serve it."""
         if not desired.queue or pool is None:
             return None
         namespace, gpus = desired.key.partition("/")[0], desired.replicas * desired.gpus_per_replica
@@ -412,7 +412,7 @@ class ClusterState:
             return None
 
     def aside(self, key: JobKey) -> list[tuple[Object, str]]:
-        """A job's objects that were put aside, each with the reason: those that carry its label, and
+        """Return a job's objects that were put aside, each with the reason: those that carry its label, and
         itself."""
         if not self.cache.aside:
             return []
@@ -424,7 +424,7 @@ class ClusterState:
         return [(obj, why) for obj in found if (why := wire.problem(obj))]
 
     def _child(self, obj: Object) -> Stored | None:
-        """The job's workload, if it is really its own (template) or the one it names (ref)."""
+        """Return the job's workload, if it is really its own (template) or the one it names (ref)."""
         found = self.cache.find(JOBS, child_key(obj))
         if found is None or is_ref(obj) or controlled_by(found.open(), obj["metadata"]["uid"]):
             if found is not None:
@@ -433,7 +433,7 @@ class ClusterState:
         return None
 
     def access_job(self, obj: Object, request_id: str, uid: str = "") -> Object | None:
-        """The access Job of a request, if it is there and was made for this very RLHFJob.
+        """Return the access Job of a request, if it is there and was made for this very RLHFJob.
 
         ``uid``: of the Job, where it is known; else one that says to be of the request.
         """
@@ -441,7 +441,8 @@ class ClusterState:
         return next((job for job in jobs if uid in ("", job["metadata"]["uid"])), None)
 
     def foreign_access(self, obj: Object, record: JobRecord) -> list[str]:
-        """Names of Jobs, not told of yet, that say to carry out what is asked for, and that nobody asked."""
+        """Return names of Jobs, not told of yet, that say to carry out what is asked for, and that nobody
+        asked."""
         found = [job for job in self._access_jobs(obj) if is_released(job) and not _is_of(record, job)]
         new = [job["metadata"] for job in found if job["metadata"]["uid"] not in self._foreign]
         self._foreign.update(metadata["uid"] for metadata in new)
@@ -455,7 +456,8 @@ class ClusterState:
         return (self.cache.get(GPUPOOLS, name) or {}).get("status")
 
     def _fleet(self, key: JobKey, obj: Object, desired: Desired, record: JobRecord) -> FleetView:
-        """What its pool tells the job, and where its rule looks at peers, how they stood at its new evals."""
+        """Return what its pool tells the job, and where its rule looks at peers, how they stood at its new
+        evals."""
         name, scrape = pool_of(obj), self.last_scrape(key)
         found = self.pool(name)
         scope = found.spec.fleet.scope if isinstance(found, GPUPool) else FleetScope.NAMESPACE
@@ -479,7 +481,7 @@ class ClusterState:
         return desired.metric, desired.direction
 
     def _announced(self, key: JobKey, pool: str, record: JobRecord) -> bool:
-        """Whether the pool's status has the job's stop, and with it the holds on its GPUs."""
+        """Return whether the pool's status has the job's stop, and with it the holds on its GPUs."""
         if record.decision is None:
             return False
         status = (self.cache.get(GPUPOOLS, pool) or {}).get("status")
@@ -519,8 +521,8 @@ class ClusterState:
         return found.problem if same else None
 
     def _pods(self, obj: Object) -> tuple[Stored, ...]:
-        """Pods that hold GPUs in the job's name: of its workload, and of earlier ones, by their uids. Others
-        that say they are hold their GPUs as anybody's do."""
+        """Return pods that hold GPUs in the job's name: of its workload, and of earlier ones, by their uids.
+        Others that say they are hold their GPUs as anybody's do."""
         key, child = key_of(obj), self.cache.find(JOBS, child_key(obj))
         owners = set(self._former.get(key, ()))
         if child is not None:
@@ -567,8 +569,8 @@ class ClusterState:
         return views, never
 
     def _gone(self, obj: Object, holder: tuple[str, str] | None) -> bool:
-        """Whether who holds a location was an RLHFJob of the same namespace that is deleted. Of another
-        namespace, or another cluster, nothing is concluded: there the file on the store decides."""
+        """Return whether who holds a location was an RLHFJob of the same namespace that is deleted. Of
+        another namespace, or another cluster, nothing is concluded: there the file on the store decides."""
         if holder is None or holder[1].partition("/")[0] != obj["metadata"]["namespace"]:
             return False
         there = self.cache.get(RLHFJOBS, holder[1])
@@ -587,7 +589,7 @@ def _sound(obj: Object) -> Object:
 
 
 def _is_of(record: JobRecord, job: Object) -> bool:
-    """Whether a Job that is set going may answer: not where another one was made for its request."""
+    """Return whether a Job that is set going may answer: not where another one was made for its request."""
     waited = record.access
     if waited is None or access_request_id(job) != waited.request_id:
         return True  # nobody waits for what it says; it is cleared away
@@ -595,7 +597,7 @@ def _is_of(record: JobRecord, job: Object) -> bool:
 
 
 def _taught(pool: Object | None) -> dict[str, list[Any]]:
-    """What a GPUPool's status tells its jobs, by namespace."""
+    """Return what a GPUPool's status tells its jobs, by namespace."""
     return fleet.taught((pool or {}).get("status"))
 
 

@@ -76,17 +76,17 @@ class Devices:
     # -- what others ask -----------------------------------------------------------------------------------
 
     def capacity(self, node: str) -> int:
-        """GPUs of a node as its ResourceSlices have them."""
+        """Return gPUs of a node as its ResourceSlices have them."""
         return self._inventory.gpus(node)
 
     def gpus_of(self, uid: str) -> int:
-        """GPUs that a pod holds through claims, beside those that it requests by name. A claim that several
-        pods share counts for one of them."""
+        """Return gPUs that a pod holds through claims, beside those that it requests by name. A claim that
+        several pods share counts for one of them."""
         return self._of_pod.get(uid, 0)
 
     def guests(self, nodes: Container[str], besides: Container[str]) -> list[Object]:
-        """What claims hold on these nodes for others than these pods (namespace/name): each as if it were a
-        pod that requests its GPUs by name."""
+        """Return what claims hold on these nodes for others than these pods (namespace/name): each as if it
+        were a pod that requests its GPUs by name."""
         return [
             _as_pod(held)
             for found in self._held.values()
@@ -134,7 +134,7 @@ class Devices:
 
 
 def _holders(held: Holding) -> list[str]:
-    """Keys of the pods that a claim is reserved for."""
+    """Return keys of the pods that a claim is reserved for."""
     namespace = held.claim.partition("/")[0]
     return [f"{namespace}/{name}" for name, _ in held.pods]
 

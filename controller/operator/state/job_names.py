@@ -33,11 +33,11 @@ class JobNames:
         cache.subscribe(self._changed)
 
     def hidden(self, record: JobRecord, key: JobKey) -> JobRecord:
-        """The record as the status of the job ``key`` has it."""
+        """Return the record as the status of the job ``key`` has it."""
         return _with(record, lambda other: other if same_namespace(other, key) else self._uid(other))
 
     def shown(self, record: JobRecord) -> JobRecord:
-        """The record of a status, with the names of those jobs that are still there."""
+        """Return the record of a status, with the names of those jobs that are still there."""
         return _with(record, lambda other: self._keys.get(other.removeprefix(UID), other))
 
     def _uid(self, key: JobKey) -> JobKey:

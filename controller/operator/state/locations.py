@@ -59,9 +59,8 @@ class Locations:
         return touched
 
     def clash(self, obj: Object) -> tuple[str, str] | None:
-        """Why an RLHFJob may not use its location: an older one of its namespace has it, or it is of a kind
-        of which nobody can tell that. Reason and message; None: it may.
-        """
+        """Return why an RLHFJob may not use its location: an older one of its namespace has it, or it is of a
+        kind of which nobody can tell that. Reason and message; None: it may."""
         metadata = obj["metadata"]
         place = self._there.get((metadata["namespace"], metadata["name"]))
         if place is None:
@@ -80,7 +79,7 @@ class Locations:
         )
 
     def _beside(self, place: _Place) -> list[_Age]:
-        """All that lie there, around it or inside it."""
+        """Return all that lie there, around it or inside it."""
         namespace, store, path = place
         paths, known = self._ages.get((namespace, store), {}), self._paths.get((namespace, store), [])
         found: list[_Age] = []
@@ -111,7 +110,7 @@ def _unknown(obj: Object) -> tuple[str, str] | None:
 
 
 def _place(obj: Object) -> _Place | None:
-    """Where an RLHFJob writes; None: nowhere, or in a place of another kind (`_unknown`)."""
+    """Return where an RLHFJob writes; None: nowhere, or in a place of another kind (`_unknown`)."""
     location = _location(obj)
     namespace = str(obj["metadata"]["namespace"])
     claim, store = location.get("volumeClaim"), location.get("objectStore")

@@ -24,12 +24,13 @@ def node_of(pod: Object) -> str | None:
 
 
 def place(pod: Object | None) -> str | None:
-    """The node on which a pod holds what it asked for; None: it is not there, has none, or is terminal."""
+    """Return the node on which a pod holds what it asked for; None: it is not there, has none, or is
+    terminal."""
     return None if pod is None or is_terminal(pod) else node_of(pod)
 
 
 def rack(node: Object) -> str:
-    """The rack that the node's label names; "": none."""
+    """Return the rack that the node's label names; "": none."""
     return str((node["metadata"].get("labels") or {}).get(names.RACK_LABEL, ""))
 
 
@@ -39,7 +40,8 @@ def selector_of(pool: Object) -> dict[str, str]:
 
 
 def selects(selector: Mapping[str, str], node: Object) -> bool:
-    """Whether a pool's selector picks the node; an empty selector picks none, so that no pool takes all."""
+    """Return whether a pool's selector picks the node; an empty selector picks none, so that no pool takes
+    all."""
     labels = node["metadata"].get("labels") or {}
     return bool(selector) and all(labels.get(key) == value for key, value in selector.items())
 
@@ -68,7 +70,7 @@ def contested(selectors: Selectors, nodes: Iterable[Object]) -> dict[str, tuple[
 
 
 def wanted_taints(node: Object, pool: str | None) -> list[dict[str, Any]] | None:
-    """The node's whole list of taints as it should be, or None if it is so already.
+    """Return the node's whole list of taints as it should be, or None if it is so already.
 
     Only the pool's taint is ours; all others stay as they are, in their order.
     """
@@ -85,7 +87,7 @@ def _core(taint: Object) -> dict[str, Any]:
 
 
 def guests(pods: Iterable[Object], nodes: Container[str]) -> list[Object]:
-    """Those of these pods that hold GPUs on these nodes: not terminal, with GPUs."""
+    """Return those of these pods that hold GPUs on these nodes: not terminal, with GPUs."""
     return [
         pod
         for pod in pods
@@ -94,7 +96,7 @@ def guests(pods: Iterable[Object], nodes: Container[str]) -> list[Object]:
 
 
 def gpus_by_node(pods: Iterable[Object]) -> dict[str, int]:
-    """GPUs that pods request, per node."""
+    """Return gPUs that pods request, per node."""
     used: dict[str, int] = {}
     for pod in pods:
         node = node_of(pod)

@@ -15,12 +15,12 @@ def generation(obj: Object) -> int:
 
 
 def pool_of(obj: Object) -> str:
-    """The pool an RLHFJob asks for."""
+    """Return the pool an RLHFJob asks for."""
     return str((obj.get("spec") or {}).get("pool") or "")
 
 
 def is_ref(obj: Object) -> bool:
-    """Whether the RLHFJob names a workload that exists, rather than bringing its template."""
+    """Return whether the RLHFJob names a workload that exists, rather than bringing its template."""
     return "ref" in ((obj.get("spec") or {}).get("workload") or {})
 
 
@@ -37,7 +37,7 @@ def controlled_by(obj: Object, uid: str) -> bool:
 
 
 def controller_uid(obj: Object) -> str | None:
-    """The uid of the controlling owner; None: nobody controls it."""
+    """Return the uid of the controlling owner; None: nobody controls it."""
     owner = workloads.controller_of(obj)
     return str(owner["uid"]) if owner is not None and owner.get("uid") else None
 
@@ -49,7 +49,8 @@ def controller_name(obj: Object) -> tuple[str, str] | None:
 
 
 def leftover(found: Object, obj: Object) -> bool:
-    """Whether ``found`` is of an earlier RLHFJob of the same name: the garbage collector will remove it."""
+    """Return whether ``found`` is of an earlier RLHFJob of the same name: the garbage collector will remove
+    it."""
     return controller_name(found) == ("RLHFJob", obj["metadata"]["name"]) and not controlled_by(
         found, obj["metadata"]["uid"]
     )

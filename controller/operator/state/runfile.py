@@ -12,7 +12,7 @@ from controller.workloads import owner_reference, run_configmap
 
 
 def render(run: RunFile) -> str:
-    """The text of ``run.json``; the same text for the same value."""
+    """Return the text of ``run.json``; the same text for the same value."""
     resume = {"path": run.resume_path, "step": run.resume_step} if run.resume_path else None
     request = {
         "id": run.request_id,
@@ -31,7 +31,8 @@ def render(run: RunFile) -> str:
 
 
 def read(configmap: Mapping[str, Any] | None) -> RunFile | None:
-    """What the ConfigMap says now; None if it is not there or says nothing that could have been rendered."""
+    """Return what the ConfigMap says now; None if it is not there or says nothing that could have been
+    rendered."""
     text = ((configmap or {}).get("data") or {}).get(names.RUN_KEY)
     if text is None:
         return None
@@ -55,7 +56,7 @@ def read(configmap: Mapping[str, Any] | None) -> RunFile | None:
 
 
 def manifest(obj: Mapping[str, Any], run: RunFile) -> dict[str, Any]:
-    """The ConfigMap of an RLHFJob; it goes with its owner."""
+    """Return the ConfigMap of an RLHFJob; it goes with its owner."""
     metadata = obj["metadata"]
     return {
         "apiVersion": "v1",

@@ -30,7 +30,7 @@ class Taints:
         return nodes.contested(self._selectors(), self._cache.values(NODES))
 
     def owner_of(self, node: str) -> str | None:
-        """The pool of one node; None: it is in none, or not there."""
+        """Return the pool of one node; None: it is in none, or not there."""
         found = self._cache.get(NODES, node)
         return nodes.assign(self._selectors(), [found]).get(node) if found is not None else None
 

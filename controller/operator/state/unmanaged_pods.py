@@ -32,7 +32,8 @@ class ForeignPods:
         self.listed_all = False  # at the last look
 
     def pause(self, seconds: float, list_seconds: float) -> float:
-        """How long (s) to leave it at the last look: a LIST of all pods of a large cluster is no small thing.
+        """Return how long (s) to leave it at the last look: a LIST of all pods of a large cluster is no small
+        thing.
 
         ``seconds``: between looks node by node. ``list_seconds``: between LISTs of all, at least.
         """
@@ -68,7 +69,7 @@ class ForeignPods:
 
 
 def _with_gpus(given: Object) -> Object | None:
-    """What is kept of a pod that has GPUs; None: it has none, as nearly all have."""
+    """Return what is kept of a pod that has GPUs; None: it has none, as nearly all have."""
     with contextlib.suppress(Exception):  # one that is not as it should be is looked at with care
         if not workloads.gpus(given["spec"]):
             return None
@@ -77,5 +78,5 @@ def _with_gpus(given: Object) -> Object | None:
 
 
 def _standing(pod: Object | None) -> tuple[bool, Any]:
-    """What of a pod its pool goes by: whether it is there, and whether it is on its way out."""
+    """Return what of a pod its pool goes by: whether it is there, and whether it is on its way out."""
     return pod is not None, None if pod is None else pod["metadata"].get("deletionTimestamp")

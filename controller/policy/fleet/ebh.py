@@ -37,12 +37,13 @@ DAY = 86400.0  # s
 
 
 def day_of(now: float) -> float:
-    """When the day (UTC) of ``now`` began, s."""
+    """Return when the day (UTC) of ``now`` began, s."""
     return now - now % DAY
 
 
 def rejected(evidence: Sequence[float], jobs: int, alpha: float, stopped: Sequence[float] = ()) -> int:
-    """How many of the jobs with the largest evidence may be stopped, besides those that are stopped already.
+    """Return how many of the jobs with the largest evidence may be stopped, besides those that are stopped
+    already.
 
     Args:
         evidence: e-values of the jobs that could be stopped now, in any order.
@@ -64,12 +65,12 @@ def rejected(evidence: Sequence[float], jobs: int, alpha: float, stopped: Sequen
 
 
 def needed(jobs: int, alpha: float, rank: int) -> float:
-    """The evidence that the ``rank``-th stop of an account takes."""
+    """Return the evidence that the ``rank``-th stop of an account takes."""
     return jobs / (rank * alpha)
 
 
 def without_e_value(rules: Iterable[PolicySpec]) -> PolicySpec | None:
-    """The first of these rules that yields no e-value, and so cannot be weighed; None: all do.
+    """Return the first of these rules that yields no e-value, and so cannot be weighed; None: all do.
 
     Modifiers do not matter: they hold a stop back or grade it, and hand the e-value on as it is.
     """
@@ -77,5 +78,5 @@ def without_e_value(rules: Iterable[PolicySpec]) -> PolicySpec | None:
 
 
 def rules_with_e_values() -> tuple[str, ...]:
-    """Names of the rules that yield them."""
+    """Return names of the rules that yield them."""
     return tuple(name for name, entry in RULES.items() if entry.yields_e_value)

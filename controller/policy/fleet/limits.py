@@ -97,7 +97,7 @@ class _Space:
 
 
 def sift(jobs: Iterable[JobView], fleet: Fleet, now: float) -> Sifted:
-    """Which of the jobs that propose their stop may be released at ``now`` (s)."""
+    """Return which of the jobs that propose their stop may be released at ``now`` (s)."""
     limits, held, wakes = fleet.limits, list[HeldBack](), list[float]()
     recent = sorted((s for s in fleet.stopped if now - HOUR < s.at <= now), key=lambda s: s.at)
     # When the oldest of them is an hour old, the budget grows, the breaker may close, the count changes.
@@ -142,12 +142,13 @@ def sift(jobs: Iterable[JobView], fleet: Fleet, now: float) -> Sifted:
 
 
 def kept_stops(stops: Sequence[PastStop]) -> list[PastStop]:
-    """Those that a pool remembers by itself, in their order: the newest, of each namespace its share."""
+    """Return those that a pool remembers by itself, in their order: the newest, of each namespace its
+    share."""
     return fair(stops[::-1], lambda stop: stop.namespace, STOPS_KEPT)[::-1]
 
 
 def _spaces(jobs: Iterable[JobView], recent: Sequence[PastStop]) -> dict[str, _Space]:
-    """The namespaces by name, in that order."""
+    """Return the namespaces by name, in that order."""
     found: dict[str, _Space] = {}
     for job in jobs:
         name = namespace_of(job.key)
@@ -176,8 +177,8 @@ def _turn(job: JobView) -> tuple[object, ...]:
 
 
 def _turns(asking: Sequence[JobView], served: Mapping[str, int], room: int) -> Iterator[JobView]:
-    """The first ``room`` of them when the namespace that had the fewest stops goes next, its jobs in the
-    order given. ``served``: the stops that each had in the last hour."""
+    """Yield the first ``room`` of them when the namespace that had the fewest stops goes next, its jobs in
+    the order given. ``served``: the stops that each had in the last hour."""
     had = Counter(served)
     for patient in (False, True):
         lines: dict[str, list[tuple[int, JobView]]] = {}
@@ -238,7 +239,8 @@ def _shared_falls(
 def _delayed(
     job: JobView, space: _Space, spaces: Mapping[str, _Space], fleet: Fleet, percent: int, now: float
 ) -> tuple[str, float] | None:
-    """Why, and until when (s), a stop waits for what other namespaces report; None: it does not, or has."""
+    """Return why, and until when (s), a stop waits for what other namespaces report; None: it does not, or
+    has."""
     if fleet.limits.scope is not FleetScope.POOL:
         return None
     since = now if job.delayed_at is None else job.delayed_at
@@ -264,12 +266,12 @@ def _common_mode(asking: int, running: int, recent: int, limits: StopLimits) -> 
 
 
 def _patient(job: JobView) -> bool:
-    """Whether the job is to be stopped only if somebody waits for its GPUs."""
+    """Return whether the job is to be stopped only if somebody waits for its GPUs."""
     return job.proposal is not None and job.proposal.when_contended
 
 
 def _evidence(job: JobView) -> float:
-    """The e-value behind the job's proposal; 0: none."""
+    """Return the e-value behind the job's proposal; 0: none."""
     assert job.proposal is not None
     e_value = job.proposal.e_value
     return e_value if e_value is not None and e_value == e_value else 0.0
@@ -305,8 +307,8 @@ def _precise(
     accounts: Mapping[str, _Account],
     held: list[HeldBack],
 ) -> tuple[list[JobView], list[JobView]]:
-    """Those whose evidence is enough beside that of the others of their namespace, and those that fail at the
-    budget before their evidence is weighed; the rest are held back.
+    """Return those whose evidence is enough beside that of the others of their namespace, and those that fail
+    at the budget before their evidence is weighed; the rest are held back.
 
     Only as many are weighed as may be released: a stop that is held back must not count for the others. For
     the same reason those that are to be stopped only if somebody waits are weighed one by one.

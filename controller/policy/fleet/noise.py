@@ -43,7 +43,7 @@ SAME = 0.1  # relative change of the noise below which what is known stays: each
 def learn(
     known: Sequence[MetricNoise], jobs: Iterable[JobView], scope: FleetScope = FleetScope.NAMESPACE
 ) -> tuple[MetricNoise, ...]:
-    """What the pool knows of the noise of each namespace's metrics, in order; bounded by `fair`.
+    """Return what the pool knows of the noise of each namespace's metrics, in order; bounded by `fair`.
 
     A metric that no longer has jobs enough keeps what was learned; where a namespace has too many metrics,
     those without jobs go first.
@@ -71,7 +71,7 @@ def learn(
 
 
 def usual(known: Sequence[MetricNoise], scored_by: ScoredBy, scope: FleetScope) -> FleetNoise | None:
-    """What the pool tells a run of its noise; None: nothing."""
+    """Return what the pool tells a run of its noise; None: nothing."""
     own = next((n.noise for n in known if n.scored_by == scored_by and n.noise.freedom > 0.0), None)
     floor = 0.0
     if scope is FleetScope.POOL:
@@ -83,13 +83,13 @@ def usual(known: Sequence[MetricNoise], scored_by: ScoredBy, scope: FleetScope) 
 
 
 def _others(one: ScoredBy, mine: ScoredBy) -> bool:
-    """Whether these are another namespace's runs, scored as mine are."""
+    """Return whether these are another namespace's runs, scored as mine are."""
     return one.namespace != mine.namespace and one[1:] == mine[1:]
 
 
 def pooled(found: Sequence[FleetNoise]) -> FleetNoise:
-    """One noise for all of these, with the degrees of freedom that their scatter leaves; 0: they are too few
-    to tell anybody of their own namespace."""
+    """Return one noise for all of these, with the degrees of freedom that their scatter leaves; 0: they are
+    too few to tell anybody of their own namespace."""
     middle = median(n.sigma**2 / (1.0 - 2.0 / (9.0 * n.freedom)) ** 3 for n in found)
     if len(found) < FEWEST:
         return FleetNoise(_rounded(math.sqrt(middle)), 0.0)

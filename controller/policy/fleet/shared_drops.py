@@ -105,7 +105,8 @@ class _Poll(NamedTuple):
 def ask(
     job: JobView, jobs: Sequence[JobView], noise: Sequence[MetricNoise], percent: int, wait: float, now: float
 ) -> Asked:
-    """Whether the sudden fall of a run that asks to be stopped, if it had one, is shared by the others.
+    """Return whether the sudden fall of a run that asks to be stopped, if it had one, is shared by the
+    others.
 
     ``jobs``: its namespace's running jobs, that one among them. ``percent``: the share from which it is
     shared. ``wait``: s that it waits for the others' evals, at least, from its first low one. Those of the
@@ -137,8 +138,8 @@ def elsewhere(
     noise: Sequence[MetricNoise],
     percent: int,
 ) -> str:
-    """Why the stop of a run whose own namespace cannot tell should wait, by what others report; "": it should
-    not.
+    """Return why the stop of a run whose own namespace cannot tell should wait, by what others report; "": it
+    should not.
 
     ``own``: its namespace's running jobs. ``others``: those of the other namespaces, by namespace; the ones
     that are scored as it is are asked. They have one vote each.
@@ -171,7 +172,7 @@ def elsewhere(
 
 
 def _vote(jobs: Sequence[JobView], gap: Gap, usual: Usual) -> _Answer | None:
-    """The middle one of a namespace's answers; None: none of its runs can tell."""
+    """Return the middle one of a namespace's answers; None: none of its runs can tell."""
     answers = [answer for j in jobs if (answer := _answer(j, *gap[1:], usual)) is not None]
     told = [answer for answer in answers if answer.evals]
     if not told:
@@ -191,8 +192,8 @@ def _why(found: _Poll, whom: str) -> str:
 
 
 def _patience(job: JobView, group: Sequence[JobView], evals: int) -> float:
-    """How long (s) the others take for so many evals, by the median of their median intervals, and half an
-    interval more; 0: nobody knows."""
+    """Return how long (s) the others take for so many evals, by the median of their median intervals, and
+    half an interval more; 0: nobody knows."""
     usual = []
     for other in group:
         times = sorted({r.at for r in other.readings})
@@ -202,13 +203,13 @@ def _patience(job: JobView, group: Sequence[JobView], evals: int) -> float:
 
 
 def _some(jobs: Sequence[JobView]) -> Sequence[JobView]:
-    """Those with evals; of very many, `MOST` spread over all of them, which tell as much."""
+    """Return those with evals; of very many, `MOST` spread over all of them, which tell as much."""
     able = [j for j in jobs if len(j.readings) >= BEFORE]
     return able[:: -(-len(able) // MOST)] if len(able) > MOST else able
 
 
 def mixes(job: JobView, falls: Sequence[SharedFall]) -> SharedFall | None:
-    """The shared fall on both sides of which the job still has evals: its verdict mixes two scales."""
+    """Return the shared fall on both sides of which the job still has evals: its verdict mixes two scales."""
     for fall in reversed(falls):
         if not fall.concerns(job.scored_by) or not job.readings:
             continue
@@ -227,13 +228,13 @@ def remember(known: Sequence[SharedFall], found: SharedFall) -> tuple[SharedFall
 
 
 def _poll(group: Sequence[JobView], gap: Gap, percent: int, usual: Usual) -> _Poll | None:
-    """What a group says to a gap; None: too few of it can tell."""
+    """Return what a group says to a gap; None: too few of it can tell."""
     answers = [answer for j in group if (answer := _answer(j, *gap[1:], usual)) is not None]
     return _counted(answers, gap[0], percent)
 
 
 def _counted(answers: Sequence[_Answer], fell: float, percent: int) -> _Poll | None:
-    """What these answers come to, that of the run that asks among them; None: they are too few."""
+    """Return what these answers come to, that of the run that asks among them; None: they are too few."""
     if len(answers) < FEW:
         return None
     told = [answer for answer in answers if answer.evals]
@@ -283,7 +284,7 @@ def _gaps(job: JobView, usual: Usual) -> list[Gap]:
 
 
 def _answer(job: JobView, after: float, before: float, usual: Usual) -> _Answer | None:
-    """What the job says to the gap. None: too little is known of it before."""
+    """Return what the job says to the gap. None: too little is known of it before."""
     past = [r.score for r in job.readings if r.at <= after]
     scale = _scale(past, job.noise or usual.get(job.scored_by)) if len(past) >= BEFORE else None
     if scale is None:
@@ -320,7 +321,7 @@ def _middle(a: float, b: float, c: float) -> float:
 
 
 def _differences(scores: Sequence[float]) -> list[float]:
-    """How far each eval lies below the median of the three before it."""
+    """Return how far each eval lies below the median of the three before it."""
     return [_middle(*scores[i - BEFORE : i]) - scores[i] for i in range(BEFORE, len(scores))]
 
 

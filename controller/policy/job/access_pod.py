@@ -38,7 +38,7 @@ def tell(context: PlanContext) -> None:
 
 
 def how_far(context: PlanContext) -> str:
-    """How far the access Job under way is, as the end of a message; "": it has not said."""
+    """Return how far the access Job under way is, as the end of a message; "": it has not said."""
     waited = context.record.access
     view = _under_way(context, waited) if waited is not None else None
     if waited is None or view is None:

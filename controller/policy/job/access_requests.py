@@ -32,7 +32,8 @@ RELEASE_MOST = 8  # paths that are remembered as to be let go; what is beyond st
 
 
 def retry_delay(tries: int, most: float = RETRY_MOST) -> float:
-    """Seconds before the next try after ``tries`` failed ones (at least 1): 5, 10, 20, … up to ``most``."""
+    """Return seconds before the next try after ``tries`` failed ones (at least 1): 5, 10, 20, … up to
+    ``most``."""
     return min(most, RETRY_FIRST * 2.0 ** min(tries - 1, 32))
 
 
@@ -98,13 +99,13 @@ def start(context: PlanContext, waited: InFlight, request: StartAccess) -> None:
 
 
 def running(context: PlanContext, waited: InFlight) -> bool:
-    """Whether the Job that the record waits for is there and has not ended."""
+    """Return whether the Job that the record waits for is there and has not ended."""
     return any(a.request_id == waited.request_id and not a.finished for a in context.observed.access)
 
 
 def stalled(context: PlanContext, waited: InFlight, view: AccessView) -> AccessView | None:
-    """The answer of a Job that has not moved for too long: it is given up, and what it did is gone on with
-    when it is asked again. None: it moves, or may still begin to."""
+    """Return the answer of a Job that has not moved for too long: it is given up, and what it did is gone on
+    with when it is asked again. None: it moves, or may still begin to."""
     if view.since is None:
         view = replace(view, since=waited.started)
     if transfer.stalled(view, context.now):

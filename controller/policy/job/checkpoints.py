@@ -42,7 +42,7 @@ _GIVES_WAY = (Operation.SECURE, Operation.PIN, Operation.RETAIN, Operation.CHECK
 
 
 def answer(context: PlanContext) -> AccessView | None:
-    """The access Job that the record waits for, once it has ended or does not move any more.
+    """Return the access Job that the record waits for, once it has ended or does not move any more.
 
     Every other one is cleared away: it has ended, or was given up by a pass that did not come so far.
     """
@@ -84,8 +84,8 @@ def secure_best(context: PlanContext) -> None:
 
 
 def to_pin(context: PlanContext) -> Best | None:
-    """The eval whose checkpoint is not pinned and can still be looked for: the best, or one above it that is
-    still to be borne out.
+    """Return the eval whose checkpoint is not pinned and can still be looked for: the best, or one above it
+    that is still to be borne out.
 
     That one goes before those that stand in for a best whose checkpoint is lost: it is worth more, and what
     is older is likely to be gone as well.
@@ -114,7 +114,7 @@ def leave_off(context: PlanContext) -> None:
 
 
 def _is_safe(record: JobRecord, one: Best) -> bool:
-    """Whether a pin of the two, the best's and that beside it, stands for this eval."""
+    """Return whether a pin of the two, the best's and that beside it, stands for this eval."""
     return _is_kept(record.secured, one) or _is_kept(record.beside, one)
 
 
@@ -215,7 +215,7 @@ def _ask(
     *,
     whoever: bool = False,
 ) -> InFlight | None:
-    """The request for this, begun if it is not under way; None: what is under way goes first.
+    """Return the request for this, begun if it is not under way; None: what is under way goes first.
 
     ``whoever``: one of that step will do, whichever life it names.
     """
@@ -233,8 +233,8 @@ def _ask(
 
 
 def _yields(context: PlanContext) -> bool:
-    """Whether what is under way is given up for what a stop or a resume asks for. A secure Job that runs is
-    left to end, a first claim for a while."""
+    """Return whether what is under way is given up for what a stop or a resume asks for. A secure Job that
+    runs is left to end, a first claim for a while."""
     waited = context.record.access
     if (
         waited is not None
@@ -268,7 +268,7 @@ def restore(context: PlanContext, step: int, source: Kept | None, writer: Attemp
 
 
 def _checkpoint_due(context: PlanContext, best: Best) -> bool:
-    """Whether a checkpoint for the best eval can be there, as far as the trainer's metrics tell.
+    """Return whether a checkpoint for the best eval can be there, as far as the trainer's metrics tell.
 
     Trainers often evaluate first and save right after: looking at once would find the one before.
     """
@@ -363,7 +363,8 @@ def _say_secured(context: PlanContext, kept: Kept) -> None:
 
 
 def _counts(context: PlanContext, kept: Kept) -> bool:
-    """Whether the eval of a pin that came late counts: it was not dropped, and does not wait any more."""
+    """Return whether the eval of a pin that came late counts: it was not dropped, and does not wait any
+    more."""
     record, score = context.record, kept.score
     if score is None:
         return False
@@ -390,14 +391,15 @@ def _replaced(context: PlanContext, former: Kept | None, by: Kept) -> None:
 
 
 def _beats(context: PlanContext, one: Kept, other: Kept) -> bool:
-    """Whether one stands for a better eval; a score that is not known, or on another scale, is no better."""
+    """Return whether one stands for a better eval; a score that is not known, or on another scale, is no
+    better."""
     if one.score is None or other.score is None or one.scale != other.scale:
         return False
     return better(context.desired.direction, one.score, other.score)
 
 
 def _remembered(context: PlanContext, kept: Kept) -> tuple[Kept, ...]:
-    """The retained checkpoints to keep on record: the newest, and before it the best of the others."""
+    """Return the retained checkpoints to keep on record: the newest, and before it the best of the others."""
     others = [k for k in context.record.retained if k.path != kept.path]
     best = others[-1:]
     for other in others[::-1]:

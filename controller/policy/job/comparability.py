@@ -23,7 +23,8 @@ from controller.policy.types import Attempt, EvalPoint, FleetNoise, Reading, Sha
 
 
 def begin_anew(record: JobRecord, use: RuleInUse, scrape: ScrapeView, fall: SharedFall | None) -> JobRecord:
-    """The record without evals that cannot be compared with what comes now; the same one if all can be.
+    """Return the record without evals that cannot be compared with what comes now; the same one if all can
+    be.
 
     To be asked before the scrape's evals are taken in (`history.absorb`).
     """
@@ -32,7 +33,7 @@ def begin_anew(record: JobRecord, use: RuleInUse, scrape: ScrapeView, fall: Shar
 
 
 def seen_by_fleet(desired: Desired, record: JobRecord, *, judged: bool) -> dict[str, Any]:
-    """The fields of a `JobView` by which the pool compares runs with each other.
+    """Return the fields of a `JobView` by which the pool compares runs with each other.
 
     ``judged``: the run goes on and its rule looks at it; else the pool learns nothing of its scores.
     """
@@ -53,7 +54,7 @@ def seen_by_fleet(desired: Desired, record: JobRecord, *, judged: bool) -> dict[
 def _shown(
     evals: tuple[EvalPoint, ...], times: tuple[int, ...], direction: Direction
 ) -> tuple[FleetNoise | None, tuple[Reading, ...]]:
-    """What the evals show of their noise, and the newest of them as the pool sees them."""
+    """Return what the evals show of their noise, and the newest of them as the pool sees them."""
     sign = 1.0 if direction is Direction.MAXIMIZE else -1.0
     newest = evals[len(evals) - len(times) :]
     readings = (Reading(float(at), sign * p.score) for at, p in zip(times, newest, strict=True))
@@ -133,5 +134,5 @@ def _cut(
 
 
 def _renumbered(record: JobRecord, evals: tuple[EvalPoint, ...]) -> JobRecord:
-    """What stands for one of these evals, or is asked for on its account, is on the newest scale."""
+    """Return what stands for one of these evals, or is asked for on its account, is on the newest scale."""
     return on_account_of(record, {(p.attempt, p.step) for p in evals}, scale=record.scale_number)

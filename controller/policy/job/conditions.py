@@ -56,12 +56,12 @@ class Conditions:
         return known is not None and known.status
 
     def result(self) -> tuple[Condition, ...]:
-        """All conditions, by type."""
+        """Return all conditions, by type."""
         return tuple(self._by_type[t] for t in sorted(self._by_type))
 
 
 def summary(conditions: tuple[Condition, ...]) -> str:
-    """One word for `kubectl get`: the condition that matters most now."""
+    """Return one word for `kubectl get`: the condition that matters most now."""
     true = {c.type for c in conditions if c.status}
     false = {c.type: c.reason for c in conditions if not c.status}
     for type_, word in (

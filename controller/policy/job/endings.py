@@ -23,7 +23,7 @@ AWAITS_CONTROLLER = "WaitingForController"  # no pod is left, and its controller
 
 
 def is_lost(context: PlanContext) -> bool:
-    """Whether the workload is gone after it had been started, and nothing tells how it ended.
+    """Return whether the workload is gone after it had been started, and nothing tells how it ended.
 
     That a start was meant is in the record before it happens: the run file that is written for it. A stop
     that is not carried out yet tells nothing: the run may have ended by itself before it.
@@ -54,7 +54,7 @@ def how_it_ended(context: PlanContext) -> tuple[str, str, str]:
 
 
 def expiry_note(context: PlanContext) -> str:
-    """What a workload that removes itself after its end is told of; "": it does not."""
+    """Return what a workload that removes itself after its end is told of; "": it does not."""
     workload = context.observed.workload
     if workload is None or not workload.expires or workload.finished is not None:
         return ""
@@ -65,7 +65,7 @@ def expiry_note(context: PlanContext) -> str:
 
 
 def is_unknown(record: JobRecord) -> bool:
-    """Whether the run ended in a way that nobody saw, so that its user may have it go on."""
+    """Return whether the run ended in a way that nobody saw, so that its user may have it go on."""
     failed = record.condition(c.FAILED)
     return (
         record.finished is not None and failed is not None and failed.status and failed.reason == END_UNKNOWN
@@ -73,15 +73,15 @@ def is_unknown(record: JobRecord) -> bool:
 
 
 def is_quiet(workload: WorkloadView | None) -> bool:
-    """Whether no pod of a workload may still come: it is gone, has ended, or its controller says that it has
-    taken up the suspension and that no pod of it is active."""
+    """Return whether no pod of a workload may still come: it is gone, has ended, or its controller says that
+    it has taken up the suspension and that no pod of it is active."""
     if workload is None:
         return True
     return workload.settled or (workload.finished is not None and not workload.active)
 
 
 def wait_for_pods(context: PlanContext) -> bool:
-    """Whether GPUs are still held, by pods or by those that may come in their place; says so."""
+    """Return whether GPUs are still held, by pods or by those that may come in their place; says so."""
     if context.pods_left:
         terminating_pods.report(context)
         return True
@@ -96,7 +96,8 @@ def wait_for_pods(context: PlanContext) -> bool:
 
 
 def stays_off(context: PlanContext, reason: str) -> Plan | None:
-    """What to do about a stopped or ended run whose workload runs all the same; None: nothing is amiss.
+    """Return what to do about a stopped or ended run whose workload runs all the same; None: nothing is
+    amiss.
 
     ``reason``: a CamelCase code, why it is off its GPUs.
     """

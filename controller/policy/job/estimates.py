@@ -112,7 +112,8 @@ NO_HISTORY = History(())
 
 
 def past_run(record: JobRecord, gpus: int) -> PastRun | None:
-    """What a job's record tells of how long such runs take; None: it has not ended, or tells nothing."""
+    """Return what a job's record tells of how long such runs take; None: it has not ended, or tells
+    nothing."""
     if gpus <= 0:
         return None
     seconds = max(0.0, record.attained - record.lost) / gpus
@@ -136,7 +137,7 @@ class Wrong(NamedTuple):
 
 
 def how_wrong(record: JobRecord, gpus: int, worked: float) -> Wrong | None:
-    """What a run tells of the words of its namespace; None: nothing, or not yet.
+    """Return what a run tells of the words of its namespace; None: nothing, or not yet.
 
     ``worked``: s of running time so far whose work was not lost. A run that goes on tells something only once
     it has taken longer than was said.
@@ -155,7 +156,7 @@ def how_wrong(record: JobRecord, gpus: int, worked: float) -> Wrong | None:
 
 
 def correction(found: Iterable[Wrong]) -> Correction:
-    """The middle one of each; never less than 1: nobody is believed to be quicker than he says."""
+    """Return the middle one of each; never less than 1: nobody is believed to be quicker than he says."""
     known = list(found)
 
     def middle(ratios: Iterable[float | None]) -> float:
@@ -167,7 +168,7 @@ def correction(found: Iterable[Wrong]) -> Correction:
 
 
 def stated(known: Expected | None, desired: Desired) -> Expected | None:
-    """What a run is held to by what its user states now, while it runs."""
+    """Return what a run is held to by what its user states now, while it runs."""
     word = desired.expected_seconds
     if word is None:
         return known
@@ -176,7 +177,7 @@ def stated(known: Expected | None, desired: Desired) -> Expected | None:
 
 
 def paced(known: Expected | None, progress: RunProgress, desired: Desired) -> Expected | None:
-    """What a run is held to by its pace as it is measured now."""
+    """Return what a run is held to by its pace as it is measured now."""
     own = _own_pace(progress, desired.replicas * desired.gpus_per_replica)
     if own is None or _seen(progress) < PACE_KNOWN:
         return known
@@ -195,7 +196,8 @@ class Times(NamedTuple):
 def by_word(
     record: JobRecord, said: float | None, worked: float, gpus: int, trust: Correction
 ) -> Times | None:
-    """By what its user states, or its own pace where that is slower; None: nothing is stated, or overdue.
+    """Return by what its user states, or its own pace where that is slower; None: nothing is stated, or
+    overdue.
 
     Args:
         said: s, as stated now. worked: s of running time so far whose work was not lost.
@@ -232,7 +234,7 @@ def by_pace(kind: Kind, record: JobRecord, past: History, said: float | None, wo
 def whole(
     kind: Kind, progress: RunProgress | None, history: History = NO_HISTORY, stated: float | None = None
 ) -> float | None:
-    """Seconds of running time that the whole run takes; None: nothing is known.
+    """Return seconds of running time that the whole run takes; None: nothing is known.
 
     Args:
         progress: how far it has come, if it has told. stated: what its user expects, s.

@@ -45,14 +45,14 @@ _INVERTED = "-min"  # ends the fingerprint of a rule for a metric that is to be 
 
 
 def better(direction: Direction, score: float, than: float) -> bool:
-    """Whether a score, in the trainer's own orientation, is the better of two."""
+    """Return whether a score, in the trainer's own orientation, is the better of two."""
     return score > than if direction is Direction.MAXIMIZE else score < than
 
 
 def best_of(
     direction: Direction, candidates: Iterable[EvalPoint | Best], than: Best | None = None
 ) -> Best | None:
-    """The first of the highest, ``than`` before all of them; None: there are none."""
+    """Return the first of the highest, ``than`` before all of them; None: there are none."""
     best = than
     for one in candidates:
         if best is None or better(direction, one.score, best.score):
@@ -78,7 +78,7 @@ class RuleInUse:
 
     @staticmethod
     def of(desired: Desired, fleet: FleetView = NOTHING_TOLD, total_steps: int | None = None) -> RuleInUse:
-        """The rules of a spec, shown with each eval of the Primary metric what they look at besides.
+        """Return the rules of a spec, shown with each eval of the Primary metric what they look at besides.
 
         That is the pool's usual noise, the share of ``total_steps`` that is done, peers and training loss.
         Guardrails are judged by their evals alone, under the same modifiers, but for those that look at more.
@@ -98,7 +98,7 @@ class RuleInUse:
         )
 
     def orient(self, point: EvalPoint) -> EvalPoint:
-        """The point as a rule sees it: higher is better."""
+        """Return the point as a rule sees it: higher is better."""
         if self.direction is Direction.MAXIMIZE:
             return point
         paired = point.paired._replace(mean=-point.paired.mean) if point.paired is not None else None
@@ -110,7 +110,7 @@ class RuleInUse:
     def fold(
         self, state: tuple[Any, ...], points: Iterable[EvalPoint]
     ) -> tuple[tuple[Any, ...], Verdict | None]:
-        """The state after these points, and the verdict on the last of them."""
+        """Return the state after these points, and the verdict on the last of them."""
         verdict = None
         for point in points:
             state, verdict = self.observe(state, point)
@@ -138,7 +138,8 @@ class RuleInUse:
         return self.rule.observe(state, seen)
 
     def waiting(self, state: tuple[Any, ...]) -> tuple[int, ...]:
-        """Steps of the evals that wait until later ones bear them out, oldest first (`stopping.gate`)."""
+        """Return steps of the evals that wait until later ones bear them out, oldest first
+        (`stopping.gate`)."""
         return gate.waiting(state) if self.gated and state else ()
 
     def pending(self, state: tuple[Any, ...]) -> int | None:
@@ -146,7 +147,7 @@ class RuleInUse:
         return next(iter(self.waiting(state)), None)
 
     def dropped(self, state: tuple[Any, ...]) -> tuple[int, ...]:
-        """Steps of the evals that the newest one made drop, or showed to be no best."""
+        """Return steps of the evals that the newest one made drop, or showed to be no best."""
         return (*gate.dropped(state), *gate.refuted(state)) if self.gated and state else ()
 
     def doubtful(self, state: tuple[Any, ...]) -> int | None:
@@ -154,13 +155,13 @@ class RuleInUse:
         return gate.doubtful(state) if self.gated and state else None
 
     def agreeing(self, state: tuple[Any, ...]) -> tuple[int, ...]:
-        """Steps of two or more evals that wait, and so far bear one another out."""
+        """Return steps of two or more evals that wait, and so far bear one another out."""
         return gate.agreeing(state) if self.gated and state else ()
 
     def counting(
         self, base: tuple[Any, ...], points: tuple[EvalPoint, ...], unjudged: int = 0
     ) -> list[EvalPoint]:
-        """Those of the evals that count, as far as is known after the last of them.
+        """Return those of the evals that count, as far as is known after the last of them.
 
         ``base`` is the state before them; before the first that is judged, if the first ``unjudged`` are not.
         """
@@ -179,7 +180,8 @@ class RuleInUse:
         return list(known.values())
 
     def dropped_since(self, before: JobRecord, after: JobRecord) -> tuple[int, ...]:
-        """Steps of the Primary metric's evals that were dropped between two passes, of those still kept."""
+        """Return steps of the Primary metric's evals that were dropped between two passes, of those still
+        kept."""
         if not self.gated or after.rule is None or after.evals is before.evals:
             return ()
         known = newest_mark(before)
@@ -201,7 +203,7 @@ class RuleInUse:
         return best_of(self.direction, candidates, than)
 
     def remember(self, base: tuple[Any, ...], evals: tuple[EvalPoint, ...], unjudged: int = 0) -> RuleRecord:
-        """The rule's memory of these evals, but for the first ``unjudged`` of them."""
+        """Return the rule's memory of these evals, but for the first ``unjudged`` of them."""
         state, verdict = self.fold(base, evals[unjudged:])
         return RuleRecord(self.name, self.rule.version, self.params_hash, base, state, verdict, unjudged)
 
@@ -234,7 +236,7 @@ def _make(spelt: _Spelt, direction: Direction) -> RuleInUse:
 
 
 def absorb(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
-    """The record with the scrape's new evals in it; the same record when there are none.
+    """Return the record with the scrape's new evals in it; the same record when there are none.
 
     The page must be one that may be read (`lives.refusal`).
     """
@@ -256,7 +258,7 @@ def absorb(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
 
 
 def begin_life(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobRecord:
-    """The record once the page's process is known: where it resumed, the memory ends there at once."""
+    """Return the record once the page's process is known: where it resumed, the memory ends there at once."""
     after = lives.note(record, scrape)
     if after.lives == record.lives or after.lives[-1].resumed is None:
         return after
@@ -267,7 +269,7 @@ def begin_life(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> JobReco
 
 
 def _forgotten(record: JobRecord, step: int) -> bool:
-    """Whether evals up to ``step`` may be missing that are on the way now.
+    """Return whether evals up to ``step`` may be missing that are on the way now.
 
     A process that went back, made no eval and ended has taken later evals out of memory; one that then goes
     on from a checkpoint beyond it is on the branch of those again, and nobody knows them any more.
@@ -280,7 +282,7 @@ def _forgotten(record: JobRecord, step: int) -> bool:
 
 
 def _first_of_life(record: JobRecord, use: RuleInUse, point: EvalPoint) -> JobRecord:
-    """A process that does not say where it resumed did so right before its first eval."""
+    """Return a process that does not say where it resumed did so right before its first eval."""
     if record.lives[-1].resumed is not None or not record.evals:
         return record
     if record.evals[-1].attempt == point.attempt:
@@ -289,12 +291,13 @@ def _first_of_life(record: JobRecord, use: RuleInUse, point: EvalPoint) -> JobRe
 
 
 def is_eval(point: EvalPoint) -> bool:
-    """Whether a score was measured at all: it is finite, and not of no samples."""
+    """Return whether a score was measured at all: it is finite, and not of no samples."""
     return math.isfinite(point.score) and point.samples != 0
 
 
 def _with_proxy(point: EvalPoint, proxy: ProxyMetric | None, scrape: ScrapeView) -> EvalPoint:
-    """The eval with what the run optimises, where that is a metric of its own: of the same step and life."""
+    """Return the eval with what the run optimises, where that is a metric of its own: of the same step and
+    life."""
     if proxy is None or point.proxy is not None:
         return point
     found = (p for other in scrape.others if other.metric == proxy.metric for p in other.points)
@@ -322,7 +325,8 @@ def _is_new(record: JobRecord, point: EvalPoint) -> bool:
 
 
 def ignored_steps(record: JobRecord, scrape: ScrapeView) -> tuple[int, ...]:
-    """Steps that a trainer reported out of order within its present life, and that count for nothing."""
+    """Return steps that a trainer reported out of order within its present life, and that count for
+    nothing."""
     if not record.evals:
         return ()
     newest, oldest = record.evals[-1], record.evals[0]
@@ -400,18 +404,20 @@ def restart(record: JobRecord, use: RuleInUse) -> JobRecord:
 
 
 def judged_from_now_on(record: JobRecord, use: RuleInUse) -> JobRecord:
-    """The rule begins anew within a process: the evals so far stay on record, and are never folded again."""
+    """Return the rule begins anew within a process: the evals so far stay on record, and are never folded
+    again."""
     rule = use.remember(use.rule.initial(), record.evals, len(record.evals))
     return replace(_agreed(record, use, ()), rule=rule)
 
 
 def made_under(record: JobRecord, use: RuleInUse) -> bool:
-    """Whether the record's memory is this very rule's: another rule cannot read it."""
+    """Return whether the record's memory is this very rule's: another rule cannot read it."""
     return record.rule is not None and record.rule.params_hash == use.params_hash
 
 
 def _same_rule(record: JobRecord, use: RuleInUse) -> JobRecord:
-    """A record made under another rule or other parameters: fold the evals we still have under this one."""
+    """Return a record made under another rule or other parameters: fold the evals we still have under this
+    one."""
     if made_under(record, use):
         return record
     initial, known = use.rule.initial(), record.best
@@ -475,7 +481,7 @@ def stand(
     best: Best | None,
     record: JobRecord | None = None,
 ) -> tuple[Best | None, Best | None]:
-    """A record's ``best`` and ``awaiting``, from the best of the evals that count.
+    """Return a record's ``best`` and ``awaiting``, from the best of the evals that count.
 
     An eval that waits is no best unless there is no other. The best of those that wait is to be pinned beside
     it if it is higher, or if the best itself waits: which of the two is dropped shows at the next eval.
@@ -501,7 +507,7 @@ def stand(
 def _other_than(
     best: Best, use: RuleInUse, rule: RuleRecord, evals: tuple[EvalPoint, ...], record: JobRecord | None
 ) -> Best | None:
-    """The best of the evals but for ``best`` and what agrees with it, and of pins of before them."""
+    """Return the best of the evals but for ``best`` and what agrees with it, and of pins of before them."""
     agree = use.agreeing(rule.state)
     steps = {*use.waiting(rule.state)}.difference(agree if best.step in agree else ())
     counts = [*use.counting(rule.base, evals, rule.unjudged), *(p for p in evals if p.step in steps)]
@@ -514,7 +520,7 @@ def _other_than(
 
 
 def settle_agreeing(record: JobRecord, use: RuleInUse) -> JobRecord:
-    """The run ends here, or is to stop: evals that wait count if two or more of them agree.
+    """Return the run ends here, or is to stop: evals that wait count if two or more of them agree.
 
     The best until then stays in safety beside: should the run go on, they may still be dropped.
     """
@@ -523,8 +529,8 @@ def settle_agreeing(record: JobRecord, use: RuleInUse) -> JobRecord:
 
 
 def forget_all_but(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...]) -> JobRecord:
-    """The record before all evals but ``kept`` are forgotten: of those that wait it is decided here whether
-    they count, for nobody will know it any more."""
+    """Return the record before all evals but ``kept`` are forgotten: of those that wait it is decided here
+    whether they count, for nobody will know it any more."""
     record = _agreed(record, use, kept)
     if record.rule is None or not made_under(record, use):
         return record
@@ -534,7 +540,7 @@ def forget_all_but(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...
 
 
 def _agreed(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...]) -> JobRecord:
-    """Two or more that wait and agree count, if the best of them is in safety."""
+    """Return two or more that wait and agree count, if the best of them is in safety."""
     found = _best_agreeing(record, use, tuple(p for p in record.evals if p not in kept))
     if found is None or record.beside is None or not record.beside.stands_for(found):
         return record
@@ -551,7 +557,8 @@ def _agreed(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...]) -> J
 
 
 def _best_agreeing(record: JobRecord, use: RuleInUse, evals: tuple[EvalPoint, ...]) -> Best | None:
-    """The best of the evals that wait, if two or more agree and it is above the best; None: it is not so."""
+    """Return the best of the evals that wait, if two or more agree and it is above the best; None: it is not
+    so."""
     steps = use.agreeing(record.rule.state) if record.rule and made_under(record, use) else ()
     found = use.best_of(p for p in evals if p.step in steps)
     if found is None or (record.best is not None and not use.better(found.score, record.best.score)):
@@ -568,7 +575,7 @@ def _sum_with(record: JobRecord, leaving: float) -> float | None:
 
 
 def _discredited(record: JobRecord, evals: set[tuple[Attempt, int]]) -> JobRecord:
-    """The record once these evals (attempt and life, step) count for nothing.
+    """Return the record once these evals (attempt and life, step) count for nothing.
 
     What is pinned, retained or asked for on their account keeps no score: it is never taken for the best.
     """
@@ -576,8 +583,8 @@ def _discredited(record: JobRecord, evals: set[tuple[Attempt, int]]) -> JobRecor
 
 
 def on_account_of(record: JobRecord, evals: set[tuple[Attempt, int]], **change: Any) -> JobRecord:
-    """The record with these fields changed in all that is pinned, retained or asked for on account of one of
-    these evals (attempt and life, step)."""
+    """Return the record with these fields changed in all that is pinned, retained or asked for on account of
+    one of these evals (attempt and life, step)."""
     if not evals:
         return record
 
@@ -602,7 +609,7 @@ def _best_after(
     counting: Iterable[EvalPoint],
     step: int,
 ) -> Best | None:
-    """The best among what is left when the run goes on from ``step``.
+    """Return the best among what is left when the run goes on from ``step``.
 
     That is: evals up to there, the best itself if it is one of those (it may be older than the evals kept),
     and checkpoints that are pinned or retained, of whatever branch. Not those from before the scores could
@@ -618,14 +625,15 @@ def _best_after(
 
 
 def _stood_for(record: JobRecord, kept: Kept | None) -> Best | None:
-    """The eval for which a checkpoint is kept; None: its score is not known, or not on the present scale."""
+    """Return the eval for which a checkpoint is kept; None: its score is not known, or not on the present
+    scale."""
     if kept is None or kept.score is None or kept.scale != record.scale_number:
         return None
     return Best(kept.best_step, kept.score, kept.attempt)
 
 
 def keepable(record: JobRecord, direction: Direction, use: RuleInUse | None = None) -> Best | None:
-    """The best eval whose checkpoint may still be had: the best, unless its checkpoint is lost.
+    """Return the best eval whose checkpoint may still be had: the best, unless its checkpoint is lost.
 
     Then it is the best of the others that count by ``use``.
     """

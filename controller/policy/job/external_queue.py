@@ -37,8 +37,8 @@ _SWITCHED_OFF = "Deactivated"
 
 
 def to_be_stopped(observed: Observed) -> bool:
-    """Whether a workload that is to be off its GPUs needs an act for that: it runs, or a queue outside could
-    start it. One that such a queue was told to put out already only needs time."""
+    """Return whether a workload that is to be off its GPUs needs an act for that: it runs, or a queue outside
+    could start it. One that such a queue was told to put out already only needs time."""
     workload, queue = observed.workload, observed.queue
     if workload is None:
         return False
@@ -46,7 +46,7 @@ def to_be_stopped(observed: Observed) -> bool:
 
 
 def open_offer(context: PlanContext) -> QueueView | None:
-    """The queue's record of the job if it holds an offer that is not answered."""
+    """Return the queue's record of the job if it holds an offer that is not answered."""
     queue = context.observed.queue
     if queue is None or not queue.offer or queue.answer is not Answer.PENDING:
         return None
@@ -54,9 +54,9 @@ def open_offer(context: PlanContext) -> QueueView | None:
 
 
 def evicted(context: PlanContext) -> bool:
-    """Whether the offer that the job's admission rests on is gone; its way back into the queue then
-    begins. Of a run that is being preempted it is the queue's doing as long as it is not told to suspend
-    it."""
+    """Return whether the offer that the job's admission rests on is gone; its way back into the queue then
+    begins. Of a run that is being preempted it is the queue's doing as long as it is not told to suspend it.
+    """
     admission, queue, going = context.record.admission, context.observed.queue, context.record.preempting
     if _stays(context):
         return False
@@ -76,8 +76,8 @@ def evicted(context: PlanContext) -> bool:
 
 
 def _stays(context: PlanContext) -> bool:
-    """Whether a run that was to be put out stays after all: switched off and on again before its queue had
-    looked, its offer is what it was. Its way back into the queue then ends, or nobody would end it."""
+    """Return whether a run that was to be put out stays after all: switched off and on again before its queue
+    had looked, its offer is what it was. Its way back into the queue then ends, or nobody would end it."""
     admission, queue, going = context.record.admission, context.observed.queue, context.record.preempting
     workload = context.observed.workload
     if admission is None or queue is None or workload is None or going is None:
@@ -99,14 +99,14 @@ def _rest_on_offer(context: PlanContext, queue: QueueView) -> None:
 
 
 def shown(code: str) -> str:
-    """The condition's reason for a queue's own code."""
+    """Return the condition's reason for a queue's own code."""
     if code == _PREEMPTED:
         return "PreemptedByQueue"
     return "Deactivated" if code.startswith(_SWITCHED_OFF) else "Evicted"
 
 
 def words(queue: QueueView, code: str) -> str:
-    """What happened, for people."""
+    """Return what happened, for people."""
     said = f": {queue.message}" if queue.message else ""
     message = f"its queue put it out ({code}){said}; it goes on from its checkpoint when it is admitted again"
     return f"{message}. {_switch_on(queue)}" if shown(code) == "Deactivated" and not queue.ours else message
@@ -155,7 +155,7 @@ def _leave_quota_to_others(context: PlanContext, reason: str) -> None:
 
 
 def _move(context: PlanContext) -> Plan:
-    """The child waits in another queue than it should: its label cannot change, so it is made anew."""
+    """Return the child waits in another queue than it should: its label cannot change, so it is made anew."""
     workload = context.observed.workload
     assert workload is not None
     there, here = workload.queue or "its pool's own", context.desired.queue or "its pool's own"
@@ -191,7 +191,8 @@ def _in_line(context: PlanContext, queue: QueueView) -> Plan:
 
 
 def may_start(context: PlanContext) -> bool:
-    """Whether an admitted job's start is this operator's to carry out now; if not, says what it waits for."""
+    """Return whether an admitted job's start is this operator's to carry out now; if not, says what it waits
+    for."""
     workload = context.observed.workload
     if workload is None or not workload.queue:
         return True

@@ -48,7 +48,8 @@ START_SOON = 1.0  # s from admission to start that make no difference to the tim
 
 
 def backoff_seconds(failures: int) -> float:
-    """How long a gang stays out of the queue after its ``failures``-th time-out in a row: 10, 20, … 600 s.
+    """Return how long a gang stays out of the queue after its ``failures``-th time-out in a row: 10, 20, …
+    600 s.
 
     Raises:
         ValueError: ``failures`` is less than 1.
@@ -202,5 +203,6 @@ def _back_in_line(context: PlanContext, admission: AdmissionRecord, backoff: Gan
 
 
 def _any_waits(context: PlanContext) -> bool:
-    """Whether a pod is there that has no node: one that is not there may be its workload's own pause."""
+    """Return whether a pod is there that has no node: one that is not there may be its workload's own
+    pause."""
     return any(not p.terminal and p.node is None for p in context.observed.pods)

@@ -16,7 +16,7 @@ from controller.policy.types import EvalPoint, Verdict
 
 
 def watch(record: JobRecord, rules: Mapping[str, RuleInUse], scrape: ScrapeView) -> JobRecord:
-    """The record with the scrape's new guardrail evals in it; the same record when there are none."""
+    """Return the record with the scrape's new guardrail evals in it; the same record when there are none."""
     life = record.lives[-1] if record.lives else None
     seen = {
         other.metric: [p for p in other.points if life is None or p.attempt == life.attempt]
@@ -41,17 +41,18 @@ def watch(record: JobRecord, rules: Mapping[str, RuleInUse], scrape: ScrapeView)
 
 
 def rewound(guards: tuple[Guard, ...], step: int) -> tuple[Guard, ...]:
-    """The guardrails' memory when the run goes on from ``step``: who had gone beyond it begins anew there."""
+    """Return the guardrails' memory when the run goes on from ``step``: who had gone beyond it begins anew
+    there."""
     return tuple(guard if guard.step <= step else replace(_anew(guard), step=step) for guard in guards)
 
 
 def begun_anew(guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
-    """The guardrails' memory when what they have seen counts no more; they still know what is new."""
+    """Return the guardrails' memory when what they have seen counts no more; they still know what is new."""
     return tuple(_anew(guard) for guard in guards)
 
 
 def standing(record: JobRecord, desired: Desired) -> tuple[str, Verdict] | None:
-    """What all judged metrics come to now: (guardrail's metric or "" for the Primary one, verdict)."""
+    """Return what all judged metrics come to now: (guardrail's metric or "" for the Primary one, verdict)."""
     if record.rule is None or record.rule.verdict is None:
         return None
     guards = [(guard.metric, guard.verdict) for guard in record.guards if guard.verdict is not None]

@@ -18,7 +18,8 @@ NAMED = 8  # members that a message names
 
 
 def back_off(context: PlanContext) -> GangBackoff | None:
-    """How long the gang stays out of the queue from now on; says why. None: all members would start."""
+    """Return how long the gang stays out of the queue from now on; says why. None: all members would
+    start."""
     workload, known = context.observed.workload, context.record.gang_backoff
     if workload is None or not workload.completed:
         return None

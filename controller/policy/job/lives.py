@@ -17,7 +17,7 @@ LIVES_KEPT = 8  # records of lives in a status
 
 
 def speaking(scrape: ScrapeView) -> Attempt | None:
-    """The process that a page is of; None: it says nothing of it, and shows no evals.
+    """Return the process that a page is of; None: it says nothing of it, and shows no evals.
 
     A page that does not say whose it is has the life that its newest eval names.
     """
@@ -27,7 +27,7 @@ def speaking(scrape: ScrapeView) -> Attempt | None:
 
 
 def refusal(record: JobRecord, uid: str, scrape: ScrapeView) -> tuple[str, str] | None:
-    """Why nothing on this page counts: reason and message; None: it may be read.
+    """Return why nothing on this page counts: reason and message; None: it may be read.
 
     Args:
         record: with the admission that the page must be of.
@@ -63,19 +63,19 @@ def refusal(record: JobRecord, uid: str, scrape: ScrapeView) -> tuple[str, str] 
 
 
 def newest(record: JobRecord) -> Attempt:
-    """The process that speaks now, as far as it is known."""
+    """Return the process that speaks now, as far as it is known."""
     return record.lives[-1].attempt if record.lives else Attempt(record.attempt)
 
 
 def identified(record: JobRecord, scrape: ScrapeView | None) -> bool:
-    """Whether the page says whose it is, and is of the newest process: what a stop must rest on."""
+    """Return whether the page says whose it is, and is of the newest process: what a stop must rest on."""
     if scrape is None or scrape.page is None or not record.lives:
         return False
     return scrape.page.attempt == record.lives[-1].attempt
 
 
 def note(record: JobRecord, scrape: ScrapeView) -> JobRecord:
-    """The record with the page's process as its newest life; the same record if it is known."""
+    """Return the record with the page's process as its newest life; the same record if it is known."""
     life = speaking(scrape)
     if life is None or any(known.attempt == life for known in record.lives[:-1]):
         return record
@@ -103,8 +103,8 @@ def _kept(lives: tuple[LifeRecord, ...]) -> tuple[LifeRecord, ...]:
 
 
 def _way(lives: tuple[LifeRecord, ...]) -> Iterator[tuple[int, int]]:
-    """Which of these have left checkpoints on the way to where the newest stands, newest first: index, and
-    the step after which they are its own. One that never said where it started has left none."""
+    """Yield which of these have left checkpoints on the way to where the newest stands, newest first: index,
+    and the step after which they are its own. One that never said where it started has left none."""
     least: int | None = None
     for index in range(len(lives) - 1, -1, -1):
         step = lives[index].resumed
@@ -115,12 +115,12 @@ def _way(lives: tuple[LifeRecord, ...]) -> Iterator[tuple[int, int]]:
 
 
 def resumed(record: JobRecord, step: int) -> JobRecord:
-    """The record with the step from which its newest life started."""
+    """Return the record with the step from which its newest life started."""
     return replace(record, lives=(*record.lives[:-1], replace(record.lives[-1], resumed=step)))
 
 
 def branch(record: JobRecord, attempt: Attempt) -> tuple[BranchLife, ...]:
-    """Whose checkpoints lie on the way to an eval of this life, newest life first.
+    """Return whose checkpoints lie on the way to an eval of this life, newest life first.
 
     The checkpoint of step c is on that way if the first of these with c > ``after`` wrote it. What was there
     before the job's first life is nobody's, but for the checkpoint that this life resumed from (``base``).

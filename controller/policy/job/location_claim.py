@@ -65,7 +65,7 @@ def within_attempt(context: PlanContext, *, retry: bool = False) -> None:
 
 
 def goes_first(context: PlanContext, *, retries: bool = False) -> bool:
-    """Whether a claim under way is waited for: the first one of its process, and not for long.
+    """Return whether a claim under way is waited for: the first one of its process, and not for long.
 
     ``retries``: so are later ones, by what is less urgent.
     """
@@ -81,7 +81,7 @@ def goes_first(context: PlanContext, *, retries: bool = False) -> bool:
 
 
 def taken(context: PlanContext) -> bool:
-    """Whether another RLHFJob has the folder, as far as that matters to a run that is not over."""
+    """Return whether another RLHFJob has the folder, as far as that matters to a run that is not over."""
     record, decision = context.record, context.record.decision
     claim = record.claim
     if claim is None or claim.problem != TAKEN or record.finished is not None or not _in_use(context):
@@ -90,13 +90,14 @@ def taken(context: PlanContext) -> bool:
 
 
 def comes_first(context: PlanContext) -> bool:
-    """Whether nothing can be pinned before the folder is claimed: another RLHFJob has it, which may be a
-    deleted one that only a claim follows. A stop does not wait for that."""
+    """Return whether nothing can be pinned before the folder is claimed: another RLHFJob has it, which may be
+    a deleted one that only a claim follows. A stop does not wait for that."""
     return taken(context) and context.record.decision is None
 
 
 def note_taken(context: PlanContext, message: str) -> bool:
-    """A Job that was to pin found the folder another RLHFJob's; whether it is claimed before the next one."""
+    """Return a Job that was to pin found the folder another RLHFJob's; whether it is claimed before the next
+    one."""
     life, known = lives.newest(context.record), context.record.claim
     tries, at = _failures(context, life), known.at if known is not None else context.now
     told = message[: c.MAX_MESSAGE]
@@ -112,7 +113,7 @@ def refuse(context: PlanContext) -> None:
 
 
 def refused(context: PlanContext) -> bool:
-    """Whether nothing but its folder keeps the job from being accepted: it goes on being asked for."""
+    """Return whether nothing but its folder keeps the job from being accepted: it goes on being asked for."""
     return context.problem is not None and context.problem[0] == TAKEN
 
 
@@ -136,9 +137,8 @@ def take_answer(context: PlanContext, waited: InFlight, answered: AccessView) ->
 
 
 def _follows(context: PlanContext, waited: InFlight, answered: AccessView) -> bool:
-    """Whether the folder is that of a deleted RLHFJob of this namespace: claimed again at once, as its
-    follower. A name has one RLHFJob at a time, so one of this very name is deleted.
-    """
+    """Return whether the folder is that of a deleted RLHFJob of this namespace: claimed again at once, as its
+    follower. A name has one RLHFJob at a time, so one of this very name is deleted."""
     holder = answered.holder
     if holder is None or not (holder[1] == context.desired.key or answered.holder_gone):
         return False
@@ -158,7 +158,7 @@ def _wanted(context: PlanContext) -> bool:
 
 
 def _failures(context: PlanContext, attempt: Attempt) -> int:
-    """How often the claim for this very process has failed."""
+    """Return how often the claim for this very process has failed."""
     known = context.record.claim
     if known is None or not known.problem or (known.attempt, known.life) != (attempt.number, attempt.life):
         return 0
@@ -166,7 +166,7 @@ def _failures(context: PlanContext, attempt: Attempt) -> int:
 
 
 def _delay(claim: Claim) -> float:
-    """Seconds from a claim's failure to the next."""
+    """Return seconds from a claim's failure to the next."""
     if claim.problem == TAKEN:
         return access_requests.retry_delay(max(1, claim.tries), TAKEN_AGAIN)
     return access_requests.retry_delay(claim.tries, access_requests.RETRY_RARELY)

@@ -25,7 +25,7 @@ GONE = frozenset({"CheckpointMissing", "CheckpointIncomplete"})
 
 
 def late(context: PlanContext) -> Best | None:
-    """The best eval, if its checkpoint is lost and it is time to look for it again."""
+    """Return the best eval, if its checkpoint is lost and it is time to look for it again."""
     record, waited, best = context.record, context.record.access, context.record.best
     if best is None or best not in record.lost_bests:
         return None
@@ -48,7 +48,8 @@ def late(context: PlanContext) -> Best | None:
 
 
 def given_up(context: PlanContext, waited: InFlight, tries: int, reason: str, message: str) -> bool:
-    """Whether the checkpoint of a best eval is given up for now: so many tries failed, the last one so."""
+    """Return whether the checkpoint of a best eval is given up for now: so many tries failed, the last one
+    so."""
     enough = FINISH_TRIES if reason == "CheckpointMissing" else LOST_TRIES
     if _ended_at(context) is not None:
         enough = ENDED_TRIES
@@ -63,7 +64,8 @@ def given_up(context: PlanContext, waited: InFlight, tries: int, reason: str, me
 
 
 def _overtaken(context: PlanContext, waited: InFlight) -> bool:
-    """Whether the trainer has gone on so far that the checkpoint of this eval is not still being written."""
+    """Return whether the trainer has gone on so far that the checkpoint of this eval is not still being
+    written."""
     later = sum(1 for p in context.record.evals if p.step > waited.step)
     scrape = context.observed.scrape
     saved = scrape.checkpoint_step if scrape is not None else None
@@ -74,7 +76,8 @@ def _overtaken(context: PlanContext, waited: InFlight) -> bool:
 
 
 def _ended_at(context: PlanContext) -> float | None:
-    """Since when (s) the run has ended, by itself or by its stop, and no pod of it can save any more."""
+    """Return since when (s) the run has ended, by itself or by its stop, and no pod of it can save any
+    more."""
     decision = context.record.decision
     if context.pods_left:
         return None

@@ -42,7 +42,8 @@ class Never:
 
 
 def rule_of(context: PlanContext) -> tuple[RuleInUse, str | None]:
-    """The rule by which a job's evals are taken in, and what is wrong with its own if it is not that."""
+    """Return the rule by which a job's evals are taken in, and what is wrong with its own if it is not
+    that."""
     desired = context.desired
     try:
         return RuleInUse.of(desired, context.observed.fleet, progress.total_steps(context)), None

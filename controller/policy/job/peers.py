@@ -35,7 +35,7 @@ class Curve(NamedTuple):
 
     @staticmethod
     def of(record: JobRecord) -> Curve | None:
-        """None: there are no evals, or the sum of those no longer kept is not known."""
+        """Return none: there are no evals, or the sum of those no longer kept is not known."""
         earlier = record.evals_seen - len(record.evals)
         before = record.earlier_sum if earlier else 0.0
         if not record.evals or before is None:
@@ -52,25 +52,27 @@ class Curve(NamedTuple):
 
 
 def are_peers(one: JobKey, other: JobKey) -> bool:
-    """Whether two runs of a pool with the same metric, direction and evaluator are each other's peers."""
+    """Return whether two runs of a pool with the same metric, direction and evaluator are each other's
+    peers."""
     return one != other and namespace_of(one) == namespace_of(other)
 
 
 def wanted(desired: Desired) -> bool:
-    """Whether the job's rule or one of its modifiers looks at peers. Guardrails have none."""
+    """Return whether the job's rule or one of its modifiers looks at peers. Guardrails have none."""
     chosen = [RULES.get(desired.rule.name), *(MODIFIERS.get(m.name) for m in desired.modifiers)]
     return any("peers" in kind.needs for kind in chosen if kind is not None)
 
 
 def unseen_steps(record: JobRecord, scrape: ScrapeView | None) -> tuple[int, ...]:
-    """Steps of the scrape's evals that the record does not have yet, in order."""
+    """Return steps of the scrape's evals that the record does not have yet, in order."""
     mark = newest_mark(record)
     points = scrape.points if scrape is not None else ()
     return tuple(sorted({p.step for p in points if mark is None or p.attempt != mark[0] or p.step > mark[1]}))
 
 
 def standings(curves: Iterable[Curve], steps: Iterable[int], direction: Direction) -> tuple[PeersAt, ...]:
-    """How the peers stood at each of these steps, higher is better; a step none has reached is left out."""
+    """Return how the peers stood at each of these steps, higher is better; a step none has reached is left
+    out."""
     known, sign = list(curves), 1.0 if direction is Direction.MAXIMIZE else -1.0
     found = []
     for step in steps:

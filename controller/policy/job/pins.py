@@ -161,7 +161,7 @@ def _take_back(context: PlanContext) -> None:
 
 
 def _to_come(context: PlanContext, step: int) -> bool:
-    """Whether the trainer itself says that it has not saved so far yet."""
+    """Return whether the trainer itself says that it has not saved so far yet."""
     scrape = context.observed.scrape
     running = context.record.admission is not None and context.record.finished is None
     return (
@@ -173,14 +173,14 @@ def _to_come(context: PlanContext, step: int) -> bool:
 
 
 def _after(context: PlanContext, step: int) -> int | None:
-    """The next step whose turn it is: a pin that fails does not keep the others from being tried."""
+    """Return the next step whose turn it is: a pin that fails does not keep the others from being tried."""
     pinned = {kept.step for kept in context.record.pinned}
     missing = sorted(s for s in context.desired.pins if s not in pinned and not _to_come(context, s))
     return next((s for s in missing if s > step), missing[0] if missing else None)
 
 
 def _score(context: PlanContext, step: int) -> float | None:
-    """The score of that step's eval; None: it is not known."""
+    """Return the score of that step's eval; None: it is not known."""
     best = context.record.best
     if best is not None and best.step == step:
         return best.score

@@ -67,7 +67,7 @@ from controller.policy.types import (
 
 
 def plan_job(desired: Desired, observed: Observed, record: JobRecord, now: float) -> Plan:
-    """What is to be done for one job now. Total: it never raises, whatever the cluster looks like."""
+    """Return what is to be done for one job now. Total: it never raises, whatever the cluster looks like."""
     context = PlanContext(desired, observed, record, now)
     made, wrong = missing_rule.rule_of(context)
     context.use = use = made if desired.metric else None
@@ -157,7 +157,7 @@ def _stop_or_resume(context: PlanContext, use: RuleInUse | None) -> Plan:
 
 
 def _line_up(context: PlanContext) -> Plan:
-    """A resume is carried out: it waits for GPUs, unless its folder is another's by now."""
+    """Return a resume is carried out: it waits for GPUs, unless its folder is another's by now."""
     location_claim.refuse(context)
     return context.plan(JobState.QUEUED if context.problem is None else None)
 
@@ -260,7 +260,8 @@ def _start(context: PlanContext) -> None:
 
 
 def _start_again(context: PlanContext) -> Plan:
-    """A user called a stop off after the trainer was asked to stop training: start it anew where it is."""
+    """Return a user called a stop off after the trainer was asked to stop training: start it anew where it
+    is."""
     restored, scrape = context.record.restored, context.observed.scrape
     saved = scrape.checkpoint_step if scrape is not None else None
     if restored is not None and saved is not None and saved > restored.step:
@@ -389,7 +390,7 @@ def _preempt(context: PlanContext, use: RuleInUse | None) -> Plan:
 
 
 def _finish(context: PlanContext, use: RuleInUse | None) -> Plan:
-    """The workload ended by itself; it stays ended when its object is cleaned up later.
+    """Return the workload ended by itself; it stays ended when its object is cleaned up later.
 
     Its last evals are taken in while a pod still shows them.
     """

@@ -30,12 +30,13 @@ from controller.policy.types import JobState, Mode, Preemption
 
 
 def begin(record: JobRecord, preemption: Preemption, now: float) -> JobRecord:
-    """The record once the pool wants the job's GPUs for another: the intent, written before any act."""
+    """Return the record once the pool wants the job's GPUs for another: the intent, written before any
+    act."""
     return replace(record, preempting=Preempting(preemption.reason, now))
 
 
 def carry_out(context: PlanContext) -> Plan:
-    """The next step of a preemption, or of what follows an eviction by a queue outside."""
+    """Return the next step of a preemption, or of what follows an eviction by a queue outside."""
     workload, going = context.observed.workload, context.record.preempting
     assert workload is not None
     assert going is not None
@@ -83,12 +84,13 @@ def _waits(context: PlanContext, going: Preempting) -> float | None:
 
 
 def _safe(scrape: ScrapeView) -> int | None:
-    """The step that the run would resume from: its last checkpoint, else where this process started."""
+    """Return the step that the run would resume from: its last checkpoint, else where this process
+    started."""
     return scrape.checkpoint_step if scrape.checkpoint_step is not None else scrape.resumed_step
 
 
 def _saved_since(scrape: ScrapeView, going: Preempting) -> bool:
-    """Whether all that was done when the preemption was decided is in a checkpoint."""
+    """Return whether all that was done when the preemption was decided is in a checkpoint."""
     saved = scrape.checkpoint_step
     if saved is not None and scrape.step is not None and saved == scrape.step:
         return True
@@ -136,7 +138,7 @@ def settle_account(context: PlanContext) -> None:
 
 
 def _work(context: PlanContext) -> _Work | None:
-    """What is in safety and what is not, as far as the trainer's metrics tell; None: they do not.
+    """Return what is in safety and what is not, as far as the trainer's metrics tell; None: they do not.
 
     The present attempt's own pace (GPU-seconds per step) where it says which step it resumed from, else the
     pace of the whole run.

@@ -21,7 +21,7 @@ COARSE = 0.05  # share of the run
 
 
 def total_steps(context: PlanContext) -> int | None:
-    """How many steps the whole run has, as its trainer says or last said; None: it never did."""
+    """Return how many steps the whole run has, as its trainer says or last said; None: it never did."""
     scrape, known = context.observed.scrape, context.record.progress
     if scrape is not None and scrape.outcome is ScrapeOutcome.OK and scrape.total_steps:
         return scrape.total_steps
@@ -94,7 +94,7 @@ def _usual(record: JobRecord) -> float | None:
 
 
 def _first_took(context: PlanContext, known: EvalsDue | None) -> float | None:
-    """The interval before two evals have told it: the one known, else how long the first eval took."""
+    """Return the interval before two evals have told it: the one known, else how long the first eval took."""
     if known is not None and known.interval is not None:
         return known.interval
     admission = context.record.admission
@@ -103,13 +103,13 @@ def _first_took(context: PlanContext, known: EvalsDue | None) -> float | None:
 
 
 def _began(record: JobRecord) -> float:
-    """When (s) the process that speaks now was first seen."""
+    """Return when (s) the process that speaks now was first seen."""
     admitted = record.admission.at if record.admission is not None else 0.0
     return max(admitted, record.lives[-1].at if record.lives else 0.0)
 
 
 def _unusable(context: PlanContext) -> str:
-    """What the page shows instead, as far as its points tell."""
+    """Return what the page shows instead, as far as its points tell."""
     points = context.observed.scrape.points if context.observed.scrape is not None else ()
     life = context.record.lives[-1].attempt if context.record.lives else None
     empty = sum(1 for p in points if p.attempt == life and p.samples == 0)

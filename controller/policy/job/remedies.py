@@ -27,7 +27,7 @@ REMEDIES: Mapping[str, str] = {
 
 
 def retry(reason: str, message: str, tries: int, delay: float) -> str:
-    """The message of a condition for a failure after which the same is tried again.
+    """Return the message of a condition for a failure after which the same is tried again.
 
     Args:
         tries: how often it has failed. delay: s until the next try.
@@ -36,6 +36,6 @@ def retry(reason: str, message: str, tries: int, delay: float) -> str:
 
 
 def of(reason: str, message: str) -> str:
-    """The message with what would help, where that is known."""
+    """Return the message with what would help, where that is known."""
     help_ = REMEDIES.get(reason)
     return message if help_ is None else f"{message}. What helps: {help_}"

@@ -61,8 +61,8 @@ def resume(context: PlanContext, use: RuleInUse) -> bool:
 
 
 def _is_new(context: PlanContext, step: int) -> bool:
-    """Whether nothing has been asked for yet to put this step back: once it is, its progress, its failures
-    and what helps stand in the condition."""
+    """Return whether nothing has been asked for yet to put this step back: once it is, its progress, its
+    failures and what helps stand in the condition."""
     waited = context.record.access
     return waited is None or (waited.operation, waited.step) != (Operation.RESTORE, step)
 
@@ -100,7 +100,8 @@ def _withdrawn(context: PlanContext) -> None:
 
 
 def _wanted(context: PlanContext, request: ResumeRequest) -> tuple[Kept | None, int | None, Attempt | None]:
-    """What to restore: the retained checkpoint, if there is one, the step, and on whose branch it lies.
+    """Return what to restore: the retained checkpoint, if there is one, the step, and on whose branch it
+    lies.
 
     From the best: by score, which is not always the newest that was retained. The pin of a better one whose
     copy is still to be made is as good: it lies where the run will read it.
@@ -118,7 +119,7 @@ def _wanted(context: PlanContext, request: ResumeRequest) -> tuple[Kept | None, 
 
 
 def _not_copied(context: PlanContext) -> bool:
-    """Whether the stop was carried out before its best checkpoint was copied."""
+    """Return whether the stop was carried out before its best checkpoint was copied."""
     decision = context.record.decision
     return decision is not None and decision.deferred_at is not None and decision.retained_at is None
 

@@ -57,13 +57,13 @@ def follows(context: PlanContext) -> bool:
 
 
 def promised(context: PlanContext) -> bool:
-    """Whether a deletion finds a stop whose copy is not made yet."""
+    """Return whether a deletion finds a stop whose copy is not made yet."""
     decision = context.record.decision
     return decision is not None and decision.retained_at is None and _anything(context)
 
 
 def before_deletion(context: PlanContext) -> bool:
-    """The RLHFJob is being deleted: whether it still waits for the copy of its best checkpoint."""
+    """Return the RLHFJob is being deleted: whether it still waits for the copy of its best checkpoint."""
     secured, told = context.record.secured, context.conditions.get(c.RETAINED)
     if secured is None or (told is not None and told.reason == GIVEN_UP):
         return False
@@ -73,7 +73,7 @@ def before_deletion(context: PlanContext) -> bool:
 
 
 def hopeless(context: PlanContext, tries: int, still: float) -> bool:
-    """Whether what is asked for now has failed so often, or not moved for so long (s)."""
+    """Return whether what is asked for now has failed so often, or not moved for so long (s)."""
     waited = context.record.access
     if waited is None or waited.operation in (Operation.PIN, Operation.CLAIM, Operation.RESTORE):
         return False
@@ -92,13 +92,14 @@ def hopeless(context: PlanContext, tries: int, still: float) -> bool:
 
 
 def copy_of(secured: Kept, decision: Decision, retained: tuple[Kept, ...]) -> Kept | None:
-    """The copy of this pin that was made or verified for this stop."""
+    """Return the copy of this pin that was made or verified for this stop."""
     same = (k for k in retained if (k.attempt, k.best_step) == (secured.attempt, secured.best_step))
     return next((k for k in same if k.at >= decision.at), None)
 
 
 def best_of(context: PlanContext, candidates: tuple[Kept, ...]) -> Kept | None:
-    """The best by score, of equals the newest; those whose score is unknown, or on another scale, last."""
+    """Return the best by score, of equals the newest; those whose score is unknown, or on another scale,
+    last."""
     scale = context.record.scale_number
     sign = 1.0 if context.desired.direction == "Maximize" else -1.0
     best: tuple[tuple[bool, float, float], Kept] | None = None
@@ -176,8 +177,8 @@ def _settled_user(context: PlanContext, decision: Decision) -> bool:
 
 
 def _lost_meanwhile(context: PlanContext, decision: Decision, wanted: Best | None) -> bool:
-    """Whether a best was given up since the stop was asked for: that took its tries, and each of those that
-    stand in for it may take as many."""
+    """Return whether a best was given up since the stop was asked for: that took its tries, and each of those
+    that stand in for it may take as many."""
     tried = context.record.lost_tried
     return wanted is not None and tried is not None and tried >= decision.at
 
@@ -213,7 +214,7 @@ def _anything(context: PlanContext) -> bool:
 
 
 def _for_best(context: PlanContext) -> bool:
-    """Whether something is under way for the best checkpoint."""
+    """Return whether something is under way for the best checkpoint."""
     waited = context.record.access
     return waited is not None and waited.operation not in (Operation.PIN, Operation.CLAIM)
 

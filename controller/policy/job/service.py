@@ -7,7 +7,7 @@ from controller.policy.job.types import Desired, JobRecord
 
 
 def attained(desired: Desired, record: JobRecord, now: float) -> float:
-    """GPU-seconds of service up to ``now`` (s), the present attempt's included.
+    """Return gPU-seconds of service up to ``now`` (s), the present attempt's included.
 
     An attempt counts from the moment all its members were ready.
     """
@@ -18,13 +18,13 @@ def attained(desired: Desired, record: JobRecord, now: float) -> float:
 
 
 def worked(desired: Desired, record: JobRecord, now: float) -> float:
-    """GPU-seconds of service whose work was not lost to a preemption."""
+    """Return gPU-seconds of service whose work was not lost to a preemption."""
     return max(0.0, attained(desired, record, now) - record.lost)
 
 
 def remaining_seconds(desired: Desired, record: JobRecord, now: float) -> float | None:
-    """Seconds of running time left of what the user expects of the whole run; None: nothing is expected, or
-    it is overdue (`estimates`).
+    """Return seconds of running time left of what the user expects of the whole run; None: nothing is
+    expected, or it is overdue (`estimates`).
 
     Work that was lost is to be done again. How far the namespace's word is to be trusted only its pool knows.
     """

@@ -53,7 +53,7 @@ def user_stop(context: PlanContext) -> None:
 
 
 def carry_out_stop(context: PlanContext, use: RuleInUse | None) -> Plan:
-    """The next step of a stop, or the stop taken back. The newest scrape has been taken in.
+    """Return the next step of a stop, or the stop taken back. The newest scrape has been taken in.
 
     ``use``: the job's rules; None: its spec cannot be carried out.
     """
@@ -106,7 +106,7 @@ def _gone(context: PlanContext) -> bool:
 
 
 def _before_suspend(context: PlanContext, use: RuleInUse | None) -> Plan | None:
-    """What is still to be done before the suspend, which is the last of it; None: it is suspended."""
+    """Return what is still to be done before the suspend, which is the last of it; None: it is suspended."""
     decision, workload = context.record.decision, context.observed.workload
     assert decision is not None
     if workload is None and not context.desired.workload_ref:
@@ -137,7 +137,8 @@ def _before_suspend(context: PlanContext, use: RuleInUse | None) -> Plan | None:
 
 
 def _saves_first(context: PlanContext, decision: Decision, settled: float) -> bool:
-    """Whether a user's stop still waits for the trainer to save where it is, as asked through `<name>-run`.
+    """Return whether a user's stop still waits for the trainer to save where it is, as asked through
+    `<name>-run`.
 
     So a stopped run loses no step when it goes on from its latest checkpoint. Only trainers that say which
     request they have served are asked, and have `SAVE_WAIT` from when they were. Who has just come into
@@ -185,7 +186,7 @@ def _waits_to_ask(context: PlanContext, settled: float) -> bool:
 
 
 def _announces_first(context: PlanContext, decision: Decision) -> bool:
-    """Whether a user's stop still waits for its pool to write its holds.
+    """Return whether a user's stop still waits for its pool to write its holds.
 
     Of an automatic stop they were written before it was granted. A pool that is gone writes none, so the wait
     has an end.

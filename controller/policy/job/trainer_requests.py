@@ -13,7 +13,7 @@ from controller.policy.types import Mode
 
 
 def can_be_asked(context: PlanContext) -> bool:
-    """Whether the trainer says which requests it has served, and may be asked for anything."""
+    """Return whether the trainer says which requests it has served, and may be asked for anything."""
     scrape = context.observed.scrape
     return context.desired.mode is Mode.ENFORCE and scrape is not None and scrape.request_served is not None
 
@@ -43,7 +43,8 @@ def name_reference(context: PlanContext, *, wanted: bool) -> None:
 
 
 def best_to_compare(context: PlanContext) -> int | None:
-    """The step whose policy stands for the best eval and can be scored again; None: not in safety yet."""
+    """Return the step whose policy stands for the best eval and can be scored again; None: not in
+    safety yet."""
     best, kept = context.record.best, context.record.secured
     if best is None or context.desired.mode is not Mode.ENFORCE:
         return None if best is None else best.step

@@ -13,7 +13,7 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
 def describe(progress: Progress) -> str:
-    """One clause for a condition: ``412 GB of 1.02 TB, 240 MB/s, 42 min left``."""
+    """Return one clause for a condition: ``412 GB of 1.02 TB, 240 MB/s, 42 min left``."""
     if progress.total <= 0:
         return f"{size(progress.done)} so far" if progress.done else "nothing read yet"
     parts = [f"{_of(progress.phase)}{size(progress.done)} of {size(progress.total)}"]
@@ -29,14 +29,15 @@ def describe(progress: Progress) -> str:
 
 
 def remaining(progress: Progress) -> float | None:
-    """Seconds until the present phase ends at its present rate; None: not known."""
+    """Return seconds until the present phase ends at its present rate; None: not known."""
     if progress.total <= 0 or progress.rate <= 0.0:
         return None
     return max(0, progress.total - progress.done) / progress.rate
 
 
 def stalled(view: AccessView, now: float, limit: float | None = None) -> bool:
-    """Whether an access Job has not moved for ``limit`` seconds (None: as the operator's setting says).
+    """Return whether an access Job has not moved for ``limit`` seconds (None: as the operator's setting
+    says).
 
     One that has told of no progress yet counts from when it could have begun; one of which not even that is
     known is not judged. A Job that has ended does not stall.
@@ -46,7 +47,7 @@ def stalled(view: AccessView, now: float, limit: float | None = None) -> bool:
 
 
 def due_in(view: AccessView, now: float, limit: float | None = None) -> float | None:
-    """Seconds until `stalled` would say yes if nothing moved any more; None: never."""
+    """Return seconds until `stalled` would say yes if nothing moved any more; None: never."""
     moved = _moved(view)
     return None if moved is None else max(0.0, moved + (view.stall if limit is None else limit) - now)
 

@@ -341,7 +341,7 @@ class Kept:
     evidence: str = ""  # by what it is known to be whole (`AccessView.evidence`)
 
     def stands_for(self, best: Best) -> bool:
-        """Whether it was kept for that very eval."""
+        """Return whether it was kept for that very eval."""
         return (self.attempt, self.best_step) == (best.attempt, best.step)
 
 
@@ -371,7 +371,7 @@ class InFlight:
         return f"{self.operation}-{self.step}-{self.serial}"
 
     def is_for(self, best: Best) -> bool:
-        """Whether it was asked for on account of that very eval."""
+        """Return whether it was asked for on account of that very eval."""
         return (self.attempt, self.step) == (best.attempt, best.step)
 
 

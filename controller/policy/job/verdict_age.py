@@ -15,7 +15,7 @@ GUARD_LATE = 3  # evals of the Primary metric without one of the guardrail's
 
 
 def problem(context: PlanContext, metric: str = "") -> tuple[str, str] | None:
-    """Why the standing verdict proposes nothing now: reason and message; None: it may.
+    """Return why the standing verdict proposes nothing now: reason and message; None: it may.
 
     Called once the newest scrape is taken in (condition MetricsAvailable is of this pass).
 

@@ -37,7 +37,7 @@ BLIND = frozenset(
 
 
 def judge(context: PlanContext, use: RuleInUse) -> Proposal | None:
-    """The standing verdict as a proposal, if the job may be stopped now.
+    """Return the standing verdict as a proposal, if the job may be stopped now.
 
     Without the best checkpoint in safety there is no proposal: the condition says so, and the next pass
     looks again. In Shadow the first verdict is recorded as a decision that nobody carries out.
@@ -66,7 +66,7 @@ def judge(context: PlanContext, use: RuleInUse) -> Proposal | None:
 
 
 def unsafe(context: PlanContext) -> tuple[str, str] | None:
-    """Why a run whose rule says stop may not be stopped now: reason and message; None: it may."""
+    """Return why a run whose rule says stop may not be stopped now: reason and message; None: it may."""
     record = context.record
     scrape = context.observed.scrape
     read = scrape is not None and scrape.outcome is ScrapeOutcome.OK
@@ -88,7 +88,7 @@ def unsafe(context: PlanContext) -> tuple[str, str] | None:
 
 
 def stands(context: PlanContext, use: RuleInUse) -> Proposal | None:
-    """What the rules propose after the newest evals, wherever the best checkpoint is; None: to go on.
+    """Return what the rules propose after the newest evals, wherever the best checkpoint is; None: to go on.
 
     Says in the conditions how they stand. While a stop is under way, TerminationTarget is that stop's.
     """
@@ -115,7 +115,8 @@ def stands(context: PlanContext, use: RuleInUse) -> Proposal | None:
 
 
 def said(record: JobRecord, use: RuleInUse, metric: str = "") -> str:
-    """The numbers behind the verdict that stands now on ``metric`` ("": the Primary one), for people."""
+    """Return the numbers behind the verdict that stands now on ``metric`` ("": the Primary one), for
+    people."""
     rule = record.rule.verdict if record.rule is not None else None
     guard = next((g.verdict for g in record.guards if metric and g.metric == metric), None)
     verdict = guard if metric else rule
@@ -125,7 +126,8 @@ def said(record: JobRecord, use: RuleInUse, metric: str = "") -> str:
 
 
 def _says_taken_back(context: PlanContext) -> bool:
-    """Whether TerminationTarget tells why the last stop was taken back: that stays until there is news."""
+    """Return whether TerminationTarget tells why the last stop was taken back: that stays until there is
+    news."""
     told, last = context.conditions.get(c.TERMINATION), context.record.taken_back
     return told is not None and last is not None and told.reason == last.reason
 
@@ -151,7 +153,7 @@ def tell_dropped(context: PlanContext, use: RuleInUse, before: JobRecord) -> Non
 
 
 def is_demoted(desired: Desired, record: JobRecord) -> bool:
-    """Whether the job gives way to everybody who waits."""
+    """Return whether the job gives way to everybody who waits."""
     found = guardrails.standing(record, desired)
     return desired.mode is Mode.ENFORCE and found is not None and found[1].grade is Grade.DEMOTED
 
@@ -179,7 +181,7 @@ def count_past(context: PlanContext, before: JobRecord) -> None:
 
 
 def _asks_for_less(context: PlanContext) -> bool:
-    """Whether service from now on is to be counted: the run is graded, or in Shadow past its stop."""
+    """Return whether service from now on is to be counted: the run is graded, or in Shadow past its stop."""
     found = guardrails.standing(context.record, context.desired)
     if found is None:
         return False
@@ -235,7 +237,7 @@ def _numbers(record: JobRecord, use: RuleInUse, metric: str, verdict: Verdict) -
 
 
 def _gate_text(use: RuleInUse, state: tuple[object, ...]) -> str:
-    """What the gate does with the newest evals; "": it counts them."""
+    """Return what the gate does with the newest evals; "": it counts them."""
     waits, gone = use.waiting(state), use.dropped(state)
     told = f"; dropped, not borne out: step {', '.join(map(str, gone))}" if gone else ""
     if waits:
@@ -278,7 +280,7 @@ def _show_grade(context: PlanContext, verdict: Verdict, numbers: str) -> None:
 
 
 def _confirmed(context: PlanContext, verdict: Verdict, numbers: str) -> Verdict:
-    """The verdict once the matter of a fresh eval is settled or under way.
+    """Return the verdict once the matter of a fresh eval is settled or under way.
 
     A run never hangs on it: it trains on, and its own next eval is fresh too. What holds where the trainer
     cannot be asked, or does not answer in time, is the modifier's parameter ``unanswered``.

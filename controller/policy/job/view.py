@@ -24,7 +24,7 @@ def job_view(
     preemptible: bool = True,
     now: float,
 ) -> JobView | None:
-    """How the job stands before its pool at ``now`` (s); None if it does not compete for GPUs.
+    """Return how the job stands before its pool at ``now`` (s); None if it does not compete for GPUs.
 
     ``submitted``: s, of the RLHFJob's creation. ``priority``: with the pool's ceiling applied. ``weight``:
     its namespace's in the pool. ``preemptible``: whether the operator may go so far. An estimate of its
@@ -73,8 +73,8 @@ def job_view(
 
 
 def _offered(observed: Observed, record: JobRecord, state: JobState) -> dict[str, Any]:
-    """What a queue outside says of a waiting job: the offer that is not answered yet, and its words. Where
-    something is wrong with that queue no offer is answered (`outside.wait`)."""
+    """Return what a queue outside says of a waiting job: the offer that is not answered yet, and its words.
+    Where something is wrong with that queue no offer is answered (`outside.wait`)."""
     queue = observed.queue
     if queue is None or state is not JobState.QUEUED:
         return {}
@@ -93,12 +93,12 @@ def _in_its_queue(desired: Desired, observed: Observed) -> bool:
 
 
 def queued_at(record: JobRecord, submitted: float) -> float:
-    """Since when (s) a job has stood in the queue, this time: at first since it was submitted."""
+    """Return since when (s) a job has stood in the queue, this time: at first since it was submitted."""
     return submitted if record.queued_at is None else record.queued_at
 
 
 def _since(record: JobRecord, state: JobState, submitted: float) -> float | None:
-    """Since when (s) it has waited, or has run; None: it is on its way out."""
+    """Return since when (s) it has waited, or has run; None: it is on its way out."""
     if state is JobState.QUEUED:
         return queued_at(record, submitted)
     admission = record.admission
@@ -108,7 +108,7 @@ def _since(record: JobRecord, state: JobState, submitted: float) -> float | None
 
 
 def _standing(record: JobRecord, planned: Plan) -> JobState | None:
-    """How the job stands by its record: what the pool wrote into it since the plan was made counts."""
+    """Return how the job stands by its record: what the pool wrote into it since the plan was made counts."""
     decision = record.decision
     if decision is not None and decision.mode is Mode.ENFORCE and decision.pods_gone_at is None:
         return JobState.STOPPING

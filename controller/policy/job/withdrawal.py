@@ -38,7 +38,7 @@ Why = tuple[str, str]  # reason, message
 
 
 def why(context: PlanContext, use: RuleInUse | None) -> Why | None:
-    """Why the stop under way is to be taken back now; None: it stands, as far as the run was read.
+    """Return why the stop under way is to be taken back now; None: it stands, as far as the run was read.
 
     Called before the suspend, once the newest scrape is taken in.
     """
@@ -76,7 +76,7 @@ def is_users(context: PlanContext) -> bool:
 
 
 def wants_to_go_on(context: PlanContext) -> bool:
-    """Whether a user asks for the run to go on where it is, by a resume that is not answered yet.
+    """Return whether a user asks for the run to go on where it is, by a resume that is not answered yet.
 
     One from the best or from a step is for a run that is suspended: it is carried out then.
     """
@@ -90,7 +90,7 @@ def wants_to_go_on(context: PlanContext) -> bool:
 
 
 def runs(context: PlanContext) -> bool:
-    """Whether its workload runs: an act is needed to suspend it."""
+    """Return whether its workload runs: an act is needed to suspend it."""
     workload = context.observed.workload
     return workload is not None and not workload.suspended and external_queue.to_be_stopped(context.observed)
 
@@ -164,12 +164,12 @@ def forget(context: PlanContext, decision: Decision, reason: str) -> None:
 
 
 def asked_to_stop(context: PlanContext) -> bool:
-    """Whether a trainer that runs was asked to stop training, for a stop that was taken back since."""
+    """Return whether a trainer that runs was asked to stop training, for a stop that was taken back since."""
     return context.record.run.stop and runs(context)
 
 
 def settled_at(decision: Decision) -> float | None:
-    """When (s) all that the suspend waits for was in safety, or given up for now; None: not yet."""
+    """Return when (s) all that the suspend waits for was in safety, or given up for now; None: not yet."""
     times = [t for t in (decision.retained_at, decision.deferred_at) if t is not None]
     return max(times, default=None)
 

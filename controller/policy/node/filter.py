@@ -40,7 +40,7 @@ class Judgement:
 
 
 def judge(ledger: Ledger, asker: Asker, nodes: Sequence[str], now: float) -> Judgement:
-    """Which of ``nodes`` this pod may have at ``now`` (s).
+    """Return which of ``nodes`` this pod may have at ``now`` (s).
 
     A member of a gang: its planned node and no other; nothing at all before its admission is seen, for then
     nobody here knows where it belongs. Any other pod: every node on which nothing is kept for a gang. What
@@ -66,7 +66,7 @@ def judge(ledger: Ledger, asker: Asker, nodes: Sequence[str], now: float) -> Jud
 
 
 def not_ready(nodes: Sequence[str]) -> Judgement:
-    """All refused: what is kept for whom is not known yet."""
+    """Return all refused: what is kept for whom is not known yet."""
     return _none(nodes, STILL_READING, Refusal.NOT_READY)
 
 
@@ -123,5 +123,5 @@ def _judge_other(ledger: Ledger, asker: Asker, nodes: Sequence[str], now: float)
 
 
 def _namespace(asker: Asker) -> str:
-    """Whose sentences these are: what a pod is refused with, all who may read it see."""
+    """Return whose sentences these are: what a pod is refused with, all who may read it see."""
     return asker.name.partition("/")[0]

@@ -207,11 +207,11 @@ class Ledger:
         return self._gangs.get(key)
 
     def size(self, key: JobKey) -> int | None:
-        """GPUs of each member of a job's gang; None: no such job is known."""
+        """Return gPUs of each member of a job's gang; None: no such job is known."""
         return self._sizes.get(key)
 
     def pod(self, uid: str) -> Bound | None:
-        """A bound pod of an RLHFJob by its uid."""
+        """Return a bound pod of an RLHFJob by its uid."""
         return self._bound.get(uid)
 
     @property
@@ -220,14 +220,15 @@ class Ledger:
         return self._gpus
 
     def untouched(self, node: str) -> bool:
-        """Whether no gang has anything on a node, neither pods nor a claim: most nodes, most of the time."""
+        """Return whether no gang has anything on a node, neither pods nor a claim: most nodes, most of the
+        time."""
         return node not in self._keeps and node not in self._promised and node not in self._used
 
     def rack(self, node: str) -> str | None:
         return self._racks.get(node)
 
     def planned(self, asker: Asker) -> tuple[str, ...]:
-        """Nodes that the plan gives to this pod; none if it is of no admission that lasts."""
+        """Return nodes that the plan gives to this pod; none if it is of no admission that lasts."""
         gang = self._gangs.get(asker.gang) if asker.gang is not None else None
         if gang is None or gang.admission != asker.admission:
             return ()
@@ -236,8 +237,8 @@ class Ledger:
         return gang.nodes[asker.member : asker.member + 1]
 
     def kept(self, node: str, now: float, reader: str = "") -> tuple[int, str]:
-        """GPUs of a node that are kept at ``now`` (s), and for whom until when, in a sentence for pods of the
-        namespace ``reader``."""
+        """Return gPUs of a node that are kept at ``now`` (s), and for whom until when, in a sentence for pods
+        of the namespace ``reader``."""
         self._at(now)
         sentences = self._sentences.get(node)
         if sentences is not None:
@@ -248,7 +249,7 @@ class Ledger:
         return gpus, sentences.get(reader) or sentences[""]
 
     def whose(self, nodes: Sequence[str], now: float, reader: str = "") -> list[str]:
-        """The sentence of `kept` for each of many nodes, empty where nothing is kept."""
+        """Return the sentence of `kept` for each of many nodes, empty where nothing is kept."""
         self._at(now)
         found = list(map(self._sentences.get, nodes))
         return [
@@ -310,19 +311,19 @@ class Ledger:
         return {node: gpus for node in sorted(nodes) if (gpus := self.kept(node, now)[0])}
 
     def next_expiry(self, now: float) -> float | None:
-        """When (s) the next keep or promise runs out after ``now``."""
+        """Return when (s) the next keep or promise runs out after ``now``."""
         ends = [k.expires for keeps in self._keeps.values() for k in keeps.values() if k.expires is not None]
         ends += [p.expires for held in self._promises.values() for p in held]
         return min((end for end in ends if end > now), default=None)
 
     def left_by_gangs(self, node: str) -> int | None:
-        """GPUs of a node that no bound pod of an RLHFJob holds; None: no such node is known, or none of its
-        GPUs is (they are given out by claims)."""
+        """Return gPUs of a node that no bound pod of an RLHFJob holds; None: no such node is known, or none
+        of its GPUs is (they are given out by claims)."""
         total = self._gpus.get(node)
         return total - self._used[node] if total else None
 
     def _superseded(self, promise: Hold) -> bool:
-        """The target was admitted meanwhile: its own plan keeps its GPUs."""
+        """Return the target was admitted meanwhile: its own plan keeps its GPUs."""
         gang = self._gangs.get(promise.target)
         return gang is not None and gang.admission >= promise.admission
 

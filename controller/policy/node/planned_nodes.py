@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 
 
 def remaining(nodes: tuple[str, ...], ended: Collection[int]) -> tuple[str, ...]:
-    """The planned nodes, by member, less those of members (by index) that ended well."""
+    """Return the planned nodes, by member, less those of members (by index) that ended well."""
     return tuple(node for index, node in enumerate(nodes) if index not in ended) if ended else nodes
 
 

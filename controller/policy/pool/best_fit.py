@@ -22,7 +22,8 @@ def fit(
     avoid: Collection[str] = (),
     racks: Mapping[str, str] = NO_RACKS,
 ) -> tuple[str, ...] | None:
-    """The node of each member, or None if the gang does not fit whole. ``racks``: node -> its rack, if known.
+    """Return the node of each member, or None if the gang does not fit whole. ``racks``: node -> its rack, if
+    known.
 
     A gang without GPUs fits anywhere and gets no nodes. One that fits without the nodes to ``avoid`` gets
     none of them, any other is placed as though there were none to avoid.
@@ -130,7 +131,7 @@ class FreeGpus(MutableMapping[str, int]):
         return gpus
 
     def members(self, gpus_per_replica: int) -> int:
-        """How many members of so many GPUs (at least 1) find room."""
+        """Return how many members of so many GPUs (at least 1) find room."""
         if self._stale:
             self._tidy()
         enough = self._amounts[bisect_left(self._amounts, gpus_per_replica) :]
@@ -158,7 +159,8 @@ class FreeGpus(MutableMapping[str, int]):
         gpus_per_replica: int,
         without: Collection[str] = (),
     ) -> tuple[str, ...] | None:
-        """Nodes with these amounts, in order, until all members have one; of one rack if it holds all."""
+        """Return nodes with these amounts, in order, until all members have one; of one rack if it
+        holds all."""
         rack = None
         if self._racks and replicas > 1:
             rack = self._rack(amounts, replicas, gpus_per_replica, without)
@@ -176,7 +178,7 @@ class FreeGpus(MutableMapping[str, int]):
     def _rack(
         self, amounts: Iterable[int], replicas: int, gpus_per_replica: int, without: Collection[str]
     ) -> str | None:
-        """The rack with the least room of those that hold the gang whole."""
+        """Return the rack with the least room of those that hold the gang whole."""
         room: Counter[str] = Counter()
         for amount in amounts:
             members = amount // gpus_per_replica

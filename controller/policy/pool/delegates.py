@@ -79,12 +79,12 @@ class OfferTrial(NodeTrial):
 
 
 def offers(jobs: Iterable[JobView]) -> dict[JobKey, JobView]:
-    """The queued jobs for which a queue outside has quota."""
+    """Return the queued jobs for which a queue outside has quota."""
     return {j.key: j for j in jobs if j.state is JobState.QUEUED and j.offer}
 
 
 def waits_for_quota(job: JobView, position: int) -> Waiting:
-    """Why a job waits that has no offer."""
+    """Return why a job waits that has no offer."""
     if not job.queue_says:
         return Waiting(job.key, position, "Queued", "waits for its queue to look at it")
     return Waiting(job.key, position, "WaitingForQuota", job.queue_says)
@@ -93,8 +93,8 @@ def waits_for_quota(job: JobView, position: int) -> Waiting:
 def refusals(
     offered: Mapping[JobKey, JobView], waiting: Iterable[Waiting], seconds: float, now: float
 ) -> tuple[Refusal, ...]:
-    """The offers that are not taken at ``now`` (s): of gangs too large, and of those that found no room for
-    ``seconds``."""
+    """Return the offers that are not taken at ``now`` (s): of gangs too large, and of those that found no
+    room for ``seconds``."""
     found = []
     for why in waiting:
         job = offered.get(why.key)
@@ -109,6 +109,6 @@ def refusals(
 
 
 def wake_ups(offered: Mapping[JobKey, JobView], seconds: float, now: float) -> list[float]:
-    """When (s) offers that find no room are to be given back."""
+    """Return when (s) offers that find no room are to be given back."""
     times = (j.offered_at + seconds for j in offered.values() if j.offered_at is not None)
     return [at for at in times if at > now]

@@ -23,7 +23,7 @@ LOWEST = -(2**31)  # below every priority that the API allows
 
 
 def lowered(job: JobView) -> JobView:
-    """The job as its pool's policy is to see it."""
+    """Return the job as its pool's policy is to see it."""
     return replace(job, priority=LOWEST) if job.demoted else job
 
 
@@ -38,7 +38,7 @@ def give_way(
     *,
     quotas: Sequence[Quota] = (),
 ) -> list[Job]:
-    """Which demoted runs are to be preempted at ``now`` (s), the first to be demoted last.
+    """Return which demoted runs are to be preempted at ``now`` (s), the first to be demoted last.
 
     Args:
         fresh: makes the pool's queue policy anew. stay: admitted jobs that keep their GPUs. demoted: those
@@ -75,7 +75,7 @@ def give_way(
         return [j for j in candidates if j.key not in out]
 
     def keeps(job: Job) -> bool:
-        """Whether nobody got its GPUs, nor its part of what its namespace may have."""
+        """Return whether nobody got its GPUs, nor its part of what its namespace may have."""
         ledger = QuotaLedger(quotas)
         others: Sequence[QueueJob] = [*stay, *still(), *served.values(), *kept]
         for other in others:

@@ -41,7 +41,8 @@ class Books:
         return [*job.bound, *self.reserved.get(job.key, ())]
 
     def as_charged(self, snapshot: PoolSnapshot) -> PoolSnapshot:
-        """The snapshot with each gang planned where it is charged; a member that fits nowhere has no node."""
+        """Return the snapshot with each gang planned where it is charged; a member that fits nowhere has no
+        node."""
         if not self.displaced:
             return snapshot
         return replace(snapshot, jobs=tuple(map(self._planned, snapshot.jobs)))
@@ -60,7 +61,7 @@ def free_gpus(snapshot: PoolSnapshot) -> dict[str, int]:
 
 
 def books(snapshot: PoolSnapshot) -> Books:
-    """All accounts of a pool.
+    """Return all accounts of a pool.
 
     A leaving gang's GPUs come free together: those whose pods are gone before the others' stay charged while
     a hold on the gang lasts, so that they are not given piecemeal to somebody who comes after the job they

@@ -34,7 +34,7 @@ class HandBack:
 def hand_backs(
     known: Iterable[HandBack], jobs: Iterable[tuple[JobKey, int, JobRecord]]
 ) -> tuple[HandBack, ...]:
-    """The newest `HANDOVERS_KEPT`, by the time of the decision, newest last.
+    """Return the newest `HANDOVERS_KEPT`, by the time of the decision, newest last.
 
     Args:
         known: as put together before. jobs: key, GPUs and record of each job of the pool.

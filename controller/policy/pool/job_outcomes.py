@@ -156,7 +156,8 @@ def _is_news(job: Planned, why: Waiting, now: float, just_told: Container[JobKey
 
 
 def granted(record: JobRecord, desired: Desired, grant: Grant, now: float) -> JobRecord:
-    """The record once the pool has released the job: the stop's intent, to be written before any act."""
+    """Return the record once the pool has released the job: the stop's intent, to be written before any
+    act."""
     proposal = grant.proposal
     guards = {guardrail.metric: guardrail.rule.name for guardrail in desired.guardrails}
     by = guards.get(proposal.metric, desired.rule.name)
@@ -172,7 +173,7 @@ def granted(record: JobRecord, desired: Desired, grant: Grant, now: float) -> Jo
 
 
 def admitted(record: JobRecord, admission: Admission, now: float) -> JobRecord:
-    """The record once the pool has granted GPUs: the next attempt, to be written before the start."""
+    """Return the record once the pool has granted GPUs: the next attempt, to be written before the start."""
     number = record.attempt + 1
     return replace(
         record,
@@ -186,7 +187,8 @@ def admitted(record: JobRecord, admission: Admission, now: float) -> JobRecord:
 
 
 def refused(record: JobRecord, desired: Desired, refusal: Refusal, now: float) -> JobRecord:
-    """The record once the pool has not taken an offer of quota: to be written before its queue is told."""
+    """Return the record once the pool has not taken an offer of quota: to be written before its queue is
+    told."""
     conditions = Conditions(record.conditions, desired.generation, now)
     conditions.set(c.ADMITTED, False, refusal.reason, refusal.message)
     told = RefusalRecord(refusal.offer, refusal.reason, refusal.message, now, refusal.final)
@@ -194,22 +196,22 @@ def refused(record: JobRecord, desired: Desired, refusal: Refusal, now: float) -
 
 
 def lifted(record: JobRecord) -> JobRecord:
-    """The record once a gang that was refused for good would fit."""
+    """Return the record once a gang that was refused for good would fit."""
     return record if record.refusal is None else replace(record, refusal=None)
 
 
 def preempted(record: JobRecord, why: Preemption, now: float) -> JobRecord:
-    """The record once the pool wants the job's GPUs for another."""
+    """Return the record once the pool wants the job's GPUs for another."""
     return preemption.begin(record, why, now)
 
 
 def marked(record: JobRecord, mark: tuple[int, ...]) -> JobRecord:
-    """The record with what the pool's queue policy asks to remember of the job."""
+    """Return the record with what the pool's queue policy asks to remember of the job."""
     return record if record.mark == mark else replace(record, mark=mark)
 
 
 def handed(record: JobRecord, target: JobKey, now: float) -> JobRecord:
-    """The stopped job's record once its GPUs were given to ``target``; the first hand-over is kept."""
+    """Return the stopped job's record once its GPUs were given to ``target``; the first hand-over is kept."""
     decision = record.decision
     if decision is None or decision.handed_to is not None:
         return record
@@ -219,7 +221,7 @@ def handed(record: JobRecord, target: JobKey, now: float) -> JobRecord:
 
 
 def waiting(record: JobRecord, desired: Desired, why: Waiting, now: float) -> JobRecord:
-    """The record with the pool's reason in condition Admitted; the same record if nothing is new.
+    """Return the record with the pool's reason in condition Admitted; the same record if nothing is new.
 
     The queue position is not in it: positions change all the time and are served on demand.
     """
@@ -232,7 +234,7 @@ def waiting(record: JobRecord, desired: Desired, why: Waiting, now: float) -> Jo
 
 
 def held_back(record: JobRecord, desired: Desired, why: HeldBack, now: float) -> JobRecord:
-    """The record with the pool's reason for not releasing it; the same record if the reason is known.
+    """Return the record with the pool's reason for not releasing it; the same record if the reason is known.
 
     The numbers in the message are those of the first time: they change at every pass.
     """

@@ -124,7 +124,7 @@ class _Case:
         return make_policy(self.policy, self.quotas)
 
     def competes(self, key: JobKey) -> bool:
-        """Whether a job is shown to the queue policy."""
+        """Return whether a job is shown to the queue policy."""
         return key not in self.unfit and key not in self.paused
 
 
@@ -255,7 +255,8 @@ def _would_fit(amiss: Waiting | None) -> bool:
 
 
 def _marks(case: _Case, chosen: _Chosen) -> tuple[tuple[JobKey, tuple[int, ...]], ...]:
-    """What the policy asks to remember of its jobs once this plan is carried out, where that is news."""
+    """Return what the policy asks to remember of its jobs once this plan is carried out, where that is
+    news."""
     planner, views, now = chosen.planner, case.views, case.now
     for admission in chosen.admitted:
         view = replace(views[admission.key], state=JobState.ADMITTED, since=now, nodes=admission.nodes)
@@ -269,7 +270,8 @@ def _marks(case: _Case, chosen: _Chosen) -> tuple[tuple[JobKey, tuple[int, ...]]
 def _wake_at(
     snapshot: PoolSnapshot, promised: tuple[Hold, ...], now: float, *others: float | None
 ) -> float | None:
-    """When to plan again: a hold is due for renewal or ends, a back-off is over, or what others say."""
+    """Return when to plan again: a hold is due for renewal or ends, a back-off is over, or what others
+    say."""
     half = snapshot.hold_seconds / 2
     wakes = [w for w in others if w is not None]
     wakes += [h.expires - half if h.expires - half > now else h.expires for h in promised]
@@ -278,7 +280,7 @@ def _wake_at(
 
 
 def _uncontended(jobs: tuple[JobView, ...], settled: set[JobKey]) -> tuple[HeldBack, ...]:
-    """Jobs that ask to be stopped only when others wait, and nobody does."""
+    """Return jobs that ask to be stopped only when others wait, and nobody does."""
     why = "nobody waits for its GPUs, and its modifier onlyWhenContended lets it go on until somebody does"
     asking = (j for j in jobs if j.proposal is not None and j.proposal.when_contended)
     return tuple(
@@ -289,8 +291,8 @@ def _uncontended(jobs: tuple[JobView, ...], settled: set[JobKey]) -> tuple[HeldB
 
 
 def _with_all_it_has(job: JobView, accounts: Books) -> JobView:
-    """A leaving gang with what is still charged to it in the place of pods that are gone: who waits for it
-    is not to have somebody else preempted meanwhile."""
+    """Return a leaving gang with what is still charged to it in the place of pods that are gone: who waits
+    for it is not to have somebody else preempted meanwhile."""
     if job.state not in LEAVING or not job.bound:
         return job
     return replace(job, bound=tuple(accounts.account(job)))

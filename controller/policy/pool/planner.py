@@ -35,7 +35,7 @@ class Planner:
         self.policy.rebuild(jobs, now)
 
     def decide(self, now: float) -> QueueDecision:
-        """Who starts, who is preempted, who is released at ``now`` (s)."""
+        """Return who starts, who is preempted, who is released at ``now`` (s)."""
         return self.policy.decide(now, self._room)
 
     def gone(self, job: QueueJob, now: float) -> None:

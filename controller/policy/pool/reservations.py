@@ -37,7 +37,7 @@ class _Wanted(NamedTuple):
 
 
 def current(snapshot: PoolSnapshot, now: float) -> PoolSnapshot:
-    """The snapshot without the holds that have expired at ``now`` (s)."""
+    """Return the snapshot without the holds that have expired at ``now`` (s)."""
     if all(h.expires > now for h in snapshot.holds):
         return snapshot
     return replace(snapshot, holds=tuple(h for h in snapshot.holds if h.expires > now))
@@ -52,7 +52,7 @@ def holds(
     books: Books,
     now: float,
 ) -> tuple[Hold, ...]:
-    """Whom freed GPUs go to: promised while their job leaves, kept until the winner's pods have nodes.
+    """Return whom freed GPUs go to: promised while their job leaves, kept until the winner's pods have nodes.
 
     ``leaving``: jobs on their way off their GPUs, in the order in which theirs are given out. ``admitted``:
     in this pass. ``rest``: who waits after it, next one first. ``free``: GPUs per node after it.
@@ -104,8 +104,8 @@ def source_of(snapshot: PoolSnapshot) -> Callable[[JobKey, tuple[str, ...]], Job
 
 
 def _void(hold: Hold, source: JobView | None, hold_seconds: float) -> bool:
-    """Whether the stop that a hold was made for, or renewed in, was taken back since: its source stays where
-    it is. Renewal ends with the stop, so what expires later than that was made for another one."""
+    """Return whether the stop that a hold was made for, or renewed in, was taken back since: its source stays
+    where it is. Renewal ends with the stop, so what expires later than that was made for another one."""
     if source is None or source.taken_back is None or source.state is not JobState.ADMITTED:
         return False
     return hold.expires - hold_seconds <= source.taken_back
@@ -119,7 +119,7 @@ def _promises(
     books: Books,
     now: float,
 ) -> list[_Wanted]:
-    """The same policy on the room as it will be when each leaving job is gone."""
+    """Return the same policy on the room as it will be when each leaving job is gone."""
     if not leaving or not rest:
         return []
     policy, room = make_policy(snapshot.policy), NodeRoom(free)
@@ -149,8 +149,9 @@ def _promises_within_quotas(
     books: Books,
     now: float,
 ) -> list[_Wanted]:
-    """The same policy on the room as it will be when all who leave are gone: what they have then counts no
-    more. A gang is promised the GPUs of the one of them with whom the last that it needs come free."""
+    """Return the same policy on the room as it will be when all who leave are gone: what they have then
+    counts no more. A gang is promised the GPUs of the one of them with whom the last that it needs come free.
+    """
     if not leaving or not rest:
         return []
     policy, room, have = make_policy(snapshot.policy, snapshot.quotas), NodeRoom(free), dict(free)
@@ -176,7 +177,8 @@ def _promises_within_quotas(
             on.setdefault(node, []).append(key)
 
     def served(touched: Iterable[str]) -> list[_Wanted]:
-        """Who has all its GPUs by now that more came free on these nodes; the source is still to be named."""
+        """Return who has all its GPUs by now that more came free on these nodes; the source is still to be
+        named."""
         found = []
         for key in dict.fromkeys(key for node in touched for key in on.get(node, ())):
             needs = Counter(coming.get(key, ()))
@@ -213,7 +215,7 @@ def _expiries(snapshot: PoolSnapshot, leaving: list[JobView], now: float) -> dic
 
 
 def _admission(target: JobView, starting: set[JobKey]) -> int:
-    """The number of the admission a hold is for: the target's next, if it waits or starts just now."""
+    """Return the number of the admission a hold is for: the target's next, if it waits or starts just now."""
     waits = target.state is JobState.QUEUED or target.key in starting
     return target.attempt + 1 if waits else target.attempt
 

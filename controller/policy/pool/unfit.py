@@ -28,7 +28,7 @@ def unfit_jobs(snapshot: PoolSnapshot) -> dict[JobKey, Waiting]:
 
 
 def _unfit(job: JobView, snapshot: PoolSnapshot) -> tuple[str, str] | None:
-    """Why a gang of this job's shape could not run if no other job were there: reason and message.
+    """Return why a gang of this job's shape could not run if no other job were there: reason and message.
 
     Too large is what all nodes of the pool together could not hold, be some of them closed for now."""
     nodes, pool, size = snapshot.nodes, snapshot.pool, job.gpus_per_replica
@@ -75,7 +75,7 @@ def _unfit(job: JobView, snapshot: PoolSnapshot) -> tuple[str, str] | None:
 
 
 def _members(nodes: Iterable[NodeView], size: int) -> int:
-    """How many members of ``size`` GPUs the nodes hold."""
+    """Return how many members of ``size`` GPUs the nodes hold."""
     return sum(n.gpus // size for n in nodes)
 
 

@@ -71,7 +71,7 @@ POLICIES: Mapping[str, PolicyType] = {
 
 
 def make_policy(spec: PolicySpec, quotas: Sequence[Quota] = ()) -> QueuePolicy:
-    """The queue policy a spec names, with its bound on waits and within quotas if it has any, without
+    """Return the queue policy a spec names, with its bound on waits and within quotas if it has any, without
     EvalStop around it.
 
     Raises:

@@ -57,7 +57,7 @@ class AgeingParams:
 
 
 def overdue(job: QueueJob, most: float, now: float) -> bool:
-    """Whether a job that is queued has waited for ``most`` s, and may go before all others."""
+    """Return whether a job that is queued has waited for ``most`` s, and may go before all others."""
     return not job.demoted and now - waits_since(job) >= most
 
 
@@ -176,14 +176,14 @@ class Ageing(Wrapper):
         self._now = now
 
     def overdue(self, job: QueueJob, now: float) -> bool:
-        """Whether a waiting job comes before all others, and nobody may pass it."""
+        """Return whether a waiting job comes before all others, and nobody may pass it."""
         return overdue(job, self._most, now)
 
     def fresh(self) -> QueuePolicy:
         return Ageing(self.base.fresh(), AgeingParams(self._most))
 
     def _overdue(self) -> list[Entry]:
-        """Who has waited for too long by the newest decision, longest first."""
+        """Return who has waited for too long by the newest decision, longest first."""
         waiting, now, most = self._waiting, self._now, self._most
         count = 0
         while count < len(waiting) and waiting[count][0] + most <= now:
@@ -204,7 +204,7 @@ class Ageing(Wrapper):
         return decided(admit, found.preempt, None if shield == inf else shield)
 
     def _served(self, job: QueueJob, now: float) -> float:
-        """GPU-seconds up to ``now``."""
+        """Return gPU-seconds up to ``now``."""
         return job.attained + (now - self._running[job.key][1]) * job.gpus
 
     def _lower_shields(self, now: float) -> None:
@@ -214,7 +214,7 @@ class Ageing(Wrapper):
             self.base.admitted(*self._running[key])
 
     def _next(self, starts: list[QueueJob]) -> float:
-        """When the next job will be overdue, or a run may be preempted again for one that waits."""
+        """Return when the next job will be overdue, or a run may be preempted again for one that waits."""
         begun = {job.key for job in starts}
         left = next((entry for entry in self._waiting if entry[3] not in begun), None)
         if left is None:

@@ -131,11 +131,12 @@ class Room(Protocol):
         ...
 
     def trial(self) -> Trial:
-        """A what-if that starts from what is free now."""
+        """Return a what-if that starts from what is free now."""
         ...
 
     def bars(self, job: QueueJob) -> bool:
-        """Whether a gang that found no room may have no GPUs now, be they free or not: it blocks nobody."""
+        """Return whether a gang that found no room may have no GPUs now, be they free or not: it blocks
+        nobody."""
         ...
 
 
@@ -160,7 +161,7 @@ NOTHING = QueueDecision()
 
 
 def starts(admit: Sequence[QueueJob], _new: Any = tuple.__new__) -> QueueDecision:
-    """A decision to start these, and no more."""
+    """Return a decision to start these, and no more."""
     decision: QueueDecision = _new(QueueDecision, (admit, (), (), None))
     return decision
 
@@ -223,15 +224,15 @@ class QueuePolicy(Protocol):
         ...
 
     def decide(self, now: float, room: Room) -> QueueDecision:
-        """Who runs now. Calling it twice without events in between gives the same answer."""
+        """Return who runs now. Calling it twice without events in between gives the same answer."""
         ...
 
     def queue(self) -> list[QueueJob]:
-        """The waiting jobs, next one first, but for those that are barred."""
+        """Return the waiting jobs, next one first, but for those that are barred."""
         ...
 
     def barred(self) -> list[QueueJob]:
-        """The waiting jobs that may have no GPUs now, be they free or not."""
+        """Return the waiting jobs that may have no GPUs now, be they free or not."""
         ...
 
     def ranking(self, job: QueueJob, jobs: Iterable[QueueJob]) -> Ranking:
@@ -244,7 +245,7 @@ class QueuePolicy(Protocol):
         ...
 
     def mark(self, key: JobKey) -> tuple[int, ...]:
-        """What must be kept on a job's view for `rebuild` to come out the same; () for nearly all."""
+        """Return what must be kept on a job's view for `rebuild` to come out the same; () for nearly all."""
         ...
 
     def fresh(self) -> QueuePolicy:
@@ -350,12 +351,12 @@ class Wrapper(PolicyBase):
 
 
 def waits_since(job: QueueJob) -> float:
-    """Since when (s) a job waits, or runs, in this stay."""
+    """Return since when (s) a job waits, or runs, in this stay."""
     return job.submitted if job.since is None else job.since
 
 
 def stay_key(job: QueueJob) -> tuple[float, float, int, JobKey]:
-    """Who waits, or runs, the longest comes first; the last parts make ties deterministic."""
+    """Return who waits, or runs, the longest comes first; the last parts make ties deterministic."""
     return (waits_since(job), job.submitted, job.sequence, job.key)
 
 

@@ -96,7 +96,7 @@ class EvalStop(Wrapper):
         return decided(decision.admit, preempted, decision.wake_at, released)
 
     def _needed(self, decision: QueueDecision, room: Room) -> dict[JobKey, QueueJob]:
-        """The patient ones whose GPUs somebody waits for, last in the queue's order first.
+        """Return the patient ones whose GPUs somebody waits for, last in the queue's order first.
 
         One that the base would put back into the queue is stopped instead: its GPUs are wanted.
         """

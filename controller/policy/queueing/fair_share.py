@@ -72,7 +72,7 @@ class FairShare(KnowingPolicy):
         return [job for job in self._filling() if job.key in self._known.waiting]
 
     def _filling(self) -> Iterator[QueueJob]:
-        """All running and waiting jobs in the order in which filling an empty pool would take them."""
+        """Yield all running and waiting jobs in the order in which filling an empty pool would take them."""
         tenants: dict[str, list[QueueJob]] = {}
         for job in [*self._known.running.values(), *self._known.waiting.values()]:
             tenants.setdefault(_namespace(job.key), []).append(job)

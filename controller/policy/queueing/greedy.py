@@ -25,7 +25,7 @@ def run_best(
     room: Room,
     reason: str,
 ) -> QueueDecision:
-    """Who starts and who is preempted when jobs get GPUs in ``order``, best first.
+    """Return who starts and who is preempted when jobs get GPUs in ``order``, best first.
 
     Args:
         order: waiting jobs, and those of the running ones that may be preempted.
@@ -75,7 +75,7 @@ class BySize:
         self.smallest = inf
 
     def __iter__(self) -> Iterator[QueueJob]:
-        """The jobs in rank order."""
+        """Return the jobs in rank order."""
         return (entry[-1] for entry in sorted(chain.from_iterable(self.sizes.values())))
 
     def put(self, entry: Entry) -> None:
@@ -102,7 +102,8 @@ class BySize:
                 self.smallest = min(self.sizes, default=inf)
 
     def best(self, free: int, passed: dict[int, int]) -> Entry | None:
-        """The best entry of at most ``free`` GPUs. ``passed``: GPUs -> how many of that size to pass over."""
+        """Return the best entry of at most ``free`` GPUs. ``passed``: GPUs -> how many of that size to pass
+        over."""
         best: Entry | None = None
         for gpus, entries in self.sizes.items():
             if gpus <= free:

@@ -60,7 +60,7 @@ class KnownJobs:
         }
 
     def with_alarm(self, decision: QueueDecision, now: float, epoch: float) -> QueueDecision:
-        """The decision, to be made again when the next run has had its epoch while somebody waits."""
+        """Return the decision, to be made again when the next run has had its epoch while somebody waits."""
         if len(decision.admit) == len(self.waiting):
             return decision
         ends = [

@@ -243,7 +243,8 @@ class Las(PolicyBase):
         return (record.level, *record.place[:-1])
 
     def _choose(self, room: Room) -> Choice:
-        """Who starts and who is preempted, as `run_best` says; on slots without a look at all the others."""
+        """Return who starts and who is preempted, as `run_best` says; on slots without a look at all the
+        others."""
         slots = room.slots
         if slots is None:
             states = self._records.values()
@@ -282,7 +283,8 @@ class Las(PolicyBase):
     def _displace(
         self, first: Band, free: int, passed: dict[int, int], admit: list[QueueJob], room: Room
     ) -> Choice:
-        """The walk in full, from those who wait in queue ``first`` on: there somebody displaces others."""
+        """Return the walk in full, from those who wait in queue ``first`` on: there somebody displaces
+        others."""
         preempt: list[tuple[QueueJob, str]] = []
         for band in self._ordered[self._ordered.index(first) :]:
             if band is not first:
@@ -355,7 +357,7 @@ class Las(PolicyBase):
         record.gpus = job.gpus
 
     def _bands_of(self, priority: int) -> list[Band]:
-        """The queues of a priority."""
+        """Return the queues of a priority."""
         bands = self._bands.get(priority)
         if bands is None:
             bands = self._bands[priority] = [Band() for _ in range(len(self._limits) + 1)]
@@ -363,7 +365,7 @@ class Las(PolicyBase):
         return bands
 
     def _level(self, service: float) -> int:
-        """The queue of a job that has had so many GPU-seconds, up to the rounding of times."""
+        """Return the queue of a job that has had so many GPU-seconds, up to the rounding of times."""
         first, second = self._limits
         return 0 if service < first * (1 - 1e-9) else 1 if service < second * (1 - 1e-9) else 2
 

@@ -80,7 +80,7 @@ class Band:
         self.gpus -= record.gpus
 
     def in_order(self) -> list[Record]:
-        """Those who run, by place. They came nearly in that order, so that this is quick."""
+        """Return those who run, by place. They came nearly in that order, so that this is quick."""
         return sorted(self.running.values(), key=_place)
 
 
@@ -120,7 +120,7 @@ class Rising:
         return sorted(fallen, key=_arrival) if len(fallen) > 1 else fallen
 
     def next(self, now: float) -> float:
-        """When to look again; inf: nobody rises."""
+        """Return when to look again; inf: nobody rises."""
         if not self._late:
             while self.reaches:
                 at, number, record = self.reaches[0]
@@ -141,7 +141,7 @@ class Rising:
         return math.inf
 
     def first(self, limit: float, job: QueueJob, now: float) -> float:
-        """When to look for a job that starts now."""
+        """Return when to look for a job that starts now."""
         if self._late:
             return now - (job.attained / job.gpus - limit) // job.gpus
         return now + (limit - job.attained) / job.gpus

@@ -49,12 +49,12 @@ class QuotaLedger:
             self.used[entry] += gpus
 
     def guaranteed(self, key: JobKey, gpus: int) -> bool:
-        """Whether a gang that waits would lie within its guarantee, beside all that its entry has."""
+        """Return whether a gang that waits would lie within its guarantee, beside all that its entry has."""
         entry = self.entry(key)
         return entry is not None and self.used[entry] + gpus <= self.quotas[entry].guaranteed
 
     def bars(self, key: JobKey, gpus: int) -> bool:
-        """Whether a gang that waits would lie above its limit."""
+        """Return whether a gang that waits would lie above its limit."""
         entry = self.entry(key)
         if entry is None or not gpus:
             return False
@@ -68,7 +68,7 @@ class QuotaLedger:
 
 
 def inside(ledger: QuotaLedger, running: Iterable[tuple[JobKey, int, bool]]) -> set[JobKey]:
-    """Which of the running gangs lie within their guarantees.
+    """Return which of the running gangs lie within their guarantees.
 
     ``running``: (key, GPUs, demoted) of each in the order in which they started.
     """
@@ -83,7 +83,7 @@ def inside(ledger: QuotaLedger, running: Iterable[tuple[JobKey, int, bool]]) -> 
 
 
 def charged(quotas: Sequence[Quota], jobs: Iterable[JobView], admitted: Iterable[JobKey] = ()) -> QuotaLedger:
-    """What each entry has; ``admitted``: of the queued ones, who is admitted just now."""
+    """Return what each entry has; ``admitted``: of the queued ones, who is admitted just now."""
     starting = set(admitted)
     ledger = QuotaLedger(quotas)
     for job in jobs:
@@ -93,7 +93,7 @@ def charged(quotas: Sequence[Quota], jobs: Iterable[JobView], admitted: Iterable
 
 
 def usage(quotas: Sequence[Quota], jobs: Iterable[JobView], admitted: Iterable[JobKey] = ()) -> list[Usage]:
-    """How each entry stands, in their order."""
+    """Return how each entry stands, in their order."""
     jobs, starting = list(jobs), set(admitted)
     ledger = charged(quotas, jobs, starting)
     waiting = [0] * len(ledger.quotas)
@@ -108,7 +108,7 @@ def usage(quotas: Sequence[Quota], jobs: Iterable[JobView], admitted: Iterable[J
 
 
 def whose(quota: Quota, key: JobKey) -> str:
-    """An entry as a job of it is told: the names of others are none of its business."""
+    """Return an entry as a job of it is told: the names of others are none of its business."""
     others = len(quota.namespaces) - 1
     more = "" if not others else " and 1 more" if others == 1 else f" and {others} more"
     return f"namespace {key.partition('/')[0]}{more}"
@@ -138,7 +138,7 @@ def explained(
     ledger: QuotaLedger,
     views: Mapping[JobKey, JobView],
 ) -> tuple[Waiting, ...]:
-    """Why jobs wait, with what quotas have to do with it. ``barred``: those at their limit."""
+    """Return why jobs wait, with what quotas have to do with it. ``barred``: those at their limit."""
     found = []
     for why in waiting:
         job = views[why.key]
@@ -168,7 +168,7 @@ def explained(
 def standing(
     quotas: Sequence[Quota], jobs: Sequence[JobView], admitted: Iterable[JobKey] = ()
 ) -> Mapping[JobKey, str]:
-    """How each waiting job stands with its quota: guaranteed, borrows, or at its limit."""
+    """Return how each waiting job stands with its quota: guaranteed, borrows, or at its limit."""
     starting = set(admitted)
     ledger = charged(quotas, jobs, starting)
     found = {}

@@ -147,7 +147,7 @@ class Quotas(Wrapper):
         return decided([*starts, *found.admit], [*((j, REASON) for j in preempt), *also], found.wake_at)
 
     def queue(self) -> list[QueueJob]:
-        """Who fits into what it is guaranteed, then all others within their limits."""
+        """Return who fits into what it is guaranteed, then all others within their limits."""
         ledger = self._ledger.copy()
         first: list[QueueJob] = []
         others: list[QueueJob] = []
@@ -181,12 +181,12 @@ class Quotas(Wrapper):
                 closed.add(entry)
 
     def _within(self) -> set[JobKey]:
-        """Which runs lie within what they are guaranteed."""
+        """Return which runs lie within what they are guaranteed."""
         ordered = sorted((job for job, _ in self._running.values()), key=stay_key)
         return inside(self._ledger, ((job.key, job.gpus, job.demoted) for job in ordered))
 
     def _borrowed(self, within: set[JobKey]) -> list[QueueJob]:
-        """The runs that may be preempted for who is guaranteed GPUs; the first to go is the last."""
+        """Return the runs that may be preempted for who is guaranteed GPUs; the first to go is the last."""
         runs = (job for job, _ in self._running.values())
         found = [job for job in runs if job.key not in within and job.key not in self._fixed and job.gpus]
         return sorted(found, key=lambda job: (job.demoted, *stay_key(job)))

@@ -25,7 +25,8 @@ REASON = "LossFallsFasterElsewhere"
 
 
 def add_loss(trend: LossTrend | None, loss: float, service: float) -> LossTrend:
-    """The trend after a report of ``loss`` at ``service`` GPU-seconds; without new service, as it was."""
+    """Return the trend after a report of ``loss`` at ``service`` GPU-seconds; without new service, as
+    it was."""
     if trend is None:
         return LossTrend(loss, service)
     if service <= trend.service:

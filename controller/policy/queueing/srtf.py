@@ -115,7 +115,7 @@ class Srtf(PolicyBase):
         return list(self._waiting)
 
     def _order(self, now: float) -> list[QueueJob]:
-        """All jobs, best first: who runs comes before who waits with the same remaining time."""
+        """Return all jobs, best first: who runs comes before who waits with the same remaining time."""
         ranked = [((e[0], e[1] - now, 0, *e[2:5]), e[-1]) for e in self._running]
         ranked += [((e[0], e[1], 1, *e[2:5]), e[-1]) for e in self._waiting_entry.values()]
         ranked.sort(key=_rank)
@@ -140,7 +140,7 @@ class Srtf(PolicyBase):
         return starts(admit) if admit else NOTHING
 
     def _first_fit(self, now: float, free: int, passed: dict[int, int]) -> Entry | None:
-        """The best waiting job that fits into ``free`` GPUs and those of the runs behind it.
+        """Return the best waiting job that fits into ``free`` GPUs and those of the runs behind it.
 
         ``passed``: how many of each size to pass over. Where a size's best job does not fit no other of that
         size does: it has fewer runs behind it.
@@ -178,7 +178,8 @@ class Srtf(PolicyBase):
         admit: list[QueueJob],
         room: Room,
     ) -> QueueDecision:
-        """The walk in full, over waiting and running jobs, from the first that displaces somebody on."""
+        """Return the walk in full, over waiting and running jobs, from the first that displaces
+        somebody on."""
         waiting, running = self._waiting, self._running
         # Whoever runs ahead of it stays, and nobody who waits ahead of it fits.
         at, last = bisect_left(running, _ahead(first, now)), len(running)
@@ -209,7 +210,8 @@ class Srtf(PolicyBase):
 
 
 def _ahead(waits: Entry, now: float) -> Entry:
-    """What sorts right behind every run that goes before this waiting job: on a tie, who runs is first."""
+    """Return what sorts right behind every run that goes before this waiting job: on a tie, who runs is
+    first."""
     return (waits[0], waits[1] + now, math.inf)
 
 

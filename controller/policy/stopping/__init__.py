@@ -83,7 +83,7 @@ DEFAULT_MODIFIERS = (Patience.name, Gate.name)
 
 
 def make_rule(spec: PolicySpec, modifiers: Sequence[PolicySpec] = ()) -> StopRule:
-    """The rule a spec names, wrapped by its modifiers in their order: the first is the innermost.
+    """Return the rule a spec names, wrapped by its modifiers in their order: the first is the innermost.
 
     A `Gate` is outermost wherever it stands: it decides which evals all the others are shown.
 

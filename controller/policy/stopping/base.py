@@ -28,7 +28,7 @@ class StopRule(Protocol):
     params: Any  # the rule's frozen params dataclass
 
     def initial(self) -> State:
-        """The state before any eval."""
+        """Return the state before any eval."""
         ...
 
     def observe(self, state: State, point: EvalPoint) -> tuple[State, Verdict]:
@@ -60,7 +60,7 @@ class RuleType:
 
     @staticmethod
     def of(make: Any, params: type[Any], doc: str) -> RuleType:
-        """An entry for a rule or modifier class, which carries its own name and version."""
+        """Return an entry for a rule or modifier class, which carries its own name and version."""
         more = {
             key: getattr(make, key)
             for key in ("needs", "rises", "standing", "yields_e_value")

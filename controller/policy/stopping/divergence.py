@@ -116,5 +116,5 @@ def pack(pairs: Sequence[tuple[float, float]]) -> str:
 
 
 def unpack(text: str) -> list[tuple[float, float]]:
-    """What `pack` was given, in single precision."""
+    """Return what `pack` was given, in single precision."""
     return list(struct.iter_unpack("<2f", base64.b64decode(text)))

@@ -90,7 +90,8 @@ class EProcessParams:
 
 
 def start_weight(number: int, horizon: int) -> float:
-    """The share of the money that is staked from the ``number``-th eval (from 1) on; all add up to 1."""
+    """Return the share of the money that is staked from the ``number``-th eval (from 1) on; all add up
+    to 1."""
     stride, within = _purses(horizon)
     opened, between = divmod(number - 1, stride)
     if between:
@@ -101,7 +102,8 @@ def start_weight(number: int, horizon: int) -> float:
 
 
 def kept_aside(number: int, horizon: int) -> float:
-    """The share of the money in purses not opened by the ``number``-th eval: 1 less the weights so far."""
+    """Return the share of the money in purses not opened by the ``number``-th eval: 1 less the weights so
+    far."""
     stride, within = _purses(horizon)
     opened = (number + stride - 1) // stride
     if opened <= within:
@@ -124,7 +126,7 @@ def sums(paired: Paired, bound: float, min_drop: float) -> tuple[float, float]:
 
 
 def usable(paired: Paired) -> bool:
-    """Whether these are numbers of two prompts or more."""
+    """Return whether these are numbers of two prompts or more."""
     return (
         paired.prompts >= 2
         and math.isfinite(paired.mean)
@@ -134,7 +136,7 @@ def usable(paired: Paired) -> bool:
 
 
 def exceeds(paired: Paired, bound: float) -> bool:
-    """Whether some prompt's difference must be larger than ``bound``, by the mean square of all."""
+    """Return whether some prompt's difference must be larger than ``bound``, by the mean square of all."""
     squares = paired.variance * (paired.prompts - 1) / paired.prompts + paired.mean * paired.mean
     return squares > bound * bound * (1.0 + ROUNDED)
 

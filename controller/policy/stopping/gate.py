@@ -146,7 +146,7 @@ class Gate:
         return after, said
 
     def decide(self, memory: Memory, point: EvalPoint) -> tuple[Memory, list[EvalPoint]]:
-        """The memory after an eval, and the evals that count from now on, oldest first."""
+        """Return the memory after an eval, and the evals that count from now on, oldest first."""
         before = memory
         memory, counts = self._decide(memory._replace(dropped=(), refuted=()), point)
         error = _larger(before.last[1] if before.last else None, point.stderr)
@@ -201,7 +201,7 @@ class Gate:
         return (now - start) * math.copysign(1.0, jump) >= self.params.borne_out * abs(jump)
 
     def _scale(self, memory: Memory, stderr: float | None, point: EvalPoint) -> float | None:
-        """The distance beyond which an eval waits; None: nobody knows."""
+        """Return the distance beyond which an eval waits; None: nobody knows."""
         if stderr is not None and stderr > 0.0:
             return self.params.sigmas_reported * stderr
         return self._estimated(windows.unpack(memory.recent), point)
@@ -213,8 +213,8 @@ class Gate:
         return None if known is None else self.params.sigmas_estimated * known
 
     def _judge_again(self, memory: Memory, point: EvalPoint) -> Memory:
-        """The highest of the evals that counted without a scale is refuted, or passes; where there is none
-        yet, or the evals after it are still to come, it goes on waiting for that."""
+        """Return the highest of the evals that counted without a scale is refuted, or passes; where there is
+        none yet, or the evals after it are still to come, it goes on waiting for that."""
         error = memory.last[1]
         while (at := _highest(memory.young)) is not None:
             score, others = memory.young[at][1], [s for i, (_, s) in enumerate(memory.young) if i != at]
@@ -236,7 +236,7 @@ class Gate:
         return memory._replace(drops=memory.drops + 1, dropped=(*memory.dropped, point.step), lost=lost)
 
     def _count(self, memory: Memory, points: list[EvalPoint]) -> tuple[Memory, list[EvalPoint]]:
-        """The memory with these evals counted, and they as the rule is to be shown them."""
+        """Return the memory with these evals counted, and they as the rule is to be shown them."""
         shown = list(points)
         if memory.lost:
             shown[0] = EvalInContext.with_lost(shown[0], memory.lost)
@@ -253,17 +253,17 @@ class Gate:
 
 
 def waiting(state: State) -> tuple[int, ...]:
-    """Steps of the evals that wait, oldest first. ``state``: of a `Gate`."""
+    """Return steps of the evals that wait, oldest first. ``state``: of a `Gate`."""
     return tuple(one[0] for one in Memory(*state[0]).held)
 
 
 def dropped(state: State) -> tuple[int, ...]:
-    """Steps of the evals that the newest one made drop, oldest first. ``state``: of a `Gate`."""
+    """Return steps of the evals that the newest one made drop, oldest first. ``state``: of a `Gate`."""
     return Memory(*state[0]).dropped
 
 
 def refuted(state: State) -> tuple[int, ...]:
-    """Steps of evals that counted without a scale and by the newest one's are no best. ``state``: of a
+    """Return steps of evals that counted without a scale and by the newest one's are no best. ``state``: of a
     `Gate`."""
     return Memory(*state[0]).refuted
 
@@ -276,13 +276,13 @@ def doubtful(state: State) -> int | None:
 
 
 def agreeing(state: State) -> tuple[int, ...]:
-    """Steps of the evals that wait, where two or more do and each so far bears the first out."""
+    """Return steps of the evals that wait, where two or more do and each so far bears the first out."""
     memory = Memory(*state[0])
     return tuple(one[0] for one in memory.held) if memory.last and len(memory.held) > 1 else ()
 
 
 def _highest(young: Sequence[tuple[int, float]]) -> int | None:
-    """Where the first of the highest is that counted without a scale; None: there is none."""
+    """Return where the first of the highest is that counted without a scale; None: there is none."""
     at = [i for i, (step, _) in enumerate(young) if step >= 0]
     return max(at, key=lambda i: young[i][1], default=None)
 
@@ -292,7 +292,7 @@ def _larger(one: float | None, other: float | None) -> float | None:
 
 
 def _pack(point: EvalPoint) -> tuple[Any, ...]:
-    """All of an eval that rules look at, without what is not known at its end."""
+    """Return all of an eval that rules look at, without what is not known at its end."""
     pair = None if point.paired is None else tuple(point.paired)
     peers = None if point.peers is None else tuple(point.peers)
     fields = [point.step, point.score, point.stderr, point.samples, point.proxy, pair]
@@ -303,7 +303,7 @@ def _pack(point: EvalPoint) -> tuple[Any, ...]:
 
 
 def _unpack(packed: tuple[Any, ...], now: EvalPoint) -> EvalPoint:
-    """The eval again; what the fleet shows of its noise is that of ``now``."""
+    """Return the eval again; what the fleet shows of its noise is that of ``now``."""
     fields = [*packed, *(None,) * 9][:9]
     step, score, stderr, samples, proxy, pair, progress, loss, peers = fields
     point = EvalPoint(

@@ -78,7 +78,7 @@ class Graded:
 
 
 def share(verdict: Verdict) -> float:
-    """How far the statistic has come towards its threshold: 1 at it, 0 where nothing can be said."""
+    """Return how far the statistic has come towards its threshold: 1 at it, 0 where nothing can be said."""
     if not verdict.threshold > 0.0 or math.isnan(verdict.statistic):
         return 0.0
     return max(0.0, verdict.statistic / verdict.threshold)

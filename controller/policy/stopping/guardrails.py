@@ -28,7 +28,7 @@ _SEVERITY = {None: 0, Grade.WARNED: 1, Grade.DEMOTED: 2}
 
 
 def shared(spec: PolicySpec, metrics: int, rules: Mapping[str, RuleType]) -> PolicySpec:
-    """The rule at its share of the false-alarm budget of ``metrics`` judged metrics: alpha / metrics.
+    """Return the rule at its share of the false-alarm budget of ``metrics`` judged metrics: alpha / metrics.
 
     A rule without an ``alpha``, or one that does not exist, is given back as it is.
     """
@@ -43,7 +43,8 @@ def shared(spec: PolicySpec, metrics: int, rules: Mapping[str, RuleType]) -> Pol
 
 
 def together(verdicts: Sequence[tuple[str, Verdict]], metrics: int = 1) -> tuple[str, Verdict]:
-    """What the metrics' verdicts come to: (metric, verdict) of the one that asks for most, the first of such.
+    """Return what the metrics' verdicts come to: (metric, verdict) of the one that asks for most, the first
+    of such.
 
     It carries the run's e-value and the gravest grade. ``metrics``: how many are judged; those without
     a verdict have had no eval yet.

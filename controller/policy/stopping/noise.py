@@ -49,7 +49,7 @@ class Noise(NamedTuple):
 
 
 def sigma_param() -> Any:
-    """The parameter that takes the fleet's usual noise."""
+    """Return the parameter that takes the fleet's usual noise."""
     return param(
         0.0,
         unit="score",
@@ -60,7 +60,7 @@ def sigma_param() -> Any:
 
 
 def weight_param() -> Any:
-    """The parameter that says how much the fleet's usual noise counts."""
+    """Return the parameter that says how much the fleet's usual noise counts."""
     return param(
         16.0,
         unit="degrees of freedom",
@@ -96,7 +96,7 @@ def _take(state: NoiseState, score: float, stderr: float | None) -> NoiseState:
 def estimate(
     state: NoiseState, usual: float, weight: float, learned: FleetNoise | None = None
 ) -> Noise | None:
-    """The noise of one eval; None: too few evals to say, or no noise at all seen.
+    """Return the noise of one eval; None: too few evals to say, or no noise at all seen.
 
     ``usual``, ``weight``: the fleet's standard deviation (0: unknown) and its degrees of freedom, as the user
     gives them; where they are unknown, as the pool has ``learned`` them from its runs (`fleet_noise`). Then
@@ -121,7 +121,7 @@ def estimate(
 
 
 def own(points: Iterable[EvalPoint]) -> FleetNoise | None:
-    """What a run shows of its noise by itself: what its pool learns from. None: too few evals to say.
+    """Return what a run shows of its noise by itself: what its pool learns from. None: too few evals to say.
 
     Of standard errors their root mean square: what is usual, where `estimate` bounds every eval.
     """
@@ -153,7 +153,8 @@ def robust(scores: Sequence[float]) -> float | None:
 
 
 def widen(threshold: float, freedom: float) -> float:
-    """The threshold (in estimated standard deviations) that is passed as rarely as ``threshold`` true ones.
+    """Return the threshold (in estimated standard deviations) that is passed as rarely as ``threshold`` true
+    ones.
 
     Quantile of Student's t from that of the normal distribution, to second order in 1 / freedom
     (Abramowitz and Stegun 26.7.5).

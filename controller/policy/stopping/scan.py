@@ -61,7 +61,7 @@ class ScanParams:
 
 
 def looks(seen: int, horizon: int) -> float:
-    """What the looks taken add to the squared threshold at the ``seen``-th eval."""
+    """Return what the looks taken add to the squared threshold at the ``seen``-th eval."""
     folds = math.log(seen / horizon)
     return BEYOND * folds if folds > 0.0 else -BEFORE * folds
 

@@ -64,7 +64,7 @@ class Pair(NamedTuple):
 
 
 def share_param() -> Any:
-    """The parameter that says how the windows grow."""
+    """Return the parameter that says how the windows grow."""
     return param(
         0.25,
         unit="share of the evals so far",
@@ -83,7 +83,7 @@ def layout(seen: int) -> Layout:
 
 @lru_cache(maxsize=8192)
 def pairs(seen: int, window: int, share: float) -> tuple[Pair, ...]:
-    """The comparisons at the ``seen``-th eval, shortest newest stretch first; empty: too few evals."""
+    """Return the comparisons at the ``seen``-th eval, shortest newest stretch first; empty: too few evals."""
     size, blocks, rest = layout(seen)
     reference = max(1, round(max(window, share * seen) / size))
     found: dict[int, Pair] = {}
@@ -130,7 +130,7 @@ def observe(
 
 
 def add(means: list[float], seen: int, rest: float, score: float) -> tuple[list[float], float]:
-    """The blocks and the incomplete one's sum after one more score."""
+    """Return the blocks and the incomplete one's sum after one more score."""
     size = layout(seen).size
     rest += score
     if (seen + 1) % size:
@@ -164,7 +164,7 @@ def stride(reference: int, sparse: bool) -> int:
 
 @lru_cache(maxsize=8192)
 def comparisons(seen: int, window: int, share: float, sparse: bool) -> int:
-    """How many pairs of a reference and a newest stretch there are at the ``seen``-th eval."""
+    """Return how many pairs of a reference and a newest stretch there are at the ``seen``-th eval."""
     blocks = layout(seen).blocks
     return sum(
         (blocks - p.newest - p.reference) // stride(p.reference, sparse) + 1
@@ -181,7 +181,8 @@ def first_at(window: int, share: float) -> int:
 
 
 def single(value: float) -> float:
-    """The value as it comes back from its packed form: IEEE 754 single precision, the largest one at most."""
+    """Return the value as it comes back from its packed form: IEEE 754 single precision, the largest one at
+    most."""
     try:
         return float(struct.unpack("<f", struct.pack("<f", value))[0])
     except OverflowError:

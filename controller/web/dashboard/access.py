@@ -50,7 +50,8 @@ class Gate(Protocol):
     hint: str  # for people without a token: where to get one
 
     async def viewer(self, token: str, namespaces: Iterable[str], peer: str) -> Viewer:
-        """Who that is, and which of ``namespaces`` they may look into; ``peer``: the address that asks.
+        """Return who that is, and which of ``namespaces`` they may look into; ``peer``: the address that
+        asks.
 
         Raises:
             Unauthenticated: nobody that is known. CannotReview: that cannot be found out now. TooMany: too
@@ -100,7 +101,7 @@ class ReviewGate:
 
 
 async def own_rights(api: Api, wanted: Iterable[str], usual: str) -> Viewer:
-    """What the kubeconfig's own user may see.
+    """Return what the kubeconfig's own user may see.
 
     Args:
         wanted: namespaces asked for; none: all that may be listed.

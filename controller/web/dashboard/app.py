@@ -188,5 +188,5 @@ class Dashboard:
 
 
 def unready(feed: Feed) -> list[str]:
-    """Why nothing can be shown yet; whoever probes has no token, and hears no more of the cluster."""
+    """Return why nothing can be shown yet; whoever probes has no token, and hears no more of the cluster."""
     return [] if feed.ready else ["not listed yet; the log says why"]

@@ -43,7 +43,7 @@ class Curve:
         return any(p.proxy is not None and math.isfinite(p.proxy) for p in self.points)
 
     def sentence(self) -> str:
-        """The chart in words."""
+        """Return the chart in words."""
         if not self.points:
             return "No eval has been read yet."
         first, last = self.points[0], self.points[-1]
@@ -160,7 +160,7 @@ def _steps(axis: Axes, curve: Curve) -> None:
 
 @lru_cache(maxsize=_KEPT)
 def gpus_svg(used: int, held: int, foreign: int, free: int, prefix: str, narrow: bool) -> str:
-    """A pool's GPUs in one bar: used, kept for somebody, used by others, free."""
+    """Return a pool's GPUs in one bar: used, kept for somebody, used by others, free."""
     parts = [
         ("used", used, svg.SCORE, ""),
         ("held", held, svg.BEST, "//"),
@@ -230,7 +230,7 @@ class _drawing:
 
 
 def narrow_for(width: str) -> bool:
-    """Whether a page that is ``width`` px wide gets narrow charts."""
+    """Return whether a page that is ``width`` px wide gets narrow charts."""
     return width.isascii() and width.isdigit() and 0 < int(width[:6]) < 560
 
 

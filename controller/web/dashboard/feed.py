@@ -112,14 +112,14 @@ class Feed:
     # -- what there is -----------------------------------------------------------------------------------
 
     def jobs(self) -> Iterator[Job]:
-        """All of them, in no order."""
+        """Return all of them, in no order."""
         return (self._job(key) for key in list(self._jobs))
 
     def job(self, key: str) -> Job | None:
         return self._job(key) if key in self._jobs else None
 
     def pools(self) -> list[Pool]:
-        """All of them, by name."""
+        """Return all of them, by name."""
         return [self._pool(name) for name in sorted(self._pools)]
 
     def pool(self, name: str) -> Pool | None:
@@ -195,7 +195,7 @@ class Feed:
 
 
 def read_job(obj: Object, pools: Mapping[str, Object]) -> Job:
-    """An RLHFJob in the brain's values. Never raises for what users or other versions wrote."""
+    """Return an RLHFJob in the brain's values. Never raises for what users or other versions wrote."""
     metadata, spec = obj["metadata"], obj.get("spec") or {}
     pool = pools.get(str(spec.get("pool")))
     desired = convert.desired(obj, convert.parse_pool(pool) if pool is not None else None)
@@ -227,7 +227,7 @@ def read_job(obj: Object, pools: Mapping[str, Object]) -> Job:
 
 
 def read_pool(obj: Object) -> Pool:
-    """A GPUPool as a model; like `read_job`."""
+    """Return a GPUPool as a model; like `read_job`."""
     found = convert.parse_pool(obj)
     problem = "" if isinstance(found, GPUPool) else f"{found[1]} ({found[0]})"
     try:

@@ -134,7 +134,7 @@ class Listing:
 
 
 def listing(rows: Iterable[Row], wanted: Wanted) -> Listing:
-    """The rows that are wanted, in order, cut to the page (the last one, if there are fewer)."""
+    """Return the rows that are wanted, in order, cut to the page (the last one, if there are fewer)."""
     words = wanted.text.lower().split()
     found = [
         r

@@ -18,7 +18,8 @@ _LEAVING = ("Stopping", "Preempting")
 
 
 def line_up(pool: Pool, jobs: Iterable[Job], now: float) -> Queue | None:
-    """Who waits before ``pool``, by its queue policy, as of ``now`` (s); then those that cannot start now.
+    """Return who waits before ``pool``, by its queue policy, as of ``now`` (s); then those that cannot start
+    now.
 
     ``jobs``: all of the pool, of whatever namespace. It is the policy's order and no more: who fits, whom a
     hold is for, who starts again after a while, only the operator's plan tells.

@@ -190,7 +190,7 @@ class Pages:
         return Page("savings.html", "Savings", announce, values)
 
     def _handed_to(self, job: Job, viewer: Viewer) -> str:
-        """Who got a job's GPUs: by name for those who may list it."""
+        """Return who got a job's GPUs: by name for those who may list it."""
         to = job.record.decision.handed_to if job.record.decision is not None else None
         if not to:
             return ""
@@ -212,7 +212,8 @@ class Pages:
         return bars
 
     async def _queue(self, name: str) -> Found:
-        """The operator's own plan; where it cannot be asked for, the policy's order by the statuses."""
+        """Return the operator's own plan; where it cannot be asked for, the policy's order by the
+        statuses."""
         found, pool = await self._queues.of(name), self._feed.pool(name)
         if found.queue is not None or pool is None:
             return found
@@ -231,7 +232,7 @@ class Pages:
 
 
 def curve_of(job: Job, other_stop: int | None = None) -> charts.Curve:
-    """A run's chart. Only what is kept of its evals is drawn; the best stays, however old."""
+    """Return a run's chart. Only what is kept of its evals is drawn; the best stays, however old."""
     record, decision = job.record, job.record.decision
     kept = record.retained[-1] if record.retained else record.secured
     word = "stopped" if decision is not None and decision.suspended_at is not None else "stop"
@@ -252,7 +253,8 @@ def curve_of(job: Job, other_stop: int | None = None) -> charts.Curve:
 
 
 def warned_step(job: Job) -> int | None:
-    """The eval from which on the rule has warned of the run, or asked it to give way; None: it does not.
+    """Return the eval from which on the rule has warned of the run, or asked it to give way; None: it does
+    not.
 
     The rule is shown the evals that are kept once more, from its state before the oldest of them.
     """
@@ -273,8 +275,8 @@ def warned_step(job: Job) -> int | None:
 
 
 def stages_of(job: Job, handed_to: str) -> list[tuple[str, float | None]]:
-    """How far a stop has come: (stage, when in s; None: not yet). ``handed_to``: who got its GPUs, as the
-    viewer may know."""
+    """Return how far a stop has come: (stage, when in s; None: not yet). ``handed_to``: who got its GPUs, as
+    the viewer may know."""
     decision = job.record.decision
     if decision is None:
         return []
@@ -288,7 +290,7 @@ def stages_of(job: Job, handed_to: str) -> list[tuple[str, float | None]]:
 
 
 def hand_back(pool: str, back: HandBackStatus, viewer: Viewer) -> HandBack:
-    """Names of namespaces that the viewer may not read are left out."""
+    """Return names of namespaces that the viewer may not read are left out."""
     from controller.api.values import seconds
 
     start = seconds(back.decided_time)

@@ -58,7 +58,8 @@ def size(count: int | None) -> str:
 
 
 def moment(at: float | str | None) -> Markup:
-    """A time; the page's script says how long ago that is, so that a page that says the same is the same."""
+    """Return a time; the page's script says how long ago that is, so that a page that says the same is the
+    same."""
     if at is None:
         return Markup(UNKNOWN)
     if isinstance(at, str):
@@ -71,7 +72,7 @@ def moment(at: float | str | None) -> Markup:
 
 
 def badge(word: str) -> Markup:
-    """A state: shape, word, colour, and its meaning for whoever asks."""
+    """Return a state: shape, word, colour, and its meaning for whoever asks."""
     found = states.state(word)
     return Markup('<span class="badge {}" title="{}"><span aria-hidden="true">{}</span> {}</span>').format(
         found.tone, found.meaning, found.shape, found.word
@@ -79,7 +80,7 @@ def badge(word: str) -> Markup:
 
 
 def link(key: str, viewer: Viewer | None = None) -> Markup:
-    """A job by ``namespace/name``: a link, if the viewer may follow it."""
+    """Return a job by ``namespace/name``: a link, if the viewer may follow it."""
     namespace, slash, name = key.partition("/")
     if not slash or (viewer is not None and not viewer.sees(namespace)):
         return Markup("<span>{}</span>").format(key)
@@ -93,7 +94,7 @@ def address(path: str, **query: Any) -> str:
 
 @cache
 def static(name: str) -> tuple[bytes, str]:
-    """A file of the page and the hash it is known by.
+    """Return a file of the page and the hash it is known by.
 
     Raises:
         FileNotFoundError: there is none of that name.

@@ -25,7 +25,7 @@ class Saving:
 
 
 def saving(job: Job) -> Saving | None:
-    """What stopping this run saved; None: no rule stopped it, or its GPUs are not free yet.
+    """Return what stopping this run saved; None: no rule stopped it, or its GPUs are not free yet.
 
     GPU-hours it would have used from the stop to its planned end, at its own pace until then:
     ``(total - step) * worked / step``, as of the progress that was last noted (what the operator's counter

@@ -37,5 +37,5 @@ ATTENTION = frozenset({"Declining", "Demoted", "Stopping", "Unfit", "Failed", "R
 
 
 def state(word: str) -> State:
-    """A state by its word; one of a newer version shows as it is."""
+    """Return a state by its word; one of a newer version shows as it is."""
     return STATES.get(word) or State(word, "·", "wait", "waiting", "a state that this version does not know")

@@ -62,7 +62,7 @@ LOCK = threading.Lock()  # matplotlib's settings are the whole process's
 
 
 def page_svg(figure: Figure, prefix: str, title: str, description: str) -> str:
-    """The figure as an ``<svg>`` element. ``prefix`` makes its ids its own on the page."""
+    """Return the figure as an ``<svg>`` element. ``prefix`` makes its ids its own on the page."""
     out = io.StringIO()
     with warnings.catch_warnings():
         # Text is drawn by the browser, in its own fonts: that matplotlib's lacks a glyph matters to nobody.

@@ -8,19 +8,19 @@ from deploy.local.agent.kube import Object
 
 
 def required(pod: Object) -> list[Object] | None:
-    """The terms of the required node affinity, of which one must hold; None: it has none."""
+    """Return the terms of the required node affinity, of which one must hold; None: it has none."""
     affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
     wanted = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     return None if wanted is None else list(wanted.get("nodeSelectorTerms") or [])
 
 
 def asks(pod: Object) -> bool:
-    """Whether the pod minds which node it runs on."""
+    """Return whether the pod minds which node it runs on."""
     return bool(pod["spec"].get("nodeSelector")) or required(pod) is not None
 
 
 def mismatch(pod: Object, name: str, labels: Mapping[str, str]) -> str | None:
-    """What the node of this name and these labels lacks; None: it suits the pod."""
+    """Return what the node of this name and these labels lacks; None: it suits the pod."""
     missing = {k: v for k, v in (pod["spec"].get("nodeSelector") or {}).items() if labels.get(k) != v}
     if missing:
         return f"the node has no labels {missing}"

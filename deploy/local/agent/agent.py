@@ -56,7 +56,7 @@ class NodeAgent:
             await asyncio.wait(self._tasks.values())
 
     def find(self, namespace: str, name: str) -> PodWorker | None:
-        """The worker of a pod by its name; of two with one name, the younger."""
+        """Return the worker of a pod by its name; of two with one name, the younger."""
         found = [
             worker
             for worker in self.workers.values()
@@ -119,7 +119,7 @@ class NodeAgent:
             log.error("pod %s: %s", uid, error, exc_info=error)
 
     def _address(self, pod: Object) -> str:
-        """The pod's own loopback address (on the host network: the node's); "" when all are in use."""
+        """Return the pod's own loopback address (on the host network: the node's); "" when all are in use."""
         if pod["spec"].get("hostNetwork"):
             return self.node.ip
         taken = {worker.pod_ip for worker in self.workers.values() if not worker.terminal}
@@ -130,7 +130,7 @@ class NodeAgent:
         return ""
 
     def _addresses(self) -> Iterator[str]:
-        """All of the node's addresses, those not used for the longest time first."""
+        """Yield all of the node's addresses, those not used for the longest time first."""
         block = self.node.ip[:-1]
         for _ in range(253):
             self._last_address = (self._last_address - 1) % 253 + 2

@@ -41,7 +41,7 @@ class Attachments:
 
 
 async def folder_of(api: Api, namespace: str, claim: str, owner_uid: str = "") -> tuple[Path, Object]:
-    """The folder behind a bound claim, and its PersistentVolume.
+    """Return the folder behind a bound claim, and its PersistentVolume.
 
     `owner_uid`: the pod that must own the claim (generic ephemeral volumes). Raises ClaimError.
     """

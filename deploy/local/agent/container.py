@@ -124,7 +124,8 @@ class Container:
             return
 
     async def _prepared(self) -> tuple[Command, Path] | None:
-        """The command and the folder of its run, waiting for what is missing; None when stopped meanwhile."""
+        """Return the command and the folder of its run, waiting for what is missing; None when stopped
+        meanwhile."""
         folder = self._folder / str(self._number)
         folder.mkdir(parents=True, exist_ok=True)
         message_file = folder / "termination-log"
@@ -153,7 +154,7 @@ class Container:
             self.host.changed()
 
     async def _once(self, command: Command, folder: Path) -> Ended:
-        """One run, from start to end."""
+        """Return one run, from start to end."""
         name = self.spec["name"]
         number = self._number
         self._forget(number - _KEPT_RUNS)
@@ -305,7 +306,7 @@ class Container:
         shutil.rmtree(self._folder / str(run), ignore_errors=True)
 
     def log_path(self, run: int) -> Path:
-        """The log of one run, by its number of restarts."""
+        """Return the log of one run, by its number of restarts."""
         return self._folder / f"{run}.log"
 
     @property

@@ -36,6 +36,7 @@ class Gpus:
 
 
 def variables(ids: tuple[int, ...]) -> dict[str, str]:
-    """The environment that tells a container its GPUs, as NVIDIA's runtime does: none at all is said too."""
+    """Return the environment that tells a container its GPUs, as NVIDIA's runtime does: none at all is said
+    too."""
     listed = ",".join(str(number) for number in ids)
     return {"NVIDIA_VISIBLE_DEVICES": listed or "void", "CUDA_VISIBLE_DEVICES": listed}

@@ -90,7 +90,8 @@ def below(path: str, folder: str) -> bool:
 
 
 def real_targets(mounts: list[Spec]) -> list[Spec]:
-    """The mounts, outer before inner, each with the `target` that symbolic links of the machine lead to."""
+    """Return the mounts, outer before inner, each with the `target` that symbolic links of the machine lead
+    to."""
     found: list[Spec] = []
     for item in sorted(mounts, key=lambda m: m["target"].rstrip("/").count("/")):
         target = os.path.normpath("/" + item["target"].lstrip("/"))
@@ -356,7 +357,7 @@ def join(pid: int, spec: Spec) -> int:
 
 
 def probe() -> str:
-    """The best way of mounting that works here, found by doing it in a child."""
+    """Return the best way of mounting that works here, found by doing it in a child."""
     for way in ("root", "user"):
         child = os.fork()
         if child == 0:

@@ -35,7 +35,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 
 
 def field_value(pod: Object, path: str) -> str:
-    """A downward API field of a pod as text. Raises ConfigError for a field that has none."""
+    """Return a downward API field of a pod as text. Raises ConfigError for a field that has none."""
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
     if found := _SUBSCRIPT.fullmatch(path):
         return str((metadata.get(found.group(1)) or {}).get(found.group(2), ""))
@@ -55,7 +55,8 @@ def field_value(pod: Object, path: str) -> str:
 
 
 def resource_value(pod: Object, container: str, reference: Object, allocatable: quantity.Amounts) -> str:
-    """A container's request or limit, in units of the divisor, rounded up; unset limits are the node's."""
+    """Return a container's request or limit, in units of the divisor, rounded up; unset limits are the
+    node's."""
     name = reference.get("containerName") or container
     spec = pod["spec"]
     found = [c for c in [*spec["containers"], *(spec.get("initContainers") or [])] if c["name"] == name]
@@ -80,7 +81,7 @@ async def environment(
     read: Read,
     allocatable: quantity.Amounts,
 ) -> dict[str, str]:
-    """The whole environment of a container: `base` (the lowest), then envFrom, then env in its order.
+    """Return the whole environment of a container: `base` (the lowest), then envFrom, then env in its order.
 
     Raises:
         ConfigError: a ConfigMap, Secret or key that is not optional is missing.
@@ -127,7 +128,7 @@ async def _value_from(
 
 
 async def _texts(resource: str, reference: Object, read: Read) -> dict[str, str]:
-    """The keys of a ConfigMap or Secret as text; nothing when it is missing and optional."""
+    """Return the keys of a ConfigMap or Secret as text; nothing when it is missing and optional."""
     item = await read(resource, reference["name"])
     if item is None:
         if reference.get("optional"):
@@ -142,7 +143,8 @@ async def _texts(resource: str, reference: Object, read: Read) -> dict[str, str]
 def command_line(
     container: Object, entrypoint: Sequence[str], cmd: Sequence[str], variables: Mapping[str, str]
 ) -> list[str]:
-    """The container's command and args over the image's, expanded. Raises ConfigError if there is none."""
+    """Return the container's command and args over the image's, expanded. Raises ConfigError if there is
+    none."""
     command = [expand(part, variables) for part in container.get("command") or []]
     args = [expand(part, variables) for part in container.get("args") or []]
     line = [*command, *args] if command else [*entrypoint, *(args or cmd)]

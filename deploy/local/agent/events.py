@@ -16,7 +16,7 @@ _REMEMBERED = 1000
 
 
 def now_text() -> str:
-    """The time as the API writes it, in seconds."""
+    """Return the time as the API writes it, in seconds."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

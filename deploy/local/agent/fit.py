@@ -26,8 +26,8 @@ class Refusal(NamedTuple):
 
 
 def requests_of(pod: Object) -> quantity.Amounts:
-    """What a pod needs at its peak: main containers and sidecars together, or an init container beside the
-    sidecars that were started before it; plus overhead. Pod-level requests count where given."""
+    """Return what a pod needs at its peak: main containers and sidecars together, or an init container beside
+    the sidecars that were started before it; plus overhead. Pod-level requests count where given."""
     spec = pod["spec"]
     together: quantity.Amounts = {}
     peak: quantity.Amounts = {}
@@ -57,7 +57,8 @@ def refusal(
     allocatable: Mapping[str, Fraction],
     others: Iterable[Object],
 ) -> Refusal | None:
-    """Why the node of this name must not run `pod` beside the active pods `others`; None when it may."""
+    """Return why the node of this name must not run `pod` beside the active pods `others`; None when it
+    may."""
     if problem := unsupported(pod):
         return Refusal(
             "UnsupportedPod",
@@ -98,7 +99,7 @@ def _host_ports(pod: Object) -> set[tuple[str, int]]:
 
 
 def unsupported(pod: Object) -> str | None:
-    """The first thing in a pod's spec that a local process cannot have; None when there is nothing."""
+    """Return the first thing in a pod's spec that a local process cannot have; None when there is nothing."""
     spec = pod["spec"]
     if (spec.get("os") or {}).get("name", "linux") != "linux":
         return f"os {spec['os']['name']!r}"
@@ -131,7 +132,7 @@ def unsupported(pod: Object) -> str | None:
 
 
 def ignored_settings(pod: Object) -> list[str]:
-    """What the pod asks for that is accepted and has no effect here, for one note on the pod."""
+    """Return what the pod asks for that is accepted and has no effect here, for one note on the pod."""
     spec = pod["spec"]
     found = [
         f"spec.{name}"

@@ -34,7 +34,7 @@ class Environment:
 
 
 def python_environment(python: str = sys.executable, cmd: tuple[str, ...] = ("python",)) -> Environment:
-    """This repository as an image would hold it: `python` is `python`, its packages are importable."""
+    """Return this repository as an image would hold it: `python` is `python`, its packages are importable."""
     folder = os.path.dirname(os.path.abspath(python))
     return Environment(
         cmd=cmd,
@@ -62,14 +62,16 @@ class UnmappedImage(LookupError):
 
 
 def base_name(image: str) -> str:
-    """An image reference without tag and digest: ``host:5000/a/b:v1@sha256:…`` -> ``host:5000/a/b``."""
+    """Return an image reference without tag and digest: ``host:5000/a/b:v1@sha256:…`` ->
+    ``host:5000/a/b``."""
     name = image.partition("@")[0]
     folder, slash, last = name.rpartition("/")
     return folder + slash + last.partition(":")[0]
 
 
 def environment_for(image: str, extra: Mapping[str, Environment] | None = None) -> Environment:
-    """The environment that stands in for `image`; entries of `extra` come first. Raises UnmappedImage."""
+    """Return the environment that stands in for `image`; entries of `extra` come first. Raises
+    UnmappedImage."""
     name = base_name(image)
     for table in (extra or {}, TABLE):
         if name in table:

@@ -102,7 +102,8 @@ class Api:
         content_type: str = "application/json",
         params: Mapping[str, str] | None = None,
     ) -> Object:
-        """One request. Raises ApiError for any answer but 2xx, aiohttp.ClientError when there is none."""
+        """Return one request. Raises ApiError for any answer but 2xx, aiohttp.ClientError when there is
+        none."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": content_type} if body is not None else {}
         async with self.session.request(

@@ -28,7 +28,7 @@ class OwnLabels:
         self._last = first
 
     async def now(self) -> Mapping[str, str]:
-        """The labels at this moment; those last read when the API server does not answer.
+        """Return the labels at this moment; those last read when the API server does not answer.
 
         Read, not watched: a pod is bound because of a label that was set just before, and a watch of nodes
         may tell of it later than the watch of pods tells of the pod.

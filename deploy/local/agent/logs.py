@@ -57,7 +57,7 @@ class LogFile:
         self._tell()
 
     def follow(self) -> asyncio.Event:
-        """An event that is set whenever there may be more to read."""
+        """Return an event that is set whenever there may be more to read."""
         event = asyncio.Event()
         self._followers.add(event)
         return event
@@ -82,7 +82,8 @@ class Options:
 
 
 async def read(path: Path, options: Options, writer: LogFile | None) -> AsyncIterator[bytes]:
-    """The log's content in chunks; with `follow`, until `writer` (None: the container has ended) closes."""
+    """Yield the log's content in chunks; with `follow`, until `writer` (None: the container has ended)
+    closes."""
     left = options.limit_bytes if options.limit_bytes is not None else 1 << 62
     show = _shower(options)
     following = writer if options.follow and writer is not None and not writer.closed else None
@@ -117,7 +118,7 @@ async def read(path: Path, options: Options, writer: LogFile | None) -> AsyncIte
 
 
 def last_output(path: Path, lines: int, limit: int) -> str:
-    """The end of a log as text: at most `lines` lines and `limit` bytes."""
+    """Return the end of a log as text: at most `lines` lines and `limit` bytes."""
     show = _shower(Options())
     try:
         with open(path, "rb") as file:
@@ -128,7 +129,7 @@ def last_output(path: Path, lines: int, limit: int) -> str:
 
 
 def _opening(path: Path, options: Options, show: Callable[[bytes], bytes]) -> tuple[BinaryIO, bytes]:
-    """What there is now, and the file positioned behind it."""
+    """Return what there is now, and the file positioned behind it."""
     found: deque[bytes] = deque(maxlen=options.tail)
     rotated = Path(f"{path}.1")
     if rotated.exists():
@@ -163,7 +164,7 @@ def _next_file(path: Path, before: BinaryIO) -> BinaryIO:
 
 
 def _shower(options: Options) -> Callable[[bytes], bytes]:
-    """A function from a line of the file to what is shown of it."""
+    """Return a function from a line of the file to what is shown of it."""
     since = b"" if options.since is None else _stamp(options.since.timestamp())
 
     begins = True  # a line, not the rest of one

@@ -22,7 +22,8 @@ def container_mounts(
     termination_log: Path,
     hosts: Path | None,
 ) -> list[Mount]:
-    """The mounts of a container: its volumeMounts, its termination log, /etc/hosts. Raises VolumeError."""
+    """Return the mounts of a container: its volumeMounts, its termination log, /etc/hosts. Raises
+    VolumeError."""
     mounts = []
     for entry in container.get("volumeMounts") or []:
         sub_path = entry.get("subPath") or expand(entry.get("subPathExpr") or "", variables)
@@ -37,7 +38,8 @@ def container_mounts(
 
 
 def missing_folder(cwd: str, mounts: Sequence[Mount]) -> list[Mount]:
-    """A working directory that neither the machine nor a volume has is made, in the container's root only."""
+    """Return a working directory that neither the machine nor a volume has is made, in the container's root
+    only."""
     if os.path.isdir(cwd) or any(cwd == m.target or cwd.startswith(m.target + "/") for m in mounts):
         return []
     return [Mount(None, cwd)]

@@ -25,7 +25,7 @@ _STATUS_EVERY = 300.0  # s without a change, as kubelet
 
 
 def labels_of(config: NodeConfig) -> dict[str, str]:
-    """The labels a node registers with: such as NodeRestriction lets it set."""
+    """Return the labels a node registers with: such as NodeRestriction lets it set."""
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     return {
         "kubernetes.io/hostname": config.name,
@@ -37,7 +37,8 @@ def labels_of(config: NodeConfig) -> dict[str, str]:
 
 
 def capacity_of(config: NodeConfig) -> dict[str, str]:
-    """What the node offers. CPU and memory are nominal: pods are counted against them, not held to them."""
+    """Return what the node offers. CPU and memory are nominal: pods are counted against them, not held to
+    them."""
     return {
         "cpu": config.cpu,
         "memory": config.memory,

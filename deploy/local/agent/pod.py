@@ -141,7 +141,7 @@ class PodWorker:
         self.node.events.post(self.pod, reason, message, warning)
 
     def container(self, name: str) -> Container | None:
-        """A container by its name."""
+        """Return a container by its name."""
         return next((c for c in self.containers if c.spec["name"] == name), None)
 
     # Life
@@ -376,7 +376,7 @@ class PodWorker:
         self._place_address()
 
     def status(self) -> Object:
-        """The pod's status as it is now."""
+        """Return the pod's status as it is now."""
         if self._phase_before in _TERMINAL:
             phase = self._phase_before
         elif self._refusal is not None or self._reason in ("DeadlineExceeded", "NodeAgentError"):

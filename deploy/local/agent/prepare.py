@@ -48,7 +48,8 @@ async def prepare(
 
 
 def _kubernetes(node: Node) -> Mapping[str, str]:
-    """Where programs find the API server: its loopback address, since there is no Service to reach it by."""
+    """Return where programs find the API server: its loopback address, since there is no Service to reach it
+    by."""
     host, port = node.api.host, str(node.api.port)
     return {
         "KUBERNETES_SERVICE_HOST": host,

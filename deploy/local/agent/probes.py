@@ -67,7 +67,8 @@ async def _http(action: Object, container: Object, pod_ip: str) -> None:
 
 
 def port_number(container: Object, port: int | str) -> int:
-    """A port by number or by the name the container gives it. Raises HandlerFailed for a name it does not."""
+    """Return a port by number or by the name the container gives it. Raises HandlerFailed for a name it does
+    not."""
     if isinstance(port, int):
         return port
     for entry in container.get("ports") or []:

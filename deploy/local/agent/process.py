@@ -249,7 +249,7 @@ async def kill_left_behind(folder: Path) -> int:
 
 
 async def probe_mounting() -> str:
-    """Which way of mounting this machine allows: `root`, `user` or `none`."""
+    """Return which way of mounting this machine allows: `root`, `user` or `none`."""
     child = await asyncio.create_subprocess_exec(
         *LAUNCHER, "probe", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
     )

@@ -32,7 +32,8 @@ class VolumeError(Exception):
 
 
 def sources_of(kind: str, source: Object) -> list[Object]:
-    """The sources of a projected volume; a configMap, secret or downwardAPI volume has a single one."""
+    """Return the sources of a projected volume; a configMap, secret or downwardAPI volume has a single
+    one."""
     if kind == "projected":
         return list(source.get("sources") or [])
     if kind == "secret":

@@ -20,7 +20,7 @@ Amounts = dict[str, Fraction]
 
 
 def parse(text: str | int | float) -> Fraction:
-    """The exact value of a quantity. Raises ValueError naming what is not one."""
+    """Return the exact value of a quantity. Raises ValueError naming what is not one."""
     found = _FORM.fullmatch(str(text))
     if not found:
         raise ValueError(
@@ -32,7 +32,7 @@ def parse(text: str | int | float) -> Fraction:
 
 
 def amounts(raw: Mapping[str, str] | None) -> Amounts:
-    """A resource list (``{"cpu": "500m"}``) with exact values."""
+    """Return a resource list (``{"cpu": "500m"}``) with exact values."""
     return {name: parse(value) for name, value in (raw or {}).items()}
 
 
@@ -45,5 +45,5 @@ def largest(left: Mapping[str, Fraction], right: Mapping[str, Fraction]) -> Amou
 
 
 def show(value: Fraction) -> str:
-    """A value for people: whole numbers as they are, others in thousandths."""
+    """Return a value for people: whole numbers as they are, others in thousandths."""
     return str(value.numerator) if value.denominator == 1 else f"{float(value * 1000):g}m"

@@ -93,7 +93,7 @@ class Record:
             self.lose()
 
     def status(self) -> Object:
-        """The ContainerStatus."""
+        """Return the ContainerStatus."""
         found: dict[str, Any] = {
             "name": self.name,
             "image": self.image,

@@ -35,7 +35,7 @@ class Backoff:
         self._next = 0.0
 
     def after(self, ran: float) -> float:
-        """The pause (s) after a run of `ran` seconds."""
+        """Return the pause (s) after a run of `ran` seconds."""
         if ran >= _FORGIVEN_AFTER:
             self._next = 0.0
         pause = self._next

@@ -116,7 +116,7 @@ def _true(request: web.Request, name: str) -> bool:
 
 
 def _log_of(container: Container, previous: bool) -> tuple[Path, str]:
-    """The log's path, or why there is none."""
+    """Return the log's path, or why there is none."""
     number = container.record.restarts - (1 if previous else 0)
     path = container.log_path(number)
     name = container.spec["name"]

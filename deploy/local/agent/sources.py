@@ -48,7 +48,8 @@ class Objects:
                 watched.task.cancel()
 
     async def current(self, resource: str, namespace: str, name: str) -> Object | None:
-        """The subscribed object, or None when there is none. Raises TimeoutError if the API does not say."""
+        """Return the subscribed object, or None when there is none. Raises TimeoutError if the API does not
+        say."""
         watched = self._watched[(resource, namespace, name)]
         await asyncio.wait_for(watched.listed.wait(), _FIRST_ANSWER)
         return watched.item
@@ -74,7 +75,8 @@ class Token:
         self.renew_at = 0.0  # s since the epoch
 
     async def current(self) -> str:
-        """A fresh token. Raises ApiError; then the one in the volume, if any, is still good for a while."""
+        """Return a fresh token. Raises ApiError; then the one in the volume, if any, is still good for a
+        while."""
         now = time.time()
         if now < self.renew_at:
             return self._token

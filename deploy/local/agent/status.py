@@ -46,7 +46,7 @@ def _past_waiting(record: Record) -> bool:
 
 
 def conditions(pod: Object, records: Sequence[Record], phase: str, ready_to_start: bool) -> list[Object]:
-    """The conditions that a node owns; `since` is kept where the status did not change."""
+    """Return the conditions that a node owns; `since` is kept where the status did not change."""
     terminal = phase in ("Succeeded", "Failed")
     lasting = [record for record in records if record.kind != INIT]
     unready = [record.name for record in lasting if not record.ready]
@@ -113,7 +113,7 @@ def pod_status(
     reason: str = "",
     message: str = "",
 ) -> dict[str, Any]:
-    """The status, as a strategic merge patch: an empty reason or message clears what was there.
+    """Return the status, as a strategic merge patch: an empty reason or message clears what was there.
 
     `addresses` are (pod IP or "", host IP).
     """
@@ -142,5 +142,6 @@ def pod_status(
 
 
 def _only(ip: str) -> list[Object]:
-    """A list of addresses that replaces the former one: a patch would merge them, and two are refused."""
+    """Return a list of addresses that replaces the former one: a patch would merge them, and two are
+    refused."""
     return [{"$patch": "replace"}, {"ip": ip}]

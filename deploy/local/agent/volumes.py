@@ -123,7 +123,7 @@ class PodVolumes:
         return volume in self._read_only
 
     def source(self, volume: str, sub_path: str = "") -> str:
-        """The path on this machine of a volume, or of `sub_path` in it (made as a folder if missing).
+        """Return the path on this machine of a volume, or of `sub_path` in it (made as a folder if missing).
 
         Raises VolumeError for a path that leaves the volume.
         """
@@ -155,7 +155,7 @@ class PodVolumes:
 
 
 def _checked(source: Object) -> Path:
-    """A hostPath volume's path, made and checked as its type says. Raises VolumeError."""
+    """Return a hostPath volume's path, made and checked as its type says. Raises VolumeError."""
     path, kind = Path(source["path"]), source.get("type") or ""
     if kind == "DirectoryOrCreate":
         path.mkdir(parents=True, exist_ok=True, mode=0o755)

@@ -129,7 +129,7 @@ class Board:
             self.say(f"{c.name}: {c.summary}; {_numbers(c)}")
 
     def render(self) -> Group:
-        """Jobs and nodes as they stand."""
+        """Return jobs and nodes as they stand."""
         return Group(self._jobs_table(), self._nodes_line())
 
     def _jobs_table(self) -> Table:
@@ -169,7 +169,7 @@ class Board:
         return table
 
     def _nodes_line(self) -> Text:
-        """Each node's GPUs, as coloured blocks, by the job whose pods hold them."""
+        """Return each node's GPUs, as coloured blocks, by the job whose pods hold them."""
         text = Text("nodes  ")
         for node, gpus in self._nodes.items():
             text.append(f"{node} ", "dim")
@@ -185,7 +185,7 @@ class Board:
 
 
 def gpus_of(pod: Mapping[str, Any]) -> int:
-    """GPUs that a pod requests."""
+    """Return gPUs that a pod requests."""
     containers = pod["spec"].get("containers") or ()
     return sum(
         int((c.get("resources") or {}).get("limits", {}).get(names.GPU_RESOURCE, 0)) for c in containers
@@ -193,7 +193,7 @@ def gpus_of(pod: Mapping[str, Any]) -> int:
 
 
 def curve(values: Sequence[float]) -> str:
-    """A line of bars, one per value, from the lowest to the highest."""
+    """Return a line of bars, one per value, from the lowest to the highest."""
     if not values:
         return ""
     low, high = min(values), max(values)

@@ -60,7 +60,7 @@ def load(folder: Path = MANIFESTS, namespace: str = NAMESPACE) -> Cast:
 
 
 def under_kueue(cast: Cast, folder: Path = MANIFESTS / "kueue", namespace: str = NAMESPACE) -> Cast:
-    """The same jobs, in a pool that delegates to Kueue: its manifests take the place of those of their
+    """Return the same jobs, in a pool that delegates to Kueue: its manifests take the place of those of their
     names."""
     documents: list[dict[str, Any]] = [
         document
@@ -77,7 +77,7 @@ def under_kueue(cast: Cast, folder: Path = MANIFESTS / "kueue", namespace: str =
 
 
 def role_of(job: Manifest) -> Role:
-    """The role that a job's label gives it.
+    """Return the role that a job's label gives it.
 
     Raises:
         ValueError: it gives none.

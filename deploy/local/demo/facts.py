@@ -107,7 +107,7 @@ class Chronicle:
         return max(decision.at - admission.running_since, 0.0) / max(decision.proposal.step, 1)
 
     def saved_gpu_seconds(self) -> float:
-        """GPU-seconds that running on to the last step, at the same pace, would still have taken."""
+        """Return gPU-seconds that running on to the last step, at the same pace, would still have taken."""
         decision, pace = self.record.decision, self.seconds_per_step()
         admission = self.admission
         if not self.stopped or decision is None or pace is None or admission is None:
@@ -118,7 +118,7 @@ class Chronicle:
         return max(end - decision.pods_gone_at, 0.0) * self.gpus
 
     def describe(self, others: Iterable[Chronicle]) -> dict[str, Any]:
-        """The job's part of summary.json."""
+        """Return the job's part of summary.json."""
         record, decision = self.record, self.record.decision
         kept = record.retained[-1] if record.retained else None
         to = next((o for o in others if o.admission and o.admission.source == self.key), None)
@@ -168,7 +168,7 @@ class Chronicle:
 
 
 def problems(chronicles: Sequence[Chronicle]) -> list[str]:
-    """What of the story did not happen, one sentence each; empty: all of it did."""
+    """Return what of the story did not happen, one sentence each; empty: all of it did."""
     found: list[str] = []
     for c in chronicles:
         found += _CHECKS[c.role](c, chronicles)
@@ -225,7 +225,8 @@ _CHECKS = {Role.OVER_OPTIMISING: _over_optimising, Role.HEALTHY: _healthy, Role.
 
 
 def describe(chronicles: Sequence[Chronicle], seconds: float) -> dict[str, Any]:
-    """All of summary.json. Times are seconds since the epoch. ``seconds``: how long the jobs took, s."""
+    """Return all of summary.json. Times are seconds since the epoch. ``seconds``: how long the jobs
+    took, s."""
     return {
         "version": 1,
         "jobs": [c.describe(chronicles) for c in chronicles],

@@ -21,7 +21,8 @@ from deploy.local.demo.trainer import Manifest, recorded_proxies
 
 
 def gather(told: Told, jobs: Sequence[Manifest], stage: Scene) -> dict[str, Any]:
-    """All facts of summary.json: what the API said, proxies as recorded, checkpoints looked at once more."""
+    """Return all facts of summary.json: what the API said, proxies as recorded, checkpoints looked at once
+    more."""
     for chronicle, job in zip(told.chronicles, jobs, strict=True):
         namespace = chronicle.key.partition("/")[0]
         proxies = recorded_proxies(job, lambda claim, ns=namespace: stage.claim_folder(ns, claim))  # type: ignore[misc]
@@ -124,7 +125,7 @@ def _lines(job: Mapping[str, Any]) -> list[str]:
 
 
 def looking_around(stage: Stage, namespace: str) -> str:
-    """The kubectl lines for a cluster that is left up."""
+    """Return the kubectl lines for a cluster that is left up."""
     plane = stage.plane
     binary = plane.work / "bin" / "kubectl"
     return "\n".join(

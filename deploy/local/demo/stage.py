@@ -42,16 +42,16 @@ class Scene(Protocol):
         """kubectl apply, in the given order."""
 
     def problem(self) -> str | None:
-        """Why the cluster cannot go on; None: it can."""
+        """Return why the cluster cannot go on; None: it can."""
 
     def claim_folder(self, namespace: str, claim: str) -> Path:
-        """Where a claim's volume lies on this machine."""
+        """Return where a claim's volume lies on this machine."""
 
     def decision_log(self) -> Path:
-        """The operator's decision log."""
+        """Return the operator's decision log."""
 
     def operator_log(self, lines: int = 15) -> str:
-        """The operator's last lines."""
+        """Return the operator's last lines."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Stage:
         return dict.fromkeys(self.nodes.names, GPUS)
 
     def problem(self) -> str | None:
-        """Why the plane cannot go on; None: it can."""
+        """Return why the plane cannot go on; None: it can."""
         return self.plane.status().problem
 
     def apply(self, manifests: Sequence[Manifest]) -> None:
@@ -78,15 +78,15 @@ class Stage:
         self.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests))
 
     def claim_folder(self, namespace: str, claim: str) -> Path:
-        """Where a claim's volume lies on this machine. Errors: PlaneError."""
+        """Return where a claim's volume lies on this machine. Errors: PlaneError."""
         return folder_of_claim(self.nodes, namespace, claim)
 
     def decision_log(self) -> Path:
-        """The operator's decision log. Errors: PlaneError."""
+        """Return the operator's decision log. Errors: PlaneError."""
         return self.claim_folder(SYSTEM, OPERATOR_CLAIM) / "decisions.jsonl"
 
     def operator_problem(self) -> str | None:
-        """What is wrong with the operator's pod, in its own last words; None: it is ready."""
+        """Return what is wrong with the operator's pod, in its own last words; None: it is ready."""
         text = self.plane.kubectl("-n", SYSTEM, "get", "pods", "-o", "json")
         pods = json.loads(text)["items"]
         conditions = [c for pod in pods for c in (pod.get("status") or {}).get("conditions") or ()]
@@ -103,7 +103,7 @@ class Stage:
         return "\n".join([*words, self.operator_log()])
 
     def operator_log(self, lines: int = 15) -> str:
-        """The operator's last lines, or why there are none."""
+        """Return the operator's last lines, or why there are none."""
         problem = "it has said nothing"
         for which in (
             "--previous=false",

@@ -11,7 +11,7 @@ Manifest = Mapping[str, Any]
 
 
 def _container_of(job: Manifest) -> Manifest:
-    """The first container of an RLHFJob's template."""
+    """Return the first container of an RLHFJob's template."""
     containers: Sequence[Manifest] = _pod_spec(job).get("containers") or ({},)
     return containers[0]
 
@@ -22,7 +22,7 @@ def _pod_spec(job: Manifest) -> Manifest:
 
 
 def volume_path(job: Manifest, path: str) -> tuple[str, str] | None:
-    """A path in the trainer's container as (claim, path in the volume); None: it is on no claim."""
+    """Return a path in the trainer's container as (claim, path in the volume); None: it is on no claim."""
     claims = {
         v["name"]: v["persistentVolumeClaim"]["claimName"]
         for v in _pod_spec(job).get("volumes") or ()

@@ -23,7 +23,7 @@ class Helm:
     def run(
         self, *arguments: str, stdin: str | None = None, timeout_s: float = 300.0
     ) -> subprocess.CompletedProcess[str]:
-        """What Helm answers, whatever its exit code. Errors: PlaneError: no answer in time."""
+        """Return what Helm answers, whatever its exit code. Errors: PlaneError: no answer in time."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("HELM_")}
         environment |= {f"HELM_{k}_HOME": str(self._work / k.lower()) for k in ("CACHE", "CONFIG", "DATA")}
         # Without a kubeconfig no cluster may be reached by chance.

@@ -40,7 +40,7 @@ def file_name(group: str, version: str, kind: str) -> str:
 
 
 def of_kind(name: str, definition: Json, group: str, version: str, kind: str) -> Json:
-    """A definition whose apiVersion and kind are these."""
+    """Return a definition whose apiVersion and kind are these."""
     properties = dict(definition.get("properties", {}))
     properties |= {
         "apiVersion": {"const": f"{group}/{version}" if group else version},

@@ -112,7 +112,8 @@ class Kueue:
 
     @staticmethod
     def installed(plane: Plane) -> bool:
-        """Whether the plane's cluster knows Kueue: its resources cannot be read without it from then on."""
+        """Return whether the plane's cluster knows Kueue: its resources cannot be read without it from then
+        on."""
         return (plane.folder.config / PROCESS).is_dir()
 
     def __enter__(self) -> "Kueue":
@@ -160,7 +161,7 @@ class Kueue:
         return yaml.safe_load(self._file.read_text())
 
     def _address(self) -> str:
-        """The loopback address of its own: the one that it had, if nobody else has taken it."""
+        """Return the loopback address of its own: the one that it had, if nobody else has taken it."""
         record = self.folder / "address"
         if record.exists() and (self._running() or _free(record.read_text())):
             return record.read_text()
@@ -192,7 +193,8 @@ class Kueue:
         )
 
     def _in_effect(self) -> bool:
-        """Whether the API server has taken up both webhooks for Jobs: one changes, the other refuses."""
+        """Return whether the API server has taken up both webhooks for Jobs: one changes, the other
+        refuses."""
         jobs = "/apis/batch/v1/namespaces/default/jobs?dryRun=All"
         client = self.plane.client()
         try:
@@ -270,7 +272,7 @@ def _ready(address: str) -> bool:
 
 
 def _probe(**metadata: Any) -> dict[str, Any]:
-    """A Job that is never made: for dry runs."""
+    """Return a Job that is never made: for dry runs."""
     pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}
     return {
         "apiVersion": "batch/v1",

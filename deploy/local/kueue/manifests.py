@@ -25,13 +25,13 @@ _OWN_GROUP = "kueue.x-k8s.io"
 
 
 def parse(text: str) -> list[Object]:
-    """The objects of a YAML text; with libyaml where PyYAML has it, since the CRDs are 1.6 MB."""
+    """Return the objects of a YAML text; with libyaml where PyYAML has it, since the CRDs are 1.6 MB."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return [found for found in yaml.load_all(text, Loader=loader) if found]
 
 
 def fitted(objects: Iterable[Object], url: str, ca: bytes) -> tuple[list[Object], list[Object]]:
-    """What to create before the manager starts, and its webhook configurations, for afterwards.
+    """Return what to create before the manager starts, and its webhook configurations, for afterwards.
 
     Args:
         objects: of Kueue's kustomization.

@@ -51,7 +51,7 @@ containerStatuses:
 
 
 def stages(gpus: int) -> list[dict[str, Any]]:
-    """The stages for nodes of ``gpus`` GPUs each."""
+    """Return the stages for nodes of ``gpus`` GPUs each."""
     resources = f'{{cpu: "1k", memory: 1Ti, pods: "1k", nvidia.com/gpu: "{gpus}"}}'
     return [
         _stage(

@@ -24,7 +24,7 @@ _TIMEOUT_S = 300.0
 
 
 def obtain(report: Report = silent, cache: Path | None = None) -> dict[str, Found]:
-    """Both programs, and by which way they came. Errors: ToolsMissing with what was tried."""
+    """Return both programs, and by which way they came. Errors: ToolsMissing with what was tried."""
     tried: list[str] = []
     folder = (cache or cache_root()) / f"prometheus-{VERSION}-{goarch()}"
     for way in (_folder, _cached, _debian, _path):
@@ -83,8 +83,8 @@ def _debian(folder: Path) -> tuple[dict[str, Found] | None, str]:
 
 
 def _download(work: Path) -> tuple[Path | None, str]:
-    """The package as a file, or why not. The pinned version goes first; then, with package lists of our own,
-    it once more; then whatever version the archive has."""
+    """Return the package as a file, or why not. The pinned version goes first; then, with package lists of
+    our own, it once more; then whatever version the archive has."""
     lists = work / "lists"
     own = ["-o", f"Dir::State::Lists={lists}", "-o", f"Dir::Cache={work / 'apt'}"]
     why = ""

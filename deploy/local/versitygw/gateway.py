@@ -44,7 +44,7 @@ def gateway(program: Path, folder: Path) -> Iterator[str]:
 
 
 def environment(url: str) -> dict[str, str]:
-    """What a client has in its environment to use it."""
+    """Return what a client has in its environment to use it."""
     return {
         "AWS_ENDPOINT": url,
         "AWS_ALLOW_HTTP": "true",
