@@ -60,7 +60,7 @@ def listed(value: str) -> tuple[str, ...]:
 
 
 def switch(value: str) -> bool:
-    """true or false"""
+    """true or false"""  # noqa: D401 -- part of an error
     return {"true": True, "false": False}[value]
 
 
@@ -99,5 +99,5 @@ def _written(value: Any) -> str:
 
 
 def help_text(rows: list[tuple[str, str, str]]) -> str:
-    """`described` as lines of ``--help``."""
+    """Return the rows of `described` as lines of ``--help``."""
     return "\n".join(f"  {name}\n      {doc} (default {default or 'empty'})" for name, default, doc in rows)

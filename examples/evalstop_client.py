@@ -429,7 +429,7 @@ class EvalStopClient(Collector):
         kl: float | None = None,
         loss: float | None = None,
     ) -> None:
-        """The step now reached, of how many; reward-model score, KL and loss of the same step, if at hand."""
+        """Set the step now reached, of how many, and reward-model score, KL and loss if known."""
         gauges: dict[str, float] = {STEP: _integer(step, "step")}
         if total_steps is not None:
             gauges[TOTAL_STEPS] = _integer(total_steps, "total_steps")
@@ -438,7 +438,7 @@ class EvalStopClient(Collector):
         self._set(gauges, proxy, kl)
 
     def set_proxy(self, reward: float, kl: float | None = None) -> None:
-        """Current reward-model score, and KL to the initial policy in nats per response."""
+        """Set the current reward-model score, and the KL to the initial policy in nats per response."""
         self._set({}, reward, kl)
 
     def _set(self, gauges: dict[str, float], proxy: float | None, kl: float | None) -> None:
@@ -458,7 +458,7 @@ class EvalStopClient(Collector):
         files: Mapping[str, int] | None = None,
         barrier: Callable[[], object] | None = None,
     ) -> None:
-        """The checkpoint of this step is complete on the volume: ALL ranks have saved, every file is closed.
+        """Record that the checkpoint of this step is complete: ALL ranks have saved, every file is closed.
 
         With ``path`` a save record is written: names and sizes of all files, the proof by which the operator
         tells this checkpoint from a torn one. A record that cannot be written is logged, and costs this
@@ -488,7 +488,7 @@ class EvalStopClient(Collector):
             self._gauges[CHECKPOINT_STEP] = step
 
     def checkpoint_begins(self, path: Folders, location: str | os.PathLike[str] | None = None) -> None:
-        """This folder is about to be written, perhaps over an earlier save: its former records go.
+        """Forget the records of this folder before it is written, perhaps over an earlier save.
 
         Needed by writers that write in place, when a step is saved again after a resume: files of the same
         sizes cannot tell half of the new checkpoint beside half of the old one.
@@ -554,7 +554,7 @@ class EvalStopClient(Collector):
         return newest(own) or newest(found)
 
     def set_evaluator(self, version: str) -> None:
-        """What computes the scores has changed from here on (new judge, new prompts)."""
+        """Set the version of what computes the scores from now on (judge, prompts)."""
         with self._lock:
             self._evaluator = version
 

@@ -46,7 +46,11 @@ class RuleSpec(NamedTuple):
         return any(MODIFIERS[m.name].standing for m in self.modifiers if m.name in MODIFIERS)
 
     def make(self) -> StopRule:
-        """Raises `ParamError` for what does not exist or is out of bounds."""
+        """Return the stop rule with its modifiers and guardrails.
+
+        Raises:
+            ParamError: a rule or parameter does not exist or is out of bounds.
+        """
         judged = 1 + len(self.guardrails)
         primary = make_rule(shared(self.rule, judged, RULES), self.modifiers)
         if not self.guardrails:

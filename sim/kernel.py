@@ -46,7 +46,7 @@ class Kernel:
         return ticket
 
     def cancel(self, ticket: int) -> None:
-        """What was scheduled under this ticket, and did not happen yet, will not happen."""
+        """Cancel the event of this ticket, if it has not happened yet."""
         self._cancelled.add(ticket)
 
     def run(

@@ -30,7 +30,11 @@ def refuse_newer_job(status: Mapping[str, Any] | None) -> None:
 
 
 def refuse_newer_pool(status: Mapping[str, Any] | None) -> None:
-    """The same for the status of a GPUPool. Raises StatusError."""
+    """Look at the status of a GPUPool that is about to be worked on.
+
+    Raises:
+        StatusError: it holds a field that this version does not know; the message has its path.
+    """
     _refuse(status, _known(GPUPool))
 
 

@@ -50,7 +50,11 @@ def parse(text: str) -> frozenset[str]:
 
 
 def check(environment: Mapping[str, str]) -> None:
-    """Raises: AccessError (BAD_REQUEST), a variable names an address that no store may be at."""
+    """Check the addresses of object stores in the variables of the trainer's container.
+
+    Raises:
+        AccessError: BAD_REQUEST, a variable names an address that the operator's settings do not allow.
+    """
     allowed = parse(environment.get(ALLOWED_ENV, DEFAULT))
     for name in sorted(environment):
         if _VARIABLE.match(name) and environment[name]:

@@ -62,7 +62,11 @@ def interrupt() -> None:
 
 
 def check_interrupted() -> None:
-    """Raises: AccessError (INTERRUPTED) once `interrupt` was called."""
+    """Return if the process may go on.
+
+    Raises:
+        AccessError: INTERRUPTED, `interrupt` was called.
+    """
     if _interrupted.is_set():
         raise AccessError(Reason.INTERRUPTED, "told to leave before the end; nothing half-done was published")
 

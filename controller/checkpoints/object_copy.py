@@ -177,7 +177,10 @@ class ObjectCopy:
             return set()
 
     def _save(self) -> None:
-        """What was read back, for the next try; small copies are read again sooner than this is written."""
+        """Write down which files were read back and are right, so that the next try need not read them again.
+
+        A small copy is not recorded: to read it again takes less time than to write this.
+        """
         with self._lock:
             checked = sorted(self._checked)
         if self.over or not checked or self._plan.size <= self._plan.piece:

@@ -66,7 +66,11 @@ def claim(store: Store, layout: Layout, request: Request) -> Result:
 
 
 def check_owner(store: Store, request: Request) -> None:
-    """Raises: AccessError (LOCATION_TAKEN), another RLHFJob has taken the location since."""
+    """Check that the location still belongs to the RLHFJob of this request.
+
+    Raises:
+        AccessError: LOCATION_TAKEN, another RLHFJob has taken the location since.
+    """
     own = read_owner(store)
     if own is not None and own.uid != request.owner and own.uid not in request.former:
         raise _taken(own, store.root, request)

@@ -73,7 +73,11 @@ class Plan:
 
     @staticmethod
     def parse(text: bytes) -> Plan:
-        """Raises: ValueError, it is not what `to_json` writes."""
+        """Return the plan that `to_json` has written.
+
+        Raises:
+            ValueError: the text is not such a plan, or its files do not match its digest.
+        """
         raw = bounded.load(text, "the list of pieces", LIMIT)
         try:
             plan = Plan({n: _file(f, raw["piece"]) for n, f in raw["files"].items()}, raw["piece"])

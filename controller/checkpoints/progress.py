@@ -26,7 +26,7 @@ class Meter:
         self._phase, self._done, self._total = "", 0, 0
 
     def begin(self, phase: str, total: int, done: int = 0) -> None:
-        """A phase of ``total`` bytes begins, of which an earlier try has done ``done``."""
+        """Begin a phase of ``total`` bytes, of which an earlier try has done ``done``."""
         with self._lock:
             self._phase, self._total, self._done = phase, total, done
 

@@ -201,7 +201,7 @@ def _copy(origin: Store, content: Folder, plan: Plan, place: Place, source: Sour
 
 
 def _record(place: Place, kept: Kept) -> None:
-    """The pieces of a retained copy, for who restores it."""
+    """Write the list of pieces of a retained copy, which a restore reads."""
     if not place.inner and pieces.recorded(place.store, kept.folder, kept.digest) is None:
         pieces.record(place.store, kept.folder, kept.manifest)
 

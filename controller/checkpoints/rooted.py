@@ -155,7 +155,10 @@ class Rooted:
 
     @contextmanager
     def open(self, name: str, flags: int = READ) -> Iterator[Found]:
-        """A file below the root, whichever links lead to it. Raises: as `folder`."""
+        """Open a file below the root and follow the links that lead to it.
+
+        Raises: as `folder`.
+        """
         way = _names(name)
         for _ in range(LINKS_MOST):
             parents, last = (way[:-1], way[-1]) if way and way[-1] != ".." else (way, ".")  # of a folder
@@ -269,7 +272,10 @@ class Rooted:
 
 @contextmanager
 def listing(folder: int) -> Iterator[int]:
-    """A descriptor of an open folder that its entries can be listed by. One's own: it has a position."""
+    """Open a folder a second time, to list its entries; the descriptor is closed at the end of the block.
+
+    A descriptor has a position that moves while it lists; so the listing gets one of its own.
+    """
     descriptor = os.open(".", LISTED, dir_fd=folder)
     try:
         yield descriptor

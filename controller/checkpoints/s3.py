@@ -90,13 +90,19 @@ class Bucket:
     # -- whole objects -----------------------------------------------------------------------------------
 
     def head(self, key: str) -> Head:
-        """Raises: Vanished, there is no such object."""
+        """Return size and tag of an object.
+
+        Raises:
+            Vanished: there is no such object.
+        """
         answer = self._ask("HEAD", key)
         return Head(int(answer.headers["Content-Length"]), str(answer.headers.get("ETag", "")))
 
     def copy(self, source: str, target: str, size: int, tag: str, record: Record) -> None:
-        """A copy inside the store, of exactly the content with that size and tag. One that is there already
-        in that size is left: only who means the same content writes to the same key.
+        """Copy an object inside the store, if it still has exactly this size and tag.
+
+        A target that is there already in that size is left: only copies of the same content write to the same
+        key.
 
         Raises:
             Vanished: the source is gone, or has other content by now.
@@ -121,7 +127,7 @@ class Bucket:
     # -- parts -------------------------------------------------------------------------------------------
 
     def in_parts(self, key: str, size: int, part: int, send: Send, record: Record) -> None:
-        """An object made of parts, of which an earlier try may have sent some.
+        """Make an object of parts; an earlier try may have sent some of them.
 
         Args:
             part: bytes of each but the last; made more where there would be too many.
@@ -201,7 +207,7 @@ class Bucket:
         self._ask("POST", key, {"uploadId": upload}, ElementTree.tostring(root))
 
     def _abort_others(self, key: str) -> None:
-        """Uploads into the same object that a killed worker began and did not come to record."""
+        """Abort uploads into the same object that a killed worker began and could not record."""
         try:
             root = _xml(self._ask("GET", "", {"uploads": "", "prefix": key}).data)
         except (S3Error, Vanished):

@@ -142,7 +142,7 @@ def release(store: Store, request: Request, kept: str) -> None:
 
 
 def pins_by_step(store: Store, request: Request) -> dict[int, list[str]]:
-    """Published pins of this RLHFJob by step, of the lives whose checkpoints count."""
+    """Return the published pins of this RLHFJob by step, of the attempts whose checkpoints count."""
     try:
         names = store.folders(pins_folder(request.owner))
     except Vanished:

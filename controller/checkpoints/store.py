@@ -158,7 +158,7 @@ class Store(Readable, Protocol):
         ...
 
     def write(self, name: str, data: bytes) -> None:
-        """A small file whole, in the place of another of that name: readers see the one or the other."""
+        """Write a small file at once: a reader sees the former file of that name or the whole new one."""
         ...
 
     def share(self, *folders: tuple[str, int]) -> None:
@@ -166,7 +166,7 @@ class Store(Readable, Protocol):
         ...
 
     def published(self, folder: str) -> list[str]:
-        """Published folders for a name that `staging` was opened for, sorted."""
+        """Return the sorted published folders of a name that `staging` was opened for."""
         ...
 
     def staging(self, folder: str, key: str = "") -> AbstractContextManager[Stage]:

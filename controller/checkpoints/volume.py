@@ -146,7 +146,7 @@ class Volume:
         return "copy"
 
     def _link(self, found: Found, folder: Folder, name: str, path: str) -> None:
-        """A second name for an open file, durable: trainers seldom see to that, and a pin outlives the node.
+        """Give an open file a second name and make the name durable: a pin must outlive the node.
 
         Raises:
             Vanished: it is gone. Damaged: another file had its name when it was linked.
@@ -295,14 +295,19 @@ class Volume:
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[tuple[Folder, str]]:
-        """The folder that a file is to be in, made where it is missing, and its name there."""
+        """Open the folder of a file to be written, made if missing; yield it and the file's name in it."""
         parent, _, last = clean(name).rpartition("/")
         with self._errors(name), self._rooted.folder(parent, make=True) as folder:
             yield folder, last
 
     @contextmanager
     def _file(self, name: str) -> Iterator[Found]:
-        """A regular file, open for reading. Raises: Vanished, Damaged."""
+        """Open a regular file for reading.
+
+        Raises:
+            Vanished: it is gone.
+            Damaged: it is not a regular file.
+        """
         with self._reading(name), self._rooted.open(name) as found:
             if not stat.S_ISREG(os.fstat(found.descriptor).st_mode):
                 raise Damaged(f"{name} is not a regular file")
@@ -363,7 +368,11 @@ class VolumeStage:
             raise Lost(self.path) from error
 
     def check(self) -> None:
-        """Raises: Lost, it is another worker's by now."""
+        """Check that the folder still belongs to this worker.
+
+        Raises:
+            Lost: another worker has taken it over.
+        """
         with self.own() as own:
             try:
                 os.stat(self._mark, dir_fd=own.descriptor, follow_symlinks=False)
@@ -397,7 +406,11 @@ class VolumeStage:
         return target
 
     def _must_be_ours(self, last: str) -> None:
-        """What was published must be the tree that was filled, not one that took its name in between."""
+        """Check that the published folder is the tree that was filled, not one that took its name in between.
+
+        Raises:
+            Damaged: it is another folder.
+        """
         try:
             with self.parent.folder(last) as published:
                 if same(published.descriptor, self.tree.descriptor):

@@ -213,7 +213,11 @@ class VolumeCopy:
         return noted
 
     def _check_whole(self) -> None:
-        """The tree holds exactly the plan's files, in their sizes."""
+        """Check that the tree holds exactly the plan's files, in their sizes.
+
+        Raises:
+            Damaged: it holds others.
+        """
         found = {
             prefix + name: os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
             for prefix, names, folder in self._walk()

@@ -158,7 +158,7 @@ async def read_job(api: Cluster, name: str) -> Reading:
 async def patch(
     api: Cluster, job: Reading, spec: Mapping[str, Any], dry_run: bool, *, guard: bool = False
 ) -> Any:
-    """Merges fields into the spec of exactly this object; with ``guard`` only if it is as it was read.
+    """Merge fields into the spec of exactly this object; with ``guard`` only if it has not changed since.
 
     Raises:
         Failure: the server refuses it.
@@ -261,7 +261,7 @@ async def until(
     what: str,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Waits until ``done`` says what became of the job, and prints it.
+    """Wait until ``done`` returns what became of the job, and print it.
 
     Raises:
         Failure: it did not within ``seconds``; the job's state and most telling condition are named.

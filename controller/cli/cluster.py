@@ -70,7 +70,7 @@ def run(
     connection: Connection = USUAL,
     namespace: str = "",
 ) -> T:
-    """Does some work with a cluster, in an event loop of its own.
+    """Run ``work`` with a cluster, in an event loop of its own, and return its result.
 
     Raises:
         Failure: there is no way to the cluster, or the API server said no to something unforeseen.

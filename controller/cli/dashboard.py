@@ -117,7 +117,7 @@ class Forwarding:
             thread.join(timeout=5.0)
 
     def broken(self) -> None:
-        """It does not answer: reached anew, but not more often than every `AGAIN` s."""
+        """Note that the forward does not answer: it is started again, but at most once every `AGAIN` s."""
         self._fell.set()
 
     def _keep_up(self) -> None:

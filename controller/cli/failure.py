@@ -46,7 +46,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def command(function: Command) -> Command:
-    """Wraps a command's function: failures become a message on stderr and an exit code."""
+    """Wrap a command's function, so that failures become a message on stderr and an exit code."""
 
     @functools.wraps(function)
     def guarded(*arguments: Any, **options: Any) -> Any:

@@ -38,7 +38,7 @@ def leader(namespace: str, connection: Connection = USUAL) -> str:
 
 @contextlib.contextmanager
 def forwarded(namespace: str, target: str, port: int, connection: Connection = USUAL) -> Iterator[str]:
-    """A port-forward to ``target`` ("deployment/x") for as long as the block lasts; gives its base address.
+    """Forward a port to ``target`` ("deployment/x") until the block ends; yield the local base address.
 
     Raises:
         Failure: kubectl is not there, or says no; its words are quoted.

@@ -42,7 +42,7 @@ def history(
     """What happened to JOB, in the order of time, and its evals.
 
     From its status and from its Events, which the cluster keeps for about an hour.
-    """
+    """  # noqa: D401 -- help text
     from controller.cli import cluster, reading
     from controller.cli.reading import point
     from controller.kube.errors import ApiError

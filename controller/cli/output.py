@@ -14,14 +14,14 @@ Object = dict[str, Any]
 
 
 def lines(text: Iterable[str]) -> None:
-    """Prints lines, in one go."""
+    """Print all lines in one write."""
     out = "\n".join(text)
     if out:
         typer.echo(out)
 
 
 def objects(found: Sequence[Object], form: Format, *, one: bool = False, stream: bool = False) -> bool:
-    """Prints API objects if the form asks for them as such; False: it asks for a table.
+    """Print API objects if ``form`` asks for objects, and return True; return False if it asks for a table.
 
     ``one``: exactly one was asked for by name, so it is printed alone and not in a List. ``stream``: more
     come later, so each is a document of its own.
@@ -45,8 +45,10 @@ def objects(found: Sequence[Object], form: Format, *, one: bool = False, stream:
 
 
 def document(value: Mapping[str, Any], form: Document, *, stream: bool = False) -> bool:
-    """Prints a document of ours if the form asks for it; False: it asks for text. ``stream``: one of many, of
-    which YAML marks the beginning of each."""
+    """Print a document if ``form`` asks for one, and return True; return False if it asks for text.
+
+    ``stream``: it is one of many, and YAML marks where each begins.
+    """
     if form is Document.TEXT:
         return False
     typer.echo(("---\n" if stream and form is Document.YAML else "") + text(value, form))

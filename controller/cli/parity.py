@@ -395,7 +395,7 @@ def _first(group: BaseException) -> BaseException:
 
 
 def _keep(log: Path, copy: Path) -> None:
-    """The decision log and its rotated files, beside the page."""
+    """Copy the decision log and its rotated files to a place beside the page."""
     import shutil
 
     for old in copy.parent.glob(f"{copy.name}*"):
@@ -439,7 +439,7 @@ def _text(report: Report, out: Path) -> str:
 
 @contextmanager
 def _refusing() -> Iterator[None]:
-    """What was given and cannot be used: a trace, a policy, a file."""
+    """Turn errors about a trace, a policy or a file that the user gave into a `Failure` of usage."""
     try:
         yield
     except (ValueError, OSError) as error:
@@ -450,7 +450,7 @@ def _refusing() -> Iterator[None]:
 
 @contextmanager
 def _telling() -> Iterator[Callable[[str, str], None]]:
-    """Shows how far everybody is, on stderr: in place on a terminal, else now and then."""
+    """Show the progress of both sides on stderr: in place on a terminal, else now and then."""
     import time
 
     from rich.console import Console

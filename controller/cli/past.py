@@ -102,7 +102,10 @@ async def _objects(api: Cluster, namespace: str) -> tuple[list[Object], list[Obj
 def _adder(
     jobs: Sequence[Object], pools: Sequence[Object] | None, pool: str, notes: list[str]
 ) -> Callable[[History], None]:
-    """Puts how the cluster stands into a history; ``notes`` gets what could not be."""
+    """Return a function that adds the current state of the cluster to a history.
+
+    ``notes`` receives a sentence about everything that could not be added.
+    """
 
     def add(history: History) -> None:
         chosen = _chosen(jobs, pool or (history.snapshot.pool if history.snapshot is not None else ""))

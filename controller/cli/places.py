@@ -125,8 +125,14 @@ def by_status(
     watch: bool,
     show: Callable[[Any], None],
 ) -> None:
-    """Shows what the RLHFJobs that the caller may read say of their waits; without places, which no status
-    has. With ``watch`` again and again as they change. ``connection``: to the cluster.
+    """Show why jobs wait, from the RLHFJobs that the caller may read; places in the queue are in no status.
+
+    Args:
+        failure: why the operator's queue API was not reached.
+        wanted: which pool or job.
+        connection: to the cluster.
+        watch: whether to show it again whenever an RLHFJob changes.
+        show: prints one answer.
 
     Raises:
         Failure: the one given, if no RLHFJob can be read either; or there is no such pool or job.

@@ -127,7 +127,7 @@ def _key(job: str, namespace: str, connection: Connection) -> str:
 
 
 def _printer(wanted: places.Wanted, form: Document, watch: bool) -> Callable[[Any], None]:
-    """Prints an answer, unless it says what the one before has said; how long each waits does not count."""
+    """Return a function that prints an answer unless it equals the one before, waiting times aside."""
     before: list[Any] = []
 
     def show(answer: Any) -> None:

@@ -69,7 +69,7 @@ def evaluate(
     plot: Plot = None,
     no_plot: NoPlot = False,
 ) -> None:
-    """False stops, declines caught, time saved by each rule on a HISTORY."""
+    """False stops, declines caught, time saved by each rule on a HISTORY."""  # noqa: D401 -- help text
     from sim import specs
     from sim.rules import evaluate as evaluation
 
@@ -190,7 +190,7 @@ def flat(
     ] = 1.0,
     json: Json = False,
 ) -> None:
-    """What each rule stops of flat runs, by their length: the most it stops of runs that do not fall."""
+    """What each rule stops of flat runs, by their length: the most it stops of runs that do not fall."""  # noqa: D401 -- help text
     from sim import specs
     from sim.rules import flat as flats
 
@@ -218,7 +218,7 @@ def outliers(
     seed: Annotated[int, typer.Option(help="Seed.", min=0)] = 0,
     json: Json = False,
 ) -> None:
-    """What single bad evals do to each rule: generated runs, 1 % and 5 % of the evals 0 or far above."""
+    """What single bad evals do to each rule: generated runs, 1 % and 5 % of the evals 0 or far above."""  # noqa: D401 -- help text
     from sim import specs
     from sim.rules import outliers as outlying
 
@@ -245,7 +245,7 @@ def fleet(
     seed: Annotated[int, typer.Option(help="Seed.", min=0)] = 0,
     json: Json = False,
 ) -> None:
-    """What runs of one pool do to each other's stops, by the pool's fleet scope: shared falls, and liars."""
+    """What runs of one pool do to each other's stops, by the pool's fleet scope: shared falls, and liars."""  # noqa: D401 -- help text
     from sim.rules import fleets
 
     def tell(what: str) -> None:
@@ -266,7 +266,7 @@ def table(
     runs: Annotated[int, typer.Option(help="Runs of each kind in each cell.", min=10, max=100_000)] = 1000,
     seed: Annotated[int, typer.Option(help="Seed.", min=0)] = 0,
 ) -> None:
-    """The two tables of docs/reports/stop-rule-tables.md, from generated runs, as Markdown."""
+    """The two tables of docs/reports/stop-rule-tables.md, from generated runs, as Markdown."""  # noqa: D401 -- help text
     from sim.rules import tables
 
     for line in tables.tuned(runs, seed):

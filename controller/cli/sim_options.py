@@ -34,7 +34,7 @@ Rule = Annotated[
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """What was given and cannot be used ends the command with its message and exit code 2."""
+    """End the command with a message and exit code 2 if something that was given cannot be used."""
     try:
         yield
     except (ValueError, OSError) as error:
@@ -75,7 +75,15 @@ def put_out(
     html: Callable[[], None] | None = None,
     plain: bool = False,
 ) -> None:
-    """Findings to where they were asked for; without ``as_json`` a table on stdout, ``plain`` or drawn."""
+    """Write findings to the files that were asked for, and to stdout.
+
+    Args:
+        findings: what an experiment found.
+        as_json: whether stdout gets JSON; else a table.
+        table: file for the rows; None: no file.
+        html: writes the page; None: no page.
+        plain: whether the table is plain text; else it is drawn for a terminal.
+    """
     if table is not None:
         from sim.report.files import write_table
 

@@ -54,7 +54,7 @@ def replay(
     table: options.Table = None,
     html: options.Html = None,
 ) -> None:
-    """What would have happened here: a log, without and with EvalStop."""
+    """What would have happened here: a log, without and with EvalStop."""  # noqa: D401 -- help text
     with options.refusing():
         from sim.experiments.replay import replay as run
         from sim.traces import read

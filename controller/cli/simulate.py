@@ -41,7 +41,7 @@ def simulate(
     """What another --rule would have done to JOB, by the evals in its status (the last 32).
 
     The job's own rule stands beside it. What a stopped run would have done after its stop was never seen.
-    """
+    """  # noqa: D401 -- help text
     from controller.cli import cluster, reading
 
     async def work(api: Cluster) -> Reading:

@@ -83,7 +83,7 @@ class View:
                 raise
 
     async def follow(self) -> None:
-        """Keeps both up to date, for ever.
+        """Keep jobs and pools up to date until it is cancelled.
 
         Raises:
             Failure: the API server refuses, or is gone.
@@ -121,7 +121,7 @@ class View:
 
 
 def heading(jobs: Any, pools: Any, now: float, screen: Terminal, most: int | None = None) -> list[str]:
-    """Counts of jobs by state, and one line per pool, for at most ``most`` of them; None: all."""
+    """Return counts of jobs by state, and one line for each of at most ``most`` pools; None: for all."""
     counts: dict[str, int] = {}
     for job in jobs:
         state = _state(job)

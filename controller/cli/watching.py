@@ -32,7 +32,7 @@ class Watched:
 
 
 async def show(api: Cluster, watched: Sequence[Watched], form: Format, lines: Lines) -> None:
-    """Prints what is there, then each object that changes, until an error ends it.
+    """Print the objects that exist, then each object that changes, until an error ends it.
 
     As kubectl does: a document or a name for each object; one that is deleted is printed once more, as it was
     last. ``lines``: the text for objects, and whether they are the first; where the form asks for text.
@@ -56,7 +56,7 @@ async def show(api: Cluster, watched: Sequence[Watched], form: Format, lines: Li
 
 
 async def together(*work: Awaitable[None]) -> None:
-    """Does all of it at once; the first failure ends the others and is raised alone, not as a group."""
+    """Run everything at once; the first failure ends the others and is raised alone, not as a group."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         await asyncio.gather(*tasks)
@@ -74,8 +74,9 @@ async def follow(
     there: Iterable[Object],
     fields: str = "",
 ) -> AsyncIterator[tuple[str, Object]]:
-    """Changes after ``version``, when the objects ``there`` were there: (ADDED, MODIFIED or DELETED, the
-    object). Ends only with an error.
+    """Yield (ADDED, MODIFIED or DELETED, the object) for each change after ``version``, until an error.
+
+    ``there``: the objects that existed at ``version``.
 
     A watch that ends or breaks is taken up again; where the server has forgotten what came in between, a new
     list tells it: what is gone comes as DELETED, what is new or has changed as ADDED or MODIFIED.

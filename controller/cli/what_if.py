@@ -124,7 +124,7 @@ def what_if(
     """What another --rule, --policy, --quota or number of --nodes would have done on your own history.
 
     The history is replayed as it was and with the change, and both are compared job by job.
-    """
+    """  # noqa: D401 -- help text
     if not (rule or policy or nodes or quota or enforce):
         raise Failure(
             Exit.USAGE,

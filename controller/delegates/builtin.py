@@ -24,7 +24,7 @@ class Builtin:
         return not workloads.queue_of(workload)
 
     def line_up(self, child: dict[str, Any], queue: str) -> None:
-        """It is suspended: that is all it takes."""
+        """Do nothing: our own queue needs no mark, the child is made suspended anyway."""
 
     def problem(self, workload: Object, pool: GPUPool, queue: str, where: str) -> Problem | None:
         found = workloads.queue_of(workload)

@@ -65,7 +65,7 @@ class Metrics:
         gauges.register(self.registry, name, text, read, *labels)
 
     def counter(self, name: str, text: str, read: gauges.Read, *labels: str) -> None:
-        """A counter that somebody else keeps; ``name`` without ``_total``."""
+        """Register a counter whose values are kept elsewhere; ``name`` without ``_total``."""
         gauges.register_counter(self.registry, name, text, read, *labels)
 
     def text(self) -> bytes:

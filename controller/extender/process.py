@@ -171,7 +171,7 @@ class Extender:
         return code
 
     def take(self, resource: Resource, obj: Mapping[str, Any], gone: bool) -> None:
-        """An event of the watch."""
+        """Put an object from a watch event into the cache, or drop it when it is gone."""
         if gone:
             self.cache.drop(resource, obj)
         else:

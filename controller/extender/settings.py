@@ -29,7 +29,7 @@ _SECONDS = number(0.1, 86400, "s")
 
 
 def _file(text: str) -> str:
-    """a file that can be read"""
+    """a file that can be read"""  # noqa: D401 -- part of an error
     with open(text, "rb"):
         return text
 

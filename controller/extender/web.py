@@ -95,7 +95,7 @@ def _error(status: int, message: str) -> Response:
 
 
 def _explain_errors(app: FastAPI) -> None:
-    """What the router itself refuses, in our words."""
+    """Answer an unknown path or method with an error that names what would be right."""
 
     async def no_such_path(request: Request, error: Exception) -> Response:
         return _error(404, f"path {request.url.path}: expected one of {', '.join('/' + v for v in VERBS)}")

@@ -69,7 +69,7 @@ class Store:
         return max(floors.get("", 0), floors.get(key.partition("/")[0], 0) if len(floors) > 1 else 0)
 
     def spread(self, namespaces: Iterable[str]) -> None:
-        """It is listed namespace by namespace, and complete when each of these has been."""
+        """Expect a LIST of each of these namespaces; the store is complete after the last of them."""
         self._unlisted = set(namespaces)
         self._floors = dict.fromkeys(("", *self._unlisted), 0)
 

@@ -115,8 +115,10 @@ class Candidacy:
     # -- leading -------------------------------------------------------------------------------------------
 
     def wrote(self, lease: LeaseView, sent: float) -> None:
-        """A write that takes or renews the Lease succeeded; it was sent at ``sent``. A candidate that has
-        stepped down stays down."""
+        """Record that a write succeeded that took or renewed the Lease; it was sent at ``sent``.
+
+        A candidate that has stepped down stays down.
+        """
         self.seen, self._looked = lease, True
         self._since, self._claim = sent, 0.0
         self._epoch = lease.epoch

@@ -394,7 +394,7 @@ class Engine:
     def _listed(
         self, resource: Resource, objects: Iterable[Stored], version: str, namespace: str = ""
     ) -> None:
-        """A LIST: all there is at first, and later what the watch may have missed."""
+        """Take in a LIST: the first one has all there is, later ones bring what the watch may have missed."""
         known = self.cache.stores[resource].listed
         mended = self.cache.replace(resource, objects, version, namespace)
         if known and mended:
@@ -443,8 +443,11 @@ class Engine:
             self._pool_later(name)
 
     def _pod_changed(self, resource: Resource, old: Object | None, new: Object | None) -> None:
-        """A pod took or gave back a place on a node. Not every such pod has a job that would tell the pool:
-        those of a deleted job hold their GPUs until they are gone."""
+        """Ask for a pass of the pool when a pod has taken or left a node.
+
+        The pool would not always hear of it from a job: pods of a deleted job hold their GPUs until they are
+        gone.
+        """
         if resource != PODS:
             return
         places = {place(obj) for obj in (old, new)}
@@ -568,7 +571,10 @@ class Engine:
         return "; ".join(told) or None
 
     def _failing_jobs(self) -> str | None:
-        """That one tenant's job fails is no reason to be called unready."""
+        """Return how many jobs' passes fail, for people; None: none fails.
+
+        It does not make the operator unready, since the cause may lie in one tenant's job.
+        """
         failing = self.job_reconciler.failing
         if not failing:
             return None
@@ -594,7 +600,7 @@ class Engine:
         self._working = True
 
     def _beat(self, name: str, queue: WorkQueue) -> float:
-        """Passes are made, or none is due."""
+        """Return when this queue last made progress (monotonic s): now, while no pass is due."""
         return time.monotonic() if queue.idle or not self._working else self._progress[name]
 
     def _watch_scrapes(self, loop: ScrapeLoop) -> None:

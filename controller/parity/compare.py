@@ -116,7 +116,7 @@ def compare(
 
 
 def in_order(places: Sequence[int], moved: Sequence[float] = ()) -> set[int]:
-    """Indices of a longest increasing subsequence; of several, one whose events moved least in sum.
+    """Return the indices of a longest increasing subsequence; of several, the one whose events moved least.
 
     Args:
         moved: how far each is from where it should be; default: all alike. Takes the square of their number.

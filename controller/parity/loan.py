@@ -37,13 +37,16 @@ class Loan:
 
 @contextlib.contextmanager
 def borrow(folder: Path, nodes: Sequence[int], sets: int, tell: Callable[[str], None]) -> Iterator[Loan]:
-    """A cluster with so many sets of nodes, ended on the way out.
+    """Borrow a cluster with ``sets`` sets of nodes; it ends with the block.
 
     Args:
-        folder: for everything of it. nodes: GPUs of each node of a set. tell: gets its lines.
+        folder: for all files of the cluster.
+        nodes: GPUs of each node of a set.
+        sets: how many sets.
+        tell: called with each line that the cluster prints.
 
     Raises:
-        NoLoan: it is not installed, or did not come up.
+        NoLoan: the program is not installed, or the cluster did not start.
     """
     try:
         known = importlib.util.find_spec(_PROGRAM)

@@ -50,9 +50,14 @@ class Both:
         calibration: Calibration,
         differing: Collection[Name],
     ) -> None:
-        """Runs as `controller.parity.pairing` gives them.
+        """Take the runs as `controller.parity.pairing` gives them.
 
-        ``facts``: what the cluster told. ``differing``: events that are differences.
+        Args:
+            sim: events of the simulator's run.
+            cluster: events of the cluster's run.
+            facts: what the cluster recorded about each job.
+            calibration: delays measured on the cluster.
+            differing: events that differ between the two runs.
         """
         soon = TIE + calibration.mean("handover_delay")
         self.sim, self.cluster = Lives(sim, soon), Lives(cluster, soon)
@@ -76,7 +81,7 @@ class Both:
         return sum(max(0.0, stay.freed - stay.admitted - lost) for stay in side.jobs[key].stays[:place])
 
     def sides(self, cluster: bool) -> tuple[Lives, Lives]:
-        """(The cluster, the simulator), or the other way round."""
+        """Return (the cluster, the simulator), or the other way round if ``cluster`` is false."""
         return (self.cluster, self.sim) if cluster else (self.sim, self.cluster)
 
     def other(self, side: Lives) -> Lives:

@@ -146,7 +146,7 @@ def _carried(both: Both, event: Event, moved: float) -> Cause | None:
 
 
 def _longer(both: Both, event: Event, moved: float, what: str) -> Cause | None:
-    """It came after the same thing in both, and took as much longer from there.
+    """Return a delay as the cause if the event came after the same thing in both runs, but took longer.
 
     A move after the same thing is that thing's move and the longer time in sum: if nothing was `_carried`,
     this bears it out.
@@ -188,7 +188,7 @@ def _held(both: Both, event: Event, moved: float) -> Cause | None:
 
 
 def _another(both: Both, event: Event, moved: float) -> Cause | None:
-    """It came after one thing here and after another there."""
+    """Return another order as the cause if the event came after different things in the two runs."""
     here, there = _came_after(both, event)
     if here.name == there.name:
         return None

@@ -79,7 +79,7 @@ class Connections:
         return new
 
     def leave(self, connection: Connection) -> None:
-        """It is closed."""
+        """Forget a connection that is closed."""
         self._held.pop(connection, None)
         self._closing.discard(connection)
 

@@ -63,10 +63,13 @@ def tagged(name: str) -> str:
 
 
 def wanted(environ: Mapping[str, str]) -> tuple[base.Reference, base.Reference, bool]:
-    """(base, builder, whether this is a trial).
+    """Return the images to build with, and whether this is a trial.
+
+    Returns:
+        (base, builder, trial).
 
     Raises:
-        ValueError: no base, or one by its tag alone though this is no trial.
+        ValueError: no base is named, or one by its tag alone though this is no trial.
     """
     trial = environ.get("TRIAL", "") not in ("", "0")
     named = environ.get("BASE_IMAGE") or (TRIAL_BASE if trial else "")
@@ -237,7 +240,12 @@ def _git(*words: str) -> str:
 
 
 def _check(docker: Docker, image: assemble.Image) -> None:
-    """That docker has it under its digest, that its program can be imported, and that it has no shell."""
+    """Check an image that docker has loaded.
+
+    Raises:
+        PlaneError: docker does not have it with all its layers, its program cannot be imported, or it has a
+            shell though its role needs none.
+    """
     found = docker.inspect(image.name)
     if found is None or len(found["RootFS"]["Layers"]) < len(image.layers):
         raise PlaneError(f"{image.name}: docker did not load it")

@@ -140,7 +140,7 @@ def _compile(layer: Path) -> None:
 
 
 def _skeleton(layer: Path) -> None:
-    """A virtual environment without packages: `python` is the base image's, and sees ours alone."""
+    """Make a virtual environment without packages; its `python` is the base image's and sees only ours."""
     base = Path(os.path.realpath(sys.executable))
     programs = layer / PREFIX / "bin"
     programs.mkdir(parents=True)

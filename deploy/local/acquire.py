@@ -224,7 +224,7 @@ class _Search:
 
     @contextlib.contextmanager
     def unfinished(self) -> Iterator[Path]:
-        """A folder for what is not complete yet, on the cache's own file system."""
+        """Make a folder for incomplete files, on the cache's file system so that they can move into it."""
         with tempfile.TemporaryDirectory(dir=self.sources.cache, prefix=_TEMPORARY) as folder:
             yield Path(folder)
 
@@ -275,7 +275,7 @@ def _origins(folder: Path) -> dict[str, str]:
 
 
 def _by_value(mapping: Mapping[str, str]) -> dict[str, list[str]]:
-    """`{"a": "x", "b": "x"}` as `{"x": ["a", "b"]}`."""
+    """Return the keys by value: `{"a": "x", "b": "x"}` becomes `{"x": ["a", "b"]}`."""
     groups: dict[str, list[str]] = defaultdict(list)
     for key, value in mapping.items():
         groups[value].append(key)

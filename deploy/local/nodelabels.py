@@ -25,7 +25,11 @@ def parse(given: Iterable[str]) -> dict[str, str]:
 
 
 def check(labels: Mapping[str, str]) -> None:
-    """Raises ValueError for a label that is none, or that the API server lets no node set on itself."""
+    """Check labels that a node is to set on itself.
+
+    Raises:
+        ValueError: a label is malformed, or the API server does not let a node set it on itself.
+    """
     for key, value in labels.items():
         domain, slash, name = key.rpartition("/")
         well = _NAME.fullmatch(name) and (not slash or (len(domain) <= 253 and _DOMAIN.fullmatch(domain)))

@@ -10,4 +10,4 @@ class Report(Protocol):
 
 
 def silent(line: str, progress: bool = False) -> None:
-    """A report that goes nowhere."""
+    """Drop the line: a report that shows nothing."""

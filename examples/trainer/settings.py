@@ -39,7 +39,7 @@ class Settings:
 
 
 def parse(arguments: Sequence[str] | None = None, environment: Mapping[str, str] = os.environ) -> Settings:
-    """Settings from the command line; exits with code 2 and a message on a bad one."""
+    """Return the settings from the command line; exit with code 2 and a message on a bad one."""
     parser = _parser(environment)
     args = parser.parse_args(arguments)
     recipe = Recipe()

@@ -162,7 +162,7 @@ def run_bare(
 
 
 def _pause(job: VirtualJob, now: float, ledger: Ledger, training: Training) -> None:
-    """A run stops where it stands, and loses nothing."""
+    """Stop a run where it stands; it loses no work."""
     row = job.sequence
     job.attained += (now - ledger.counted[row]) * job.gpus
     ledger.service[row] = job.attained

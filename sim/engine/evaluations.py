@@ -127,7 +127,7 @@ class Evaluations:
         return None if foreseen is None or row not in self.to_be_told else foreseen.eval
 
     def made(self, row: int) -> int:
-        """That eval is made; which it was."""
+        """Record that the next eval of this row is made, and return its number."""
         number = self.next(row)
         assert number is not None  # it was scheduled
         if self.streams:
@@ -180,7 +180,7 @@ class Evaluations:
         return self._spec.judges(self._workload.group[row] if self._workload.group else "")
 
     def begin_anew(self, row: int, fall: SharedFall) -> None:
-        """The job's evals before a fall that others share count no more (`policy.job.comparability`)."""
+        """Drop the job's evals from before a drop that others share (`policy.job.comparability`)."""
         assert self.fleet is not None
         assert self._rule is not None
         since = self.fleet.cut(row, fall)

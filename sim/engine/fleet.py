@@ -74,7 +74,11 @@ class Fleet:
     )
 
     def __init__(self, workload: Workload, limits: StopLimits, rule: RuleSpec) -> None:
-        """Raises `ParamError` when precision is promised and the rule yields no e-values."""
+        """Begin with no runs.
+
+        Raises:
+            ParamError: precision is promised and the rule yields no e-values.
+        """
         wrong = without_e_value([rule.rule, *(guard for _, guard in rule.guardrails)])
         if limits.precision is not None and wrong is not None:
             expected = f"{' or '.join(rules_with_e_values())}, where a precision is promised"
@@ -99,12 +103,12 @@ class Fleet:
         self._heard = 0  # evals since the noise was learned
 
     def started(self, job: JudgedJob) -> None:
-        """A judged job was admitted."""
+        """Add a judged job that was admitted."""
         self._paused.discard(job.sequence)
         self.runs[job.sequence] = _Run(job, self._known.setdefault(job.sequence, []))
 
     def left(self, job: JudgedJob, now: float, *, stopped: bool = False, ended: bool = False) -> None:
-        """A job is on its way off its GPUs at ``now`` (s): stopped by its rule, ended, or preempted."""
+        """Remove a job that leaves its GPUs at ``now`` (s): stopped by its rule, ended, or preempted."""
         proposal = self.asking.pop(job.sequence, None)
         self.runs.pop(job.sequence, None)
         if stopped and proposal is not None:
@@ -119,7 +123,7 @@ class Fleet:
         return usual(self.noise, self._scored_by[row], self.limits.scope)
 
     def heard(self, row: int, now: float, point: EvalPoint) -> None:
-        """A running job's score is known."""
+        """Record a running job's newest score."""
         run = self.runs[row]
         run.known.append((now, point))
         del run.known[:-EVALS_KEPT]

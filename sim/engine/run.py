@@ -264,7 +264,7 @@ class _Engine:
         return False
 
     def _schedule(self, job: VirtualJob, row: int) -> None:
-        """The run's next event: an eval that somebody looks at, or its end."""
+        """Schedule the run's next event: an eval that somebody looks at, or its end."""
         number = self._evals.next(row)
         if number is None:
             end = self._training.end_at(row)
@@ -298,7 +298,7 @@ class _Engine:
         return False
 
     def _give_back(self, job: VirtualJob) -> None:
-        """The GPUs of a job that ended, was stopped or was preempted can be given out."""
+        """Return the GPUs of a job that has ended, was stopped or was preempted to the planner."""
         now, row = self._kernel.now, job.sequence
         if self._ledger.ended[row] >= 0:
             self._planner.gone(job, now)
@@ -368,7 +368,7 @@ class _Engine:
         return not self._free(job)
 
     def _let_end(self, job: VirtualJob, now: float) -> None:
-        """A run that ends by itself, whatever was decided: its evals are no events any more, its end is."""
+        """Schedule the end of a run that finishes whatever was decided; its evals are no events any more."""
         row = job.sequence
         if self._ledger.ended[row] < 0 and self._evals.next(row) is not None:
             self._kernel.cancel(self._ticket[row])
@@ -441,7 +441,7 @@ class _Engine:
         job.remaining = self._training.end_at(row) - max(now, self._ledger.counted[row])
 
     def _count(self, job: VirtualJob, now: float) -> None:
-        """The service up to ``now`` (s) that is not in its view yet: from its members' readiness on."""
+        """Add the service up to ``now`` (s) that is not yet in its view, from its members' readiness on."""
         row, counted = job.sequence, self._ledger.counted
         if now > counted[row]:
             job.attained += (now - counted[row]) * job.gpus
@@ -481,7 +481,7 @@ class _Engine:
         return news
 
     def _ask_again(self, time: float) -> bool:
-        """True: the policy need not hear of it."""
+        """Ask the fleet at the time it named; return True if the policy need not hear of it."""
         if time == self._fleet_wakes:
             self._fleet_wakes = inf
         return not self._consult(time)

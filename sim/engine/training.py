@@ -50,7 +50,7 @@ class Training:
         return left + restart if again and restart else left
 
     def begin(self, row: int, now: float, again: bool) -> None:
-        """A run was admitted at ``now``."""
+        """Begin a run that was admitted at ``now``."""
         overhead = self._overhead[again]
         self._began[row] = now + overhead if overhead else now
         self._first[row] = self.next[row]

@@ -54,7 +54,7 @@ class Drawing:
 
 @contextmanager
 def drawing(panels: int = 1, *, width: float = 10.4, height: float = 3.4) -> Iterator[Drawing]:
-    """A row of panels; on leaving, the SVG to put into a page, without XML header."""
+    """Open a row of panels; at the block's end `Drawing.svg` has the SVG for a page, without XML header."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         axes = figure.subplots(1, panels, squeeze=False)

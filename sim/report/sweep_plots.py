@@ -27,7 +27,7 @@ _SAVINGS = {
 
 
 def sweep(findings: Findings) -> str:
-    """Detection and savings over the swept setting, with 95 % bands."""
+    """Return an SVG of detection and savings over the swept setting, with 95 % bands."""
     column = findings.columns[0]
     values = [row[column.key] for row in findings.rows]
     numeric = all(isinstance(value, (int, float)) for value in values)
@@ -132,7 +132,7 @@ def _band(axes: Axes, x: Any, rows: list[dict[str, Any]], key: str, label: str, 
 
 
 def _bounds(name: str, axes: Axes) -> None:
-    """The paper's promise, where there is one."""
+    """Draw the paper's promise, where there is one."""
     if name == "noise":
         axes.plot([0.0, NOISE_LIMIT], [PRECISION_UNDER_NOISE] * 2, color=WARN, lw=1.0, ls="--")
         axes.annotate("paper: precision ≥ 91 %", (0.0, PRECISION_UNDER_NOISE - 0.06), color=WARN, fontsize=8)

@@ -40,7 +40,10 @@ def show(findings: Findings, console: Console | None = None) -> None:
 
 @contextmanager
 def progress(title: str, unit: str = "trial") -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr, or a line where that is no terminal; call it with trials done and in all."""
+    """Show a bar on stderr, or a line where that is no terminal.
+
+    Yields a function to call with the trials done and the number of all trials.
+    """
     console = Console(stderr=True)
     if not console.is_terminal:
         began, counts = monotonic(), [0]

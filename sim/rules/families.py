@@ -37,7 +37,7 @@ def draw(
     prompts: int = 0,
     discordant: float = 0.2,
 ) -> Drawn:
-    """``runs`` declining and as many healthy runs of a family, and as many that stay flat at one level.
+    """Draw ``runs`` declining, as many healthy and as many flat runs of a family.
 
     Args:
         depth: fall (score) over .35 of the training, where the family has a straight fall.

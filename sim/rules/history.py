@@ -110,7 +110,7 @@ def grouped(series: Iterable[Series], pattern: str) -> list[Series]:
 
 
 def write(path: Path, series: Sequence[Series]) -> None:
-    """A history as CSV, with the optional columns of which anything is known; `read` gives it back."""
+    """Write a history as CSV, with those optional columns for which a value is known; `read` reads it."""
     optional = [name for name, known in _OPTIONAL.items() if any(known(s) for s in series)]
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)

@@ -14,7 +14,13 @@ Matrix = npt.NDArray[np.float64]
 
 
 def passes(scores: Matrix, proxies: Matrix | None, p: DivergenceParams) -> npt.NDArray[np.bool_]:
-    """(runs, evals): whether a STOP counts at this eval. ``proxies``: NaN where unknown; None: always."""
+    """Return whether a STOP counts at each eval: (runs, evals).
+
+    Args:
+        scores: (runs, evals).
+        proxies: (runs, evals), NaN where unknown; None: no run has any, and no STOP counts.
+        p: parameters of the modifier.
+    """
     out = np.zeros(scores.shape, dtype=bool)
     if proxies is None or scores.shape[1] < p.window:
         return out

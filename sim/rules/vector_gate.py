@@ -35,7 +35,7 @@ class Passed(NamedTuple):
         return there
 
     def seen(self, stop: Flags) -> Flags:
-        """STOPs by eval that counts -> STOPs by eval: the last verdict that is known, where one is said."""
+        """Return STOPs by eval from STOPs by eval that counts: the last known verdict, where one is given."""
         last = np.take_along_axis(stop, np.maximum(self.known - 1, 0), axis=1)
         return last & (self.known > 0) & ~self.silent
 
@@ -67,7 +67,7 @@ class _Walk:
         return np.where(error > 0.0, self.p.sigmas_reported * error, limit)
 
     def count(self, which: Flags, at: Whole) -> None:
-        """The evals in columns ``at`` count from now on, in these runs."""
+        """Count the evals in columns ``at`` from now on, in the runs of ``which``."""
         r = np.flatnonzero(which)
         if not len(r):
             return

@@ -36,7 +36,11 @@ class Column:
         return " and ".join(self.names)
 
     def of(self, cells: Cells, file: Path, line: int) -> Any:
-        """Raises `TraceError` for a cell that is missing or cannot be read."""
+        """Return the value that a row's cells hold.
+
+        Raises:
+            TraceError: a cell is missing or cannot be read.
+        """
         values = []
         for name in self.names:
             text = cells.get(name)

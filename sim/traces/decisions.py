@@ -72,7 +72,11 @@ class _Fold:
         self._raw: dict[str, _Raw] = {}
 
     def take(self, file: Path, line: int, entry: dict[str, Any], now: float) -> None:
-        """Raises `TraceError` for a line whose input cannot be read."""
+        """Take in a line of the decision log.
+
+        Raises:
+            TraceError: the line's input cannot be read.
+        """
         kind, given = entry.get("kind"), entry.get("input")
         try:
             if kind == "pool":

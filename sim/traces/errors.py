@@ -38,7 +38,7 @@ class Skipped:
         self.errors: list[TraceError] = []
 
     def add(self, error: TraceError) -> None:
-        """Raises the error unless rows that are wrong are to be skipped."""
+        """Record a wrong row, or raise its error if wrong rows are not to be skipped."""
         if not self._skip:
             raise error
         self.errors.append(error)

@@ -58,7 +58,7 @@ class History:
         self._stops: dict[tuple[str, float], Decision] = {}
 
     def plan(self, file: Path, line: int, now: float, snapshot: PoolSnapshot) -> None:
-        """The pool was planned.
+        """Take in a plan of the pool.
 
         Raises:
             TraceError: of another pool, and none was chosen.
@@ -114,7 +114,7 @@ class History:
         return facts
 
     def scraped(self, facts: JobFacts, scrape: ScrapeView) -> None:
-        """What its trainer told."""
+        """Take in what a job's trainer reported."""
         if scrape.step is not None:
             facts.step = scrape.step
         facts.total_steps = scrape.total_steps or facts.total_steps

@@ -48,7 +48,11 @@ _FIELDS = {"key": "job", "submitted": "submitted", "gpus": "gpus", "work": "work
 
 
 def read_own(file: Path, lines: Iterable[str], skipped: Skipped) -> Trace:
-    """Raises `TraceError` for a header that is wrong, or a line that is and is not to be skipped."""
+    """Return the trace of a file in our own format.
+
+    Raises:
+        TraceError: the header is wrong, or a line is and is not to be skipped.
+    """
     trace = Trace([file], NAME, [], skipped)
     checks = JobChecks(file, ordered=True)
     first = True

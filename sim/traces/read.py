@@ -76,7 +76,7 @@ def _with_jobs(trace: Trace) -> Trace:
 
 
 def _settle(trace: Trace, more: Trace) -> None:
-    """What a further file says besides its jobs: it holds where no file before it said so."""
+    """Take settings from a further file, where no file before it had them."""
     for name in ("cluster", "policy", "rule", "latencies"):
         said, says = getattr(trace, name), getattr(more, name)
         if said is None:

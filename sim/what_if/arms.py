@@ -287,7 +287,11 @@ def run(
 
 
 def check_fits(given: Setting, cluster: Cluster) -> None:
-    """Raises `ValueError` if a job could not run on these nodes even alone."""
+    """Check that each job could run on these nodes if it were alone.
+
+    Raises:
+        ValueError: a job could not.
+    """
     shapes = given.workload.gpus_per_replica
     lost = []
     for row, job in enumerate(given.jobs):

@@ -213,7 +213,7 @@ def differences(
 
 
 def _estimate(value: float, resampled: Column) -> Estimate:
-    """Rounded to what is not the noise of summing."""
+    """Return the estimate with its 95 % interval, rounded so that the noise of summing does not show."""
     value = round(value, _DIGITS) + 0.0
     if not len(resampled):
         return Estimate(value, nan, nan)

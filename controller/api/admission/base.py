@@ -118,7 +118,7 @@ def manifests_of(policy: Policy, install: Install) -> tuple[Json, Json]:
 
 
 def listed(words: Sequence[str]) -> str:
-    """``'a', 'b'``"""
+    """Return the words in quotes, separated by commas: ``'a', 'b'``."""
     return ", ".join(f"'{word}'" for word in words)
 
 

@@ -216,7 +216,10 @@ def examined(job: Reading, body: bytes) -> Iterator[Finding]:
 
 
 def _not_read(job: Reading, view: ScrapeView) -> Finding | None:
-    """That the operator takes nothing from this page: it is another trainer's, attempt's or process's."""
+    """Return a finding if the operator uses nothing of this page; None: it uses it.
+
+    The page may belong to another trainer, attempt or process.
+    """
     refused = lives.refusal(job.record, str(job.obj["metadata"].get("uid")), view)
     if refused is None:
         return None

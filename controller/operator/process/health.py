@@ -34,7 +34,7 @@ class Health:
         self._marks[part] = self._now()
 
     def watch(self, part: str, beat: Callable[[], float]) -> None:
-        """A part that keeps its own beat (monotonic s), read when asked."""
+        """Check a part by ``beat``, which returns when the part last made progress (monotonic s)."""
         self._beats[part] = beat
 
     def require(self, name: str, check: Check, *, always: bool = False) -> None:

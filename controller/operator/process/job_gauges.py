@@ -79,7 +79,7 @@ class Standing:
         self._trouble: dict[JobKey, Mapping[str, float]] = {}  # of the few that have any
 
     def note(self, key: JobKey, record: JobRecord) -> None:
-        """A job stands so now."""
+        """Count the job by the state that its record shows now."""
         state = intern(summary(record.conditions))
         before = self._state.get(key)
         if before != state:
@@ -93,7 +93,7 @@ class Standing:
             self._trouble.pop(key, None)
 
     def forget(self, key: JobKey) -> None:
-        """The job is gone."""
+        """Drop a job that is gone from the counts."""
         before = self._state.pop(key, None)
         if before is not None:
             self._count[before] -= 1

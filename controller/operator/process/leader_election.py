@@ -58,7 +58,7 @@ class Term(Protocol):
         """Give the term a number above ``epoch``, which some status already carries."""
 
     def deposed(self, why: str) -> None:
-        """The API server says that a later term has begun."""
+        """Note that the API server says that a later term has begun."""
 
     async def run(self) -> None:
         """Take the Lease and keep it. Raises LeadershipLost."""

@@ -186,15 +186,15 @@ class Metrics:
             self.past_grades.labels(str(mode), action).inc(max(0.0, after - before))
 
     def running(self, decided_at: float, running_since: float) -> None:
-        """The job that got a stopped job's GPUs is running."""
+        """Record that the job which received a stopped job's GPUs is running."""
         self.stages.labels("running").observe(max(0.0, running_since - decided_at))
 
     def gauge(self, name: str, text: str, read: gauges.Read, *labels: str) -> None:
-        """A gauge whose values are read when they are asked for."""
+        """Register a gauge whose values are read at each scrape."""
         gauges.register(self.registry, name, text, read, *labels)
 
     def counter(self, name: str, text: str, read: gauges.Read, *labels: str) -> None:
-        """A counter that somebody else keeps; ``name`` without ``_total``."""
+        """Register a counter whose values are kept elsewhere; ``name`` without ``_total``."""
         gauges.register_counter(self.registry, name, text, read, *labels)
 
     def text(self) -> bytes:

@@ -35,7 +35,7 @@ _TIMING = Timing()
 
 
 def _text(text: str) -> str:
-    """a text that is not empty"""
+    """a text that is not empty"""  # noqa: D401 -- part of an error
     if not text:
         raise ValueError
     return text
@@ -48,7 +48,7 @@ def _addresses(text: str) -> str:
 
 
 def _endpoints(text: str) -> str:
-    """some of Https, ClusterHttp, Http and Loopback, separated by commas"""
+    """some of Https, ClusterHttp, Http and Loopback, separated by commas"""  # noqa: D401 -- part of an error
     endpoints.parse(text)
     return text
 

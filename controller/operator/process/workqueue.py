@@ -106,7 +106,7 @@ class WorkQueue:
         return delay
 
     def forget(self, key: str) -> None:
-        """The key succeeded: its next failure starts the back-off anew."""
+        """Note that the key succeeded: its next failure starts the back-off from the beginning."""
         self._failures.pop(key, None)
 
     async def get(self) -> str:
@@ -134,9 +134,9 @@ class WorkQueue:
                 continue
 
     def done(self, key: str, rest: float = 0.0) -> None:
-        """The work on ``key`` is over. What came meanwhile, or comes by ``sooner``, waits for ``rest`` (s).
+        """End the work on ``key``. Events since then, and calls of ``sooner``, wait for ``rest`` (s).
 
-        A timer that ends before does not, nor does ``add``.
+        A timer that ends before ``rest`` is over does not wait, nor does ``add``.
         """
         self._active.discard(key)
         since = self._again.pop(key, None)

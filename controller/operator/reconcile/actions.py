@@ -272,7 +272,10 @@ class Actions:
         )
 
     def _answer_no(self, loaded: JobSnapshot, action: StartAccess, reason: str, message: str) -> None:
-        """The brain hears of it as of an access Job that failed: a condition says so, and it tries again."""
+        """Record an access Job that could not be started as one that failed.
+
+        The plan then sets a condition that says so, and tries it again.
+        """
         self._cluster.unstarted(
             loaded,
             AccessView(

@@ -30,7 +30,7 @@ Told = tuple[bool, str, str]  # status, reason, message of a condition
 def past_stops(
     records: Iterable[tuple[JobKey, JobRecord]], known: Iterable[PastStop], now: float
 ) -> tuple[PastStop, ...]:
-    """Stops of the hour and of the day (UTC) before ``now`` (s) that a rule had asked for, oldest first.
+    """Return the stops by rules of the last hour and of the day (UTC) of ``now`` (s), oldest first.
 
     A stop that was taken back counts for nothing. ``records``: of the pool's RLHFJobs, as written.
     ``known``: the stops that its status remembers, for a job that was resumed or deleted since tells of its

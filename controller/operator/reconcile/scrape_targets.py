@@ -28,7 +28,7 @@ class ScrapeTargets:
         self._loop = loop
 
     def deliver(self, key: JobKey, view: ScrapeView) -> None:
-        """A scrape ended; called by the loop."""
+        """Take in the result of a scrape; called by the scrape loop."""
         self._metrics.scrapes.labels(str(view.outcome)).inc()
         new = self._cluster.scraped(key, view)
         if key in self._awaited:

@@ -122,7 +122,7 @@ class StatusWriter:
             self._metrics.saved.inc(saved_gpu_hours(loaded))
 
     def _measure_hand_over(self, loaded: JobSnapshot, record: JobRecord) -> None:
-        """The job is running: how long after the decision on the job whose GPUs it got?"""
+        """Measure how long it took from the decision on a job until the job with its GPUs is running."""
         admission = record.admission
         if admission is None or admission.source is None or admission.running_since is None:
             return

@@ -276,14 +276,14 @@ class ClusterState:
         return replace(known[1].open(), at=known[0]) if known is not None else None
 
     def refuse(self, loaded: JobSnapshot, problem: Problem, seconds: float) -> None:
-        """The cluster will not have this workload; believed for ``seconds``, or until the spec changes."""
+        """Remember for ``seconds``, or until the spec changes, that the cluster refuses this workload."""
         until = self._now() + seconds
         self._refusals[loaded.key] = _Refusal(loaded.uid, generation(loaded.obj), problem, until)
         if self._problem(loaded.desired, loaded.obj) != loaded.desired.problem:
             self.touch(loaded.key)
 
     def accept(self, key: JobKey) -> None:
-        """The cluster would have the workload after all."""
+        """Forget a refusal: the cluster would accept the workload."""
         if self._refusals.pop(key, None) is not None:
             self.touch(key)
 
@@ -297,24 +297,24 @@ class ClusterState:
         return found is not None and found.until <= self._now()
 
     def unstarted(self, loaded: JobSnapshot, view: AccessView) -> None:
-        """An access Job could not be started: that is its answer."""
+        """Record the failure of an access Job that could not be started."""
         self._unstarted.setdefault(loaded.key, {})[loaded.uid, view.request_id] = view
         self.touch(loaded.key)
 
     def made(self, key: JobKey, job_uid: str) -> None:
-        """An access Job was made, by this process."""
+        """Record that this process has made an access Job."""
         self._made.add(job_uid)
         self.touch(key)
 
     def forget_access(self, loaded: JobSnapshot, request_id: str, job_uid: str | None) -> None:
-        """An access Job is deleted, or never was."""
+        """Record that an access Job was deleted, or never existed."""
         self._unstarted.get(loaded.key, {}).pop((loaded.uid, request_id), None)
         if job_uid is not None:
             self._forgotten.add(job_uid)
         self._revisions[loaded.key] = self.revision(loaded.key) + 1
 
     def forget(self, key: JobKey) -> None:
-        """The job is gone: so is what was known of it."""
+        """Forget everything about a job that is gone."""
         self._scrapes.pop(key, None)
         self._refusals.pop(key, None)
         self._revisions.pop(key, None)

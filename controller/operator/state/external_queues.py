@@ -118,7 +118,7 @@ class ExternalQueues:
             asyncio.get_running_loop().call_soon(self._everybody)
 
     async def _look_for_changes_of_presence(self) -> None:
-        """A kind that is not served (any more) makes no event."""
+        """Plan all jobs again whenever a kind begins or ceases to be served: that makes no watch event."""
         before: dict[Resource, bool] = {}
         while True:
             now = {kind: self.absent(kind) for kind in self.watches}

@@ -99,7 +99,7 @@ def _location(obj: Object) -> Object:
 
 
 def _unknown(obj: Object) -> tuple[str, str] | None:
-    """That nobody can tell whose a location of this kind is; None: there is no location."""
+    """Return reason and message if the location is of no known kind; None: it is, or there is no location."""
     location = _location(obj)
     if not location:
         return None

@@ -31,7 +31,7 @@ class PeerCurves:
         return [r.curve for r in reads if r is not None and r.curve is not None and r.evaluator == evaluator]
 
     def forget(self, key: JobKey) -> None:
-        """The job is gone."""
+        """Forget a job that is gone."""
         self._known.pop(key, None)
 
     def _read(self, key: JobKey) -> _Read | None:

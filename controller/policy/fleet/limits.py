@@ -253,7 +253,11 @@ def _delayed(
 
 
 def _common_mode(asking: int, running: int, recent: int, limits: StopLimits) -> str | None:
-    """Stops of the last hour count as asking, and as running: a fault that they share may come in drops."""
+    """Return why a shared fault is likelier than so many declines; None: it is not.
+
+    Stops of the last hour count as asking and as running, for a shared fault may show in one job after
+    another.
+    """
     if limits.breaker_percent is None or asking + recent < FEW:
         return None
     together, all_ = asking + recent, running + recent

@@ -155,7 +155,7 @@ def note_unclaimed(context: PlanContext, waited: InFlight, problem: str, message
 
 
 def let_go(context: PlanContext, waited: InFlight) -> None:
-    """A Job has ended well: the pins that it was to let go are gone."""
+    """Remove the pins that a successful access Job has released from those to be released."""
     context.update(to_release=tuple(p for p in context.record.to_release if p not in waited.release))
 
 
@@ -167,7 +167,7 @@ def release(context: PlanContext, *paths: str) -> None:
 
 
 def unwanted(record: JobRecord) -> tuple[str, ...]:
-    """Recorded paths that may go."""
+    """Return the recorded paths to be released that nothing uses any more."""
     wanted = _wanted(record)
     return tuple(p for p in record.to_release if p not in wanted)
 

@@ -136,7 +136,7 @@ def _settle_beside(context: PlanContext) -> None:
 
 
 def _take_the_place(context: PlanContext, kept: Kept) -> None:
-    """This pin is the best's; the former goes, or stays beside where it is wanted there."""
+    """Make ``kept`` the pin of the best checkpoint; release the former unless it is still wanted."""
     former, awaiting, beside = context.record.secured, context.record.awaiting, context.record.beside
     stays = former is not None and awaiting is not None and former.stands_for(awaiting)
     after = former if stays else None if beside == kept else beside
@@ -375,8 +375,10 @@ def _counts(context: PlanContext, kept: Kept) -> bool:
 
 
 def _lead(context: PlanContext, kept: Kept) -> None:
-    """What is in safety and better than the best is the best, of whatever branch (as `history` has it when
-    the answer came before the branch was left)."""
+    """Make the pinned eval the best one if its score is better than the best's, whatever branch it is of.
+
+    `evals` decides the same when the answer came before the branch was left.
+    """
     best, awaiting, direction = context.record.best, context.record.awaiting, context.desired.direction
     if kept.score is None or (best is not None and not better(direction, kept.score, best.score)):
         return

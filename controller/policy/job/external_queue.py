@@ -92,7 +92,7 @@ def _stays(context: PlanContext) -> bool:
 
 
 def _rest_on_offer(context: PlanContext, queue: QueueView) -> None:
-    """A run that was adopted rests on the quota that it has."""
+    """Record the quota that the external queue has reserved as the admission of an adopted run."""
     workload, admission = context.observed.workload, context.record.admission
     if admission is not None and workload is not None and not workload.suspended and queue.offer:
         context.update(admission=replace(admission, offer=queue.offer))
@@ -206,7 +206,7 @@ def may_start(context: PlanContext) -> bool:
 
 
 def keep_off(context: PlanContext, reason: str) -> None:
-    """A stopped job stays out of its queue, whoever lined it up again."""
+    """Keep a stopped job suspended, even if somebody has put it back into its queue."""
     queue = context.observed.queue
     if queue is not None and queue.active and context.observed.workload is not None:
         context.act(SuspendWorkload(reason))

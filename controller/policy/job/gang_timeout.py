@@ -116,7 +116,7 @@ def watch_binding(context: PlanContext) -> bool:
 
 
 def started(context: PlanContext) -> None:
-    """The workload of an admitted gang is being started: from now on its members can be bound."""
+    """Record that the workload of an admitted gang is being started: from now on its members can be bound."""
     admission = context.record.admission
     assert admission is not None
     since = admission.unbound_since

@@ -37,7 +37,7 @@ def back_off(context: PlanContext) -> GangBackoff | None:
 
 
 def made_anew(context: PlanContext) -> None:
-    """A gang that could not be whole has a workload of which all members start: it need not wait any more."""
+    """Drop the wait of a gang whose new workload has all its members starting."""
     workload, known = context.observed.workload, context.conditions.get(c.RUNNING)
     if known is None or known.reason != MEMBERS_ENDED or workload is None or workload.completed:
         return

@@ -106,7 +106,7 @@ def note_taken(context: PlanContext, message: str) -> bool:
 
 
 def refuse(context: PlanContext) -> None:
-    """A job whose folder another RLHFJob has is not accepted."""
+    """Refuse a job whose checkpoint location belongs to another RLHFJob."""
     claim = context.record.claim
     if context.problem is None and claim is not None and taken(context):
         context.problem = (TAKEN, claim.message)

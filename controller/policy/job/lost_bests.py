@@ -88,8 +88,11 @@ def _ended_at(context: PlanContext) -> float | None:
 
 
 def drop_pin(context: PlanContext, waited: InFlight, reason: str, message: str) -> None:
-    """The pin that was to be copied is not what it was. If it is gone it is made anew, from what the trainer
-    still has. If its content was changed, so was the trainer's, which is the same file: that eval is lost."""
+    """Give up the pin that was to be copied, since its content is missing or was changed.
+
+    A missing pin is made again from what the trainer still has. If the content was changed, so was the
+    trainer's, which is the same file: that eval's checkpoint is lost.
+    """
     context.conditions.set(c.RETAINED, False, reason, remedies.of(reason, message), warning=True)
     damaged = context.record.secured
     context.update(access=None, secured=None)
@@ -113,7 +116,7 @@ def drop_pin(context: PlanContext, waited: InFlight, reason: str, message: str) 
 
 
 def _lose(context: PlanContext, waited: InFlight, reason: str, message: str) -> None:
-    """The checkpoint of this eval is gone for good: the best eval that still has one takes its place."""
+    """Record that the checkpoint of this eval is lost; the best eval that still has one takes its place."""
     record, score = context.record, waited.score
     context.update(access=None)
     if score is None:

@@ -152,7 +152,7 @@ def take_answer(context: PlanContext, waited: InFlight, answered: AccessView) ->
 
 
 def _take_back(context: PlanContext) -> None:
-    """Notes which pins are no longer wanted. One that is named again meanwhile is pinned anew."""
+    """Release the pins that the spec no longer names. One that is named again later is pinned again."""
     record, wanted = context.record, context.desired.pins
     gone = tuple(kept.path for kept in record.pinned if kept.step not in wanted)
     if gone:

@@ -302,7 +302,7 @@ def _watch(context: PlanContext, use: RuleInUse) -> Proposal | None:
 
 
 def _unwatched(context: PlanContext) -> None:
-    """The spec does not say what is to be read."""
+    """Set the condition that the spec names no metric that could be read."""
     reason = context.problem[0] if context.problem is not None else "NotAccepted"
     context.conditions.set(
         c.METRICS, False, reason, "the spec names no metric that could be read", warning=True
@@ -429,8 +429,11 @@ def _finish(context: PlanContext, use: RuleInUse | None) -> Plan:
 
 
 def _secure_what_is_left(context: PlanContext) -> None:
-    """The run has ended: its best checkpoint is pinned if it was not yet. One that is gone gives way to the
-    next best (`safekeeping`); a store that cannot be reached is asked for as long as it takes."""
+    """Pin the best checkpoint of a run that has ended, if it is not pinned yet.
+
+    If it is gone, the next best takes its place (`checkpoints`); an unreachable store is tried until it
+    answers.
+    """
     if context.desired.mode is Mode.ENFORCE and context.observed.workload is not None:
         checkpoints.secure_best(context)
 

@@ -69,8 +69,10 @@ def watch_evals(context: PlanContext, before: JobRecord) -> None:
 
 
 def without_evals(context: PlanContext) -> str:
-    """That the page has brought no usable eval for a few eval intervals, in words; "": it has, or none is
-    due yet."""
+    """Return in words that the page has brought no usable eval for a few eval intervals.
+
+    Return "" if it has, or if none is due yet.
+    """
     due = context.record.evals_due
     if due is None:
         return ""

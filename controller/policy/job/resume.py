@@ -68,7 +68,7 @@ def _is_new(context: PlanContext, step: int) -> bool:
 
 
 def answer_early(context: PlanContext) -> None:
-    """A resume request where nothing is stopped: answered once, and never carried out later.
+    """Answer a resume request while the run is not stopped: once, and it is never carried out later.
 
     Otherwise a request written with the RLHFJob, or while it runs, would undo the next stop.
     """

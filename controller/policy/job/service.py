@@ -34,6 +34,6 @@ def remaining_seconds(desired: Desired, record: JobRecord, now: float) -> float 
 
 
 def seconds(desired: Desired, record: JobRecord, now: float) -> float:
-    """Running time (s) up to ``now`` whose work was not lost to a preemption."""
+    """Return the running time (s) up to ``now`` whose work was not lost to a preemption."""
     gpus = desired.replicas * desired.gpus_per_replica
     return worked(desired, record, now) / gpus if gpus else 0.0

@@ -140,7 +140,7 @@ def _tell_target(context: PlanContext, reason: str, message: str) -> None:
 
 
 def tell_dropped(context: PlanContext, use: RuleInUse, before: JobRecord) -> None:
-    """An Event for each eval that the gate has dropped. ``before``: the record without the new evals."""
+    """Send an Event for each eval that the gate has dropped. ``before``: the record without the new evals."""
     dropped = [("", step) for step in use.dropped_since(before, context.record)]
     known = {guard.metric: guard.state for guard in before.guards}
     for guard in context.record.guards:

@@ -153,7 +153,7 @@ def take_back(context: PlanContext, use: RuleInUse | None, found: Why) -> Plan:
 
 
 def forget(context: PlanContext, decision: Decision, reason: str) -> None:
-    """The record without the stop, and with what the pool needs to give back what it took."""
+    """Withdraw the stop from the record, and keep what the pool needs to return the GPUs."""
     waited = context.record.access
     if waited is not None and waited.operation in (Operation.RETAIN, Operation.CHECK):
         access_requests.give_up(context)  # what of it is copied stays, and is gone on with by the next

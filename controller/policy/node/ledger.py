@@ -116,7 +116,7 @@ class Ledger:
         self._forget((name,))
 
     def put_job(self, key: JobKey, gpus_per_member: int, gang: Gang | None) -> None:
-        """A job; ``gang`` is its admission, None while it has none."""
+        """Record a job and its admission; ``gang`` is None while it has none."""
         self._sizes[key] = gpus_per_member
         if gang is None:
             self._gangs.pop(key, None)

@@ -71,7 +71,12 @@ class FreeGpus(MutableMapping[str, int]):
     _stale: set[str]  # nodes that may have another amount than they are under
 
     def __init__(self, free: Mapping[str, int], racks: Mapping[str, str] = NO_RACKS) -> None:
-        """A copy of ``free``, node -> GPUs, which may know racks itself; ``racks``: node -> rack."""
+        """Copy ``free``.
+
+        Args:
+            free: node -> GPUs; a `FreeGpus` may know racks itself.
+            racks: node -> rack.
+        """
         if isinstance(free, FreeGpus) and not racks:
             free._tidy()
             self._racks = free._racks
@@ -213,7 +218,7 @@ class FreeGpus(MutableMapping[str, int]):
         self._stale.clear()
 
     def _unrack(self, node: str, gpus: int) -> None:
-        """A node is no longer among those with so many free GPUs."""
+        """Remove a node from its rack's list of nodes with ``gpus`` free GPUs."""
         rack = self._racks.get(node)
         if rack is None:
             return

@@ -177,7 +177,7 @@ class NodeTrial:
         return give_back
 
     def _lend(self) -> None:
-        """The GPUs of the last run that is not lent yet and has not kept them."""
+        """Count the GPUs of one more run as lent: the last one that neither is lent nor stays."""
         while (job := self._runs.pop()).key in self._stay:
             pass
         self._lenders.add(job.key)
@@ -185,7 +185,7 @@ class NodeTrial:
             self._lent.add(node, gpus)
 
     def _cap(self, node: str) -> None:
-        """What is used of a node is used of what is idle there, if there is nothing else."""
+        """Lower a node's GPUs in ``_coming`` to those in ``_lent``, in ``_idle`` to those in ``_coming``."""
         self._idle.cap(node, self._coming.cap(node, self._lent[node]))
 
 

@@ -39,11 +39,11 @@ class Planner:
         return self.policy.decide(now, self._room)
 
     def gone(self, job: QueueJob, now: float) -> None:
-        """A job that had GPUs is done, or stopped and off them: they are free."""
+        """Free the GPUs of a job that has ended, or was stopped and has left its GPUs."""
         self.policy.gone(job, now)
         self._room.give(job)
 
     def requeued(self, job: QueueJob, now: float) -> None:
-        """A preempted job is off its GPUs and waits again. Its view still names the nodes it had."""
+        """Free the GPUs of a preempted job and queue it again. Its view still names the nodes it had."""
         self._room.give(job)
         self.policy.submitted(job, now)

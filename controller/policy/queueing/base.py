@@ -220,7 +220,7 @@ class QueuePolicy(Protocol):
     def gone(self, job: QueueJob, now: float) -> None: ...
 
     def shielded(self, job: QueueJob, now: float) -> None:
-        """It runs, and is not to be preempted until the policy hears of it again (`ageing`)."""
+        """Note that a running job must not be preempted until the next event about it (`ageing`)."""
         ...
 
     def decide(self, now: float, room: Room) -> QueueDecision:

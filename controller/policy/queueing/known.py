@@ -50,8 +50,10 @@ class KnownJobs:
         return list(self._leaving.values())
 
     def preemptible(self, now: float, epoch: float) -> dict[JobKey, QueueJob]:
-        """Running jobs that have run for ``epoch`` s, or of which it is not known since when they run; none
-        that is shielded."""
+        """Return the running jobs that may be preempted: running for ``epoch`` s or longer, and not shielded.
+
+        A job counts also if it is not known since when it runs.
+        """
         shielded = self._shielded
         return {
             k: j

@@ -72,7 +72,7 @@ class Band:
         self.gpus += record.gpus
 
     def leave(self, record: Record) -> None:
-        """A running job goes, or moves on."""
+        """Remove a running job from ``running``, or from ``demoted`` while it moves to another queue."""
         if record.moving:
             self.demoted.remove(record)
         else:

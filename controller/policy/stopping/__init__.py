@@ -101,7 +101,7 @@ def make_rule(spec: PolicySpec, modifiers: Sequence[PolicySpec] = ()) -> StopRul
 
 
 def rule_fingerprint(spec: PolicySpec, modifiers: Sequence[PolicySpec] = ()) -> str:
-    """Identifies rule, modifiers, their versions and every effective parameter.
+    """Return a fingerprint of the rule, its modifiers, their versions and every effective parameter.
 
     A state is only valid under the fingerprint it was made under.
     """

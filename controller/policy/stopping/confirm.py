@@ -136,7 +136,10 @@ def _add(fresh: Fresh, point: EvalPoint) -> Fresh:
 
 
 def _add_pairs(pairs: tuple[Any, ...] | None, new: Paired) -> tuple[Any, ...] | None:
-    """(reference step, sum of n mean, sum of n variance); None: two references cannot be added up."""
+    """Add a pair to the sums (reference step, sum of n mean, sum of n variance).
+
+    Return None if the pair has another reference: differences to two references cannot be added up.
+    """
     reference, total, variance = pairs or (new.reference_step, 0.0, 0.0)
     if reference != new.reference_step:
         return None

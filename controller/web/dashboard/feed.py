@@ -153,7 +153,7 @@ class Feed:
         return found
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """A watch goes on until it is cancelled: one that ends by itself is a fault, and must be seen."""
+        """Log the end of a watch and set `broken`: a watch must go on until it is cancelled."""
         if not task.cancelled():
             _logger.error("the watch ended", task=task.get_name(), exc_info=task.exception())
             self.broken.set()

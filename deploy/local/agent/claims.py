@@ -21,7 +21,11 @@ class Attachments:
         self._users: dict[str, dict[str, str]] = {}  # volume -> pod uid -> node
 
     def attach(self, volume: str, modes: list[str], node: str, uid: str) -> None:
-        """Raises ClaimError while somebody else uses the volume in a way that its access modes exclude."""
+        """Record that a pod on ``node`` uses the volume.
+
+        Raises:
+            ClaimError: another pod uses it in a way that the volume's access modes exclude.
+        """
         users = self._users.setdefault(volume, {})
         others = {pod: where for pod, where in users.items() if pod != uid}
         if "ReadWriteOncePod" in modes and others:
@@ -35,7 +39,7 @@ class Attachments:
         users[uid] = node
 
     def release(self, uid: str) -> None:
-        """A pod is gone from all its volumes."""
+        """Record that a pod is gone from all its volumes."""
         for users in self._users.values():
             users.pop(uid, None)
 

@@ -44,7 +44,7 @@ class Host(Protocol):
     pod_ip: str
 
     def changed(self) -> None:
-        """The container's record has changed: the pod's status is to be told anew."""
+        """Note that the container's record has changed: the pod's status must be written again."""
 
     def event(self, reason: str, message: str, warning: bool = False) -> None:
         """Post an event on the pod."""
@@ -196,7 +196,7 @@ class Container:
     # While it runs
 
     async def _live(self, process: ContainerProcess) -> None:
-        """Hook, startup probe, then readiness and liveness."""
+        """Run the postStart hook, then the startup probe; readiness and liveness probes follow it."""
         hook = (self.spec.get("lifecycle") or {}).get("postStart")
         if hook:
             try:

@@ -74,7 +74,7 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, data: s
 
 
 def enter_user_namespace() -> None:
-    """A user namespace in which this process keeps its own ids, and may mount."""
+    """Enter a user namespace in which this process keeps its own ids and may mount."""
     uid, gid = os.geteuid(), os.getegid()
     unshare(CLONE_NEWUSER)
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
@@ -303,7 +303,7 @@ def guarded(spec: Spec, report: int) -> None:
 
 
 def run(spec: Spec, report: int) -> None:
-    """The launcher. Everything it has to say goes to `report`, one JSON object a line."""
+    """Run the launcher; it writes what it has to report to ``report``, one JSON object a line."""
     os.set_inheritable(report, False)
     namespaces = spec["mounting"] != "none"
     signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED | {signal.SIGCHLD, KILL_ALL})

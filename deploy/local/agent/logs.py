@@ -48,7 +48,7 @@ class LogFile:
         self._tell()
 
     def close(self) -> None:
-        """The container has ended: write what lacks a line end, let followers go."""
+        """Record that the container has ended: write the rest that has no line end, and end the followers."""
         if self._rest:
             self._file.write(_stamp() + b" P " + self._rest + b"\n")
             self._rest = b""

@@ -91,7 +91,10 @@ class PodWorker:
                 record.adopt(former[record.name])
 
     def _place_address(self) -> None:
-        """The downward API reads addresses from our copy of the pod, before the server has them."""
+        """Write the addresses into our copy of the pod.
+
+        The downward API reads them from there, before the server has them.
+        """
         status = self.pod.setdefault("status", {})
         status.update(hostIP=self.node.ip, hostIPs=[{"ip": self.node.ip}])
         if self.pod_ip:
@@ -100,7 +103,7 @@ class PodWorker:
     # What the watch says
 
     def update(self, pod: Object) -> None:
-        """A newer version of the pod object."""
+        """Take in a newer version of the pod object."""
         self.pod = pod
         self._place_address()
         self.volumes.pod_changed(pod)
@@ -109,12 +112,12 @@ class PodWorker:
             self._stop(End.DELETED, pod["metadata"].get("deletionGracePeriodSeconds"))
 
     def gone(self) -> None:
-        """The pod object has vanished: whatever still runs is killed at once."""
+        """Kill at once whatever still runs: the pod object has vanished."""
         self._removed.set()
         self._stop(End.GONE, 0)
 
     def shut_down(self, seconds: float) -> None:
-        """The agent is leaving: stop the containers within `seconds`, tell nobody."""
+        """Stop the containers within ``seconds`` because the agent ends; no status is written."""
         self._leaving.set()
         self._stop(End.SHUTDOWN, min(seconds, self.grace_seconds))
 
@@ -267,7 +270,7 @@ class PodWorker:
         self.hosts.write_text("\n".join(lines) + "\n")
 
     async def _stop_containers(self) -> None:
-        """Main and init containers first, together; then the sidecars, the last started first."""
+        """Stop main and init containers together, then the sidecars, the last started first."""
         grace = self._grace or Grace(self.grace_seconds)
         self._grace = grace
         for container in self.containers:
@@ -296,11 +299,11 @@ class PodWorker:
 
     @staticmethod
     def _show_last(record: Record) -> None:
-        """A container that waited for its next run when the pod ended shows how its last one did."""
+        """Show the last run of a container that waited for its next one when the pod ended."""
         record.state, record.last_state = record.last_state, {}
 
     async def _await_deletion(self) -> None:
-        """A pod that is done stays until somebody deletes it; then its object is removed for good."""
+        """Wait until a pod that has ended is marked as deleted, and remove its object for good."""
         deleted = False
         while not (self._removed.is_set() or self._leaving.is_set()):
             self._dirty.clear()

@@ -217,7 +217,7 @@ class ContainerProcess:
         self._finishing = loop.create_task(self._finish())
 
     async def _finish(self) -> None:
-        """The launcher is gone; once its init has followed, both pipes end. Settle then.
+        """Wait until both output pipes end after the launcher and its init, then settle.
 
         Without namespaces a stranger may hold the output for ever, so the wait has an end.
         """

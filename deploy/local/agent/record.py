@@ -47,7 +47,7 @@ class Record:
         self.state, self.ready, self.started = {"waiting": waiting}, False, False
 
     def run(self, number: int, container_id: str) -> None:
-        """The `number`-th restart (0: the first run) has started."""
+        """Record that the ``number``-th restart (0: the first run) has started."""
         self.begin(number)
         self.container_id = container_id
         self.state = {"running": {"startedAt": now_text()}}
@@ -59,7 +59,10 @@ class Record:
         self.restarts = number
 
     def end(self, exit_code: int, signal: int, reason: str, message: str) -> None:
-        """It has ended; kubelet's reasons: Completed, Error, StartError, ContainerStatusUnknown."""
+        """Record the end of a run.
+
+        ``reason`` is one of kubelet's: Completed, Error, StartError, ContainerStatusUnknown.
+        """
         running = self.state.get("running") or {}
         terminated: Object = {
             "exitCode": exit_code,
@@ -78,7 +81,7 @@ class Record:
         self.started = False
 
     def lose(self) -> None:
-        """It may have run under a former agent; nobody knows how it ended."""
+        """Record that a container may have run under an earlier agent, and that nobody knows how it ended."""
         message = "The container could not be located when the node agent started or the pod was terminated"
         self.end(137, 0, "ContainerStatusUnknown", message)
 

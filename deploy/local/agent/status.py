@@ -41,7 +41,7 @@ def _begun(records: Iterable[Record]) -> bool:
 
 
 def _past_waiting(record: Record) -> bool:
-    """Runs, has run, or waits only for its next run."""
+    """Return whether a container runs, has run, or waits only for its next run."""
     return "waiting" not in record.state or bool(record.last_state) or record.restarts > 0
 
 

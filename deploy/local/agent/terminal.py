@@ -125,7 +125,7 @@ class _Session:
             loop.remove_reader(terminal)
 
     async def _listen(self) -> None:
-        """Standard input, window sizes; a client that leaves ends the command."""
+        """Pass on standard input and window sizes; when the client leaves, kill the command."""
         async for message in self._socket:
             if message.type is WSMsgType.BINARY and message.data:
                 await self._take(message.data[0], message.data[1:])

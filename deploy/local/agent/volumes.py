@@ -114,7 +114,7 @@ class PodVolumes:
         return folder
 
     def pod_changed(self, pod: Object) -> None:
-        """New labels, annotations or status: downward API files are written anew."""
+        """Write the downward API files again, after new labels, annotations or status."""
         self._pod = pod
         for projection in self._projections:
             projection.pod_changed(pod)

@@ -76,7 +76,7 @@ def write(facts: Mapping[str, Any], path: Path) -> None:
 
 
 def say(facts: Mapping[str, Any], console: Console) -> None:
-    """The summary for people."""
+    """Print the summary for people."""
     console.print()
     for job in facts["jobs"]:
         head = Text.assemble((f"{job['name']}", "bold"), (f"  {job['role']}, {job['gpus']} GPUs", "dim"))

@@ -143,7 +143,7 @@ class Kueue:
         return _merged(own, self._config)
 
     def _write(self, address: str) -> None:
-        """Settings and certificates, as files for the manager."""
+        """Write settings and certificates as files for the manager."""
         certs = self.folder / "certs"
         certs.mkdir(exist_ok=True, mode=0o700)
         pair = self.plane.server_cert("kueue-webhook", [address])
