@@ -128,7 +128,7 @@ def _research(now: float) -> Object:
         "foreign": 2,
         "running": 5,
         "queued": 3,
-        "lastHandBacks": backs,
+        "lastHandovers": backs,
         "stops": {"lastHour": 1, "today": 3},
     }
     return pool_object("research", status)

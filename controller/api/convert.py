@@ -22,7 +22,7 @@ from controller.api.record import StatusError, record, size, status
 from controller.api.rlhfjob import RLHFJob, RLHFJobSpec, Role
 from controller.policy.job import Desired, Guardrail, ProxyMetric, ResumeRequest, RunState
 from controller.policy.params import ParamError
-from controller.policy.pool import HandBack
+from controller.policy.pool import Handover
 from controller.policy.queueing import MAX_WAIT, Srtf, make_policy
 from controller.policy.stopping import MODIFIERS, RULES, make_rule
 from controller.policy.stopping.guardrails import shared
@@ -31,7 +31,7 @@ from controller.policy.types import Hold, Mode, PolicySpec, Quota, cap_mode
 __all__ = [
     "StatusError",
     "desired",
-    "hand_backs",
+    "handovers",
     "holds",
     "mode_cap",
     "parse_job",
@@ -43,7 +43,7 @@ __all__ = [
     "size",
     "status",
     "stop_limits",
-    "stored_hand_backs",
+    "stored_handovers",
     "stored_holds",
 ]
 
@@ -226,7 +226,7 @@ def stored_holds(found: tuple[Hold, ...]) -> list[dict[str, Any]]:
     ]
 
 
-_HAND_BACK_TIMES = {
+_HANDOVER_TIMES = {
     "decided": "decidedTime",
     "secured": "securedTime",
     "suspended": "suspendedTime",
@@ -235,31 +235,31 @@ _HAND_BACK_TIMES = {
 }
 
 
-def hand_backs(pool_status: Mapping[str, Any] | None) -> tuple[HandBack, ...]:
-    """Return the hand-backs in a GPUPool's status.
+def handovers(pool_status: Mapping[str, Any] | None) -> tuple[Handover, ...]:
+    """Return the handovers in a GPUPool's status.
 
     Raises:
         StatusError: one does not read back.
     """
     try:
-        return tuple(_hand_back(h) for h in (pool_status or {}).get("lastHandBacks") or ())
+        return tuple(_handover(h) for h in (pool_status or {}).get("lastHandovers") or ())
     except (KeyError, TypeError, ValueError) as error:
-        raise StatusError(f"status.lastHandBacks: {error}") from error
+        raise StatusError(f"status.lastHandovers: {error}") from error
 
 
-def _hand_back(stored: Mapping[str, Any]) -> HandBack:
-    at = {name: values.seconds(stored[key]) for name, key in _HAND_BACK_TIMES.items() if key in stored}
+def _handover(stored: Mapping[str, Any]) -> Handover:
+    at = {name: values.seconds(stored[key]) for name, key in _HANDOVER_TIMES.items() if key in stored}
     decided = at.pop("decided")
-    return HandBack(
+    return Handover(
         stored["source"], stored["by"], stored["gpus"], decided, target=stored.get("target"), **at
     )
 
 
-def stored_hand_backs(found: Iterable[HandBack]) -> list[dict[str, Any]]:
-    """Return the inverse of `hand_backs`."""
+def stored_handovers(found: Iterable[Handover]) -> list[dict[str, Any]]:
+    """Return the inverse of `handovers`."""
     stored = []
     for h in found:
-        times = {key: getattr(h, name) for name, key in _HAND_BACK_TIMES.items()}
+        times = {key: getattr(h, name) for name, key in _HANDOVER_TIMES.items()}
         one: dict[str, Any] = {"source": h.source, "by": h.by, "gpus": h.gpus}
         one.update({key: values.timestamp(at) for key, at in times.items() if at is not None})
         if h.target is not None:

@@ -380,7 +380,7 @@ class NodeSizeStatus(Status):
     nodes: Count = Field(description="Number of such nodes.")
 
 
-class HandBackStatus(Status):
+class HandoverStatus(Status):
     """A stop, from its decision to the run of the job that got the GPUs."""
 
     source: JobKeyText = Field(description="Who was stopped (namespace/name).")
@@ -497,8 +497,8 @@ class GPUPoolStatus(Status):
     quotas: Annotated[
         tuple[QuotaStatus, ...], Field(max_length=QUOTAS_MAX, json_schema_extra=markers.ATOMIC)
     ] = Field(default=(), description="How each entry of spec.quotas stands.")
-    last_hand_backs: Annotated[
-        tuple[HandBackStatus, ...], Field(max_length=HANDOVERS_KEPT, json_schema_extra=markers.ATOMIC)
+    last_handovers: Annotated[
+        tuple[HandoverStatus, ...], Field(max_length=HANDOVERS_KEPT, json_schema_extra=markers.ATOMIC)
     ] = Field(default=(), description="The newest stops and who got their GPUs, newest last.")
     stops: StopsStatus | None = Field(default=None, description="Stops against their limits.")
     noise: Annotated[

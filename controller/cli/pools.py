@@ -1,4 +1,4 @@
-"""`evalstop pools`: GPUPools in a table; one of them with its hand-backs, holds and limits."""
+"""`evalstop pools`: GPUPools in a table; one of them with its handovers, holds and limits."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def pools(
     no_headers: flags.NoHeaders = False,
     connection: Connection = USUAL,
 ) -> None:
-    """List GPUPools: GPUs, who runs, who waits; with a NAME, its hand-backs, holds and what is wrong too."""
+    """List GPUPools: GPUs, who runs, who waits; with a NAME, its handovers, holds and what is wrong too."""
     from controller.cli import cluster
     from controller.cli.watching import Watched, show
     from controller.kube.resources import GPUPOOLS
@@ -126,8 +126,8 @@ def page(pool: Object, now: float, screen: Terminal) -> list[str]:
         lines += ["", *_quotas(quotas, screen)]
     if holds := status.get("holds"):
         lines += ["", *_holds(holds, now, screen)]
-    if handed := status.get("lastHandBacks"):
-        lines += ["", *_hand_backs(handed, screen)]
+    if handed := status.get("lastHandovers"):
+        lines += ["", *_handovers(handed, screen)]
     return lines
 
 
@@ -191,7 +191,7 @@ def _holds(holds: list[Mapping[str, Any]], now: float, screen: Terminal) -> list
     return render(columns, rows, screen)
 
 
-def _hand_backs(handed: list[Mapping[str, Any]], screen: Terminal) -> list[str]:
+def _handovers(handed: list[Mapping[str, Any]], screen: Terminal) -> list[str]:
     def after(entry: Mapping[str, Any], field: str) -> str:
         when = entry.get(field)
         if not when:

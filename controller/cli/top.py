@@ -143,8 +143,8 @@ def _pool_line(pool: Mapping[str, Any], screen: Terminal) -> str:
         full = round(20 * (capacity - free) / capacity)
         on, off = ("█", "░") if screen.unicode else ("#", ".")
         bar = f"[{on * full}{off * (20 - full)}] "
-    last = (status.get("lastHandBacks") or [{}])[-1]
-    handed = f", last hand-back {last['source']} to {last.get('target') or 'nobody'}" if last else ""
+    last = (status.get("lastHandovers") or [{}])[-1]
+    handed = f", last handover {last['source']} to {last.get('target') or 'nobody'}" if last else ""
     return (
         f"{pool['metadata']['name']}  {bar}{capacity - free} of {capacity} GPUs used, "
         f"{status.get('running', 0)} running, {status.get('queued', 0)} waiting{handed}"

@@ -212,9 +212,13 @@ class Extender:
             "Connections with a certificate of the clients' authority and none of the names that may ask",
             lambda: [((), float(self.verbs.strangers))],
         )
-        gauge("evalstop_extender_parked", "Pods refused everywhere", lambda: [((), float(len(self.parking)))])
         gauge(
-            "evalstop_extender_kept_gpus",
+            "evalstop_extender_unschedulable_pods",
+            "Pods refused everywhere",
+            lambda: [((), float(len(self.parking)))],
+        )
+        gauge(
+            "evalstop_extender_reserved_gpus",
             "GPUs kept for gangs, beyond what their pods hold",
             lambda: [((), float(sum(self.ledger.keeping(clock()).values())))],
         )

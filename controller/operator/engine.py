@@ -557,7 +557,7 @@ class Engine:
             lambda: [((), max((seconds for _, seconds, _ in self.pool_reconciler.failing()), default=0.0))],
         )
         metrics.gauge(
-            "evalstop_breakers_open",
+            "evalstop_circuit_breaker_open",
             "GPUPools that stop nobody because too many ask",
             lambda: [((), float(sum(1 for pool in self.cache.values(GPUPOOLS) if breaker_open(pool))))],
         )

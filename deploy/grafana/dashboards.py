@@ -22,7 +22,7 @@ def rate(metric: str, by: str) -> str:
 RUNS = Dashboard(
     uid="evalstop-runs",
     title="EvalStop / Runs and GPUs",
-    description="What EvalStop does for its users: runs by state, stops, hand-backs, GPU-hours saved.",
+    description="What EvalStop does for its users: runs by state, stops, handovers, GPU-hours saved.",
     rows=(
         Row(
             "Now",
@@ -32,7 +32,7 @@ RUNS = Dashboard(
                 stat("Being stopped", 'sum(evalstop_jobs{state="Stopping"})'),
                 stat("In trouble", "sum(evalstop_troubled_jobs)", warn=1),
                 stat("GPU-hours saved", "sum(increase(evalstop_gpu_hours_saved_total[$__range]))", unit="h"),
-                stat("Breakers open", "max(evalstop_breakers_open)", warn=1),
+                stat("Breakers open", "max(evalstop_circuit_breaker_open)", warn=1),
             ),
         ),
         Row(
@@ -50,7 +50,7 @@ RUNS = Dashboard(
                 Panel(
                     "The longest trouble",
                     "s",
-                    (("max by (trouble) (evalstop_trouble_seconds)", "{{trouble}}"),),
+                    (("max by (trouble) (evalstop_unhealthy_job_seconds)", "{{trouble}}"),),
                 ),
             ),
         ),
@@ -94,13 +94,13 @@ RUNS = Dashboard(
                 Panel(
                     "Handing GPUs back, half of the stops",
                     "s",
-                    ((quantile(0.5, "evalstop_handback_seconds", "stage"), "{{stage}}"),),
+                    ((quantile(0.5, "evalstop_handover_seconds", "stage"), "{{stage}}"),),
                     note="From the decision to each stage.",
                 ),
                 Panel(
                     "Handing GPUs back, nine in ten",
                     "s",
-                    ((quantile(0.9, "evalstop_handback_seconds", "stage"), "{{stage}}"),),
+                    ((quantile(0.9, "evalstop_handover_seconds", "stage"), "{{stage}}"),),
                 ),
                 Panel(
                     "GPU-hours saved, and lost to preemption",
@@ -209,7 +209,12 @@ MACHINERY = Dashboard(
                 Panel(
                     "Changes that the watch had missed",
                     "short",
-                    (("sum by (resource) (increase(evalstop_watch_mended_total[1h]))", "{{resource}}"),),
+                    (
+                        (
+                            "sum by (resource) (increase(evalstop_watch_missed_events_total[1h]))",
+                            "{{resource}}",
+                        ),
+                    ),
                     note="In the last hour.",
                 ),
             ),
@@ -245,8 +250,8 @@ MACHINERY = Dashboard(
                     "Pods that wait, GPUs that are kept",
                     "short",
                     (
-                        ("max(evalstop_extender_parked)", "parked pods"),
-                        ("max(evalstop_extender_kept_gpus)", "GPUs kept for gangs"),
+                        ("max(evalstop_extender_unschedulable_pods)", "parked pods"),
+                        ("max(evalstop_extender_reserved_gpus)", "GPUs kept for gangs"),
                     ),
                 ),
                 Panel("Ready", "short", (("evalstop_extender_ready", "{{instance}}"),)),

@@ -40,7 +40,7 @@ def lag(slow: str, fast: str) -> Series:
 
 
 def trouble(kind: str, values: str) -> Series:
-    return {f'evalstop_trouble_seconds{{trouble="{kind}",instance="a"}}': values}
+    return {f'evalstop_unhealthy_job_seconds{{trouble="{kind}",instance="a"}}': values}
 
 
 def ends(certificate: str, at: str) -> Series:
@@ -207,10 +207,13 @@ CASES = (
     ),
     Case(
         "EvalStopBreakerOpen",
-        {'evalstop_breakers_open{instance="a"}': "1x60", 'evalstop_breakers_open{instance="b"}': "0x60"},
+        {
+            'evalstop_circuit_breaker_open{instance="a"}': "1x60",
+            'evalstop_circuit_breaker_open{instance="b"}': "0x60",
+        },
         "10m",
         "1 GPUPools stop nobody: too many runs asked to be stopped at once",
-        {'evalstop_breakers_open{instance="a"}': "1x5 0x60"},
+        {'evalstop_circuit_breaker_open{instance="a"}': "1x5 0x60"},
     ),
     Case(
         "EvalStopStopsHeldBack",

@@ -248,13 +248,13 @@ def test_states_and_troubles_follow_the_jobs() -> None:
     metrics.jobs.note("ns/c", RUNNING)
     assert {k: v for k, v in values(metrics, "evalstop_jobs").items() if v} == {"Stopping": 2, "Running": 1}
     assert values(metrics, "evalstop_troubled_jobs")["Stopping"] == 2
-    assert values(metrics, "evalstop_trouble_seconds")["Stopping"] == 9000
-    assert values(metrics, "evalstop_trouble_seconds")["NoMetrics"] == 0
+    assert values(metrics, "evalstop_unhealthy_job_seconds")["Stopping"] == 9000
+    assert values(metrics, "evalstop_unhealthy_job_seconds")["NoMetrics"] == 0
     metrics.jobs.note("ns/a", RUNNING)
     metrics.jobs.forget("ns/b")
     metrics.jobs.forget("ns/never")
     assert {k: v for k, v in values(metrics, "evalstop_jobs").items() if v} == {"Running": 2}
-    assert values(metrics, "evalstop_trouble_seconds")["Stopping"] == 0
+    assert values(metrics, "evalstop_unhealthy_job_seconds")["Stopping"] == 0
 
 
 def test_metrics_do_not_grow_with_jobs() -> None:

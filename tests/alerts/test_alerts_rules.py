@@ -94,7 +94,7 @@ def test_a_healthy_installation_fires_nothing(promtool: Path, alerts: Path, tmp_
         'evalstop_scrapes_total{outcome="Timeout"}': f"0+1x{hours}",
         'evalstop_scrape_lag_seconds{instance="a"}': f"0.2x{hours}",
         'evalstop_troubled_jobs{trouble="BlindRule"}': f"2x{2 * HOUR} 0x{HOUR}",
-        'evalstop_breakers_open{instance="a"}': f"0x{hours}",
+        'evalstop_circuit_breaker_open{instance="a"}': f"0x{hours}",
         'evalstop_stops_held_back_total{reason="HourlyLimit"}': f"0x100 1x{hours}",
         "evalstop_gang_timeouts_total": f"0x50 1x{hours}",
         'evalstop_pools_with_scheduler{instance="a"}': f"1x{hours}",

@@ -15,7 +15,7 @@ from controller import names
 from controller.api import convert
 from controller.api.crd import root_schema
 from controller.api.gpupool import GPUPool
-from controller.policy.pool.handovers import HandBack
+from controller.policy.pool.handovers import Handover
 from controller.policy.pool.reservations import HOLDS_MAX, NODES_MAX
 from controller.policy.types import Delegate, Hold
 
@@ -96,8 +96,8 @@ MAYBE = st.none() | TIMES
 HOLDS = st.builds(
     Hold, KEYS, KEYS, st.lists(st.text("abc-1", max_size=9), max_size=4).map(tuple), TIMES, st.integers(0, 99)
 )
-HAND_BACKS = st.builds(
-    HandBack,
+HANDOVERS = st.builds(
+    Handover,
     KEYS,
     st.text("abc", min_size=1),
     st.integers(0, 999),
@@ -110,18 +110,18 @@ HAND_BACKS = st.builds(
 )
 
 
-@given(st.lists(HOLDS, max_size=5).map(tuple), st.lists(HAND_BACKS, max_size=5).map(tuple))
-def test_holds_and_hand_backs_read_back_exactly(holds: tuple[Hold, ...], stops: tuple[HandBack, ...]) -> None:
-    status = {"holds": convert.stored_holds(holds), "lastHandBacks": convert.stored_hand_backs(stops)}
+@given(st.lists(HOLDS, max_size=5).map(tuple), st.lists(HANDOVERS, max_size=5).map(tuple))
+def test_holds_and_hand_backs_read_back_exactly(holds: tuple[Hold, ...], stops: tuple[Handover, ...]) -> None:
+    status = {"holds": convert.stored_holds(holds), "lastHandovers": convert.stored_handovers(stops)}
     status = json.loads(json.dumps(status, allow_nan=False))
     assert convert.holds(status) == holds
-    assert convert.hand_backs(status) == stops
+    assert convert.handovers(status) == stops
     GPUPool.model_validate({**POOL, "status": status})
 
 
-@pytest.mark.parametrize("read", [convert.holds, convert.hand_backs])
+@pytest.mark.parametrize("read", [convert.holds, convert.handovers])
 def test_a_list_that_does_not_read_back_is_told_by_name(read: Any) -> None:
-    field = "holds" if read is convert.holds else "lastHandBacks"
+    field = "holds" if read is convert.holds else "lastHandovers"
     with pytest.raises(convert.StatusError, match=f"status.{field}"):
         read({field: [{"source": "a/b"}]})
     assert read(None) == ()

@@ -17,7 +17,7 @@ from tests.bench import (
     bench_extender,
     bench_fleet,
     bench_gangs,
-    bench_handback,
+    bench_handover,
     bench_holds,
     bench_policies,
     bench_quotas,
@@ -31,7 +31,7 @@ from tests.bench.rows import Row, show, write
 BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Iterator[Row]]] = {
     "scrape": bench_scrape.run,
     "sim": bench_sim_speed.run,
-    "handback": bench_handback.run,
+    "handover": bench_handover.run,
     "holds": bench_holds.run,
     "policies": bench_policies.run,
     "quotas": bench_quotas.run,

@@ -221,7 +221,7 @@ def pool_status() -> Json:
                 "lastTransitionTime": timestamp(START),
             }
         ],
-        "lastHandBacks": [
+        "lastHandovers": [
             {
                 "source": "team/over", "by": "kDeclines", "gpus": 2, "decidedTime": timestamp(START + 300),
                 "suspendedTime": timestamp(START + 301.2), "podsGoneTime": timestamp(START + 302),

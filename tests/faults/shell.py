@@ -33,7 +33,7 @@ from controller.policy.job.types import (
 )
 from controller.policy.job.view import job_view
 from controller.policy.pool import job_outcomes
-from controller.policy.pool.handovers import hand_backs
+from controller.policy.pool.handovers import newest_handovers
 from controller.policy.pool.plan import plan_pool
 from controller.policy.types import JobView, Mode, NodeView, PoolPlan, PoolSnapshot, StopLimits
 from tests.faults import product
@@ -237,7 +237,7 @@ class Operator:
         if record.decision is None:
             return False
         status = (self.pool_cache or {}).get("status")
-        stops = convert.hand_backs(status)
+        stops = convert.handovers(status)
         return any((s.source, s.decided) == (key, record.decision.at) for s in stops)
 
     # -- writing -----------------------------------------------------------------------------------------
@@ -428,12 +428,12 @@ class Operator:
         stored = [
             (key, t.desired.replicas * t.desired.gpus_per_replica, t.record) for key, t in thoughts.items()
         ]
-        stops = hand_backs(convert.hand_backs(status), stored)
+        stops = newest_handovers(convert.handovers(status), stored)
         wanted = {
             k: v
             for k, v in (
                 ("holds", convert.stored_holds(plan.holds)),
-                ("lastHandBacks", convert.stored_hand_backs(stops)),
+                ("lastHandovers", convert.stored_handovers(stops)),
             )
             if v
         }

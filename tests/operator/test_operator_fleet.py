@@ -234,7 +234,7 @@ def test_limits_hold_stops_back_say_so_and_let_them_go_when_they_are_raised(
                 assert await pool_condition(rig, "StopsHeldBack") == ("True", "ManyAtOnce")
                 assert "breakerSince" in (await pool_status(rig))["stops"]
                 await eventually(lambda: has_event(rig, "BreakerOpen"))
-                assert b"evalstop_breakers_open 1.0" in engine.metrics.text()
+                assert b"evalstop_circuit_breaker_open 1.0" in engine.metrics.text()
                 await limit(perHour=2)
                 await eventually(released, 40, what="two stops")
                 await eventually(lambda: held("StopBudgetSpent", 1))

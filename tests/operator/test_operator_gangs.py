@@ -161,7 +161,7 @@ def test_holds_are_written_before_the_suspend_and_end_when_the_next_is_bound(
                 seen = Recorder(engine)
                 rig.scores["over"] = RISE_AND_FALL
                 await eventually(lambda: rig.is_true("next", "Running"), 40, "the next job to run")
-                await eventually(lambda: _handed_back(rig), 60, "the hand-back to be told whole")
+                await eventually(lambda: _handed_back(rig), 60, "the handover to be told whole")
                 metrics = engine.metrics.text().decode()
                 over = await rig.record("over")
                 status = (await rig.api.get(GPUPOOLS, rig.pool_name))["status"]
@@ -179,9 +179,9 @@ def test_holds_are_written_before_the_suspend_and_end_when_the_next_is_bound(
             assert over.decision is not None
             assert 100 < values.seconds(hold["expires"]) - over.decision.at <= 120
             assert "holds" not in status
-            check_hand_back(status["lastHandBacks"][-1], rig)
+            check_handover(status["lastHandovers"][-1], rig)
             for stage in ("secured", "retained", "suspended", "pods_gone", "handed", "running"):
-                assert f'evalstop_handback_seconds_count{{stage="{stage}"}} 1.0' in metrics, stage
+                assert f'evalstop_handover_seconds_count{{stage="{stage}"}} 1.0' in metrics, stage
 
     asyncio.run(story())
 
@@ -212,10 +212,10 @@ def test_a_users_stop_announces_whose_the_gpus_will_be_before_it_suspends(
 
 async def _handed_back(rig: Rig) -> bool:
     status = (await rig.api.get(GPUPOOLS, rig.pool_name))["status"]
-    return "runningTime" in (status.get("lastHandBacks") or [{}])[-1] and "holds" not in status
+    return "runningTime" in (status.get("lastHandovers") or [{}])[-1] and "holds" not in status
 
 
-def check_hand_back(told: dict[str, Any], rig: Rig) -> None:
+def check_handover(told: dict[str, Any], rig: Rig) -> None:
     assert (told["source"], told["target"]) == (f"{rig.namespace}/over", f"{rig.namespace}/next")
     assert (told["by"], told["gpus"]) == ("kDeclines", 4)
     stages = [values.seconds(told[f"{s}Time"]) for s in ("decided", "suspended", "podsGone", "running")]

@@ -12,7 +12,7 @@ from controller.kube.cache import Cache
 from controller.kube.resources import RLHFJOBS
 from controller.operator.state.job_names import JobNames
 from controller.policy.job.types import AdmissionRecord, Decision, Desired, JobRecord
-from controller.policy.pool.handovers import HandBack, hand_backs
+from controller.policy.pool.handovers import Handover, newest_handovers
 from controller.policy.types import Mode, PolicySpec, Proposal
 
 PROPOSAL = Proposal(70, 40, "ConsecutiveDeclines", 3.0, 3.0)
@@ -87,11 +87,11 @@ def test_a_job_that_is_gone_stays_unnamed_and_a_namesake_is_not_taken_for_it() -
 
 
 def test_a_pools_memory_keeps_the_name_of_a_target_that_is_gone() -> None:
-    known = HandBack("mine/run", "kDeclines", 4, 100.0, target="rich/secret-model", running=120.0)
+    known = Handover("mine/run", "kDeclines", 4, 100.0, target="rich/secret-model", running=120.0)
     record = told("uid:gone", "mine/before")
-    (found,) = hand_backs([known], [("mine/run", 4, record)])
+    (found,) = newest_handovers([known], [("mine/run", 4, record)])
     assert (found.target, found.running) == ("rich/secret-model", 120.0)
-    (found,) = hand_backs([], [("mine/run", 4, record)])
+    (found,) = newest_handovers([], [("mine/run", 4, record)])
     assert found.target == "uid:gone"
 
 

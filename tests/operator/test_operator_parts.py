@@ -314,11 +314,11 @@ def test_stages_are_counted_once_as_they_appear_and_reasons_are_bounded() -> Non
     sample = metrics.registry.get_sample_value
     assert sample("evalstop_decisions_total", {"mode": "Enforce", "reason": "ConsecutiveDeclines"}) == 1
     sums = {
-        s: sample("evalstop_handback_seconds_sum", {"stage": s}) for s in ("secured", "retained", "suspended")
+        s: sample("evalstop_handover_seconds_sum", {"stage": s}) for s in ("secured", "retained", "suspended")
     }
     assert sums == {"secured": 0.0, "retained": 2.0, "suspended": 3.0}
-    assert sample("evalstop_handback_seconds_sum", {"stage": "pods_gone"}) == 7.0
-    assert sample("evalstop_handback_seconds_count", {"stage": "pods_gone"}) == 1
+    assert sample("evalstop_handover_seconds_sum", {"stage": "pods_gone"}) == 7.0
+    assert sample("evalstop_handover_seconds_count", {"stage": "pods_gone"}) == 1
     for i in range(100):
         metrics.decided(replace(decision, proposal=replace(proposal, reason=f"R{i}")))
     assert sample("evalstop_decisions_total", {"mode": "Enforce", "reason": "Other"}) == 37

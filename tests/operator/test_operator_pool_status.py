@@ -10,7 +10,7 @@ import pytest
 from controller import names
 from controller.operator.reconcile import pool_status
 from controller.operator.reconcile.pool_status import Surroundings
-from controller.policy.pool.handovers import HandBack
+from controller.policy.pool.handovers import Handover
 from controller.policy.pool.plan import plan_pool
 from controller.policy.types import Hold, JobState, JobView, NodeView, PolicySpec, PoolSnapshot, Quota
 
@@ -129,7 +129,7 @@ def test_many_names_make_no_long_message() -> None:
 
 def test_nothing_new_makes_the_same_status() -> None:
     guests = [gpu_pod("a", "n1", deleting=-300)]
-    stop = HandBack("ns/a", "scan", 4, NOW.timestamp() - 9, None, None, None, None, None)
+    stop = Handover("ns/a", "scan", 4, NOW.timestamp() - 9, None, None, None, None, None)
     around = Surroundings({"n1": ("p", "q")}, guests)
     first = status(snapshot(), around, stops=[stop])
     assert status(snapshot(), around, known=first, stops=[stop], after=45.5) == first
@@ -143,12 +143,12 @@ def test_a_condition_keeps_its_time_until_it_changes() -> None:
 
 
 def test_an_unusable_pool_forgets_what_it_found_and_keeps_what_it_remembers() -> None:
-    stop = HandBack("ns/a", "scan", 4, NOW.timestamp())
+    stop = Handover("ns/a", "scan", 4, NOW.timestamp())
     hold = Hold("ns/a", "ns/b", ("n1",), NOW.timestamp() + 9)
     known = status(snapshot(JobView("ns/b", 0, 0, 1, 8), holds=(hold,)), stops=[stop])
     obj = {"metadata": {"name": "p", "generation": 4}, "status": known}
     told = pool_status.unusable(obj, "InvalidSpec", "spec.x: no", NOW.timestamp())
-    assert told["lastHandBacks"] == known["lastHandBacks"]
+    assert told["lastHandovers"] == known["lastHandovers"]
     assert "capacity" not in told
     assert "holds" not in told
     assert [c["type"] for c in told["conditions"]] == ["Ready"]

@@ -26,7 +26,7 @@ async def went_on(rig: Rig) -> bool:
         over.taken_back is None,
         convert.holds(status),
         fleet_status.granted(status),
-        convert.hand_backs(status),
+        convert.handovers(status),
         jobs,
         names.FINALIZER in finalizers,
     )

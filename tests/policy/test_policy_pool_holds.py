@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from controller.policy.job.types import AdmissionRecord, Decision, JobRecord, Kept
 from controller.policy.pool import reservations
 from controller.policy.pool.gpu_accounting import free_gpus
-from controller.policy.pool.handovers import HANDOVERS_KEPT, HandBack, hand_backs
+from controller.policy.pool.handovers import HANDOVERS_KEPT, Handover, newest_handovers
 from controller.policy.pool.plan import plan_pool
 from controller.policy.types import (
     Delegate,
@@ -196,7 +196,7 @@ def test_promises_fit_into_what_leaves_and_nobody_is_promised_twice(gangs, left)
     assert all(gpus >= 0 for gpus in room.values())
 
 
-# -- hand-backs --------------------------------------------------------------------------------------
+# -- handovers --------------------------------------------------------------------------------------
 
 
 def stopped(at: float, by: str = "scan", **more) -> JobRecord:
@@ -207,13 +207,13 @@ def stopped(at: float, by: str = "scan", **more) -> JobRecord:
 def test_a_hand_back_is_told_from_decision_to_the_next_jobs_run() -> None:
     over = stopped(100.0, suspended_at=110.0, pods_gone_at=120.0, handed_to="ns/b", handed_at=121.0)
     starts = JobRecord(admission=AdmissionRecord(1, ("n1",), 121.0, "ns/a"))
-    (first,) = hand_backs((), [("ns/a", 8, over), ("ns/b", 8, starts)])
-    assert first == HandBack("ns/a", "scan", 8, 100.0, 95.0, 110.0, 120.0, "ns/b", None)
+    (first,) = newest_handovers((), [("ns/a", 8, over), ("ns/b", 8, starts)])
+    assert first == Handover("ns/a", "scan", 8, 100.0, 95.0, 110.0, 120.0, "ns/b", None)
     runs = replace(starts, admission=AdmissionRecord(1, ("n1",), 121.0, "ns/a", 130.0))
-    (second,) = hand_backs((first,), [("ns/a", 8, over), ("ns/b", 8, runs)])
+    (second,) = newest_handovers((first,), [("ns/a", 8, over), ("ns/b", 8, runs)])
     assert second == replace(first, running=130.0)
-    assert hand_backs((second,), []) == (second,), "what is known of deleted jobs stays"
-    assert hand_backs((second,), [("ns/a", 8, JobRecord()), ("ns/b", 8, JobRecord())]) == (second,)
+    assert newest_handovers((second,), []) == (second,), "what is known of deleted jobs stays"
+    assert newest_handovers((second,), [("ns/a", 8, JobRecord()), ("ns/b", 8, JobRecord())]) == (second,)
 
 
 @pytest.mark.parametrize("mode", [Mode.SHADOW, Mode.ENFORCE])
@@ -221,10 +221,10 @@ def test_shadow_hands_nothing_back(mode: Mode) -> None:
     record = stopped(100.0)
     assert record.decision is not None
     record = replace(record, decision=replace(record.decision, mode=mode))
-    assert len(hand_backs((), [("ns/a", 8, record)])) == (mode is Mode.ENFORCE)
+    assert len(newest_handovers((), [("ns/a", 8, record)])) == (mode is Mode.ENFORCE)
 
 
 def test_the_newest_hand_backs_are_kept() -> None:
-    known = hand_backs((), [(f"ns/{i}", 1, stopped(float(i + 10))) for i in range(HANDOVERS_KEPT + 5)])
+    known = newest_handovers((), [(f"ns/{i}", 1, stopped(float(i + 10))) for i in range(HANDOVERS_KEPT + 5)])
     assert [h.decided for h in known] == [float(i + 10) for i in range(5, HANDOVERS_KEPT + 5)]
-    assert len(hand_backs(known, [("ns/new", 1, stopped(1e6))])) == HANDOVERS_KEPT
+    assert len(newest_handovers(known, [("ns/new", 1, stopped(1e6))])) == HANDOVERS_KEPT

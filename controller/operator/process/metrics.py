@@ -29,7 +29,7 @@ class Metrics:
             "evalstop_troubled_jobs", "RLHFJobs in trouble, by its kind", self.jobs.troubled, "trouble"
         )
         self.gauge(
-            "evalstop_trouble_seconds",
+            "evalstop_unhealthy_job_seconds",
             "For how long the first of them has been in it; 0: none is",
             self.jobs.longest,
             "trouble",
@@ -78,7 +78,7 @@ class Metrics:
             registry=self.registry,
         )
         self.stages = Histogram(
-            "evalstop_handback_seconds",
+            "evalstop_handover_seconds",
             "From the decision to each stage of handing GPUs back (running: of the job that got them)",
             ["stage"],
             buckets=_LONG,
@@ -107,7 +107,7 @@ class Metrics:
             registry=self.registry,
         )
         self.mended = Counter(
-            "evalstop_watch_mended",
+            "evalstop_watch_missed_events",
             "Changes a full LIST brought that the watch had not",
             ["resource"],
             registry=self.registry,

@@ -38,7 +38,7 @@ from controller.operator.state.devices import Devices
 from controller.operator.state.taints import Taints
 from controller.operator.state.unmanaged_pods import ForeignPods
 from controller.policy.job import JobRecord
-from controller.policy.pool import Verb, Write, after, hand_backs, outcomes, reservations
+from controller.policy.pool import Verb, Write, after, newest_handovers, outcomes, reservations
 from controller.policy.types import Grant, HeldBack, JobKey, JobView, NodeView, PoolPlan, PoolSnapshot
 
 _logger = log.get("evalstop.pool")
@@ -306,7 +306,7 @@ class PoolReconciler:
     ) -> dict[str, Any]:
         # Of the records only what is written: a stop that is announced must be the very one carried out.
         stored = [(t.key, t.gpus, t.written) for t in planned_jobs.values()]
-        stops = hand_backs(convert.hand_backs(obj.get("status")), stored)
+        stops = newest_handovers(convert.handovers(obj.get("status")), stored)
         return pool_status.planned(obj, reservations.current(snapshot, now), plan, around, stops, now)
 
     # -- what is to be -----------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from controller.api.values import timestamp
 from controller.operator.reconcile import fleet
 from controller.operator.state.nodes import node_of
 from controller.policy.job import STUCK_AFTER
-from controller.policy.pool import HandBack, free_gpus
+from controller.policy.pool import Handover, free_gpus
 from controller.policy.queueing.quota_ledger import usage
 from controller.policy.types import JobState, PoolPlan, PoolSnapshot
 from controller.policy.wording import some
@@ -63,7 +63,7 @@ def planned(
     snapshot: PoolSnapshot,
     plan: PoolPlan,
     around: Surroundings,
-    stops: Iterable[HandBack],
+    stops: Iterable[Handover],
     now: float,
 ) -> dict[str, Any]:
     """Return the status of a pool that was planned at ``now`` (s); ``obj`` is the GPUPool as last read."""
@@ -84,7 +84,7 @@ def planned(
         "queued": queued,
         "holds": convert.stored_holds(plan.holds),
         "quotas": _quotas(snapshot, plan),
-        "lastHandBacks": convert.stored_hand_backs(stops),
+        "lastHandovers": convert.stored_handovers(stops),
         **fleet_status.stored(plan.stops, plan.noise, plan.falls, snapshot.stopped),
     }
     told = [

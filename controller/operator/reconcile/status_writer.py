@@ -113,7 +113,7 @@ class StatusWriter:
         began = admission is not None and admission.running_since is not None
         if began and (before is None or before.running_since is None):
             self._measure_hand_over(loaded, record)
-            self._cluster.pool_changed(pool_of(loaded.obj))  # its hand-back is complete
+            self._cluster.pool_changed(pool_of(loaded.obj))  # its handover is complete
         decision = record.decision
         if decision is None or decision.pods_gone_at is None:
             return

@@ -486,7 +486,7 @@ class ClusterState:
             return False
         status = (self.cache.get(GPUPOOLS, pool) or {}).get("status")
         try:
-            stops = convert.hand_backs(status)
+            stops = convert.handovers(status)
         except convert.StatusError:
             return True  # the pool writes none that it cannot read; nothing waits for that
         return any((s.source, s.decided) == (key, record.decision.at) for s in stops)
@@ -603,5 +603,5 @@ def _taught(pool: Object | None) -> dict[str, list[Any]]:
 
 def _stops(pool: Object | None) -> set[tuple[JobKey, str]]:
     """(job, when it was decided) of each stop that a GPUPool's status tells of."""
-    stops = ((pool or {}).get("status") or {}).get("lastHandBacks") or ()
+    stops = ((pool or {}).get("status") or {}).get("lastHandovers") or ()
     return {(s["source"], s["decidedTime"]) for s in stops}

@@ -26,7 +26,7 @@ SHOWS = {
     "delegates": "DELEGATIONS",
     "demotion": "LOWEST REASON give_way",
     "gpu_accounting": "free_gpus",
-    "handovers": "HANDOVERS_KEPT HandBack hand_backs",
+    "handovers": "HANDOVERS_KEPT Handover newest_handovers",
     "job_outcomes": "Verb Write after outcomes",
     "placement": "NodeRoom SlotRoom",
     "plan": "plan_pool",

@@ -1,4 +1,4 @@
-"""The last hand-backs of a pool: from the decision on one job to the run of the job that got its GPUs.
+"""The last handovers of a pool: from the decision on one job to the run of the job that got its GPUs.
 
 Put together from the jobs' records at each pass, so that a crash loses none; what is known of a job that was
 deleted since stays as it was.
@@ -17,7 +17,7 @@ HANDOVERS_KEPT = 32
 
 
 @dataclass(frozen=True, slots=True)
-class HandBack:
+class Handover:
     """One stop. Times are s since the epoch; None: not yet, or never."""
 
     source: JobKey
@@ -31,9 +31,9 @@ class HandBack:
     running: float | None = None  # all pods of the target's gang were ready
 
 
-def hand_backs(
-    known: Iterable[HandBack], jobs: Iterable[tuple[JobKey, int, JobRecord]]
-) -> tuple[HandBack, ...]:
+def newest_handovers(
+    known: Iterable[Handover], jobs: Iterable[tuple[JobKey, int, JobRecord]]
+) -> tuple[Handover, ...]:
     """Return the newest `HANDOVERS_KEPT`, by the time of the decision, newest last.
 
     Args:
@@ -64,11 +64,11 @@ def hand_backs(
     )
 
 
-def _of(key: JobKey, gpus: int, record: JobRecord) -> HandBack | None:
+def _of(key: JobKey, gpus: int, record: JobRecord) -> Handover | None:
     decision = record.decision
     if decision is None or decision.mode is not Mode.ENFORCE:
         return None
-    return HandBack(
+    return Handover(
         source=key,
         by=decision.by,
         gpus=gpus,

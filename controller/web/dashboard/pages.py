@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controller.api.gpupool import HandBackStatus
+from controller.api.gpupool import HandoverStatus
 from controller.policy.job import RuleInUse
 from controller.policy.stopping.graded import Graded
 from controller.policy.types import Verb
@@ -42,7 +42,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class HandBack:
+class Handover:
     """A stop and what became of its GPUs, as far as the viewer may know."""
 
     pool: str
@@ -77,7 +77,7 @@ class Pages:
         pools = self.pools(viewer)
         saved = savings(r.job for r in rows)
         attention = sorted((r for r in rows if r.needs_attention), key=lambda r: -r.since)
-        backs = self._hand_backs(pools, viewer)
+        backs = self._handovers(pools, viewer)
         counted = {group: counts.get(group, 0) for group in GROUPS}
         announce = f"{counted['running']} running, {counted['waiting']} waiting, {counted['stopped']} stopped"
         if attention:
@@ -173,7 +173,7 @@ class Pages:
             "queue": found,
             "waiting": waiting,
             "running": running,
-            "backs": self._hand_backs([pool], viewer),
+            "backs": self._handovers([pool], viewer),
             "viewer": viewer,
         }
         announce = f"{name}: {pool.status.free or 0} GPUs free, {pool.status.queued or 0} jobs wait"
@@ -226,8 +226,8 @@ class Pages:
             return None
         return next((place for place in found.queue.items if place.job == job.key), None)
 
-    def _hand_backs(self, pools: Iterable[Pool], viewer: Viewer) -> list[HandBack]:
-        found = [hand_back(pool.name, back, viewer) for pool in pools for back in pool.status.last_hand_backs]
+    def _handovers(self, pools: Iterable[Pool], viewer: Viewer) -> list[Handover]:
+        found = [handover(pool.name, back, viewer) for pool in pools for back in pool.status.last_handovers]
         return sorted(found, key=lambda b: b.decided, reverse=True)
 
 
@@ -289,7 +289,7 @@ def stages_of(job: Job, handed_to: str) -> list[tuple[str, float | None]]:
     ]
 
 
-def hand_back(pool: str, back: HandBackStatus, viewer: Viewer) -> HandBack:
+def handover(pool: str, back: HandoverStatus, viewer: Viewer) -> Handover:
     """Return names of namespaces that the viewer may not read are left out."""
     from controller.api.values import seconds
 
@@ -300,7 +300,7 @@ def hand_back(pool: str, back: HandBackStatus, viewer: Viewer) -> HandBack:
         ("pods gone", back.pods_gone_time),
         ("running", back.running_time),
     )
-    return HandBack(
+    return Handover(
         pool=pool,
         source=_named(back.source, viewer),
         target=_named(back.target, viewer) if back.target else "",
@@ -320,4 +320,4 @@ def moments(stops: Iterable[Any]) -> tuple[tuple[float, float], ...]:
     return tuple(sorted((s.at, s.hours) for s in stops if s.hours is not None))
 
 
-__all__ = ["ELSEWHERE", "GROUPS", "STATES", "HandBack", "NotThere", "Page", "Pages", "curve_of"]
+__all__ = ["ELSEWHERE", "GROUPS", "STATES", "Handover", "NotThere", "Page", "Pages", "curve_of"]

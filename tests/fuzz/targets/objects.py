@@ -201,7 +201,7 @@ def _status(data: bytes) -> None:
         return
     if wire.problem(status):
         return
-    for read in (convert.hand_backs, convert.holds, fleet.noise, fleet.shared_falls, fleet.granted):
+    for read in (convert.handovers, convert.holds, fleet.noise, fleet.shared_falls, fleet.granted):
         with suppress(convert.StatusError):
             read(status)
     fleet.taught(status)
@@ -286,7 +286,7 @@ POOL_STATUS = {
         }
     ],
     "stops": {"lastHour": 1, "today": 2, "granted": [{"job": "a/b", "time": "2026-11-23T06:00:00Z"}]},
-    "lastHandBacks": [],
+    "lastHandovers": [],
 }
 QUESTION = {
     "Pod": {"metadata": {"name": "p", "namespace": "alice", "labels": {names.LABEL_JOB: "run"}}, "spec": {}},

@@ -44,12 +44,12 @@ def run(say: Callable[[str], None]) -> Iterator[Row]:
     gone, running = ([b[i] for b in by_hand] for i in (0, 1))
     for i, name in enumerate(_STAGES):
         floor = [g + r for g, r in by_hand] if name == _STAGES[-1] else gone if name == "pods gone" else []
-        yield median_row(f"hand-back: decision -> {name}", [r[i] for r in rounds], "s", floor)
+        yield median_row(f"handover: decision -> {name}", [r[i] for r in rounds], "s", floor)
     steps = [[r[i] - (r[i - 1] if i else 0.0) for r in rounds] for i in range(len(_STAGES))]
     for i, name in enumerate(_STAGES):
         floor = {"pods gone": gone, "next pods running": running}.get(name, [])
         before = _STAGES[i - 1] if i else "decision"
-        yield median_row(f"hand-back stage: {before} -> {name}", steps[i], "s", floor)
+        yield median_row(f"handover stage: {before} -> {name}", steps[i], "s", floor)
 
 
 def _variant(job: Mapping[str, Any], name: str, replicas: int, **flags: str) -> Job:
