@@ -42,10 +42,12 @@ def load(
     """Return the value of a JSON text.
 
     Args:
+        text: the JSON text.
         what: how errors call it.
-        most: bytes (of a str: of its UTF-8).
-        values: members of arrays and objects.
-        python: as Python's own ``json`` writes it: NaN and infinities, and numbers of `PYTHON_DIGITS` digits.
+        most: largest number of bytes (of a str: of its UTF-8).
+        values: largest number of members of arrays and objects.
+        python: whether to accept what Python's own ``json`` writes: NaN and infinities, and numbers of
+            `PYTHON_DIGITS` digits.
 
     Raises:
         Unbounded: it is longer, deeper than `DEPTH`, holds more values, or a number of more than `DIGITS`
@@ -127,7 +129,8 @@ def prune(data: bytes, depth: int) -> tuple[bytes, list[Cut]]:
     64 characters: null is in their place. It walks over brackets and strings once, without recursion.
 
     Args:
-        depth: brackets that may be open at once.
+        data: the JSON document.
+        depth: how many brackets may be open at once.
     """
     out: list[bytes] = []
     cuts: list[Cut] = []

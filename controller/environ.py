@@ -21,7 +21,7 @@ def setting(default: Any, parse: Callable[[str], Any], doc: str) -> Any:
 
 
 def text(value: str) -> str:
-    """any text"""
+    """any text"""  # noqa: D403 -- part of an error
     return value
 
 
@@ -60,7 +60,7 @@ def listed(value: str) -> tuple[str, ...]:
 
 
 def switch(value: str) -> bool:
-    """true or false"""  # noqa: D401 -- part of an error
+    """true or false"""  # noqa: D401, D403 -- part of an error
     return {"true": True, "false": False}[value]
 
 

@@ -257,7 +257,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _numbers(text: str) -> tuple[float, ...]:
-    """numbers separated by commas"""
+    """Return numbers that are separated by commas."""
     return tuple(map(float, filter(None, text.split(","))))
 
 

@@ -59,7 +59,9 @@ class Kernel:
         """Until nothing is left to happen.
 
         Args:
-            times: of the arrivals, in order. subjects: who arrives; ``arrive(subject, time)`` is called then.
+            times: of the arrivals, in order.
+            subjects: who arrives, in the same order.
+            arrive: called with the subject and the time of each arrival.
             settle: called with the time, after all that happened at it, unless all of it was quiet.
         """
         heap, cancelled = self._heap, self._cancelled

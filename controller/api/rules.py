@@ -73,7 +73,9 @@ def union_of(title: str, where: str, registry: Mapping[str, Registered]) -> Any:
     """Return a pydantic model with one optional member per entry of a registry.
 
     Args:
-        title: name of the model. where: what messages call the field.
+        title: name of the model.
+        where: what messages call the field.
+        registry: name -> entry.
     """
     members: dict[str, Any] = {}
     for name, entry in registry.items():

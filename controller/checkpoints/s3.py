@@ -130,9 +130,11 @@ class Bucket:
         """Make an object of parts; an earlier try may have sent some of them.
 
         Args:
-            part: bytes of each but the last; made more where there would be too many.
-            send: puts one part there.
-            record: remembers the upload from try to try.
+            key: of the object to make.
+            size: bytes of the object.
+            part: bytes of each part but the last; made more where there would be too many parts.
+            send: writes one part.
+            record: remembers the upload for the next try.
         """
         part = part_size(size, part)
         upload, tags = self._known(key, size, part, record)

@@ -105,9 +105,14 @@ def enter(
     What is superseded is cleared. A worker of the same or a newer request that lives is waited for.
 
     Args:
-        parent: the open folder. last: name of the folder that it is to become.
+        parent: the open folder.
+        last: name of the folder that the staging folder is to become.
         key: of the plan; `LINKS` for what is made in one go.
-        published: whether somebody has published since this worker began.
+        writer: the worker that asks.
+        published: returns whether somebody has published since this worker began.
+        dead_seconds: a worker without a heartbeat for so long counts as dead (s).
+        monotonic: the clock (s).
+        sleep: waits for so many seconds.
 
     Returns:
         Its name; None: what is wanted has been published by the one waited for.

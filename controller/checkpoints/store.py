@@ -31,8 +31,10 @@ def read_json(source: Readable, name: str, limit: int = bounded.BYTES, *, python
     """Return the value of a small JSON file.
 
     Args:
-        limit: bytes that it may have.
-        python: as Python's own ``json`` writes it (`bounded.load`).
+        source: where the file is.
+        name: of the file.
+        limit: largest number of bytes.
+        python: whether to accept what Python's own ``json`` writes (`bounded.load`).
 
     Raises:
         Vanished, Damaged: as ``source`` says. Unbounded: it is no JSON, or more than is read; names the file.

@@ -11,8 +11,9 @@ def open_store(root: str, writer: Writer | None = None, within: str = "") -> Sto
     """Return the store for an absolute path or a URI such as ``s3://bucket/prefix``.
 
     Args:
+        root: the absolute path or URI.
         writer: who works on it, as other workers see it; None: one without a request.
-        within: the mount point that a path lies below; what is on the way from there is not trusted.
+        within: the mount point that a path lies below; links on the way from there are not trusted.
 
     Raises:
         AccessError: BAD_REQUEST, neither of the two or a scheme that is not supported.

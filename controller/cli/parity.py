@@ -257,7 +257,11 @@ def _check(
     """Refuse before anything is started what could not be played, or simulated, or would not be heeded.
 
     Args:
-        there: options that are about a given cluster. here: those about the local one.
+        trial: what is to be played.
+        policies: queue policies to play it under.
+        there: options about a given cluster, with their values.
+        here: options about the local cluster, with their values.
+        remote: whether a cluster is given.
     """
     from controller.parity.simulated import simulated
     from controller.parity.trial import compressed

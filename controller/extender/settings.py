@@ -29,13 +29,13 @@ _SECONDS = number(0.1, 86400, "s")
 
 
 def _file(text: str) -> str:
-    """a file that can be read"""  # noqa: D401 -- part of an error
+    """a file that can be read"""  # noqa: D401, D403 -- part of an error
     with open(text, "rb"):
         return text
 
 
 def _names(text: str) -> str:
-    """one name or more, by commas"""
+    """one name or more, by commas"""  # noqa: D403 -- part of an error
     if not listed(text):
         raise ValueError
     return text

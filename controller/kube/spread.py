@@ -77,7 +77,15 @@ def follow(
     """Follow a kind: in these namespaces if it is in any, else, or without names, everywhere.
 
     Args:
-        replace: told of each LIST, with its namespace if there are namespaces. More: as `ListWatch`.
+        api: the client.
+        resource: the kind.
+        take: called for each event of the watch.
+        replace: called with each LIST, and with its namespace if there are namespaces.
+        namespaces: where to look; none: everywhere.
+        relist: as `ListWatch`.
+        keep: as `ListWatch`.
+        optional: as `ListWatch`.
+        watched: as `ListWatch`.
     """
     if not namespaces or not resource.namespaced:
         return ListWatch(api, resource, take, replace, relist, keep=keep, optional=optional, watched=watched)

@@ -46,7 +46,9 @@ async def fetch(ip: str, port: int, target: str, caps: Caps) -> bytes:
 
     Args:
         ip: an address in its plain form, already checked.
+        port: the port.
         target: path and query, encoded as a request line may hold them.
+        caps: limits of time and size.
 
     Raises:
         MetricsError: whatever else comes back, or nothing. ValueError: ``target`` is not ASCII.

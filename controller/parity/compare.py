@@ -119,7 +119,8 @@ def in_order(places: Sequence[int], moved: Sequence[float] = ()) -> set[int]:
     """Return the indices of a longest increasing subsequence; of several, the one whose events moved least.
 
     Args:
-        moved: how far each is from where it should be; default: all alike. Takes the square of their number.
+        places: the numbers; the time it takes grows with the square of how many there are.
+        moved: how far each event is from where it should be; default: all alike.
     """
     costs = moved or [0.0] * len(places)
     best: list[tuple[int, float]] = []  # (length, minus the sum of moves) of the best that ends here

@@ -69,9 +69,15 @@ async def conduct(
     """Play a trial under each policy and simulate it with the overheads of a run of its own.
 
     Args:
-        policies: (as its user wrote it, in the trace's time). waves: of the calibration run.
-        known: of a calibration run on this cluster before; None: there is one now.
-        keep: gets what there is after the calibration, and after each batch of policies.
+        api: client of the cluster.
+        trial: what to play.
+        policies: (as its user wrote it, in the trace's time).
+        grounds: where to play.
+        about: what the report says of the trial.
+        tell: called with (who, line) on the progress.
+        waves: of the calibration run.
+        known: calibration measured earlier on this cluster; None: it is measured now.
+        keep: called with the report so far after the calibration, and after each batch of policies.
 
     Raises:
         Failed: a run did not go as it was meant. ApiError: the API server refuses.

@@ -83,7 +83,7 @@ class Facts:
 
     @property
     def state(self) -> str:
-        """waiting | running | stopped | ended."""
+        """Return ``"waiting"``, ``"running"``, ``"stopped"`` or ``"ended"``."""
         if self.ended is not None:
             return "ended"
         if self.pods_gone is not None:

@@ -52,7 +52,12 @@ async def play(
     """Run a trial under a policy on the nodes of a place, and clean up after it.
 
     Args:
-        tell: gets a line on how far it is, several times a second. patience: s for all jobs to be over.
+        api: client of the cluster.
+        trial: what to play.
+        policy: the queue policy of the pool.
+        place: nodes, image, storage class and scheduler.
+        tell: called with a line on the progress, several times a second.
+        patience: longest time for all jobs to end (s).
 
     Raises:
         Failed: the pool or the pull secret is not what the trial needs, a job was refused or failed, or

@@ -62,8 +62,13 @@ def trial(
     policy.
 
     Args:
-        cluster: default: the trace's own. speed: default: such that all GPUs busy all the time would need
-            ``minutes``. seed: for evals, where the trace has none.
+        trace: the jobs.
+        cluster: nodes; default: the trace's own.
+        rule: stop rule; default: the trace's own.
+        speed: how many times faster than the trace; default: such that all GPUs busy all the time would need
+            ``minutes``.
+        minutes: see ``speed``.
+        seed: for evals, where the trace has none.
 
     Raises:
         TraceError: a job is larger than the cluster, or the trace names no cluster and none is given.

@@ -63,9 +63,15 @@ def sign_leaf(
     """Return a certificate of ``key`` that the authority ``issuer``, whose key is ``signer``, vouches for.
 
     Args:
-        purposes: `CLIENT`, `SERVER` or both. days: from ``now`` to its end.
+        issuer: certificate of the authority.
+        signer: key of the authority.
+        key: what the new certificate is for.
+        common_name: of its subject.
+        purposes: `CLIENT`, `SERVER` or both.
+        now: begin of its validity.
+        days: length of its validity.
         hosts: DNS names and IP addresses under which a server is reached.
-        organizations: to Kubernetes, the groups of the user ``common_name``.
+        organizations: of its subject; to Kubernetes the groups of the user ``common_name``.
     """
     builder = (
         _builder(_name(common_name, organizations), issuer.subject, key, now, days)

@@ -40,7 +40,7 @@ class Cluster:
         return Cluster(plane.kubeconfig, plane.binaries["kubectl"], helm)
 
     def kubectl(self, *arguments: str, stdin: str | None = None, timeout_s: float = 120.0) -> str:
-        """kubectl's standard output."""
+        """Return the standard output of ``kubectl`` with these arguments."""
         command = [str(self.binary), f"--kubeconfig={self.kubeconfig}", *arguments]
         environment = {**os.environ, "KUBERC": "off"}
         try:
@@ -58,7 +58,7 @@ class Cluster:
         return json.loads(self.kubectl("get", *arguments, "-o", "json"))
 
     def apply(self, manifests: Sequence[Object]) -> None:
-        """kubectl apply, in the given order."""
+        """Run ``kubectl apply``, in the given order."""
         self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests))
 
     def install(self, values: Object, *more: str, chart: Path = CHART, wait_s: int = 180) -> str:

@@ -36,7 +36,9 @@ def reference(text: str, variable: str, trial: bool) -> Reference:
     """Read ``NAME[:TAG]@sha256:…``; with ``trial``, ``NAME[:TAG]`` as well.
 
     Args:
+        text: the reference.
         variable: what to call it in an error.
+        trial: whether a tag alone will do.
 
     Raises:
         ValueError: it is neither; the message says what would be right.
@@ -127,7 +129,9 @@ def upon(
 
     Args:
         found: path -> its value; changed.
-        value: of a member of the layer, given with its path; None: none is kept for that path.
+        layer: the archive of the layer.
+        value: returns the value of a member of the layer, given with its path; None: none is kept for that
+            path.
     """
     for member in layer:
         name = _plain(member.name)

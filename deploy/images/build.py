@@ -89,7 +89,9 @@ def build(
     """Build every image, load it into docker and start it once.
 
     Args:
-        fresh: without docker's cache.
+        environ: the variables that choose base and builder (`wanted`).
+        out: folder for what is built.
+        fresh: whether to build without docker's cache.
 
     Raises:
         PlaneError: with docker's last words, or what is wrong with what was built.

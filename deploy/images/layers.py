@@ -80,6 +80,10 @@ def from_archive(
     """Write a layer of everything below ``root`` in ``source``.
 
     Args:
+        name: of the layer.
+        source: an archive of a file system.
+        root: folder in ``source``.
+        path: file to write.
         base: path within the base image -> what is there; a folder of it keeps its mode and owner.
 
     Raises:
@@ -104,6 +108,7 @@ def without_shells(base: Mapping[str, tarfile.TarInfo], path: Path) -> Layer | N
 
     Args:
         base: path within the base -> what is there (`BaseImage.files`).
+        path: file to write.
     """
     removed = sorted(
         inside

@@ -56,8 +56,12 @@ def statement(
     """Return the statement about one image.
 
     Args:
-        identity: of its configuration, "sha256:…". layers: name -> sha256, hex, of those above the base.
-        packages: components of the bill that were installed from archives.
+        name: of the image.
+        role: of the image.
+        identity: of its configuration, "sha256:…".
+        layers: name -> sha256, hex, of the layers above the base.
+        inputs: what it was built from.
+        packages: components of the bill of materials that were installed from archives.
         bill: file name -> sha256, hex, of the bill of materials.
     """
     subjects = [{"name": name, "digest": _sha256(identity)}]

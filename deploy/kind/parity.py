@@ -20,7 +20,10 @@ def run(stage: staging.KindStage, identity: str, report: Report, more: list[str]
     """Install the chart without pools, since parity makes its own of the workers, and play.
 
     Args:
-        identity: of the operator's image. more: for `evalstop parity`; a trace among it replaces `TRACE`.
+        stage: the cluster.
+        identity: of the operator's image.
+        report: called with each line on the progress.
+        more: arguments for `evalstop parity`; a trace among them replaces `TRACE`.
 
     Returns:
         `evalstop parity`'s exit status. Errors: PlaneError.

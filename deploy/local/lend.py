@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def _gpus(text: str) -> list[int]:
-    """numbers of GPUs, separated by commas"""
+    """Return numbers of GPUs that are separated by commas."""
     return [int(part) for part in text.split(",")]
 
 

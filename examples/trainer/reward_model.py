@@ -33,7 +33,8 @@ def fit(first: Floats, second: Floats, first_preferred: Floats) -> Floats:
     """Maximum a posteriori Bradley-Terry weights (Bradley and Terry 1952), by Newton's method.
 
     Args:
-        first: (R, n, FEATURES) of one response of each pair; ``second`` likewise of the other.
+        first: (R, n, FEATURES), the first response of each pair.
+        second: (R, n, FEATURES), the second response of each pair.
         first_preferred: (R, n), 1.0 where the label prefers the first, else 0.0.
 
     Returns:

@@ -37,7 +37,11 @@ def run_bare(
     """Run the workload to its end.
 
     Args:
-        training: without latencies. evals: none, or foreseen.
+        workload: the jobs.
+        policy: a queue policy that nobody has used yet.
+        room: the cluster's GPUs.
+        training: without latencies.
+        evals: none, or foreseen.
         views: what the policy is shown of each job, by row.
     """
     submitted, admitted, leaving, gone = policy.submitted, policy.admitted, policy.leaving, policy.gone

@@ -50,15 +50,19 @@ def simulate(
     """Run the workload to its end under a fresh policy.
 
     Args:
+        workload: the jobs.
+        cluster: the nodes.
         policy: a queue policy that nobody has used yet; `EvalStop` around it stops the jobs that ``rule``
-            says are past their best. With a rule and without `EvalStop` the rule's words are only recorded.
-        rule: whom the evals are shown to. None: evals change nothing.
-        scatter: asked at each stop, preemption and hand-over with the names of its latencies; what it says
-            (s) is added to that latency this time. None: each takes the same every time.
+            says are past their best. With a rule and without `EvalStop` the rule's verdicts are only
+            recorded.
+        rule: the stop rule that judges the evals. None: evals change nothing.
+        latencies: how long a stop, a start and the like take.
+        scatter: asked at each stop, preemption and hand-over with the names of its latencies; its result (s)
+            is added to that latency this time. None: each takes the same every time.
         limits: what the pool asks before it stops a job that the rule says is past its best, and lets it
             learn the noise of its runs (`controller.policy.fleet.limits`). None: it asks nothing.
-        foresight: allow to compute each job's first STOP beforehand, where that gives the same run.
-        journal: takes down every decision.
+        foresight: whether each job's first STOP may be computed beforehand, where that gives the same run.
+        journal: receives every decision.
 
     Raises:
         ValueError: a job is larger than the cluster; the message names its row.

@@ -21,9 +21,12 @@ def views(
     """Return the view of each job by row, made when it is asked for, so that few are there at once.
 
     Args:
+        workload: the jobs.
+        training: how far each has come.
         gangs: (replicas, GPUs of each) by row; None where only the number of GPUs matters.
-        judged: jobs can be proposed for a stop. detailed: jobs change as they run.
-        progresses: the policy is told how far a run is.
+        judged: whether jobs can be proposed for a stop.
+        detailed: whether jobs change as they run.
+        progresses: whether the policy is shown how far a run is.
     """
     rows = range(len(workload))
     # Jobs that can be told apart by more than time and size, or change as they run, have larger views.

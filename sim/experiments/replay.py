@@ -97,7 +97,11 @@ def plan(
     """Return what to run for a trace: what is asked for, else what the trace says, else the defaults.
 
     Args:
+        trace: the jobs, and what the trace says of its cluster, policy and rule.
         setting: curve settings, delays (`setting_of`) and the seed for whatever has to be drawn.
+        cluster: nodes; None: as the trace says.
+        policy: queue policy; None: as the trace says.
+        rule: stop rule; None: as the trace says.
         curves: family to draw evals from; "": only if no job of the trace has any.
 
     Raises:

@@ -40,12 +40,17 @@ def draw(
     """Draw ``runs`` declining, as many healthy and as many flat runs of a family.
 
     Args:
+        family: name in `FAMILIES`.
+        evals: of each run.
+        noise: standard deviation of an eval's score.
+        runs: of each kind.
+        seed: of the random numbers.
         depth: fall (score) over .35 of the training, where the family has a straight fall.
         reported: whether the series carry the true noise as standard errors.
         proxy: whether they carry the proxy reward.
-        prompts: on which each eval is compared with the best before it (`sim.workloads.differences`), two
-            policies as good as each other differing on the share ``discordant`` of them; 0: no differences.
-            Proxies and differences are drawn aside: the scores are the same with and without.
+        prompts: on which each eval is compared with the best before it (`sim.workloads.differences`); 0: no
+            differences. Proxies and differences are drawn aside: the scores are the same with and without.
+        discordant: share of the prompts on which two equally good policies differ.
     """
     chosen = FAMILIES[family]
     proxies_of = np.random.default_rng([seed, evals, 0])

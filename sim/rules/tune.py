@@ -77,6 +77,9 @@ def tune(rule: str, judged: Sequence[Judged], target: float, *, plateaus: bool =
     none.
 
     Args:
+        rule: name of the rule.
+        judged: runs with their true labels.
+        target: most false stops per healthy run.
         plateaus: whether runs labelled plateau count as healthy.
     """
     healthy = np.array([j.truth.label in ("healthy", *(("plateau",) if plateaus else ())) for j in judged])

@@ -29,9 +29,10 @@ def read_past(
     """Return one trace of decision logs, exported traces, or logs of other formats.
 
     Args:
-        pool: whose past; "": there is only one.
-        rotated: take along the older files of a decision log (``LOG.1``, ``LOG.2``, …).
-        more: adds what the cluster itself tells, once the logs are read; without files it is all there is.
+        files: decision logs, exported traces, or logs of other formats.
+        pool: whose past; "": there is only one pool.
+        rotated: whether to read the older files of a decision log, too (``LOG.1``, ``LOG.2``, …).
+        more: adds what the cluster itself knows, once the logs are read; without files it is all there is.
 
     Raises:
         TraceError: nothing can be read of a file, or there is no job; the message says what to do.

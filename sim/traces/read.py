@@ -26,8 +26,10 @@ def read(files: Sequence[Path], *, format: str = "", skip_bad: bool = False) -> 
     """Return one trace of one or more files of the same format; ``format`` "": told by what is in them.
 
     Args:
-        skip_bad: count rows that are wrong instead of raising for the first one; a file that is no trace at
-            all, or has no job in it, is still an error.
+        files: of the same format.
+        format: name in `FORMATS`; "": told by what is in the files.
+        skip_bad: whether to count rows that are wrong instead of raising for the first one; a file that is no
+            trace at all, or has no job in it, is still an error.
 
     Raises:
         TraceError: what is wrong, by file, line and field.

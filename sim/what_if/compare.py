@@ -185,9 +185,14 @@ def compare(
     """Replay the history as it was and with the alternative, and compare them job by job.
 
     Args:
+        trace: the history.
+        other: what is to be different.
+        window: times of submission to compare; default: all.
         future: what runs that were stopped would have done: one of `futures.MODES`.
-        draws: how many of them, for ``nearest``.
-        latencies: what takes time; default: as the history shows it.
+        draws: how many futures to draw, for ``nearest``.
+        seed: of these draws.
+        latencies: how long things take; default: as the history shows it.
+        progress: called with runs done and runs in all.
 
     Raises:
         ValueError: the history names no cluster, a job does not fit into the alternative's nodes, the window

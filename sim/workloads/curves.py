@@ -34,13 +34,13 @@ def peak_then_fall(progress: float, peak: float, fall: float, curvature: float) 
 
 
 def over_optimised_rl(progress: float, peak: float, fall: float, curvature: float) -> float:
-    """d (alpha - beta ln d), scaled to 1 at its peak: x (1 - ln x) with x = progress / peak."""
+    """Return d (alpha - beta ln d), scaled to 1 at its peak: x (1 - ln x) with x = progress / peak."""
     x = progress / peak
     return x * (1.0 - log(x)) if x > 0.0 else 0.0
 
 
 def over_optimised_best_of_n(progress: float, peak: float, fall: float, curvature: float) -> float:
-    """d (alpha - beta d), scaled to 1 at its peak: 2 x - x^2 with x = progress / peak."""
+    """Return d (alpha - beta d), scaled to 1 at its peak: 2 x - x^2 with x = progress / peak."""
     x = progress / peak
     return 2.0 * x - x * x
 

@@ -24,7 +24,10 @@ def differences(
 
     Args:
         binomial: draws, from the caller's random numbers.
-        truth: true scores in [0, 1]. ``scores``: what was reported, not finite where an eval is missing.
+        prompts: how many prompts each difference is about, ``n``.
+        discordant: share of the prompts on which equally good policies differ.
+        truth: true scores in [0, 1].
+        scores: reported scores, not finite where an eval is missing.
     """
     found: list[Paired | None] = []
     best: int | None = None

@@ -442,7 +442,9 @@ def _unchanged(
     """Return one check for each of these parts of the metadata; the keys that may differ.
 
     Args:
-        updates_only: the policy is asked about nothing else than updates.
+        what: what the metadata belongs to, for messages.
+        kept: part of the metadata -> the keys in it that may differ.
+        updates_only: whether the policy is asked about updates alone.
     """
     return tuple(
         Check(

@@ -83,8 +83,9 @@ class ServerClock:
         """Note the headers of an answer that came just now.
 
         Args:
-            server: whatever tells servers apart: behind one address there may be several, but a connection
-                is always to the same.
+            headers: of the answer.
+            server: what tells servers apart: behind one address there may be several, but a connection is
+                always to the same.
         """
         try:
             said = parsedate_to_datetime(headers["Date"]).timestamp()

@@ -35,20 +35,20 @@ _TIMING = Timing()
 
 
 def _text(text: str) -> str:
-    """a text that is not empty"""  # noqa: D401 -- part of an error
+    """a text that is not empty"""  # noqa: D401, D403 -- part of an error
     if not text:
         raise ValueError
     return text
 
 
 def _addresses(text: str) -> str:
-    """address classes (Public, Private, Shared, Loopback) and networks, separated by commas"""
+    """address classes (Public, Private, Shared, Loopback) and networks, separated by commas"""  # noqa: D403 -- part of an error
     AddressPolicy.parse(text)
     return text
 
 
 def _endpoints(text: str) -> str:
-    """some of Https, ClusterHttp, Http and Loopback, separated by commas"""  # noqa: D401 -- part of an error
+    """some of Https, ClusterHttp, Http and Loopback, separated by commas"""  # noqa: D401, D403 -- part of an error
     endpoints.parse(text)
     return text
 

@@ -257,7 +257,7 @@ def _counted(answers: Sequence[_Answer], fell: float, percent: int) -> _Poll | N
 
 @cache
 def _least(runs: int, needed: int) -> float:
-    """u by which ``needed`` of ``runs`` must fall, so that luck makes the others do so `LUCK` of the time.
+    """Return u by which ``needed`` of ``runs`` must fall so that it is luck with probability `LUCK`.
 
     Solves others * KL(share, p) = -log(LUCK) for the chance p of one (Chernoff's bound of the binomial tail);
     u is the normal deviate that is exceeded with chance p.

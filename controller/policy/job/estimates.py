@@ -200,7 +200,11 @@ def by_word(
     overdue.
 
     Args:
-        said: s, as stated now. worked: s of running time so far whose work was not lost.
+        record: the job's record.
+        said: running time that its user states now (s).
+        worked: running time so far whose work was not lost (s).
+        gpus: the job's GPUs.
+        trust: by how much the namespace's runs took longer than stated.
     """
     if said is None:
         return None
@@ -237,7 +241,10 @@ def whole(
     """Return seconds of running time that the whole run takes; None: nothing is known.
 
     Args:
-        progress: how far it has come, if it has told. stated: what its user expects, s.
+        kind: what makes runs alike.
+        progress: how far the run has come, if it has reported it.
+        history: of earlier runs.
+        stated: running time that its user expects (s).
     """
     expected = history.whole(kind, progress.total_steps if progress is not None else None)
     if expected is None:

@@ -30,8 +30,9 @@ def refusal(record: JobRecord, uid: str, scrape: ScrapeView) -> tuple[str, str] 
     """Return why nothing on this page counts: reason and message; None: it may be read.
 
     Args:
-        record: with the admission that the page must be of.
+        record: the job's record, with the admission that the page must be of.
         uid: of the RLHFJob.
+        scrape: the page that was read.
     """
     page = scrape.page
     if page is not None:

@@ -30,7 +30,10 @@ def retry(reason: str, message: str, tries: int, delay: float) -> str:
     """Return the message of a condition for a failure after which the same is tried again.
 
     Args:
-        tries: how often it has failed. delay: s until the next try.
+        reason: of the failure.
+        message: of the failure.
+        tries: how often it has failed.
+        delay: seconds until the next try.
     """
     return of(reason, f"{message} (try {tries} failed; the next in {delay:.0f} s)")
 

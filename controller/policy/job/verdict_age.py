@@ -20,6 +20,7 @@ def problem(context: PlanContext, metric: str = "") -> tuple[str, str] | None:
     Called once the newest scrape is taken in (condition MetricsAvailable is of this pass).
 
     Args:
+        context: of this pass.
         metric: of the guardrail that the verdict is on; "": the Primary metric.
     """
     record, scrape = context.record, context.observed.scrape

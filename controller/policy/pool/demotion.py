@@ -41,10 +41,14 @@ def give_way(
     """Return which demoted runs are to be preempted at ``now`` (s), the first to be demoted last.
 
     Args:
-        fresh: makes the pool's queue policy anew. stay: admitted jobs that keep their GPUs. demoted: those
-            that may have to go. leaving: those whose GPUs will be free without anything more. waiting: who is
-            not admitted in this pass. room: what is free then; it is used up. quotas: those that ``fresh``
-            makes its policies with: these count what each namespace has.
+        fresh: makes the pool's queue policy anew.
+        stay: admitted jobs that keep their GPUs.
+        demoted: runs that may have to go.
+        leaving: jobs whose GPUs become free without anything more.
+        waiting: jobs that are not admitted in this pass.
+        room: what is free then; it is used up.
+        now: time (s).
+        quotas: those that ``fresh`` gives its policies: they count what each namespace has.
     """
     candidates = sorted(demoted, key=queue_key, reverse=True)
     others = [j for j in waiting if not j.demoted]

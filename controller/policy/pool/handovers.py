@@ -37,7 +37,8 @@ def newest_handovers(
     """Return the newest `HANDOVERS_KEPT`, by the time of the decision, newest last.
 
     Args:
-        known: as put together before. jobs: key, GPUs and record of each job of the pool.
+        known: result of the last pass.
+        jobs: key, GPUs and record of each job of the pool.
     """
     jobs = list(jobs)
     back = {(key, record.taken_back.decided) for key, _, record in jobs if record.taken_back is not None}

@@ -84,10 +84,12 @@ def outcomes(
     """Yield a plan's writes in their order; those that would change nothing are left out.
 
     Args:
-        plan: made of ``jobs`` at ``now`` (s).
-        just_told: jobs whose reason to wait was written a moment ago. A new reason is written at once, new
-            numbers in the old one not for these, or a change of one GPU would be a write for every job in
-            the queue.
+        plan: made of ``jobs`` at ``now``.
+        jobs: the pool's jobs.
+        now: time (s).
+        just_told: jobs whose reason to wait was written a moment ago. For these a new reason is written at
+            once, but not new numbers in the old one: else a change of one GPU would be a write for every job
+            in the queue.
     """
     marks = dict(plan.marks)
     for grant in plan.grants:

@@ -31,6 +31,7 @@ def run_best(
         order: waiting jobs, and those of the running ones that may be preempted.
         running: those that may be preempted. Others that run keep their GPUs by not being here.
         leaving: jobs on their way out; their GPUs are counted on, but not given out yet.
+        room: what is free; changed.
         reason: CamelCase code for the preemptions.
     """
     ordered = list(order)

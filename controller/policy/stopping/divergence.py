@@ -90,9 +90,9 @@ class Divergence:
 
 
 def slope(values: Sequence[float]) -> float:
-    """t of the least-squares slope of equally spaced values; infinite on a straight line, 0 on a level one.
+    """Return t of the least-squares slope of equally spaced values, of which there are at least 3.
 
-    Needs at least 3 values.
+    It is infinite on a straight line that is not level, and 0 on a level one.
     """
     count = len(values)
     center, mean = (count - 1) / 2.0, math.fsum(values) / count

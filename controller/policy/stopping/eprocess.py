@@ -193,7 +193,7 @@ class EProcess:
 
 
 def log_e_value(seen: int, staked: tuple[float, ...], horizon: int) -> float:
-    """ln of all the money: the mean over the bets of what is at stake, and what is kept aside."""
+    """Return ln of all the money: what is kept aside, and the mean over the bets of what is at stake."""
     total = math.log(kept_aside(seen, horizon))
     for logarithm in staked:
         total = _log_add(total, logarithm - math.log(len(BETS)))

@@ -104,6 +104,7 @@ async def own_rights(api: Api, wanted: Iterable[str], usual: str) -> Viewer:
     """Return what the kubeconfig's own user may see.
 
     Args:
+        api: client of the cluster.
         wanted: namespaces asked for; none: all that may be listed.
         usual: the kubeconfig's own namespace, looked into where namespaces cannot be listed.
 

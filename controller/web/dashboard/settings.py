@@ -15,7 +15,7 @@ PREFIX = "EVALSTOP_DASHBOARD_"
 
 
 def _port(value: str) -> int:
-    """a port, 0 to 65535; 0: any free one"""  # noqa: D401 -- part of an error
+    """a port, 0 to 65535; 0: any free one"""  # noqa: D401, D403 -- part of an error
     number = int(value)
     if not 0 <= number <= 65535:
         raise ValueError
@@ -33,7 +33,7 @@ def _file(what: str) -> Callable[[str], str]:
 
 
 def _url(value: str) -> str:
-    """an http or https address"""  # noqa: D401 -- part of an error
+    """an http or https address"""  # noqa: D401, D403 -- part of an error
     if value and not value.startswith(("http://", "https://")):
         raise ValueError
     return value

@@ -269,7 +269,10 @@ class Container:
     # Stopping
 
     async def stop(self, grace: Grace) -> None:
-        """preStop hook, stop signal, SIGKILL when the grace is over; no run follows. Safe to call twice."""
+        """Run the preStop hook, send the stop signal, and SIGKILL when the grace is over; no run follows.
+
+        A second call does no harm.
+        """
         self.stopping.set()
         process = self._process
         if process is not None and not process.ended.done():

@@ -39,7 +39,7 @@ class Scene(Protocol):
         """GPUs of each node that is shown."""
 
     def apply(self, manifests: Sequence[Manifest]) -> None:
-        """kubectl apply, in the given order."""
+        """Run ``kubectl apply``, in the given order."""
 
     def problem(self) -> str | None:
         """Return why the cluster cannot go on; None: it can."""
@@ -74,7 +74,11 @@ class Stage:
         return self.plane.status().problem
 
     def apply(self, manifests: Sequence[Manifest]) -> None:
-        """kubectl apply, in the given order. Errors: PlaneError with kubectl's words."""
+        """Run ``kubectl apply``, in the given order.
+
+        Raises:
+            PlaneError: with kubectl's words.
+        """
         self.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests))
 
     def claim_folder(self, namespace: str, claim: str) -> Path:
