@@ -148,7 +148,8 @@ class Rooted:
         """Return a folder below the root; ``make``: with all that is missing of it.
 
         Raises:
-            FileNotFoundError, NotADirectoryError. Damaged: a symbolic link leads out of the root, or in a
+            FileNotFoundError, NotADirectoryError.
+            Damaged: a symbolic link leads out of the root, or in a
             circle.
         """
         return Folder(self._walk(_names(name), [], make), self._text(name))
@@ -244,7 +245,8 @@ class Rooted:
         """Return the names, from the root, that a symbolic link stands for.
 
         Raises:
-            NotADirectoryError: it is none. Damaged: it is absolute, and leads elsewhere.
+            NotADirectoryError: it is none.
+            Damaged: it is absolute, and leads elsewhere.
         """
         try:
             text = os.readlink(name, dir_fd=folder)

@@ -37,7 +37,8 @@ def read_json(source: Readable, name: str, limit: int = bounded.BYTES, *, python
         python: whether to accept what Python's own ``json`` writes (`bounded.load`).
 
     Raises:
-        Vanished, Damaged: as ``source`` says. Unbounded: it is no JSON, or more than is read; names the file.
+        Vanished, Damaged: as ``source`` says.
+        Unbounded: it is no JSON, or more than is read; names the file.
     """
     return bounded.load(source.read(name, limit), name, limit, python=python)
 

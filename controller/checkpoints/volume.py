@@ -149,7 +149,8 @@ class Volume:
         """Give an open file a second name and make the name durable: a pin must outlive the node.
 
         Raises:
-            Vanished: it is gone. Damaged: another file had its name when it was linked.
+            Vanished: it is gone.
+            Damaged: another file had its name when it was linked.
         """
         # The file itself, never a link: a link's target may be exchanged under our pin.
         try:

@@ -52,7 +52,8 @@ class Extender:
     """Everything of one extender process.
 
     Args:
-        settings: see Settings. connection: to the API server.
+        settings: see Settings.
+        connection: to the API server.
         clock: seconds since the epoch.
         sink: tests stand between the watch and the cache with it.
     """

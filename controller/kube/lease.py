@@ -74,7 +74,8 @@ class Candidacy:
 
     Args:
         identity: nobody else's, at any time: of a process, or of a pod whose containers run one after
-        another. timing: see Timing.
+        another.
+        timing: see Timing.
     """
 
     def __init__(self, identity: str, timing: Timing) -> None:

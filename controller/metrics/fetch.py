@@ -51,7 +51,8 @@ async def fetch(ip: str, port: int, target: str, caps: Caps) -> bytes:
         caps: limits of time and size.
 
     Raises:
-        MetricsError: whatever else comes back, or nothing. ValueError: ``target`` is not ASCII.
+        MetricsError: whatever else comes back, or nothing.
+        ValueError: ``target`` is not ASCII.
     """
     loop = asyncio.get_running_loop()
     begin = loop.time()

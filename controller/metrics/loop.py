@@ -52,8 +52,9 @@ class ScrapeLoop:
         scrape: reads one target; ``Scraper.scrape``.
         deliver: called with each result in the loop's thread; it should only note it down. An exception in it
             is logged and ends nothing.
-        concurrency: scrapes at the same time, over all. per_namespace: of the same namespace; None: a quarter
-            of all. per_host: of the same IP.
+        concurrency: scrapes at the same time, over all.
+        per_namespace: of the same namespace; None: a quarter of all.
+        per_host: of the same IP.
         grain: what is due within this many s is due, far less than an interval. With less than 2 ms the loop
             would go round and round before each scrape: uvloop's timers round to whole ms and fire early.
             With more it wakes up less often, for several scrapes at a time, which is cheaper.

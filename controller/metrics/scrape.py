@@ -72,7 +72,8 @@ class Scraper:
 
     Args:
         addresses: which pod IPs may be scraped.
-        timeout: s, from connecting to the last byte. ``connect_timeout``: s, for the connection alone.
+        timeout: s, from connecting to the last byte.
+        connect_timeout: s, for the connection alone.
         wall: the time stamped on a view, s since the epoch.
     """
 

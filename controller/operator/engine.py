@@ -85,10 +85,13 @@ class Engine:
     """Everything of one operator process.
 
     Args:
-        settings: see Settings. connection: to the API server.
-        api, scrape: tests give ones of their own. clock: seconds since the epoch;
+        settings: see Settings.
+        connection: to the API server.
+        api, scrape: tests give ones of their own.
+        clock: seconds since the epoch.
         None: the API server's.
-        term: its right to act; None: nobody else is there. metrics: those it shares with its term.
+        term: its right to act; None: nobody else is there.
+        metrics: those it shares with its term.
     """
 
     def __init__(

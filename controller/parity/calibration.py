@@ -133,8 +133,8 @@ def measure(arenas: Sequence[Sequence[Facts]]) -> Calibration:
     """Return the delays that these jobs show; ``arenas``: those of each pool.
 
     Raises:
-        Skewed: one of them is so negative that two clocks disagree. ValueError: one of the delays was never
-            to be seen. The message names it.
+        Skewed: one of them is so negative that two clocks disagree.
+        ValueError: one of the delays was never to be seen. The message names it.
     """
     samples = _samples(arenas)
     _agreeing(samples)

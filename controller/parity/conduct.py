@@ -80,9 +80,11 @@ async def conduct(
         keep: called with the report so far after the calibration, and after each batch of policies.
 
     Raises:
-        Failed: a run did not go as it was meant. ApiError: the API server refuses.
-        ParamError: a policy that cannot be played. Skewed: clocks disagree. ValueError: a delay was not to be
-            seen.
+        Failed: a run did not go as it was meant.
+        ApiError: the API server refuses.
+        ParamError: a policy that cannot be played.
+        Skewed: clocks disagree.
+        ValueError: a delay was not to be seen.
     """
     chosen = [(text, compressed(policy, trial.speed)) for text, policy in policies]
     together = min(len(grounds.selectors), len(chosen))

@@ -85,7 +85,9 @@ class Reviews:
         """Return whose token that is; ``peer``: the address that shows it.
 
         Raises:
-            Unauthenticated: nobody's. TooMany: not asked about now. ApiError: the API server does not answer.
+            Unauthenticated: nobody's.
+            TooMany: not asked about now.
+            ApiError: the API server does not answer.
         """
         if not token or len(token) > MOST_TOKEN:
             raise Unauthenticated

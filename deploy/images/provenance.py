@@ -31,7 +31,8 @@ class Inputs:
     Attributes:
         base, builder: images as the caller named them; their ids, "sha256:…".
         trial: whether a tag alone was allowed.
-        epoch: SOURCE_DATE_EPOCH. lock: sha256 of requirements.lock, hex.
+        epoch: SOURCE_DATE_EPOCH.
+        lock: sha256 of requirements.lock, hex.
     """
 
     base: str

@@ -45,7 +45,8 @@ class Kind:
     """One kind cluster.
 
     Args:
-        name: the cluster's. work: folder for kubeconfig and volumes.
+        name: the cluster's.
+        work: folder for kubeconfig and volumes.
         image: of its nodes; empty: kind's own choice.
         gpus: that each worker counts.
 

@@ -19,7 +19,8 @@ class Install:
     """What of an installation stands in the policies.
 
     Args:
-        namespace: of the release. image: of access Jobs.
+        namespace: of the release.
+        image: of access Jobs.
         label: of namespaces that the operator may write in; None: it may in all that are not Kubernetes' or
             its own.
         users, groups: who may place GPU pods in pools beside the operator and whoever may update GPUPools.

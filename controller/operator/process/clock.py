@@ -50,7 +50,8 @@ class ServerClock:
     between two calls it advances by `SLOWEST` to `FASTEST` times what has passed.
 
     Args:
-        wall: the own clock, used as long as it is right. monotonic: bridges the time between answers.
+        wall: the own clock, used as long as it is right.
+        monotonic: bridges the time between answers.
     """
 
     def __init__(
@@ -143,7 +144,8 @@ class Advance:
     """Whether a clock goes on.
 
     Args:
-        clock: the one that is looked at. monotonic: the one that it is compared with (s).
+        clock: the one that is looked at.
+        monotonic: the one that it is compared with (s).
     """
 
     def __init__(self, clock: Callable[[], float], monotonic: Callable[[], float] = time.monotonic) -> None:

@@ -240,7 +240,8 @@ class Leadership:
         """Renew, with an epoch of at least that of the term.
 
         Raises:
-            ApiError: try again. LeadershipLost: the Lease is gone or another's.
+            ApiError: try again.
+            LeadershipLost: the Lease is gone or another's.
         """
         async with self._one_write:
             # While this one waited its turn, the term may have been given a higher number.

@@ -81,7 +81,8 @@ class Actions:
         """Carry one action out.
 
         Raises:
-            Stale: what the plan was made of has changed; plan again. ApiError: the call failed.
+            Stale: what the plan was made of has changed; plan again.
+            ApiError: the call failed.
         """
         _logger.info("action", action=type(action).__name__)
         match action:

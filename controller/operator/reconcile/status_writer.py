@@ -40,7 +40,8 @@ class StatusWriter:
         """Make ``record`` the job's status. Returns whether there was anything to write.
 
         Raises:
-            Stale: the RLHFJob changed since it was loaded. ApiError: the call failed.
+            Stale: the RLHFJob changed since it was loaded.
+            ApiError: the call failed.
         """
         wanted = convert.status(self._cluster.names.hidden(record, loaded.key), loaded.desired, now)
         written = await self._write(RLHFJOBS, loaded.obj, wanted)

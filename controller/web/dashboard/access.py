@@ -54,8 +54,9 @@ class Gate(Protocol):
         asks.
 
         Raises:
-            Unauthenticated: nobody that is known. CannotReview: that cannot be found out now. TooMany: too
-                many tokens that nobody knows came before it.
+            Unauthenticated: nobody that is known.
+            CannotReview: that cannot be found out now.
+            TooMany: too many tokens that nobody knows came before it.
         """
         ...
 
@@ -109,7 +110,8 @@ async def own_rights(api: Api, wanted: Iterable[str], usual: str) -> Viewer:
         usual: the kubeconfig's own namespace, looked into where namespaces cannot be listed.
 
     Raises:
-        Forbidden: RLHFJobs can be listed nowhere. ApiError: the API server does not answer.
+        Forbidden: RLHFJobs can be listed nowhere.
+        ApiError: the API server does not answer.
     """
 
     async def may(resource: Resource, namespace: str) -> bool:

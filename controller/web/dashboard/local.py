@@ -36,8 +36,9 @@ async def dashboard(
         way: to the operator's queue API; None: there is none.
 
     Raises:
-        Forbidden: RLHFJobs may be listed nowhere. ApiError: the API server does not answer. OSError: the port
-            cannot be had.
+        Forbidden: RLHFJobs may be listed nowhere.
+        ApiError: the API server does not answer.
+        OSError: the port cannot be had.
     """
     viewer = await own_rights(api, namespaces, usual)
     followed = None if viewer.namespaces is None else sorted(viewer.namespaces)

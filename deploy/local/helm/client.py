@@ -13,7 +13,8 @@ class Helm:
     """Helm for one cluster.
 
     Args:
-        program: the `helm` binary. kubeconfig: of the cluster; None for commands that ask none.
+        program: the `helm` binary.
+        kubeconfig: of the cluster; None for commands that ask none.
         work: folder for Helm's own cache, configuration and data.
     """
 
