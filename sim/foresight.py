@@ -20,8 +20,10 @@ from sim.workload import Evals
 class RuleSpec(NamedTuple):
     """A stop rule and its modifiers, by name and parameters.
 
-    ``groups``: whose runs it judges, empty: all. ``guardrails``: (metric, rule) of what must not fall either;
-    all share the budget of false alarms (`controller.policy.stopping.guardrails`).
+    Attributes:
+        groups: whose runs it judges, empty: all.
+        guardrails: (metric, rule) of what must not fall either; all share the budget of false alarms
+            (`controller.policy.stopping.guardrails`).
     """
 
     rule: PolicySpec

@@ -17,13 +17,16 @@ from controller.policy.types import Paired
 
 @dataclass(frozen=True, slots=True)
 class Evals:
-    """The evals a job will make if it is let run to its end.
+    """The evals a job will make if it is let run to its end. The last five may be empty: not reported.
 
-    ``at``: share of the training done at each, strictly rising, in (0, 1]. ``scores``: what each will
-    report, higher is better, noise included. ``losses``: the training loss at each; ``proxies``: the proxy
-    reward; ``paired``: differences to an earlier eval, whose reference step is that eval's number from 1.
-    ``others``: the scores of guardrail metrics at each, by metric, higher is better; ``stderrs``: the
-    standard error of each score. Each of the last five may be empty: not reported.
+    Attributes:
+        at: share of the training done at each, strictly rising, in (0, 1].
+        scores: what each will report, higher is better, noise included.
+        losses: the training loss at each.
+        proxies: the proxy reward at each.
+        paired: differences to an earlier eval, whose reference step is that eval's number from 1.
+        others: the scores of guardrail metrics at each, by metric, higher is better.
+        stderrs: the standard error of each score.
     """
 
     at: Sequence[float]

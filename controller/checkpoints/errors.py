@@ -27,8 +27,9 @@ class Reason(StrEnum):
 class AccessError(Exception):
     """Store work that failed.
 
-    ``available``: steps of complete checkpoints seen, ascending. ``holder``: uid and namespace/name of the
-    RLHFJob that has the location, with LOCATION_TAKEN.
+    Args:
+        available: steps of complete checkpoints seen, ascending.
+        holder: uid and namespace/name of the RLHFJob that has the location, with LOCATION_TAKEN.
     """
 
     def __init__(

@@ -150,7 +150,9 @@ class Request:
 class Result:
     """A success. ``source_digest`` is of what was read, ``digest`` of what was written and read back.
 
-    ``attempt``: the life that wrote the checkpoint. ``evidence``: by what it is known to be whole.
+    Attributes:
+        attempt: the life that wrote the checkpoint.
+        evidence: by what it is known to be whole.
     """
 
     step: int

@@ -59,9 +59,13 @@ Send = Callable[[str, int, int, int], str]  # upload id, part number, start, siz
 
 
 class Bucket:
-    """One bucket. ``base``: the URL of its root.
+    """One bucket of an object store.
 
-    ``copy_limit``, ``copy_part``: bytes; smaller ones only in tests.
+    Args:
+        base: the URL of its root.
+        name: of the bucket.
+        region: of the bucket.
+        provider: of the credentials.
     """
 
     def __init__(self, base: str, name: str, region: str, provider: Any) -> None:

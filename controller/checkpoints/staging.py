@@ -49,7 +49,12 @@ _SERIAL = re.compile(r"-(\d{1,12})\Z")
 
 @dataclass(frozen=True)
 class Writer:
-    """One worker. ``serial``: of its request, 0 where it has none; ``token``: of this very process."""
+    """One worker.
+
+    Attributes:
+        serial: of its request, 0 where it has none.
+        token: of this very process.
+    """
 
     serial: int = 0
     token: str = field(default_factory=lambda: secrets.token_hex(4))

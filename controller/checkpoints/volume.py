@@ -41,8 +41,10 @@ NO_LINK = {errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUP
 class Volume:
     """A folder of a mounted file system. Paths in errors are the ones the container sees.
 
-    ``writer``: who works on it, as other workers on the same volume see it. ``within``: the mount point that
-    the folder lies below, where the way from there to it is not to be trusted either; "": it is.
+    Args:
+        writer: who works on it, as other workers on the same volume see it.
+        within: the mount point that the folder lies below, where the way from there to it is not to be
+            trusted either; "": it is.
     """
 
     def __init__(self, root: str, writer: Writer | None = None, within: str = "") -> None:

@@ -18,7 +18,13 @@ from controller.policy.wording import ELSEWHERE, UID, whole_by
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """``headline``: one sentence. ``facts``: (label, text). ``next_steps``: commands with what they do."""
+    """What `evalstop explain` says about a job.
+
+    Attributes:
+        headline: one sentence.
+        facts: (label, text).
+        next_steps: commands with what they do.
+    """
 
     headline: str
     facts: tuple[tuple[str, str], ...]

@@ -38,7 +38,12 @@ class NotYet(Failure):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What was asked for. ``job``: "", or one alone, as namespace/name. ``namespace``: "", or its jobs."""
+    """What was asked for.
+
+    Attributes:
+        job: one job, as namespace/name; "": all.
+        namespace: the namespace whose jobs are shown; "": all.
+    """
 
     pool: str
     job: str

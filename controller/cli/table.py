@@ -14,9 +14,12 @@ CUT_TO = 6  # columns that are left of anything where nothing else helps
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column. ``gives_way``: dropped where it is narrow, the highest first; 0: never.
+    """A column of a table.
 
-    ``text``: its cells are sentences, cut where it is narrow. ``style`` gives a cell's style.
+    Attributes:
+        gives_way: dropped on a narrow terminal, the highest first; 0: never.
+        text: its cells are sentences, cut on a narrow terminal.
+        style: returns a cell's style.
     """
 
     title: str

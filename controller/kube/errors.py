@@ -11,8 +11,10 @@ from controller import bounded
 class ApiError(Exception):
     """A refused or failed API call.
 
-    ``status``: HTTP status, 0 when no answer came. ``reason``: the API's CamelCase reason ("AlreadyExists").
-    ``retry_after``: seconds the server asked to wait, if it did.
+    Args:
+        status: HTTP status, 0 when no answer came.
+        reason: the API's CamelCase reason ("AlreadyExists").
+        retry_after: seconds the server asked to wait, if it did.
     """
 
     def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:

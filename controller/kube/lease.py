@@ -23,8 +23,12 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds. ``duration``: without a change after which the Lease may be taken. ``deadline``: after its
-    last renewal until which a leader acts. ``retry``: between renewals, and between a candidate's looks.
+    """Times of a leader election (s).
+
+    Attributes:
+        duration: time without a change after which the Lease may be taken.
+        deadline: time after its last renewal for which a leader may act.
+        retry: time between renewals, and between a candidate's looks.
 
     Raises:
         ValueError: not ``retry < deadline < duration``; the message says which.

@@ -33,8 +33,12 @@ Played = tuple[Timeline, list[Facts]]
 
 @dataclass(frozen=True, slots=True)
 class Grounds:
-    """Where to play. ``selectors``: of sets of nodes, all alike; as many policies are played at once.
-    ``pull_secret``: as in `Place`."""
+    """Where to play.
+
+    Attributes:
+        selectors: of sets of nodes, all alike; as many policies are played at once.
+        pull_secret: as in `Place`.
+    """
 
     selectors: tuple[tuple[str, str], ...]
     image: str = ""

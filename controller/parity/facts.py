@@ -20,10 +20,14 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A played run's last words: when it trained from where to where, and what it reported and was asked.
+    """What a played run reports at its end.
 
-    ``start``, ``to``: s of training. ``left``: it was told to leave. ``evals``: (step, when). ``asked``:
-    (request served, when).
+    Attributes:
+        start: seconds of training it began with.
+        to: seconds of training it ended with.
+        left: it was told to leave.
+        evals: (step, when).
+        asked: (request served, when).
     """
 
     began: float

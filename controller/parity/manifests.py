@@ -32,11 +32,14 @@ Object = dict[str, Any]
 class Place:
     """Where a trial runs on a cluster.
 
-    ``selector``: (key, value) of the label of its nodes. ``image``: has Python and this repository, for
-    `examples.played`. ``storage_class``: of the volumes, which many pods mount; "": the cluster's default.
-    ``scheduler``: a kube-scheduler that asks the extender, so that members go to the nodes of the plan;
-    "": the pool's default, which places them as it likes. ``pull_secret``: (namespace, name) of the Secret
-    that its images are pulled with. ``taints``: of its nodes, which the pods tolerate.
+    Attributes:
+        selector: (key, value) of the label of its nodes.
+        image: has Python and this repository, for `examples.played`.
+        storage_class: of the volumes, which many pods mount; "": the cluster's default.
+        scheduler: a kube-scheduler that asks the extender, so that members go to the nodes of the plan; "":
+            the pool's default, which places them as it likes.
+        pull_secret: (namespace, name) of the Secret that its images are pulled with.
+        taints: of its nodes, which the pods tolerate.
     """
 
     name: str  # of the namespace and the pool

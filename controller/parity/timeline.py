@@ -22,11 +22,15 @@ class How(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """One admission. ``decided``: when the stop or the preemption was decided; None: it ended by itself.
+    """One admission of a job.
 
-    ``freed``: when its GPUs were free again. ``nodes``: where they are; () where that was not recorded.
-    ``began``, ``left``: numbers of its start and, if it was preempted, of that, the same in this run and
-    another (`controller.parity.pairing`); 0: its place among the job's stays.
+    Attributes:
+        freed: when its GPUs were free again.
+        decided: when the stop or the preemption was decided; None: it ended by itself.
+        nodes: where its members ran; () where that was not recorded.
+        began: number of its start, the same in this run and another (`controller.parity.pairing`); 0: its
+            place among the job's stays.
+        left: number of its preemption, likewise.
     """
 
     admitted: float

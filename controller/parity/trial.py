@@ -25,8 +25,11 @@ _TIMES = ("s", "GPU-seconds")  # units of parameters that are compressed with th
 class Trial:
     """A compressed trace and where it runs.
 
-    ``speed``: how many seconds of the trace pass in one. ``gangs``: (replicas, GPUs of each) by row.
-    ``names``: of the RLHFJobs, by row. ``max_priority``: of any job.
+    Attributes:
+        gangs: (replicas, GPUs of each) by row.
+        names: of the RLHFJobs, by row.
+        speed: how many seconds of the trace pass in one.
+        max_priority: of any job.
     """
 
     workload: Workload

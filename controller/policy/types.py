@@ -272,10 +272,13 @@ class Verdict(NamedTuple):
     """A stop rule's answer to one eval, with the numbers it saw.
 
     ``reason`` is a CamelCase code, ``statistic`` and ``threshold`` are what was compared (unit: the rule's).
-    ``e_value``: evidence against "this run is not past its best", for rules that yield one: its mean is at
-    most 1 if that is so, whenever one looks; None: the rule gives none. ``when_contended``: a STOP that is
-    to be let through only while somebody waits for GPUs; the pool sees to it. ``grade``: what is asked for
-    short of a stop.
+
+    Attributes:
+        e_value: evidence against "this run is not past its best", for rules that yield one: its mean is at
+            most 1 if that is so, whenever one looks; None: the rule gives none.
+        when_contended: a STOP that is to be let through only while somebody waits for GPUs; the pool sees to
+            it.
+        grade: what is asked for short of a stop.
     """
 
     verb: Verb

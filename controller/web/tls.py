@@ -21,8 +21,12 @@ _Stamp = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Files in PEM. ``client_ca``: clients must show a certificate of this authority; "": none is asked for.
-    ``client_names``: one of these must be its common name or a DNS name in it; empty: any."""
+    """Files in PEM.
+
+    Attributes:
+        client_ca: clients must show a certificate of this authority; "": none is asked for.
+        client_names: one of these must be its common name or a DNS name in it; empty: any.
+    """
 
     certificate: str
     key: str

@@ -20,10 +20,14 @@ class Stop(NamedTuple):
 class Result:
     """One row per job of the workload; times in s, service in GPU-seconds.
 
-    ``started``: first admission. ``ended``: when the GPUs were free again, after the end or the stop.
-    ``useful``: seconds of training that count; ``lost``: seconds trained, then undone by going back to a
-    checkpoint. ``stops``: by row, jobs whose rule said STOP; ``stopped``: rows that were stopped by it (a
-    STOP at the very end, or late, finds the job done). ``evals_made``: evals made until the end or the stop.
+    Attributes:
+        started: first admission.
+        ended: when the GPUs were free again, after the end or the stop.
+        useful: seconds of training that count.
+        lost: seconds trained, then undone by going back to a checkpoint.
+        evals_made: evals made until the end or the stop.
+        stops: by row, jobs whose rule said STOP.
+        stopped: rows that were stopped by it (a STOP at the very end, or late, finds the job done).
     """
 
     submitted: Sequence[float]

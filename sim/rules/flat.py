@@ -28,7 +28,12 @@ QUIET, LOUDER = 25, 5.0  # uneven noise: evals before it grows, and how many tim
 
 @dataclass(frozen=True, slots=True)
 class FlatRow:
-    """``stopped``: share of the runs stopped within ``evals``; ``bound``: its one-sided 95 % upper bound."""
+    """How many flat runs of one kind a rule stops.
+
+    Attributes:
+        stopped: share of the runs stopped within ``evals``.
+        bound: its one-sided 95 % upper bound.
+    """
 
     rule: str
     noise: str  # reported | uneven | estimated

@@ -49,8 +49,12 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class FallRow:
-    """``healthy``: share stopped of the runs that do not decline by themselves; ``declining``: of those that
-    do."""
+    """How many runs a rule stops when the scores of a pool fall together.
+
+    Attributes:
+        healthy: share stopped of the runs that do not decline by themselves.
+        declining: share stopped of those that do.
+    """
 
     rule: str
     runs: int

@@ -28,10 +28,15 @@ STREAM = 7  # of the random numbers that say where bad evals stand
 
 @dataclass(frozen=True, slots=True)
 class OutlierRow:
-    """``rising``, ``flat``: share of runs stopped; ``saved``: of the time after the peak of those that fall.
+    """What single bad evals do to a rule.
 
-    ``collapse``: evals from the first of the collapsed ones to the stop, over runs that collapse (mean of
-    those that are stopped), and ``missed`` the share of these that are not; NaN: not asked for.
+    Attributes:
+        rising: share of the rising runs that are stopped.
+        flat: share of the flat runs that are stopped.
+        saved: share of the time after the peak that is saved, of the runs that fall.
+        collapse: evals from the first of the collapsed ones to the stop, over runs that collapse (mean of
+            those that are stopped); NaN: not asked for.
+        missed: share of the runs that collapse and are not stopped; NaN: not asked for.
     """
 
     rule: str

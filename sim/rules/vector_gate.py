@@ -18,10 +18,12 @@ LARGEST = float(np.finfo(np.float32).max)
 
 
 class Passed(NamedTuple):
-    """``order``: columns of the evals that count, in their order, -1 from where there are no more.
+    """Which evals a gate lets count, for all runs at once.
 
-    ``known``: how many of them the rule has been shown at each eval. ``silent``: the eval waits and lies
-    higher than the last that counts, so no STOP is said.
+    Attributes:
+        order: columns of the evals that count, in their order, -1 from where there are no more.
+        known: how many of them the rule has been shown at each eval.
+        silent: the eval waits and lies higher than the last that counts, so there is no STOP at it.
     """
 
     order: Whole

@@ -55,10 +55,13 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """One kind of log. ``columns``: by field of `TraceJob`, and ``tenant``, which goes before the id.
+    """One kind of log.
 
-    ``leave_out``: why a row is no job to simulate, "" if it is one. ``ordered``: rows must be in the order of
-    submission. ``signature``: columns by which the log is known; all of them must be there.
+    Attributes:
+        columns: by field of `TraceJob`, and ``tenant``, which goes before the id.
+        signature: columns by which the log is known; all of them must be there.
+        leave_out: why a row is no job to simulate, "" if it is one.
+        ordered: rows must be in the order of submission.
     """
 
     name: str

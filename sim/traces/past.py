@@ -37,12 +37,16 @@ BY_ITSELF = frozenset({End.COMPLETE, End.FAILED, End.USER, End.GONE})
 class Past:
     """Times in s on the log's own clock, service in GPU-seconds; None: not known.
 
-    ``seen``: share of the job's ``work`` that was observed. ``length``: where ``work`` is from: ``run`` (it
-    came to its end), ``progress`` (its own step / total_steps), ``estimate`` (its submitter's), or
-    ``unknown``: only what was seen. ``stop_eval``: number from 1 of the eval at which its rule's stop was
-    granted, in Shadow recorded. ``waited``: s in the queue in all. ``lost``: part of ``service`` that
-    preemptions cost. ``missed``: evals that it made and nobody read. ``scale``: evals left out because
-    another evaluator scored them, or the whole pool fell. ``early``: it was there before the history begins.
+    Attributes:
+        seen: share of the job's ``work`` that was observed.
+        length: where ``work`` is from: ``run`` (it came to its end), ``progress`` (its own step /
+            total_steps), ``estimate`` (its submitter's), or ``unknown``: only what was seen.
+        lost: part of ``service`` that preemptions cost.
+        waited: s in the queue in all.
+        stop_eval: number from 1 of the eval at which its rule's stop was granted, in Shadow recorded.
+        missed: evals that it made and nobody read.
+        scale: evals left out because another evaluator scored them, or the whole pool fell.
+        early: it was there before the history begins.
     """
 
     end: End

@@ -19,10 +19,15 @@ from sim.workload import Evals, Workload
 
 @dataclass(slots=True)
 class TraceJob:
-    """One job. ``submitted``: s on the log's own clock; ``work``: s of training; ``line``: where it is from.
+    """One job.
 
-    ``truth``: (hacks, peak as share of training) where a generated workload was recorded. ``outcome``: what
-    became of it, in a recorded run; ``past``: on the cluster, in an exported history.
+    Attributes:
+        submitted: s on the log's own clock.
+        work: s of training.
+        line: where it is from.
+        truth: (hacks, peak as share of training) where a generated workload was recorded.
+        outcome: what became of it, in a recorded run.
+        past: on the cluster, in an exported history.
     """
 
     key: str

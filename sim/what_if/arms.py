@@ -34,8 +34,10 @@ _SPREAD = 0.5  # of estimates that have to be drawn, as `MixSettings.estimate_sp
 class Alternative:
     """What is to be other than recorded; None: that stays.
 
-    ``rule``: judges every job with evals, whatever its mode was. ``stops``: False: nobody is stopped.
-    ``enforce``: jobs in Shadow and Off are stopped by their own rules, too.
+    Attributes:
+        rule: judges every job with evals, whatever its mode was.
+        stops: False: nobody is stopped.
+        enforce: jobs in Shadow and Off are stopped by their own rules, too.
     """
 
     rule: RuleSpec | None = None
@@ -72,9 +74,15 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One job in one arm. ``work``: s of training; ``evals``: as far as seen, or made up (`futures`);
-    ``stop``: number from 0 of the eval at which it is stopped, None: it is not. ``seen``: share of the work
-    that was observed; ``invented``: beyond it the evals are made up."""
+    """One job in one arm.
+
+    Attributes:
+        work: s of training.
+        evals: as far as seen, or made up (`futures`).
+        stop: number from 0 of the eval at which it is stopped, None: it is not.
+        seen: share of the work that was observed.
+        invented: beyond it the evals are made up.
+    """
 
     work: float
     evals: Evals | None

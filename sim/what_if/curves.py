@@ -36,13 +36,19 @@ class Judgement:
 class CurveOutcome:
     """What a rule would have done to a run. Steps are the trainer's own; None: it did not happen.
 
-    ``best_step``, ``best_score``: what would have been kept, the best eval up to the stop (of the whole curve
-    without one). ``last_step``: of the newest eval. ``later_best_step``: the best eval after the stop.
-    ``score_lost``: by how much that one is better than what was kept, 0 where it is not; None: no eval was
-    seen after the stop, so nobody knows. ``lost_quality``: whether it is better by more than the evals'
-    noise explains (two standard deviations of the difference); None: unknown, noise included.
-    ``gpu_hours_saved``: from the stop to ``end_step``; None: the pace is not known. ``missing``: what the
-    rule looks at and the curve does not have; to a rule that is a gap, and a gap stops nobody.
+    Attributes:
+        best_step: of the eval that would have been kept, the best one up to the stop (of the whole curve
+            without one).
+        best_score: of the same eval.
+        last_step: of the newest eval.
+        later_best_step: of the best eval after the stop.
+        score_lost: by how much that one is better than what was kept, 0 where it is not; None: no eval was
+            seen after the stop, so nobody knows.
+        lost_quality: whether it is better by more than the evals' noise explains (two standard deviations of
+            the difference); None: unknown, noise included.
+        gpu_hours_saved: from the stop to ``end_step``; None: the pace is not known.
+        missing: what the rule looks at and the curve does not have; to a rule that is a gap, and a gap stops
+            nobody.
     """
 
     rule: str

@@ -36,9 +36,12 @@ Columns = dict[str, Column]  # by name, one value for each job
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """``of``: from a matrix (resamples, jobs) of the column's values; ``form`` as in `findings.Column`.
+    """One figure of a comparison, computed from a column.
 
-    ``less``: whether less is better; None: neither.
+    Attributes:
+        form: as in `findings.Column`.
+        of: from a matrix (resamples, jobs) of the column's values.
+        less: whether less is better; None: neither.
     """
 
     key: str

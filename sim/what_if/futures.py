@@ -39,9 +39,11 @@ _JOINED = 3  # evals whose mean is where the curve goes on
 
 @dataclass(frozen=True, slots=True)
 class Donors:
-    """Runs that were seen whole. ``doubted``: only such as their rule would have stopped.
+    """Runs that were seen whole.
 
-    ``grid``: (jobs, `_SHARES`) scores, linear between the evals, at even shares of the training.
+    Attributes:
+        doubted: only such as their rule would have stopped.
+        grid: (jobs, `_SHARES`) scores, linear between the evals, at even shares of the training.
     """
 
     jobs: tuple[TraceJob, ...]

@@ -46,8 +46,13 @@ MANIFESTS = {
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """``name``: over this object alone. ``own``: in the part's own namespace; ``where``: in this one; else in
-    the whole cluster."""
+    """A right that a part needs: in the whole cluster, unless ``own`` or ``where`` says less.
+
+    Attributes:
+        name: of the one object that it is over; "": over all.
+        own: it is in the part's own namespace.
+        where: the namespace that it is in; "": see above.
+    """
 
     verb: str
     group: str

@@ -47,9 +47,11 @@ class _Told(NamedTuple):
 class Surroundings:
     """What of the cluster besides its own jobs concerns a pool.
 
-    ``contested``: node -> the pools that select it, its owner first, where there are several. ``guests``:
-    non-terminal pods with GPUs on the pool's nodes that are no job's of the pool. ``queue``: why the queue
-    outside that it delegates to cannot serve it, as (reason, message), or QUEUE_FOUND; None: it needs none.
+    Attributes:
+        contested: node -> the pools that select it, its owner first, where there are several.
+        guests: non-terminal pods with GPUs on the pool's nodes that are no job's of the pool.
+        queue: why the queue outside that it delegates to cannot serve it, as (reason, message), or
+            QUEUE_FOUND; None: it needs none.
     """
 
     contested: Mapping[str, Sequence[str]]

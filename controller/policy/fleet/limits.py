@@ -76,7 +76,13 @@ class Fleet(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sifted:
-    """``grant``: who may be released now. ``held``: who may not, and why. ``wake_at`` (s): when some may."""
+    """Result of applying the pool's limits to the stops that are asked for.
+
+    Attributes:
+        grant: jobs that may be stopped now.
+        held: jobs that may not, and why.
+        wake_at: when some of them may (s); None: unknown.
+    """
 
     grant: tuple[JobView, ...]
     held: tuple[HeldBack, ...]

@@ -91,8 +91,13 @@ class _Answer(NamedTuple):
 
 
 class _Poll(NamedTuple):
-    """What a group says to a gap. ``shared``: enough of it fell. ``evals``: else, of how many evals of each
-    it is to be asked again; 0: it is known that they did not fall together."""
+    """What a group says to a gap.
+
+    Attributes:
+        shared: enough of it fell.
+        evals: else, of how many evals of each it is to be asked again; 0: it is known that they did not fall
+            together.
+    """
 
     shared: bool
     evals: int

@@ -65,8 +65,11 @@ class PastRun(NamedTuple):
 class Correction(NamedTuple):
     """By how much a namespace's runs took longer than was said of them: 1 or more.
 
-    ``stated``: than their users said; ``paced``: than the pace of their steps promised. ``due``: the same by
-    ended runs alone. What goes on for too long says how far not to trust the next, and excuses nobody.
+    Attributes:
+        stated: than their users said.
+        paced: than the pace of their steps promised.
+        due: the same by ended runs alone. What goes on for too long says how far not to trust the next, and
+            excuses nobody.
     """
 
     stated: float = 1.0

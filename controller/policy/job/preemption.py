@@ -111,7 +111,12 @@ def _ask(context: PlanContext) -> None:
 
 
 class _Work(NamedTuple):
-    """``kept``: the step that the run will resume from; ``lost``: GPU-seconds done since."""
+    """What a run has done, and would keep if it were suspended now.
+
+    Attributes:
+        kept: the step that the run will resume from.
+        lost: GPU-seconds done since.
+    """
 
     kept: int
     lost: float

@@ -240,8 +240,9 @@ class Progress(NamedTuple):
 class AccessView:
     """An access Job of this RLHFJob. ``result`` fields are those of its termination message.
 
-    ``attempt``: the process that wrote the checkpoint, as it is written; "": the answer names none.
-    ``holder``: of a refused claim, who has the location: uid, namespace/name.
+    Attributes:
+        attempt: the process that wrote the checkpoint, as it is written; "": the answer names none.
+        holder: of a refused claim, who has the location: uid, namespace/name.
     """
 
     request_id: str
@@ -298,9 +299,12 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class LifeRecord:
-    """A trainer process whose page was read. ``pod``: uid of its pod, which was made at ``pod_created`` (s).
+    """A trainer process whose page was read.
 
-    ``resumed``: the step it started from, 0: afresh; None: it has not said so and has no eval yet.
+    Attributes:
+        pod: uid of its pod.
+        pod_created: when its pod was made (s).
+        resumed: the step it started from, 0: afresh; None: it has not reported it and has no eval yet.
     """
 
     attempt: Attempt
@@ -379,9 +383,10 @@ class InFlight:
 class Claim:
     """The checkpoint folder was claimed for an attempt before it started, and what lay there was noted.
 
-    ``life``: the process it was made for, where one was seen to begin within an attempt. ``problem``: why it
-    could not be made, and what was said of it; "": it was. ``tries``: how often it has failed, the last time
-    at ``at``.
+    Attributes:
+        life: the process it was made for, where one was seen to begin within an attempt.
+        problem: why it could not be made, and what was said of it; "": it was.
+        tries: how often it has failed, the last time at ``at``.
     """
 
     attempt: int
@@ -413,9 +418,12 @@ class RuleRecord:
 class Scale:
     """Since when the evals kept can be compared with each other (`controller.policy.job.comparability`).
 
-    Evals up to (``life``, ``step``) were scored otherwise and count for nothing. ``kept``: the checkpoint
-    that stood for the best of them, still pinned; None: there was none. ``number``: counts the scales of a
-    run, 0 is the first: scores are told apart by it, and never by the clocks of two leaders.
+    Evals up to (``life``, ``step``) were scored otherwise and count for nothing.
+
+    Attributes:
+        kept: the checkpoint that stood for the best of them, still pinned; None: there was none.
+        number: counts the scales of a run, 0 is the first: scores are told apart by it, and never by the
+            clocks of two leaders.
     """
 
     since: float  # s
@@ -461,9 +469,10 @@ class PastGrades:
 class Decision:
     """A stop, as decided: by whom (rule name or ``User``), on what numbers, and how far it has come.
 
-    ``deferred_at``: s, since when the copy of the best checkpoint may follow the suspend, because its pin was
-    found unchanged (`Retain.AFTER_SUSPEND`) or a user's stop waits no longer; None: it comes before.
-    ``asked_at``: s, when the trainer was asked to save where it is, for a user's stop.
+    Attributes:
+        deferred_at: s, since when the copy of the best checkpoint may follow the suspend, because its pin was
+            found unchanged (`Retain.AFTER_SUSPEND`) or a user's stop waits no longer; None: it comes before.
+        asked_at: s, when the trainer was asked to save where it is, for a user's stop.
     """
 
     by: str
@@ -533,10 +542,12 @@ class GangBackoff:
 class Preempting:
     """On the way back into the queue: why, since when (s), and what is known of the work done so far.
 
-    ``checkpoint_step``: the newest checkpoint the trainer had told of when it was first looked at after the
-    decision; a later one makes the suspension free. ``request``: id of the request to the trainer for one
-    more checkpoint; 0: none was made. ``lost``: GPU-seconds of work that the suspension costs, noted before
-    it is carried out; None: the run is not suspended yet.
+    Attributes:
+        checkpoint_step: the newest checkpoint the trainer had told of when it was first looked at after the
+            decision; a later one makes the suspension free.
+        request: id of the request to the trainer for one more checkpoint; 0: none was made.
+        lost: GPU-seconds of work that the suspension costs, noted before it is carried out; None: the run is
+            not suspended yet.
     """
 
     reason: str
@@ -569,9 +580,11 @@ class RunProgress:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The least running time (s) that a run was ever to take as a whole: what its place in a queue rested on.
+    """The shortest running time (s) that a run was ever expected to take; its place in a queue rests on it.
 
-    ``stated``: by its user, since it first ran; ``paced``: by the pace that was measured. None: unknown.
+    Attributes:
+        stated: by its user, since it first ran; None: unknown.
+        paced: by the pace that was measured; None: unknown.
     """
 
     stated: float | None = None

@@ -22,8 +22,13 @@ _NO_ROOM = frozenset({"WaitingForGPUs", "NoUsableNodes", "NodesClosed", "GPUsUse
 
 
 class Delegation(NamedTuple):
-    """``orders``: the pool's queue policy says who goes next. ``places``: gangs start when there is room for
-    them, on nodes planned for them. ``offers``: only jobs start for which a queue outside has quota."""
+    """Which decisions the pool's queue leaves to this operator.
+
+    Attributes:
+        orders: the pool's queue policy says who goes next.
+        places: gangs start when there is room for them, on nodes planned for them.
+        offers: only jobs start for which an external queue has quota.
+    """
 
     orders: bool
     places: bool

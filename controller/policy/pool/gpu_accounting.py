@@ -29,8 +29,13 @@ Charges = list[tuple[str, int]]  # node, GPUs
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """``free``: GPUs per node that are nobody's, never below zero. ``reserved``: what is charged to a gang
-    beside its bound pods. ``displaced``: gangs not all of whose members are charged where planned."""
+    """Which GPUs of a pool's nodes are free, and which are charged to gangs.
+
+    Attributes:
+        free: GPUs per node that belong to nobody, never below zero.
+        reserved: what is charged to a gang beside its bound pods.
+        displaced: gangs not all of whose members are charged where planned.
+    """
 
     free: dict[str, int]
     reserved: Mapping[JobKey, Charges]

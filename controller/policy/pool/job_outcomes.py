@@ -56,9 +56,11 @@ class Verb(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One write into a job's record. ``what``: of the plan; of a handover, the job that got the GPUs.
+    """One write into a job's record.
 
-    ``mark``: what the queue policy asks to remember of the job as well; None: nothing new.
+    Attributes:
+        what: of the plan; of a handover, the job that got the GPUs.
+        mark: what the queue policy asks to remember of the job as well; None: nothing new.
     """
 
     key: JobKey

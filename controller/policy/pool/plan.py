@@ -75,7 +75,12 @@ def plan_pool(snapshot: PoolSnapshot, now: float) -> PoolPlan:
 
 @dataclass
 class _Case:
-    """A pool as it is to be planned. ``room``: what is free, and is given out; ``racks``: by node."""
+    """A pool as it is to be planned.
+
+    Attributes:
+        room: what is free; it is used up.
+        racks: by node.
+    """
 
     snapshot: PoolSnapshot
     now: float
@@ -130,9 +135,13 @@ class _Case:
 
 @dataclass
 class _Chosen:
-    """Who gets GPUs and who gives them up. ``rest``: who waits after it, next one first; ``barred``: those
-    of them whom their namespace's limit holds back. ``leaving``: in the order in which their GPUs are given
-    out."""
+    """Who gets GPUs and who gives them up.
+
+    Attributes:
+        rest: who waits after it, next one first.
+        barred: those of them whom their namespace's limit holds back.
+        leaving: in the order in which their GPUs are given out.
+    """
 
     planner: Planner
     released: list[JobView]

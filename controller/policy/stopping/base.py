@@ -40,12 +40,16 @@ class StopRule(Protocol):
 class RuleType:
     """A registered rule or modifier: its params dataclass and how to make it.
 
-    A rule's ``make`` takes the params; a modifier's takes the params and the rule it wraps.
-    ``doc`` is the first line users read about it. ``needs`` names the fields of `EvalPoint` besides the score
-    without which it says nothing; a rule class states them as ``needs``. ``rises``: its statistic rises
-    towards its threshold, which its stops lie above. ``standing``: verdicts that are no STOP matter too, and
-    a STOP counts only while it stands (a modifier that grades or defers). ``yields_e_value``: each verdict of
-    the rule carries one (`Verdict.e_value`); modifiers hand on that of the rule they wrap as it is.
+    Attributes:
+        make: takes the params; that of a modifier takes the params and the rule that it wraps.
+        doc: the first line that users read about it.
+        needs: fields of `EvalPoint` besides the score without which it says nothing; a rule class states them
+            as ``needs``.
+        rises: its statistic rises towards its threshold, which its stops lie above.
+        standing: verdicts that are no STOP matter too, and a STOP counts only while it stands (a modifier
+            that grades or defers).
+        yields_e_value: each verdict of the rule carries one (`Verdict.e_value`); modifiers hand on that of
+            the rule they wrap as it is.
     """
 
     name: str

@@ -89,13 +89,17 @@ class GateParams:
 class Memory(NamedTuple):
     """What a gate remembers besides the state of what it wraps.
 
-    ``last``: score and standard error (None: none reported) of the last eval that counted; (): none has.
-    ``first``, ``recent``: the first score that `noise.robust` looks at, and the newest less that one, packed
-    (`windows.pack`). ``held``: evals that wait, oldest first (`_pack`). ``drops``: evals dropped in a row.
-    ``dropped``: steps of those that the newest eval made drop. ``lost``: score and standard error of those
-    dropped since the rule was last shown one, for its noise. ``young``: step and score of what counted since
-    there was no scale, oldest first, until the highest of it is judged again; step -1: with a scale.
-    ``refuted``: steps of those of them that the newest eval showed to be no best.
+    Attributes:
+        last: score and standard error (None: none reported) of the last eval that counted; (): none has.
+        first: the first score that `noise.robust` looks at.
+        recent: the newest scores less ``first``, packed (`windows.pack`).
+        held: evals that wait, oldest first (`_pack`).
+        drops: evals dropped in a row.
+        dropped: steps of those that the newest eval made drop.
+        lost: score and standard error of those dropped since the rule was last shown one, for its noise.
+        young: step and score of what counted since there was no scale, oldest first, until the highest of it
+            is judged again; step -1: with a scale.
+        refuted: steps of those of them that the newest eval showed to be no best.
     """
 
     last: tuple[Any, ...] = ()

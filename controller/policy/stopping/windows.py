@@ -53,8 +53,9 @@ class Layout(NamedTuple):
 class Pair(NamedTuple):
     """One comparison: references of ``reference`` blocks against the ``newest`` blocks and the rest.
 
-    ``weights``: of those blocks' means, oldest first, that of the rest last if there is one.
-    ``spread``: standard deviation of reference minus newest, in standard deviations of one eval.
+    Attributes:
+        weights: of those blocks' means, oldest first, that of the rest last if there is one.
+        spread: standard deviation of reference minus newest, in standard deviations of one eval.
     """
 
     reference: int

@@ -34,7 +34,12 @@ class CannotReview(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Somebody who looks. ``namespaces``: whose RLHFJobs they may list, None: all. ``pools``: GPUPools."""
+    """Somebody who looks.
+
+    Attributes:
+        namespaces: whose RLHFJobs they may list, None: all.
+        pools: GPUPools.
+    """
 
     name: str
     namespaces: frozenset[str] | None

@@ -70,9 +70,11 @@ class Pool:
 class Feed:
     """What the API server tells, as of now.
 
-    ``namespaces``: the ones whose RLHFJobs are followed; None: all, by one watch. ``pools_allowed``: whether
-    GPUPools are followed, too. ``version`` changes with everything that can be seen here. ``broken``: nothing
-    is followed any more; the process must start anew.
+    Attributes:
+        namespaces: the ones whose RLHFJobs are followed; None: all, by one watch.
+        pools_allowed: whether GPUPools are followed, too.
+        version: changes with everything that can be seen here.
+        broken: nothing is followed any more; the process must start anew.
     """
 
     api: Api

@@ -17,8 +17,12 @@ PAGE = 50  # rows; more are on further pages
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One job in a list. ``below``: by how much its newest score is below its best, as a share of the best's
-    size; None: not known. ``since``: when it came into its state (s)."""
+    """One job in a list.
+
+    Attributes:
+        below: by how much its newest score is below its best, as a share of the best's size; None: not known.
+        since: when it came into its state (s).
+    """
 
     job: Job
     state: State
