@@ -70,8 +70,8 @@ def _replaced(status: Mapping[str, Any], change: Callable[[str], str]) -> Json:
             out[name] = kept(out[name])
     if "pinned" in out:
         out["pinned"] = [kept(one) for one in out["pinned"]]
-    if "kept" in (out.get("scale") or {}):
-        out["scale"] = {**out["scale"], "kept": kept(out["scale"]["kept"])}
+    if "kept" in (out.get("baseline") or {}):
+        out["baseline"] = {**out["baseline"], "kept": kept(out["baseline"]["kept"])}
     if "toRelease" in out:
         out["toRelease"] = [change(path) for path in out["toRelease"]]
     if "release" in (out.get("access") or {}):

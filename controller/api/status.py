@@ -147,8 +147,8 @@ class Checkpoint(Status):
     digest: Annotated[str, Field(max_length=80)] = Field(description="Digest of names, sizes and contents.")
     bytes: int | None = Field(default=None, json_schema_extra=markers.INT64, description="Its size.")
     time: Timestamp = Field(description="When it was verified.")
-    scale: Count | None = Field(
-        default=None, description="Number of the scale that score is on; absent: the first."
+    baseline: Count | None = Field(
+        default=None, description="Number of the eval baseline that score belongs to; absent: the first."
     )
     evidence: Word | None = Field(
         default=None,
@@ -156,7 +156,7 @@ class Checkpoint(Status):
     )
 
 
-class Scale(Status):
+class EvalBaseline(Status):
     """Since when the evals can be compared: before, the evaluator was another, or the whole pool fell."""
 
     since: Timestamp = Field(description="When that was.")
@@ -167,7 +167,7 @@ class Scale(Status):
     kept: Checkpoint | None = Field(
         default=None, description="Stood for the best before; still kept from rotation."
     )
-    number: Count | None = Field(default=None, description="Scales are counted; absent: it is the first.")
+    number: Count | None = Field(default=None, description="Baselines are counted; absent: it is the first.")
 
 
 PATHS = Annotated[
@@ -212,8 +212,8 @@ class Access(Status):
     step: Step = Field(description="Step it is about; of a claim: number of the attempt.")
     attempt: Word | None = Field(default=None, description="Attempt and life of the trainer it is about.")
     score: NumberText | None = Field(default=None, description="Score of the eval it is about.")
-    scale: Count | None = Field(
-        default=None, description="Number of the scale that score is on; absent: the first."
+    baseline: Count | None = Field(
+        default=None, description="Number of the eval baseline that score belongs to; absent: the first."
     )
     started: Timestamp | None = Field(default=None, description="When its Job was first asked for.")
     former: Word | None = Field(
@@ -461,7 +461,7 @@ class RLHFJobStatus(Status):
     evaluator: Annotated[str, Field(max_length=128)] | None = Field(
         default=None, description="Version of the evaluator that scored the newest eval."
     )
-    scale: Scale | None = Field(
+    baseline: EvalBaseline | None = Field(
         default=None, description="Since when the evals can be compared; absent: all of them can."
     )
     evals_seen: Count | None = Field(default=None, description="Evals the rule has seen.")

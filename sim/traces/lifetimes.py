@@ -172,7 +172,7 @@ def _stop_eval(facts: JobFacts, evals: Evals | None, scale: int) -> int | None:
 
 def evals_of(facts: JobFacts, steps: float) -> tuple[Evals | None, int]:
     """Its comparable evals, step ``steps`` at share 1; and how many there were before, on another scale."""
-    scale = facts.record.scale if facts.record is not None else None
+    scale = facts.record.baseline if facts.record is not None else None
     points = facts.points
     if scale is not None and scale.life:
         life = Attempt.parse(scale.life)

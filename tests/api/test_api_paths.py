@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from controller.api.paths import gathered, spread
 from controller.api.record import record, size, status
 from controller.api.status import RLHFJobStatus
-from controller.policy.job.types import Desired, InFlight, JobRecord, Kept, Operation, Scale
+from controller.policy.job.types import Desired, EvalBaseline, InFlight, JobRecord, Kept, Operation
 from controller.policy.types import Attempt, PolicySpec
 
 UID = "0f2a1bb7-1111-2222-3333-444455556666"
@@ -38,7 +38,7 @@ def full(location: str) -> JobRecord:
         retained=(kept(8, "/retained/a/b-0f2a1/8"),),
         to_release=release,
         access=InFlight(Operation.SECURE, 40, serial=7, release=release),
-        scale=Scale(1e9, "2-9f2c41d0", 10, pin(10)),
+        baseline=EvalBaseline(1e9, "2-9f2c41d0", 10, pin(10)),
     )
 
 
@@ -74,7 +74,7 @@ def test_every_path_reads_back_exactly(release: list[str], secured: str, before:
     found: dict[str, Any] = {
         "toRelease": release,
         "secured": {"path": secured},
-        "scale": {"kept": {"path": before}},
+        "baseline": {"kept": {"path": before}},
         "access": {"release": release[:2]},
         "other": 1,
     }

@@ -24,6 +24,7 @@ from controller.policy.job.types import (
     Claim,
     Condition,
     Confirming,
+    EvalBaseline,
     EvalsDue,
     Expected,
     GangBackoff,
@@ -35,7 +36,6 @@ from controller.policy.job.types import (
     RefusalRecord,
     RuleRecord,
     RunProgress,
-    Scale,
     TakenBack,
 )
 from controller.policy.stopping import make_rule
@@ -182,7 +182,7 @@ def test_every_field_of_the_record_makes_a_difference() -> None:
     full = dataclasses.replace(full, changed_bests=(Best(20, 0.5),))
     full = dataclasses.replace(full, beside=full.secured, lost_tried=1e9)
     full = dataclasses.replace(full, taken_back=TakenBack(1e9, 1e9, "R"))
-    full = dataclasses.replace(full, eval_times=(5,), evaluator="v2", scale=Scale(1e9))
+    full = dataclasses.replace(full, eval_times=(5,), evaluator="v2", baseline=EvalBaseline(1e9))
     guard = Guard("safety", 60, Attempt(1, "7"), 0.5, "h", (1.0,), Verdict(Verb.STOP, "R", 2.0, 1.0))
     full = dataclasses.replace(full, guards=(guard,), confirming=Confirming(60, 1e9, 4))
     full = dataclasses.replace(full, past_grades=PastGrades(60.0, 30.0, 0.0, 500.0))

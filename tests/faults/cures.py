@@ -72,15 +72,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "an answer is recorded without its score",
         "2",
         SAFEKEEPING,
-        "        waited.score,\n        waited.attempt,\n        waited.scale,\n",
-        "        0.0,\n        waited.attempt,\n        waited.scale,\n",
+        "        waited.score,\n        waited.attempt,\n        waited.baseline,\n",
+        "        0.0,\n        waited.attempt,\n        waited.baseline,\n",
     ),
     Mutant(
         "an answer is recorded with the score of the best by now",
         "2",
         SAFEKEEPING,
-        "        waited.score,\n        waited.attempt,\n        waited.scale,\n",
-        "        (context.record.best or waited).score,\n        waited.attempt,\n        waited.scale,\n",
+        "        waited.score,\n        waited.attempt,\n        waited.baseline,\n",
+        "        (context.record.best or waited).score,\n        waited.attempt,\n        waited.baseline,\n",
     ),
     # 3: torn saves, and what rotation took
     Mutant(
@@ -353,8 +353,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "what was asked on the old scale is taken for the new one's",
         "8",
         SAFEKEEPING,
-        "    if scale is not None and kept.scale != scale.number:\n",
-        "    if scale is not None and kept.scale != kept.scale:\n",
+        "    if baseline is not None and kept.baseline != baseline.number:\n",
+        "    if baseline is not None and kept.baseline != kept.baseline:\n",
     ),
     Mutant(
         "an answer that comes after the end is dropped, what it replaces is let go",

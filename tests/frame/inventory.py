@@ -131,8 +131,13 @@ def _in_words(value: Any, rows: Mapping[str, str], used: set[str]) -> Any:
     if isinstance(value, dict):
         return {key: _in_words(inner, rows, used) for key, inner in value.items()}
     if isinstance(value, list):
-        return sorted(_in_words(inner, rows, used) for inner in value) if rows else value
+        inner = [_in_words(one, rows, used) for one in value]
+        return inner if inner == value else sorted(inner, key=_order)  # in the order of the new names
     return _renamed(value, rows, used) if isinstance(value, str) else value
+
+
+def _order(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 def _short(value: Any) -> str:

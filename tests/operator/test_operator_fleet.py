@@ -60,7 +60,7 @@ class Trainers:
         record = await self._rig.record(name)
         newest = self._points[name][-1].step
         return bool(record.evals and record.evals[-1].step == newest) or (
-            record.scale is not None and record.scale.step == newest
+            record.baseline is not None and record.baseline.step == newest
         )
 
 
@@ -109,9 +109,9 @@ def test_a_fall_that_all_jobs_share_stops_none_and_a_decline_after_it_is_found(
                 for name in jobs:
                     record = await rig.record(name)
                     assert record.decision is None
-                    assert record.scale is not None
-                    assert record.scale.kept is not None
-                    assert record.scale.kept.score == 0.72
+                    assert record.baseline is not None
+                    assert record.baseline.kept is not None
+                    assert record.baseline.kept.score == 0.72
                 await trainers.show({name: [0.40] for name in jobs})
                 for score in (0.35, 0.3, 0.25):
                     await trainers.show({"a": [score]} | {name: [0.40] for name in jobs[1:]})
@@ -131,7 +131,7 @@ def test_a_fall_that_all_jobs_share_stops_none_and_a_decline_after_it_is_found(
 
 
 async def began_anew(rig: Rig, name: str) -> bool:
-    return (await rig.record(name)).scale is not None
+    return (await rig.record(name)).baseline is not None
 
 
 async def stopped(rig: Rig, number: int) -> bool:
@@ -159,10 +159,10 @@ def test_another_evaluator_begins_a_rule_anew(rig: Rig, kubelet: FakeKubelet) ->
             assert [p.step for p in record.evals] == [70, 80]
             assert record.best is not None
             assert record.best.step == 70
-            assert record.scale is not None
-            assert record.scale.kept is not None
-            assert record.scale.kept.best_step == 30
-            assert stored["scale"]["step"] == 60
+            assert record.baseline is not None
+            assert record.baseline.kept is not None
+            assert record.baseline.kept.best_step == 30
+            assert stored["baseline"]["step"] == 60
 
     asyncio.run(story())
 

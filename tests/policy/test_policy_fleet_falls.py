@@ -317,8 +317,8 @@ def test_another_evaluator_stops_none_of_twenty_jobs_and_a_decline_among_them_is
     for job in world.jobs.values():
         assert job.record.best is not None
         assert job.record.best.score < 0.5  # the best under the present evaluator
-        assert job.record.scale is not None
-        kept = job.record.scale.kept
+        assert job.record.baseline is not None
+        kept = job.record.baseline.kept
         assert kept is not None
         assert kept.score > 0.6
         assert kept.step in job.pins  # and the one before is still there
@@ -407,7 +407,7 @@ def test_only_a_known_version_that_changes_counts(versions: tuple[str, str]) -> 
     record = take(JobRecord(), scrape(*evals(1, 2), version=before))
     record = take(record, scrape(*evals(1, 2, 3), version=after))
     assert len(record.evals) == 3
-    assert record.scale is None
+    assert record.baseline is None
 
 
 def test_a_shared_fall_leaves_the_evals_behind_it() -> None:
@@ -421,7 +421,10 @@ def test_a_shared_fall_leaves_the_evals_behind_it() -> None:
     cut = take(record, view, fall)
     assert [p.step for p in cut.evals] == [40, 50, 60]
     assert cut.eval_times == (400, 500, 600)
-    assert (cut.secured, cut.best) == (replace(secured, scale=1), record.best)  # still the best of those kept
+    assert (cut.secured, cut.best) == (
+        replace(secured, baseline=1),
+        record.best,
+    )  # still the best of those kept
     assert take(cut, view, fall) is cut
     assert take(record, view, SharedFall("ns", "gold", "", 10.0, 20.0, 4, 5)).evals == record.evals
 

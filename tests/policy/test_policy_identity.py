@@ -147,8 +147,8 @@ def test_the_answer_about_the_old_evaluators_best_stays_beside_the_new_ones() ->
     world.step(KEY)
     world.end_access(job, hangs=False)
     world.step(KEY)
-    assert job.record.scale is not None
-    assert (job.record.scale.kept.score, job.record.scale.kept.best_step) == (0.6, 20)
+    assert job.record.baseline is not None
+    assert (job.record.baseline.kept.score, job.record.baseline.kept.best_step) == (0.6, 20)
     world.settle()
     assert (job.record.secured.score, job.record.secured.best_step) == (0.2, 40)
     assert "/pins/1-aaaa/20" in world.paths
@@ -183,7 +183,7 @@ def test_another_evaluator_of_a_process_whose_past_is_not_known_begins_a_scale_o
     world.settle()
     assert (job.record.best.step, job.record.best.score) == (40, 0.2)
     assert (job.record.secured.best_step, job.record.secured.score) == (40, 0.2)
-    assert job.record.scale.kept.best_step == 20
+    assert job.record.baseline.kept.best_step == 20
 
 
 @pytest.mark.parametrize(
@@ -435,7 +435,11 @@ def test_a_pin_is_known_to_be_of_the_new_evaluator_whatever_the_next_leaders_clo
     world.now -= back + 60.0
     show(world, FIRST, {10: 0.3, 20: 0.35, 30: 0.5, 40: 0.55, 50: 0.7, 60: 0.6})
     world.settle()
-    assert (job.record.scale.number, job.record.secured.scale, job.record.secured.best_step) == (1, 1, 50)
+    assert (job.record.baseline.number, job.record.secured.baseline, job.record.secured.best_step) == (
+        1,
+        1,
+        50,
+    )
     show(world, SECOND, {}, resumed_step=40)
     world.settle()
     show(world, SECOND, {50: 0.56}, resumed_step=40)

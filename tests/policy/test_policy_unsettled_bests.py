@@ -323,8 +323,8 @@ def test_a_lone_eval_that_waits_is_forgotten_with_its_process() -> None:
 def test_evals_that_agree_stand_for_the_former_evaluators_scale() -> None:
     run = Run(0.02).show(10, *HELD)
     run.show(60, 0.3, evaluator="2")
-    scale = run.job.record.scale
-    assert scale is not None
-    assert scale.kept is not None
-    assert (scale.kept.best_step, scale.kept.score) == (50, 0.82)
-    assert scale.kept.step in run.job.pins
+    baseline = run.job.record.baseline
+    assert baseline is not None
+    assert baseline.kept is not None
+    assert (baseline.kept.best_step, baseline.kept.score) == (50, 0.82)
+    assert baseline.kept.step in run.job.pins

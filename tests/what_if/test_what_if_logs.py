@@ -322,7 +322,7 @@ def test_a_deleted_job_is_gone_and_one_of_another_evaluator_begins_anew(
             if len(life) >= 4:
                 number, started = life[2][2]
                 scale = {"since": 1.0, "life": f"{number}-{started}", "step": 30, "kept": None}
-                entry["input"]["record"]["scale"] = entry["decision"]["record"]["scale"] = scale
+                entry["input"]["record"]["baseline"] = entry["decision"]["record"]["baseline"] = scale
     trace = read_past([written(tmp_path / "log", [json.dumps(entry) for entry in entries])])
     following = by_key(trace)["ns/next"]
     assert following.past is not None

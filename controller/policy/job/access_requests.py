@@ -60,7 +60,7 @@ def begin(
         release=unwanted(record) if operation in (Operation.SECURE, Operation.PIN) else (),
         attempt=attempt,
         score=score,
-        scale=record.scale_number,
+        baseline=record.baseline_number,
         former=former,
     )
     context.update(access=waited, access_serial=serial)
@@ -173,6 +173,6 @@ def unwanted(record: JobRecord) -> tuple[str, ...]:
 
 
 def _wanted(record: JobRecord) -> set[str]:
-    older = record.scale.kept if record.scale is not None else None
+    older = record.baseline.kept if record.baseline is not None else None
     kept = (record.secured, record.beside, older, record.restored, *record.pinned)
     return {one.path for one in kept if one is not None}

@@ -308,7 +308,7 @@ def _succeeded(context: PlanContext, waited: InFlight, answered: AccessView) -> 
         answered.bytes,
         waited.score,
         waited.attempt,
-        waited.scale,
+        waited.baseline,
         answered.evidence or (copied.evidence if copied is not None else ""),
     )
     context.update(access=None)
@@ -331,12 +331,12 @@ def _take_pin(context: PlanContext, waited: InFlight, kept: Kept) -> None:
     access_requests.let_go(context, waited)
     record = context.record
     context.update(to_release=tuple(p for p in record.to_release if p != kept.path))
-    secured, scale = record.secured, record.scale
-    if scale is not None and kept.scale != scale.number:
-        # Meanwhile the scores became another scale's: it is a candidate for the best of the former one.
-        former = scale.kept
-        if former is None or kept.scale > former.scale or _beats(context, kept, former):
-            context.update(scale=replace(scale, kept=kept))
+    secured, baseline = record.secured, record.baseline
+    if baseline is not None and kept.baseline != baseline.number:
+        # Meanwhile the scores became another baseline's: it is a candidate for the best of the former one.
+        former = baseline.kept
+        if former is None or kept.baseline > former.baseline or _beats(context, kept, former):
+            context.update(baseline=replace(baseline, kept=kept))
             _replaced(context, former, kept)
         else:
             _replaced(context, kept, former)
@@ -393,9 +393,9 @@ def _replaced(context: PlanContext, former: Kept | None, by: Kept) -> None:
 
 
 def _beats(context: PlanContext, one: Kept, other: Kept) -> bool:
-    """Return whether one stands for a better eval; a score that is not known, or on another scale, is no
+    """Return whether one stands for a better eval; a score that is not known, or of another baseline, is no
     better."""
-    if one.score is None or other.score is None or one.scale != other.scale:
+    if one.score is None or other.score is None or one.baseline != other.baseline:
         return False
     return better(context.desired.direction, one.score, other.score)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from controller.policy.job import guardrails
 from controller.policy.job.evals import RuleInUse, forget_all_but, newest_mark, on_account_of, stand
-from controller.policy.job.types import Desired, Direction, JobRecord, Scale, ScrapeView
+from controller.policy.job.types import Desired, Direction, EvalBaseline, JobRecord, ScrapeView
 from controller.policy.stopping import noise
 from controller.policy.types import Attempt, EvalPoint, FleetNoise, Reading, SharedFall
 
@@ -80,14 +80,14 @@ def _other_evaluator(record: JobRecord, use: RuleInUse, scrape: ScrapeView) -> J
 
 
 def _other_side(record: JobRecord, use: RuleInUse, fall: SharedFall) -> JobRecord:
-    scale = record.scale
-    if not record.evals or (scale is not None and scale.since >= fall.before):
+    baseline = record.baseline
+    if not record.evals or (baseline is not None and baseline.since >= fall.before):
         return record
     since = sum(1 for at in record.eval_times if fall.counts(at))
     if since == len(record.evals):
         # Noted all the same: later the times of the oldest are no longer known.
-        noted = replace(scale or Scale(0.0), since=fall.before, number=record.scale_number + 1)
-        return _renumbered(replace(record, scale=noted), record.evals)
+        noted = replace(baseline or EvalBaseline(0.0), since=fall.before, number=record.baseline_number + 1)
+        return _renumbered(replace(record, baseline=noted), record.evals)
     kept = record.evals[len(record.evals) - since :]
     last = record.evals[-since - 1] if since else record.evals[-1]
     return _cut(record, use, kept, last.attempt, last.step, fall.before)
@@ -110,7 +110,7 @@ def _cut(
     unjudged = max(0, unjudged - (len(record.evals) - len(kept)))
     rule = use.remember(initial, kept, unjudged)
     best, awaiting = stand(use, rule, kept, use.best_of(use.counting(initial, kept, unjudged)))
-    secured, before = record.secured, record.scale.kept if record.scale is not None else None
+    secured, before = record.secured, record.baseline.kept if record.baseline is not None else None
     to_release = record.to_release
     if secured is not None and all((p.attempt, p.step) != (secured.attempt, secured.best_step) for p in kept):
         # No longer "the" pinned one, so that the next one is pinned beside it and not in its place.
@@ -128,11 +128,13 @@ def _cut(
         awaiting=awaiting,
         secured=secured,
         to_release=to_release,
-        scale=Scale(since, str(life) if life is not None else "", step, before, record.scale_number + 1),
+        baseline=EvalBaseline(
+            since, str(life) if life is not None else "", step, before, record.baseline_number + 1
+        ),
     )
     return _renumbered(after, kept)
 
 
 def _renumbered(record: JobRecord, evals: tuple[EvalPoint, ...]) -> JobRecord:
-    """Return what stands for one of these evals, or is asked for on its account, is on the newest scale."""
-    return on_account_of(record, {(p.attempt, p.step) for p in evals}, scale=record.scale_number)
+    """Return the record in which what stands for one of these evals belongs to the newest baseline."""
+    return on_account_of(record, {(p.attempt, p.step) for p in evals}, baseline=record.baseline_number)

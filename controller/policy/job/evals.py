@@ -311,8 +311,8 @@ def newest_mark(record: JobRecord) -> tuple[Attempt, int] | None:
     """Life and step up to which evals are known, counted or not; None: none is."""
     if record.evals:
         return record.evals[-1].attempt, record.evals[-1].step
-    scale = record.scale
-    return None if scale is None or not scale.life else (Attempt.parse(scale.life), scale.step)
+    baseline = record.baseline
+    return None if baseline is None or not baseline.life else (Attempt.parse(baseline.life), baseline.step)
 
 
 def _is_new(record: JobRecord, point: EvalPoint) -> bool:
@@ -627,7 +627,7 @@ def _best_after(
 def _stood_for(record: JobRecord, kept: Kept | None) -> Best | None:
     """Return the eval for which a checkpoint is kept; None: its score is not known, or not on the present
     scale."""
-    if kept is None or kept.score is None or kept.scale != record.scale_number:
+    if kept is None or kept.score is None or kept.baseline != record.baseline_number:
         return None
     return Best(kept.best_step, kept.score, kept.attempt)
 

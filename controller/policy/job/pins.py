@@ -117,7 +117,7 @@ def take_answer(context: PlanContext, waited: InFlight, answered: AccessView) ->
             answered.bytes,
             waited.score,
             waited.attempt,
-            waited.scale,
+            waited.baseline,
             answered.evidence,
         )
         access_requests.let_go(context, waited)

@@ -358,7 +358,7 @@ def _begin_anew(context: PlanContext, use: RuleInUse, scrape: ScrapeView) -> Non
     """Forget evals that cannot be compared with those to come, and say so."""
     before, fall = context.record, context.observed.fleet.fall
     context.record = after = begin_anew(before, use, scrape, fall)
-    if after.scale != before.scale:
+    if after.baseline != before.baseline:
         context.update(guards=guardrails.begun_anew(before.guards), confirming=None)
     if after.evals == before.evals or not before.evals:
         return
@@ -369,8 +369,8 @@ def _begin_anew(context: PlanContext, use: RuleInUse, scrape: ScrapeView) -> Non
         why = f"{fall.fell} of {fall.of} jobs of the pool fell at the same moment"
     last = before.evals[len(before.evals) - len(after.evals) - 1].step
     message = f"{why}: evals up to step {last} are not compared with later ones, the rule begins anew"
-    if after.scale is not None and after.scale.kept is not None:
-        message += f"; the checkpoint of step {after.scale.kept.step}, best until then, stays pinned"
+    if after.baseline is not None and after.baseline.kept is not None:
+        message += f"; the checkpoint of step {after.baseline.kept.step}, best until then, stays pinned"
     context.event("BeganAnew", message, warning=True)
     context.conditions.set(c.DECLINING, False, "BeganAnew", message)
     if context.record.decision is None:

@@ -98,13 +98,13 @@ def copy_of(secured: Kept, decision: Decision, retained: tuple[Kept, ...]) -> Ke
 
 
 def best_of(context: PlanContext, candidates: tuple[Kept, ...]) -> Kept | None:
-    """Return the best by score, of equals the newest; those whose score is unknown, or on another scale,
+    """Return the best by score, of equals the newest; those whose score is unknown, or of another baseline,
     last."""
-    scale = context.record.scale_number
+    baseline = context.record.baseline_number
     sign = 1.0 if context.desired.direction == "Maximize" else -1.0
     best: tuple[tuple[bool, float, float], Kept] | None = None
     for kept in candidates:
-        counts = kept.score is not None and kept.scale == scale
+        counts = kept.score is not None and kept.baseline == baseline
         rank = (counts, sign * kept.score if counts and kept.score is not None else 0.0, kept.at)
         if best is None or rank >= best[0]:
             best = rank, kept

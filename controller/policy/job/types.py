@@ -341,7 +341,7 @@ class Kept:
     bytes: int = 0
     score: float | None = None  # of the eval it stands for, the trainer's own orientation; None: not known
     attempt: Attempt = UNKNOWN  # of that eval
-    scale: int = 0  # on which its score is (`Scale.number`)
+    baseline: int = 0  # on which its score is (`EvalBaseline.number`)
     evidence: str = ""  # by what it is known to be whole (`AccessView.evidence`)
 
     def stands_for(self, best: Best) -> bool:
@@ -353,8 +353,8 @@ class Kept:
 class InFlight:
     """An access Job under way, or to be tried again at ``not_before``.
 
-    It says all that its answer needs to be recorded: the eval it is for, and that eval's score. ``scale``:
-    on which scale the score is (`Scale.number`; 0: all evals of the run can be compared).
+    It says all that its answer needs to be recorded: the eval it is for, and that eval's score. ``baseline``:
+    to which baseline the score belongs (`EvalBaseline.number`; 0: all evals of the run can be compared).
     """
 
     operation: Operation
@@ -365,7 +365,7 @@ class InFlight:
     release: tuple[str, ...] = ()  # paths of pins that are no longer wanted, let go by this Job
     attempt: Attempt = UNKNOWN
     score: float | None = None
-    scale: int = 0
+    baseline: int = 0
     started: float | None = None  # s, when its Job was first asked for
     former: str = ""  # claim: uid of a deleted RLHFJob that may be followed
     job_uid: str = ""  # of the Job that was made for it; no other's answer counts. "": none was made yet
@@ -415,14 +415,14 @@ class RuleRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class EvalBaseline:
     """Since when the evals kept can be compared with each other (`controller.policy.job.comparability`).
 
     Evals up to (``life``, ``step``) were scored otherwise and count for nothing.
 
     Attributes:
         kept: the checkpoint that stood for the best of them, still pinned; None: there was none.
-        number: counts the scales of a run, 0 is the first: scores are told apart by it, and never by the
+        number: counts the baselines of a run, 0 is the first: scores are told apart by it, and never by the
             clocks of two leaders.
     """
 
@@ -623,7 +623,7 @@ class JobRecord:
     evals: tuple[EvalPoint, ...] = ()  # newest last, at most EVALS_KEPT, the trainer's own orientation
     eval_times: tuple[int, ...] = ()  # s, when each of the newest `READINGS_KEPT` of them was first scraped
     evaluator: str = ""  # version that scored the newest eval; "": the trainer names none
-    scale: Scale | None = None  # None: all evals of the run so far can be compared
+    baseline: EvalBaseline | None = None  # None: all evals of the run so far can be compared
     evals_seen: int = 0
     earlier_sum: float | None = None  # of the scores of those no longer kept; None: all are, or unknown
     evals_missed: int = 0  # evals that left the trainer's window before they were scraped
@@ -671,9 +671,9 @@ class JobRecord:
     delayed_at: float | None = None  # s, when its stop first waited for what other namespaces' runs show
 
     @property
-    def scale_number(self) -> int:
-        """Of the scale on which the evals kept are."""
-        return self.scale.number if self.scale is not None else 0
+    def baseline_number(self) -> int:
+        """Of the baseline to which the evals kept belong."""
+        return self.baseline.number if self.baseline is not None else 0
 
     def condition(self, type_: str) -> Condition | None:
         return next((c for c in self.conditions if c.type == type_), None)
