@@ -1,4 +1,4 @@
-"""The brain's values as JSON and back, byte for byte the same for equal values.
+"""Policy values as JSON and back; equal values give the same bytes.
 
 Encoding is canonical: keys sorted, no spaces, floats by their shortest exact form, non-finite floats as the
 strings "NaN", "Infinity", "-Infinity", members of unions tagged by class name. Decoding follows type hints.

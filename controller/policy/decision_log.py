@@ -31,7 +31,7 @@ class LogError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """One line replayed: what was decided then, and what the present code decides on the same input."""
+    """One replayed line: what was decided then, and what the present code decides on the same input."""
 
     line: int
     kind: str

@@ -1,4 +1,4 @@
-"""Doors of rooms: what a package shows, each name loaded when it is first asked for.
+"""Lazy packages: what a package exports, each name imported when it is first used.
 
 Who reads a status needs the records of a job and none of the forty modules that decide. So the doors of the
 larger rooms do not import what they show.

@@ -1,4 +1,4 @@
-"""The vocabulary of the brain: plain frozen values, standard library only.
+"""The policy code's common types: plain frozen values, standard library only.
 
 Units: times are seconds since the epoch (simulator: since its start), GPU amounts are whole GPUs, scores
 are in the metric's own unit and already oriented so that higher is better wherever a rule sees them.
@@ -97,7 +97,11 @@ class FleetNoise(NamedTuple):
 
 
 class ScoredBy(NamedTuple):
-    """By what a run is scored, and whose it is. ``evaluator``: its version, "": none is named."""
+    """The namespace of a run, its metric, and the evaluator that scores it.
+
+    Attributes:
+        evaluator: its version; "": none is named.
+    """
 
     namespace: str
     metric: str
@@ -122,7 +126,7 @@ class MetricNoise(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """A score as its pool sees it: when it was first scraped (s), higher is better."""
+    """A score as its pool sees it, higher is better, and when it was first scraped (s)."""
 
     at: float
     score: float
@@ -155,7 +159,7 @@ class SharedFall(NamedTuple):
 
 
 class FleetView(NamedTuple):
-    """What its pool tells a job: the usual noise of its metric, the newest fall that its namespace shares.
+    """What a job learns from its pool: the usual noise of its metric, and its namespace's newest shared drop.
 
     ``peers``: where its rule looks at them, how the others stood at the steps of evals that are new to it.
     """
@@ -209,7 +213,7 @@ class EvalPoint(NamedTuple):
 
 
 class EvalInContext(EvalPoint):
-    """An eval with what else is known at that moment. The context is no part of its identity."""
+    """An eval with its context at that moment, which is no part of its identity."""
 
     progress: float | None = None
     loss: float | None = None
@@ -307,7 +311,7 @@ def cap_mode(mode: Mode, cap: Mode) -> Mode:
 
 
 class Delegate(StrEnum):
-    """Who queues a pool's jobs.
+    """Which system queues a pool's jobs.
 
     BUILTIN: the pool's queue policy; a gang starts when its GPUs are free. NONE: nobody; every job starts at
     once and kube-scheduler is left to place its pods. KUEUE: Kueue's quotas; a gang starts when Kueue has
@@ -320,7 +324,7 @@ class Delegate(StrEnum):
 
 
 class FleetScope(StrEnum):
-    """Whose runs count in a pool when one run is compared with others (`controller.policy.fleet.limits`).
+    """Which runs a run is compared with in its pool (`controller.policy.fleet.limits`).
 
     NAMESPACE: those of its own namespace. POOL: what those of the other namespaces show may also raise a
     run's noise, or delay its stop once; nothing else.
@@ -341,7 +345,7 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A verdict on its way to the pool: which eval asked for the stop, and on what evidence."""
+    """A proposal to stop, for the pool: which eval asked for it, and on what evidence."""
 
     step: int
     best_step: int
@@ -362,7 +366,7 @@ class Proposal:
 
 
 class LossTrend(NamedTuple):
-    """What a job's training losses say about its next ones; folded by `queueing.slaq.add_loss`.
+    """What a job's training losses predict; updated by `queueing.slaq.add_loss`.
 
     ``drop`` and ``before`` are the last two falls of the loss per GPU-second of service, ``largest`` the
     largest so far (same unit); ``loss`` and ``service`` (GPU-seconds) are the last report itself.
@@ -433,8 +437,11 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node of a pool: ``foreign`` GPUs are requested by non-terminal pods of no job in the snapshot,
-    ``leaving`` of them by pods that are being deleted and will soon be gone.
+    """A node of a pool.
+
+    Attributes:
+        foreign: GPUs requested by non-terminal pods of no job in the snapshot.
+        leaving: those of them whose pods are being deleted.
     """
 
     name: str
@@ -446,7 +453,7 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """GPUs on the way from one job to another, kept from everybody else until ``expires`` (s)."""
+    """GPUs reserved on their way from one job to another, until ``expires`` (s)."""
 
     source: JobKey
     target: JobKey
@@ -486,8 +493,7 @@ class StopLimits:
 
 
 class PastStop(NamedTuple):
-    """A stop that a rule had asked for: when it was granted (s), its rule's e-value then, if any, and whose
-    it was."""
+    """A granted stop that a rule had asked for: when (s), its rule's e-value if any, and of which job."""
 
     at: float
     e_value: float | None = None
@@ -506,7 +512,7 @@ class Ended(NamedTuple):
 
 
 class StopCount(NamedTuple):
-    """How a pool's stops stand against its limits."""
+    """The number of a pool's stops, and its limits."""
 
     last_hour: int = 0
     today: int = 0  # in the day (UTC) over which `StopLimits.precision` counts
@@ -557,7 +563,12 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A job to start; ``nodes`` has one entry per member. ``source``: whose freed GPUs it gets, if held."""
+    """A job to start.
+
+    Attributes:
+        nodes: one entry per member.
+        source: the job whose freed GPUs it gets, if they were reserved for it.
+    """
 
     key: JobKey
     nodes: tuple[str, ...]
@@ -567,7 +578,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An offer of quota that is not taken: a CamelCase code and a sentence with the numbers.
+    """A refused offer of quota: a CamelCase code and a sentence with the numbers.
 
     ``final``: not before the pool changes; else the job goes back to its queue, behind its equals.
     """
@@ -599,7 +610,11 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class PoolPlan:
-    """What is to happen in a pool now. ``wake_at`` (s): when to plan again though nothing happened."""
+    """What is to happen in a pool now.
+
+    Attributes:
+        wake_at: when to plan again even if nothing happens (s).
+    """
 
     grants: tuple[Grant, ...] = ()
     admissions: tuple[Admission, ...] = ()

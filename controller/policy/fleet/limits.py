@@ -1,4 +1,4 @@
-"""What a pool's proposals to stop say together, and how many of them it lets through.
+"""Limits on a pool's stops: how many of the proposed stops are let through, and which.
 
 Each stop rule looks at its own run. A fault that runs share, such as another evaluator or a broken prompt
 set, lowers every score at once, and every rule is right about what it sees. So the pool asks four more
@@ -289,7 +289,7 @@ def _evidence(job: JobView) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Account:
-    """What a namespace's promise rests on: its jobs of the day, and the evidence of those stopped."""
+    """What a namespace's precision promise rests on: its jobs of the day, and evidence of those stopped."""
 
     jobs: int
     past: tuple[float, ...]

@@ -1,4 +1,4 @@
-"""The usual noise of one eval among a namespace's runs, learned from those that run, and what it is worth.
+"""The usual noise of one eval, learned from a namespace's running jobs, and how much it counts.
 
 Runs that are scored by one metric are mostly about equally noisy, and a run of five evals knows nothing of
 its own noise. So of each namespace's runs of one metric and evaluator the pool takes the median of what they

@@ -1,4 +1,4 @@
-"""Common mode: did the others fall at the same moment? Then it is no run's own decline.
+"""Shared drops: if many jobs' scores fall at the same moment, it is not the decline of any one run.
 
 Another evaluator, a broken prompt set or a judge that answers differently lowers every score at once, and
 every stop rule is right about what it sees. Only the pool sees that they fell together. So a run that asks to
@@ -66,10 +66,15 @@ _MEDIAN = 0.45  # variance of the median of three evals, in that of one
 
 
 class Asked(NamedTuple):
-    """What the others say. ``fall``: it is shared. ``wait_until`` (s): too few have answered so far.
+    """What the other jobs' scores say about a drop.
 
-    Neither: the run's fall, if there is one, is its own. ``message`` says what ``wait_until`` waits for,
-    ``evals`` for how many of each of the others.
+    With neither ``fall`` nor ``wait_until`` the run's drop, if there is one, is its own.
+
+    Attributes:
+        fall: the drop that they share.
+        wait_until: too few have had an eval yet; when to decide without them (s).
+        message: what ``wait_until`` waits for.
+        evals: for how many evals of each of the others it waits.
     """
 
     fall: SharedFall | None = None
@@ -84,14 +89,14 @@ Gap = tuple[float, float, float]  # u of the run that asks, its last eval before
 
 
 class _Answer(NamedTuple):
-    """u of a job in a gap, and from how many evals after it."""
+    """The drop u of a job in a gap (standard deviations), and how many evals after the gap it is from."""
 
     u: float
     evals: int
 
 
 class _Poll(NamedTuple):
-    """What a group says to a gap.
+    """How many jobs of a group fell in a gap.
 
     Attributes:
         shared: enough of it fell.

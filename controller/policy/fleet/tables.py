@@ -1,4 +1,4 @@
-"""Bounded tables that several namespaces write into: whoever writes much pushes out his own entries only.
+"""Bounded tables that several namespaces write into: one that writes much displaces only its own entries.
 
 A tenant chooses the names of his metrics and the versions of his evaluators, and he can run, and have
 stopped, as many jobs as he likes. So where a table is full, room is dealt out by namespace: each has what it

@@ -1,4 +1,4 @@
-"""What is said while an access Job goes on: how far it is, or that its pod finds no node, with the cure."""
+"""Messages while an access Job runs: how far it is, or that its pod cannot be scheduled, with a remedy."""
 
 from __future__ import annotations
 

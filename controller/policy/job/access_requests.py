@@ -1,4 +1,4 @@
-"""Access Jobs as they are asked for: recorded first, under a number of their own, then started.
+"""Requests for access Jobs: each is first recorded in the status with its own number, then started.
 
 What a pin's answer needs to be recorded is in the request itself (`jobs.InFlight`), so that it is taken right
 whatever has happened to the run meanwhile. Pins that nothing wants any more are let go by their exact paths,

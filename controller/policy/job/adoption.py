@@ -1,4 +1,4 @@
-"""Runs that were under way before the operator knew them, or that it may only watch."""
+"""Adoption of runs that were already running when the operator first saw them, or that it may only watch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditions of an RLHFJob: how they change, and the one word that sums them up."""
+"""Conditions of an RLHFJob: how they change, and the one-word state that sums them up."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_MESSAGE = 512  # characters, so that a status stays small
 
 
 class Conditions:
-    """The conditions of one pass: what is not set again stays as it was.
+    """The conditions of one pass: those that are not set again stay as they were.
 
     ``set`` keeps ``since`` unless the status changes. An Event is due when status or reason changed.
     """

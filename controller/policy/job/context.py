@@ -1,4 +1,4 @@
-"""A plan in the making: the record as it will be, and what is to be done, gathered over one pass."""
+"""The state of one pass over a job: the record as it will be, and the actions collected so far."""
 
 from __future__ import annotations
 

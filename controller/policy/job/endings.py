@@ -1,4 +1,4 @@
-"""How a run's end becomes known, and what follows where it does not, or where somebody starts it again.
+"""How the operator learns that a run has ended, and what follows if it cannot, or if the run is restarted.
 
 A run ends with its workload: complete or failed, its status says so. A workload that had been started and is
 gone has told nobody how it ended: it may have trained to its end and been cleaned up while nobody looked.

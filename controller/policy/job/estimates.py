@@ -63,7 +63,7 @@ class PastRun(NamedTuple):
 
 
 class Correction(NamedTuple):
-    """By how much a namespace's runs took longer than was said of them: 1 or more.
+    """How much longer a namespace's runs took than was expected of them, as factors of 1 or more.
 
     Attributes:
         stated: than their users said.
@@ -78,7 +78,7 @@ class Correction(NamedTuple):
 
 
 class History:
-    """Past runs by kind, exact and broad, and how wrong was what had been said of runs, by namespace."""
+    """Ended runs by kind, exact and broad, and by namespace how wrong their expected times were."""
 
     __slots__ = ("_corrections", "_runs")
 
@@ -132,7 +132,7 @@ def past_run(record: JobRecord, gpus: int) -> PastRun | None:
 
 
 class Wrong(NamedTuple):
-    """How many times as long a run took, or has taken already, as was said of it; None: nothing was."""
+    """A run's time, so far or in all, divided by the time expected; None: no time was expected."""
 
     stated: float | None
     paced: float | None

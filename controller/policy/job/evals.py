@@ -1,4 +1,4 @@
-"""How scraped evals enter a job's memory: each once, in order, and with the past rewritten on a resume.
+"""Adds scraped evals to a job's record: each once, in order; a resume replaces the evals after its step.
 
 An eval is identified by attempt, life and step. What is not new, not finite, or of another life than the
 newest changes nothing. When a new life resumes at step s, later steps of the former one leave the rule's
@@ -209,7 +209,7 @@ class RuleInUse:
 
 
 class _Spelt:
-    """A rule and its modifiers, the same as others that are spelt so: ``1`` is not ``1.0``, nor ``True``."""
+    """A rule and its modifiers, equal to others of the same spelling: ``1`` is not ``1.0``, nor ``True``."""
 
     __slots__ = ("modifiers", "rule", "text")
 

@@ -1,4 +1,4 @@
-"""A job whose turn is decided by a queue outside (Kueue): what it waits for there, and when it was put out.
+"""Jobs in an external queue (Kueue): what they wait for there, and when they were evicted.
 
 That queue starts and suspends the workload itself. The operator answers its offers of quota, and switches
 the workload's record there off and on. So what is told apart here is whose doing it was that a run is off its

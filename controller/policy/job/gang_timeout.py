@@ -1,4 +1,4 @@
-"""Gang admission: every pod of a gang gets a node within a time, or the gang gives all of them back.
+"""Gang admission: if not all pods of a gang get a node in time, the gang returns all its GPUs.
 
 The pool admits a gang only when its GPUs are free for it whole, so on paper each admission fits. The cluster
 may think otherwise: a node goes away, a pod of nobody's takes the GPUs, a node selector of the user's own

@@ -1,4 +1,4 @@
-"""What a job's record keeps of its guardrail metrics, and what all its judged metrics come to together.
+"""The record of a job's guardrail metrics, and the verdict of all its judged metrics together.
 
 Of a guardrail only the newest eval and its rule's memory are kept, for a status is small. So where the past
 is rewritten, by a resume from an earlier step, a guardrail that had gone beyond that step begins anew.

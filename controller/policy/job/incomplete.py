@@ -1,4 +1,4 @@
-"""Gangs some of whose members ended well before: they cannot be whole any more.
+"""Gangs that cannot be complete any more, because some of their members have already succeeded.
 
 A completed index of an Indexed Job is not started again. A gang that is suspended after such an end would be
 admitted for nothing, time after time; so it is tried rarely, counted, and told what would help.

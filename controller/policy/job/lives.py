@@ -1,4 +1,4 @@
-"""Whose page was read, in what order a trainer's processes came, and whose checkpoints are on its branch.
+"""Which trainer process a metrics page is of, in which order processes came, and whose checkpoints count.
 
 A life is one trainer process. Its id is opaque: lives of one pod are ordered as they were first seen, pods by
 their creation, and never by a trainer's clock. What another RLHFJob's trainer, an earlier attempt or an

@@ -1,4 +1,4 @@
-"""The checkpoint folder is claimed before each attempt: it is this RLHFJob's, and what lies there is noted.
+"""The claim on the checkpoint folder before each attempt: no other RLHFJob has it, and its content is noted.
 
 A checkpoint belongs to the process that wrote it. What lay there before the job's first admission is
 nobody's; what lay there when a process began is an earlier one's. So an access Job takes the folder

@@ -1,5 +1,6 @@
-"""Best evals whose checkpoint is lost: when it is given up, what takes its place, and when it is looked for
-again, for some come late.
+"""Best evals whose checkpoint is lost: when it is given up, what replaces it, when it is searched again.
+
+Some checkpoints appear late.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A rule that never stops: by which a run is watched whose own rule cannot be made.
+"""A rule that never stops; it watches a run whose own rule cannot be made.
 
 An administrator's edit, or one of the user's, may leave a running job with a rule that does not build. Its
 evals are taken in all the same, and its best checkpoint is kept in safety; only nobody is stopped. When the
@@ -22,11 +22,11 @@ NOT_JUDGED = "RuleNotUsable"
 
 @dataclass(frozen=True, slots=True)
 class NoParams:
-    """It has none."""
+    """No parameters."""
 
 
 class Never:
-    """Says nothing to any eval."""
+    """Never ask for anything."""
 
     name: ClassVar[str] = "none"
     version: ClassVar[int] = 1

@@ -1,4 +1,4 @@
-"""What a run's peers had at its step: the running means of its namespace's other runs of the same metric.
+"""The scores of a run's peers at its step: running means of its namespace's other runs, in the same metric.
 
 As in Vizier's median stopping rule (Golovin et al., KDD 2017, section 3.2.2): of each other run the mean of
 all its evals up to that step, and of those means the median. A peer counts once it has reached the step,
@@ -24,7 +24,7 @@ from controller.policy.types import JobKey, PeersAt, namespace_of
 
 
 class Curve(NamedTuple):
-    """A run's evals as its peers look at them: steps, and the sum of all its scores up to each of them.
+    """A run's evals as its peers use them: steps, and the sum of all its scores up to each step.
 
     In the trainer's own orientation. ``earlier``: evals before the first of these.
     """

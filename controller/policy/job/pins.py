@@ -1,4 +1,4 @@
-"""Checkpoints that a user pins: put in safety like the best one, and kept there while the spec names them.
+"""Checkpoints that a user pins: secured like the best one, and kept while the spec names them.
 
 One access Job at a time, and the best checkpoint comes first: a pin waits for it and never holds it up. What
 the spec no longer names is let go by the next Job that secures something, never by a Job of its own.

@@ -1,4 +1,4 @@
-"""One job's plan: a pure function of its wish, what is seen of it, its record, and the time.
+"""One job's plan: a pure function of its spec, what is observed of it, its record, and the time.
 
     plan(desired, observed, record, now) -> Plan(record, actions, events, queue, proposal, requeue_after)
 

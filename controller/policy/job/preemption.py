@@ -1,4 +1,4 @@
-"""A preempted run's way back into the queue: on to its next checkpoint, suspended, gone, and charged.
+"""Preemption of a run: it reaches its next checkpoint, is suspended, loses its pods, and is queued again.
 
 The run trains on until the trainer tells of a checkpoint that is newer than the decision, and is asked to
 write one at once if it can be asked. It does not wait for longer than the pool's grace, nor for what cannot

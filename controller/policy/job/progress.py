@@ -1,4 +1,4 @@
-"""What a job's record keeps of its progress and its training loss, for queue policies that go by them.
+"""The record of a job's progress and training loss, for queue policies that use them.
 
 Noted when an eval comes in, which is a write of the status anyway, and else only when a twentieth of the run
 has passed: a step alone is no reason to write.

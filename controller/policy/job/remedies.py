@@ -1,4 +1,4 @@
-"""What would help against the reason why an access Job failed, as the conditions of its retries say it."""
+"""What the user can do about a failed access Job, by its reason; the conditions of its retries say it."""
 
 from __future__ import annotations
 

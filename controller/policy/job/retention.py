@@ -1,4 +1,4 @@
-"""The best checkpoint of a run that is stopped: what must be in safety before the suspend, and what follows.
+"""The best checkpoint of a run that is stopped: what must be retained before the suspend, and what follows.
 
 Before the suspend of an automatic stop the best checkpoint is pinned, and copied out of the trainer's reach;
 with `Retain.AFTER_SUSPEND` it is enough that the pin is unchanged since its digest, and the copy follows. A

@@ -1,4 +1,4 @@
-"""How much service a job has had, and how much it says it needs."""
+"""How much service a job has had (GPU-seconds), and how much it is expected to need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a granted stop to freed GPUs, for one job: carried out step by step.
+"""From a granted stop to free GPUs, for one job, step by step.
 
     granted -> best checkpoint in safety (`retention`) -> looked once more (`taking_back`) -> suspended
     -> pods gone -> released -> what of the copy was put off is made

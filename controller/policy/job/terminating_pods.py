@@ -1,4 +1,4 @@
-"""Pods on their way out: how many still hold their GPUs, and which have been at it for too long."""
+"""Terminating pods: how many still hold their GPUs, and which take too long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a running trainer is told through `<name>-run`: requests, and which step to score beside each eval.
+"""Requests to a running trainer through ConfigMap `<name>-run`, and which step to score beside each eval.
 
 The record says what is to be told before anything is written; the file is written while it says otherwise.
 """

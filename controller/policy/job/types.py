@@ -1,4 +1,4 @@
-"""What `lifecycle.plan` reads and writes: one job's wish, its observed world, its durable record, its plan.
+"""Input and output of a job's plan: its spec, the observed cluster, its durable record, and the plan.
 
 The record is the RLHFJob's status in the brain's words: whatever must survive a restart of the operator is
 in it, and nothing else is remembered between passes.
@@ -62,7 +62,7 @@ class Retain(StrEnum):
 
 
 class Answer(StrEnum):
-    """What was said to a queue outside that asked whether a workload may start on the quota it has for it."""
+    """The answer to an external queue that asked whether a workload may start on the quota it offers."""
 
     PENDING = "Pending"  # nothing yet
     READY = "Ready"  # it may
@@ -100,7 +100,7 @@ class Guardrail:
 
 @dataclass(frozen=True, slots=True)
 class ProxyMetric:
-    """A metric that is what the run optimises, where trainers export it as one."""
+    """The metric that the run optimises, where trainers export it."""
 
     metric: str
     direction: Direction = Direction.MAXIMIZE
@@ -108,7 +108,7 @@ class ProxyMetric:
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """The RLHFJob's spec, checked and with its pool's caps applied."""
+    """The RLHFJob's spec, checked, with its pool's limits applied."""
 
     key: JobKey
     uid: str
@@ -171,7 +171,7 @@ class WorkloadView:
 
 @dataclass(frozen=True, slots=True)
 class QueueView:
-    """What a queue outside (Kueue) has on record of a workload.
+    """What an external queue (Kueue) has recorded about a workload.
 
     ``offer`` identifies the quota it has reserved now: quota that was lost and reserved again is another
     offer, and so is that of a namesake. "" while it has none, is put out or switched off.
@@ -195,7 +195,7 @@ class MetricPoints(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Whose page it is, by its own words: the RLHFJob's uid, and the process that serves it."""
+    """What a metrics page says it is of: the RLHFJob's uid, and the trainer process that serves it."""
 
     uid: str
     attempt: Attempt
@@ -226,7 +226,7 @@ class ScrapeView:
 
 
 class Progress(NamedTuple):
-    """How far an access Job has come, as it told when it was last asked (`job.transfer`)."""
+    """How far an access Job has come, as of its last report (`job.transfer`)."""
 
     done: int  # bytes
     total: int  # bytes; 0: it does not know yet
@@ -268,7 +268,7 @@ class AccessView:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The world as the shell last saw it."""
+    """What the operator observed of the job and its objects."""
 
     workload: WorkloadView | None = None
     pods: tuple[PodView, ...] = ()
@@ -315,7 +315,7 @@ class LifeRecord:
 
 
 class BranchLife(NamedTuple):
-    """Which process's checkpoints count from which step on: those after ``after``."""
+    """A trainer process and the step ``after`` which its checkpoints count."""
 
     attempt: Attempt
     after: int
@@ -381,7 +381,9 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The checkpoint folder was claimed for an attempt before it started, and what lay there was noted.
+    """The claim on the checkpoint folder for an attempt, made before it started.
+
+    What lay in the folder is noted with it.
 
     Attributes:
         life: the process it was made for, where one was seen to begin within an attempt.
@@ -435,7 +437,7 @@ class EvalBaseline:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What is remembered of a guardrail metric: its newest eval, its rule's memory after it, the verdict."""
+    """The record of a guardrail metric: its newest eval, its rule's state after it, and the verdict."""
 
     metric: str
     step: int
@@ -491,7 +493,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class TakenBack:
-    """A stop that was taken back before the suspend: when it had been decided (s), when and why it was.
+    """A stop that was withdrawn before the suspend: when it was decided, when it was withdrawn (s), and why.
 
     It stays on record until the next one: the pool finds by it what it had counted and promised.
     """
@@ -517,7 +519,7 @@ class AdmissionRecord:
 
 @dataclass(frozen=True, slots=True)
 class RefusalRecord:
-    """An offer of a queue outside that its pool did not take (`types.Refusal`), to be told to that queue."""
+    """A refused offer of quota (`types.Refusal`), about which the external queue is still to be told."""
 
     offer: str
     reason: str
@@ -528,7 +530,7 @@ class RefusalRecord:
 
 @dataclass(frozen=True, slots=True)
 class GangBackoff:
-    """How often in a row a gang was not bound whole in time, and until when (s) it is not admitted again.
+    """How often in a row a gang was not bound whole in time, and when (s) it may be admitted again.
 
     ``avoid``: nodes that these admissions had planned and on which none of its pods was bound, newest first.
     """
@@ -540,7 +542,7 @@ class GangBackoff:
 
 @dataclass(frozen=True, slots=True)
 class Preempting:
-    """On the way back into the queue: why, since when (s), and what is known of the work done so far.
+    """A preemption in progress: why, since when (s), and what is known of the work done so far.
 
     Attributes:
         checkpoint_step: the newest checkpoint the trainer had told of when it was first looked at after the
@@ -593,8 +595,13 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class EvalsDue:
-    """Since when (s) the next usable eval is waited for: the last one, or the first page of a process that
-    showed the metric. ``interval``: s that one usually takes; None: nobody knows yet."""
+    """Since when (s) the next usable eval is expected.
+
+    It begins with the last usable eval, or with the first page of a process that showed the metric.
+
+    Attributes:
+        interval: usual time between evals (s); None: unknown.
+    """
 
     since: float
     interval: float | None = None
@@ -707,12 +714,12 @@ class SuspendWorkload:
 
 @dataclass(frozen=True, slots=True)
 class ResumeWorkload:
-    """Let a queue outside that it was kept out of line it up again."""
+    """Let an external queue admit a workload again that was kept out of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RefuseOffer:
-    """Give quota back to the queue outside that has reserved it; it lines the workload up again."""
+    """Refuse the quota that the external queue has reserved; it queues the workload again."""
 
     reason: str
     message: str
@@ -720,12 +727,12 @@ class RefuseOffer:
 
 @dataclass(frozen=True, slots=True)
 class RemakeWorkload:
-    """Delete a suspended child without pods that waits in another queue than it should; it is made anew."""
+    """Delete a suspended child without pods that waits in the wrong queue, so that it is made again."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartAccess:
-    """Make an access Job; or, once its uid is on record as ``job_uid``, set it going."""
+    """Create an access Job; or unsuspend it, once its uid is recorded as ``job_uid``."""
 
     request_id: str
     operation: Operation
@@ -741,7 +748,7 @@ class StartAccess:
 
 @dataclass(frozen=True, slots=True)
 class ForgetAccess:
-    """Delete a finished access Job whose result is recorded, or one that is no longer wanted."""
+    """Delete an access Job whose result is recorded, or that is no longer wanted."""
 
     request_id: str
 
@@ -782,7 +789,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Carry out: write ``record`` to status if it changed, then ``actions`` in order, then ``events``.
+    """What to do: write ``record`` to the status if it changed, then ``actions`` in order, then ``events``.
 
     ``queue`` is how the job stands before its pool (None: it does not compete for GPUs).
     ``requeue_after`` (s): plan again then though nothing happened.

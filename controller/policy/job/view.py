@@ -1,4 +1,4 @@
-"""How a job stands before its pool: what `pool.plan` is told of it."""
+"""The view of a job that its pool plans with."""
 
 from __future__ import annotations
 

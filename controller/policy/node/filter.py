@@ -1,4 +1,4 @@
-"""Whether a pod may have a node, as far as ownership goes: the decisions of the scheduler extender.
+"""Whether a pod may run on a node, as far as reserved GPUs decide it: the extender's filter.
 
 Whether a pod fits is kube-scheduler's to say, which alone knows the pods it has placed and not yet bound.
 """
@@ -16,7 +16,7 @@ STILL_READING = "the extender is still reading the cluster"
 
 
 class Refusal(StrEnum):
-    """Why nodes were refused. What follows from it: whether waiting, and what for, can help."""
+    """Why nodes were refused; it decides whether waiting can help, and for what."""
 
     NOT_READY = "NotReady"  # the ledger is not filled yet
     NOT_SEEN = "NotSeen"  # the pod's admission has not been seen yet

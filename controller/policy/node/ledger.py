@@ -1,4 +1,4 @@
-"""Whose a node's GPUs are: the books behind the scheduler extender. Pure, in memory, without a clock.
+"""Which gang each GPU of a node is reserved for: the extender's accounts, pure, in memory, without a clock.
 
 Two things keep GPUs from everybody else. A gang's admission keeps the planned node of each member until its
 pod is bound there. A promise (the pool's hold) keeps what a stop is still freeing for the job that the pool
@@ -28,7 +28,7 @@ _EVER = (float("-inf"), float("inf"))
 
 
 class Asker(NamedTuple):
-    """A pod that looks for a node."""
+    """A pod that is being scheduled."""
 
     name: str  # namespace/name
     gpus: int
@@ -39,8 +39,12 @@ class Asker(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """An admission that lasts. ``expires`` (s): until when it keeps GPUs that its pods have not taken; None:
-    as long as it lasts (all its pods ran once, so a pod that is made anew must find its place again)."""
+    """The admission of a gang, as long as it lasts.
+
+    Attributes:
+        expires: when GPUs that its pods have not taken are given up (s); None: never, since all its pods ran
+            once and one that is made again must find its place.
+    """
 
     key: JobKey
     admission: int
@@ -51,7 +55,7 @@ class Gang:
 
 
 class Bound(NamedTuple):
-    """A pod of an RLHFJob that has a node and is not terminal."""
+    """A pod of an RLHFJob that is bound to a node and is not terminal."""
 
     gang: JobKey
     admission: int
@@ -61,7 +65,7 @@ class Bound(NamedTuple):
 
 @dataclass(slots=True)
 class _Keep:
-    """What one gang keeps on one node beyond what its pods have taken."""
+    """GPUs of one node that are reserved for one gang beyond those its pods have taken."""
 
     gpus: int
     expires: float | None
@@ -74,7 +78,7 @@ class _Keep:
 
 
 class Ledger:
-    """Nodes, admissions, promises and bound pods, and what follows for a pod that looks for a node.
+    """Nodes, admissions, reservations and bound pods, and what follows for a pod that is being scheduled.
 
     Invariant: equal contents give equal answers, whatever the order in which they were put in.
     """

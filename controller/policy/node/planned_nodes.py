@@ -1,4 +1,4 @@
-"""Which of an admission's planned nodes still wait for a pod: the same for the operator and the extender.
+"""Which planned nodes of an admission still wait for a pod; operator and extender use the same function.
 
 The planned node of a member is kept for it until a pod of the gang is bound there. A member that ended well
 needs its node no more, for its workload does not start it again (a completed index of an Indexed Job stays

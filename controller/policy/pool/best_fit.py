@@ -1,4 +1,4 @@
-"""Best fit of a whole gang into nodes: each member on the node with the fewest free GPUs that still hold it.
+"""Best fit of a whole gang: each member goes to the node with the fewest free GPUs that are enough.
 
 Where nodes name their racks, a gang of several members goes into one rack if one holds it whole: the one with
 room for the fewest such members. Ties go by name. `fit` is the rule in its plain form, for one question about
@@ -54,7 +54,7 @@ def fit(
 
 
 class FreeGpus(MutableMapping[str, int]):
-    """Free GPUs by node: a mapping that also knows its nodes by how many they have.
+    """Free GPUs by node, as a mapping that also finds nodes by the number of their free GPUs.
 
     Nodes have few different numbers of free GPUs, so a question looks at these, and at the nodes that it
     answers with. What was changed since the last question is put in its place when the next one comes.

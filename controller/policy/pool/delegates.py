@@ -1,4 +1,4 @@
-"""What each delegate leaves to the pool's plan: order, places, or only the answer to an offer of quota.
+"""Which decisions each delegate leaves to the pool's plan: order, placement, or the answer to an offer.
 
 Under a queue outside (Kueue) a job waits there first. When that queue has quota for it, it asks: an offer.
 The plan answers by nodes: the gang is admitted when all its GPUs are free at once, offers in order of
@@ -43,8 +43,10 @@ DELEGATIONS: Mapping[Delegate, Delegation] = {
 
 
 class OfferRoom(NodeRoom):
-    """A `Room` for jobs that hold an offer, in the order in which they ask: the first one that does not fit
-    closes it."""
+    """A `Room` for jobs that hold an offer of quota, in the order in which they ask.
+
+    The first one that does not fit closes it.
+    """
 
     def __init__(self, free: Mapping[str, int], racks: Mapping[str, str], offers: Collection[JobKey]) -> None:
         super().__init__(free, racks)
@@ -62,8 +64,13 @@ class OfferRoom(NodeRoom):
 
 
 class OfferTrial(NodeTrial):
-    """A `Trial` in it. Who holds no offer needs quota, and that of those who are counted as gone will do:
-    nodes that are free now are no help to it."""
+    """A `Trial` in an `OfferRoom`.
+
+    A job without an offer needs quota, not free nodes: it is taken if the jobs that count as gone free enough
+    GPUs.
+
+    A job without an offer needs quota, not free nodes; it is taken if jobs that count as gone free enough.
+    """
 
     def __init__(self, room: NodeRoom, offers: Collection[JobKey]) -> None:
         super().__init__(room)

@@ -1,4 +1,4 @@
-"""Demoted runs give way: a run that its rule has lowered goes back into the queue for anybody who waits.
+"""Preempt demoted runs when a queued job would then fit.
 
 In the queue a demoted job comes after all others, whatever its priority was. Which of the running ones have
 to go is asked of the pool's own policy, on the room as it would be without them: nobody is sent away for a

@@ -1,4 +1,4 @@
-"""Whose each GPU of a pool is: free, somebody's outside the pool, bound, or kept for pods still to come.
+"""GPU accounting of a pool: free, used outside the pool, bound, or reserved for pods still to come.
 
 Every GPU of a node is in exactly one account: foreign (non-terminal pods of no job here), bound (non-terminal
 pods of jobs here, whatever their state), reserved (members of admitted gangs whose pods have no node yet), or

@@ -1,4 +1,4 @@
-"""The last handovers of a pool: from the decision on one job to the run of the job that got its GPUs.
+"""The last handovers of a pool: from the decision to stop a job to the start of the job that got its GPUs.
 
 Put together from the jobs' records at each pass, so that a crash loses none; what is known of a job that was
 deleted since stays as it was.
@@ -18,7 +18,7 @@ HANDOVERS_KEPT = 32
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """One stop. Times are s since the epoch; None: not yet, or never."""
+    """One handover. Times are seconds since the epoch; None: not yet, or never."""
 
     source: JobKey
     by: str  # name of the rule, or User

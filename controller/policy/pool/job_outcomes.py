@@ -70,7 +70,7 @@ class Write:
 
 
 class Planned(Protocol):
-    """A job as it was planned."""
+    """A job with the plan that was made of it."""
 
     @property
     def desired(self) -> Desired: ...

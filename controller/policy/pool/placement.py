@@ -1,4 +1,4 @@
-"""Which nodes a gang gets: whole gangs or nothing, packed to leave the largest gaps.
+"""Placement of gangs on nodes: a whole gang or nothing, packed so that the largest gaps stay free.
 
 Members of a gang ask for the same number of GPUs each and never span nodes. Each goes where it fits best
 (`best_fit`), so that large gangs find whole nodes. Nodes that would not have a gang (`QueueJob.avoid`) are
@@ -33,7 +33,7 @@ def held(job: QueueJob) -> list[tuple[str, int]]:
 
 
 class NodeRoom:
-    """A `Room` over named nodes; remembers where each gang taken in this pass goes."""
+    """A `Room` of named nodes; it remembers the nodes of each gang admitted in this pass."""
 
     def __init__(self, free: Mapping[str, int], racks: Mapping[str, str] = NO_RACKS) -> None:
         """``free``: GPUs per node that nobody uses. ``racks``: node -> rack, of those that name one."""
@@ -70,7 +70,7 @@ class NodeRoom:
 
 
 class NodeTrial:
-    """A `Trial` over named nodes. Gangs that run stay on their nodes: nobody is moved.
+    """A `Trial` over named nodes. Running gangs stay on their nodes: none is migrated.
 
     A gang that can only have the GPUs of runs takes them from those that come last: it is lent the GPUs of
     the last one given, then of the last but one, until it fits. So nobody is preempted for it where runs
@@ -190,7 +190,7 @@ class NodeTrial:
 
 
 class AnyRoom:
-    """A `Room` in which there is always room: where pods go is somebody else's affair; no node is named."""
+    """A `Room` in which every gang fits, because another system places the pods; it names no node."""
 
     def __init__(self) -> None:
         self.free: dict[str, int] = {}
@@ -215,7 +215,7 @@ class AnyRoom:
 
 
 class AnyTrial:
-    """A `Trial` in a room without bounds."""
+    """A `Trial` in an `AnyRoom`."""
 
     def __init__(self, room: AnyRoom) -> None:
         self._room = room
@@ -241,7 +241,7 @@ class AnyTrial:
 
 
 class SlotRoom:
-    """A `Room` in which any GPUs will do for any gang."""
+    """A `Room` that only counts GPUs: any of them suit any gang."""
 
     __slots__ = ("slots", "withheld")
 

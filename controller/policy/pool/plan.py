@@ -1,4 +1,4 @@
-"""The pool's plan: who is released, who starts where, who waits and why. Pure, total, deterministic.
+"""The pool's plan: which jobs are stopped, which start where, which wait and why. Pure and deterministic.
 
 Whose each GPU is: `accounts`. A gang is admitted only when the GPUs of all its members are free at once, and
 what it was admitted to is charged to it from then on, so that no two gangs are ever admitted to the same GPU.
@@ -75,7 +75,7 @@ def plan_pool(snapshot: PoolSnapshot, now: float) -> PoolPlan:
 
 @dataclass
 class _Case:
-    """A pool as it is to be planned.
+    """The input of a pool's plan, prepared.
 
     Attributes:
         room: what is free; it is used up.
@@ -135,7 +135,7 @@ class _Case:
 
 @dataclass
 class _Chosen:
-    """Who gets GPUs and who gives them up.
+    """Which jobs get GPUs and which give them up.
 
     Attributes:
         rest: who waits after it, next one first.

@@ -1,4 +1,4 @@
-"""A pool's decision in incremental form: a queue policy and the room it gives out, kept in step.
+"""A pool's decisions, event by event: a queue policy and the GPUs it gives out, kept consistent.
 
 `pool.plan` builds one from a snapshot at each pass; the simulator keeps one and tells it what happens. Both
 ask the same `decide`.
@@ -12,7 +12,7 @@ from controller.policy.queueing.base import QueueDecision, QueueJob, QueuePolicy
 
 
 class Planner:
-    """Who runs in a pool, after each thing that happens in it.
+    """Decide which jobs run in a pool, after each event in it.
 
     What `decide` admits has its GPUs taken out of the room already: carry it out and say so (`admitted`),
     or throw the planner away. A job that leaves keeps its GPUs until `gone` or `requeued`.

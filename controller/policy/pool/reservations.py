@@ -1,4 +1,4 @@
-"""Holds: to whom the GPUs of a leaving job will go, said before they are free.
+"""Reservations: which waiting job the GPUs of a leaving job will go to, decided before they are free.
 
 The event of a pod being gone wakes kube-scheduler before anything could be written after it, so the pool
 writes its holds when a stop or a preemption begins, before the workload is suspended. A hold is a promise

@@ -1,4 +1,4 @@
-"""Queue policies, chosen by name: the only door to them for operator, simulator and API.
+"""Queue policies by name: the only entrance for operator, simulator and API.
 
 A new policy is one file with its params dataclass and one entry in `POLICIES`.
 """

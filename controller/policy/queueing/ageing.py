@@ -1,4 +1,4 @@
-"""A bound on every wait, for any queue policy: who has waited for too long comes first, and nobody passes.
+"""A bound on every job's wait, for any queue policy: overdue jobs come first, and no other passes them.
 
 Each policy alone can leave somebody waiting for ever: srtf, srtfEst and las a long job behind a stream of
 short ones, slaq one whose loss is flat, fifo one of low priority (with backfill a large gang, too), fairShare
@@ -62,7 +62,7 @@ def overdue(job: QueueJob, most: float, now: float) -> bool:
 
 
 class Ageing(Wrapper):
-    """The base policy's decisions, but for overdue jobs (see the bound above)."""
+    """Decide as the base policy does, except for overdue jobs (see the bound above)."""
 
     name: ClassVar[str] = "ageing"
 

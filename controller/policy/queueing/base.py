@@ -1,4 +1,4 @@
-"""What a queue policy is: a deterministic object in memory, without clock, randomness or I/O.
+"""The contract of a queue policy: a deterministic object in memory, without clock, randomness or I/O.
 
 It hears of jobs by events, and says by `decide` who runs. `rebuild` brings it from a snapshot to the very
 state that the events behind that snapshot would have: the operator rebuilds at each pass, the simulator
@@ -67,7 +67,7 @@ class QueueJob(Protocol):
 
 
 class EventKind(IntEnum):
-    """What happened to a job. Each event carries the job as it is after it."""
+    """What happened to a job. Each event carries the job in its state after the event."""
 
     SUBMITTED = 0  # entered the queue, for the first time or again (preempted, resumed)
     ADMITTED = 1  # got its GPUs
@@ -141,7 +141,7 @@ class Room(Protocol):
 
 
 class QueueDecision(NamedTuple):
-    """Who starts (in order), who is preempted (with a reason), who is released (their stop is granted).
+    """Which jobs start (in order), which are preempted (with a reason), whose granted stops are carried out.
 
     Who starts fits into GPUs that are free: nobody is admitted to GPUs of a job that is still leaving.
     ``wake_at`` (s): when to decide again though nothing happened, this decision carried out; None: only on an
@@ -326,7 +326,7 @@ class PolicyBase:
 
 
 class Wrapper(PolicyBase):
-    """A policy around another one, which orders the queue: what is not said otherwise is as ``base`` says."""
+    """A policy around another one, ``base``, which decides whatever a subclass does not override."""
 
     def __init__(self, base: QueuePolicy) -> None:
         self.base = base

@@ -1,4 +1,4 @@
-"""EvalStop around any base policy: the only place where a verdict becomes a release.
+"""EvalStop around any base policy: the only place where a verdict becomes a stop.
 
 The wrapper watches the proposals that jobs bring with them (`lifecycle.plan` makes them from a stop rule's
 verdict), releases those jobs, and leaves everything else to the base policy, to which a job that proposes
@@ -26,7 +26,7 @@ from controller.policy.types import JobKey, JobState
 
 
 class EvalStop(Wrapper):
-    """Release every admitted job with a proposal, some only if others wait; delegate the rest to ``base``."""
+    """Stop every admitted job with a proposal, some only if others wait; leave the rest to ``base``."""
 
     name: ClassVar[str] = "evalStop"
 

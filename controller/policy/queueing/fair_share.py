@@ -1,4 +1,4 @@
-"""Weighted fair share: every namespace is due GPUs by its weight, whoever asked first.
+"""Weighted fair share: every namespace gets GPUs in proportion to its weight.
 
 Progressive filling: again and again the namespace with the fewest GPUs per weight gets its next job, running
 ones before waiting ones. What a namespace does not use, others do.
@@ -32,7 +32,8 @@ class FairShareParams:
 
 class FairShare(KnowingPolicy):
     """The namespace with the fewest GPUs per weight goes next; within one, priority, then submission.
-    A demoted job goes after all others, of whatever namespace.
+
+    Demoted jobs of all namespaces go after all others.
 
     A namespace is what comes before the ``/`` of a job's key; its weight is that of its jobs (the largest,
     if they differ).

@@ -1,4 +1,4 @@
-"""Run the best: walk jobs best first, let each that fits have its GPUs, preempt who runs and did not make it.
+"""Run the best jobs: in order of rank each that fits gets GPUs, and running jobs that do not are preempted.
 
 A job that does not fit is passed over, so that no GPU stands idle while a smaller one waits. Gangs stay
 where they are: nobody is moved to make room, only preempted.

@@ -1,4 +1,4 @@
-"""The jobs a policy knows, by where they stand; for policies that rank all of them anew at each decision."""
+"""The jobs a policy knows, by state; for policies that rank all of them again at each decision."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from controller.policy.types import JobKey
 
 
 class KnownJobs:
-    """Waiting, running and leaving jobs. Every event drops what was known of its job before."""
+    """Waiting, running and leaving jobs. Each event replaces what was known of its job."""
 
     __slots__ = ("_leaving", "_shielded", "running", "waiting")
 
@@ -74,7 +74,7 @@ class KnownJobs:
 
 
 class KnowingPolicy(PolicyBase):
-    """A policy whose whole memory is who waits, runs and leaves; it only adds how it decides."""
+    """A policy that remembers only which jobs wait, run and leave; subclasses add the decision."""
 
     def __init__(self) -> None:
         self._known = KnownJobs()

@@ -1,4 +1,4 @@
-"""The queues of `las`, what it knows of each job, and who is next to leave its queue."""
+"""The queues of `las`, its record of each job, and which job is next to leave its queue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOWHERE, WAITING, RUNNING, LEAVING = range(4)
 
 
 class Record:
-    """A job: where it is, in which queue, and at which place there.
+    """A job, its queue, and its place in it.
 
     ``service`` (GPU-seconds) was had by ``since`` (s), when it started to run or was last heard of.
     ``ran``: it runs, or ran when last heard of. ``moving``: it was just demoted.
@@ -56,7 +56,11 @@ class Record:
 
 
 class Band:
-    """One queue of one priority. ``gpus``: of those who run, the just demoted among them."""
+    """One queue of one priority.
+
+    Attributes:
+        gpus: of its running jobs, those just demoted among them.
+    """
 
     __slots__ = ("demoted", "gpus", "running", "waiting")
 
@@ -85,7 +89,7 @@ class Band:
 
 
 class Rising:
-    """Running jobs that have a threshold before them: who reaches it first, and when to look.
+    """Running jobs below a threshold of service: which reaches it first, and when to look.
 
     Who has left is not looked for: its entries are void, and dropped when they come to the head.
     """

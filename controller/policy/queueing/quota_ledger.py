@@ -1,4 +1,4 @@
-"""Quotas: what of a pool the gangs of some namespaces are guaranteed, and how much they may have at most.
+"""Quota accounting: GPUs of a pool that namespaces are guaranteed, and the most that they may have.
 
 A gang counts whole, from its admission until it is off its GPUs, whether its pods have nodes or not. So what
 it was promised or is reserved counts against the limit, and the two never disagree about who has what.

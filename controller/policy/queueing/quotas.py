@@ -1,4 +1,4 @@
-"""Quotas around any queue policy: what is guaranteed goes first, what is idle is lent, and given back.
+"""Quotas around any queue policy: guaranteed GPUs go first; idle ones are lent and returned.
 
 First those who wait and fit into what they are guaranteed, in the policy's order; one that finds no room
 holds up nobody. It gets GPUs that are free, then of those who leave, then of borrowed runs, last started
@@ -35,7 +35,7 @@ OPEN, SHIELDED, LEAVES = range(3)  # what the policy was told of a run
 
 
 class Quotas(Wrapper):
-    """The base policy's decisions within the quotas of the namespaces that jobs are of."""
+    """The base policy's decisions, within the quotas of the jobs' namespaces."""
 
     name: ClassVar[str] = "quotas"
 
@@ -213,7 +213,7 @@ class Quotas(Wrapper):
 
 
 class QuotaRoom:
-    """The `Room` in which the policy gives out what the guaranteed have left, up to the limits."""
+    """The `Room` in which the policy gives out what guaranteed jobs have left, up to the limits."""
 
     slots = None  # where it matters whose they are, to count GPUs is not enough
 
@@ -249,7 +249,7 @@ class QuotaRoom:
 
 
 class QuotaTrial:
-    """A `Trial` in it: what is taken counts against the limits, be it that it can start now or not."""
+    """A `Trial` in a `QuotaRoom`: all that is taken counts against the limits, startable now or not."""
 
     def __init__(self, room: QuotaRoom, trial: Trial) -> None:
         self._room, self._trial = room, trial

@@ -1,4 +1,4 @@
-"""SLAQ-like: GPUs go where they are expected to lower the loss the most (Zhang et al., SoCC 2017).
+"""SLAQ-like: GPUs go to the jobs whose loss is expected to fall the most (Zhang et al., SoCC 2017).
 
 SLAQ divides single cores by predicted loss reduction; jobs here are gangs of fixed size, so its marginal
 gain per core becomes the predicted fall of the loss per GPU-second, and who has the largest runs.
@@ -55,8 +55,9 @@ class SlaqParams:
 
 
 class Slaq(KnowingPolicy):
-    """Jobs with the largest predicted gain run; a job of which nothing is known comes after all others, so
-    that nobody goes first by telling nothing.
+    """Jobs with the largest predicted gain run; a job of which nothing is known comes after all others.
+
+    So no job gains by reporting nothing.
 
     Higher priorities first; ties: who runs first, then who came first.
     """

@@ -1,4 +1,4 @@
-"""Shortest remaining time first: preemptive, on whatever estimate of remaining time the jobs come with."""
+"""Shortest remaining time first: preemptive, by the estimate of remaining time that each job has."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SrtfParams:
 
 
 class Srtf(PolicyBase):
-    """At every event, jobs run in the order of their remaining time; what does not fit is passed over.
+    """At every event, jobs run in the order of their remaining time; those that do not fit are passed over.
 
     Higher priorities first; ties: who runs first, then who came first. A job without an estimate comes
     last. A running job's remaining time falls by a second per second, so its expected end stays where it

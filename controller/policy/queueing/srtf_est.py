@@ -26,7 +26,7 @@ class SrtfEstParams:
 
 
 class SrtfEst(KnowingPolicy):
-    """At every event, jobs run in the order of estimated remaining time; who does not fit is passed over.
+    """At every event, jobs run in order of estimated remaining time; those that do not fit are passed over.
 
     Higher priorities first; ties: who runs first, then who came first. A job without an estimate comes last.
     """

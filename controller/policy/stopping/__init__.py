@@ -1,4 +1,4 @@
-"""Stop rules, chosen by name: the only door to them for operator, simulator and API.
+"""Stop rules by name: the only entrance for operator, simulator and API.
 
 A new rule is one file with its params dataclass and one entry in `RULES`. Schema, CRD, conversion and CLI
 follow from the entry (docs/understand/adding-a-stop-rule.md).

@@ -1,4 +1,4 @@
-"""What a stop rule is: a pure fold over evals, with its memory in the caller's hands.
+"""The contract of a stop rule: a pure fold over evals, whose state the caller keeps.
 
 A rule never keeps state on itself. ``initial()`` gives the empty state, ``observe(state, point)`` the next
 state and a verdict; states are tuples of JSON scalars, so that they fit into a resource's status and a
@@ -21,7 +21,7 @@ State = tuple[Any, ...]
 
 
 class StopRule(Protocol):
-    """One way to tell from a run's evals that it is past its best."""
+    """A method to tell from a run's evals that it is past its best."""
 
     name: ClassVar[str]  # as users write it: lowerCamelCase
     version: ClassVar[int]  # raised when the same evals would give other verdicts

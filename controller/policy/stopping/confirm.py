@@ -1,4 +1,4 @@
-"""Confirm: a stop is proposed only once fresh evals, made after the rule asked for it, bear it out.
+"""Confirm: a stop is proposed only after fresh evals, made after the rule asked for it, agree.
 
 When the wrapped rule says STOP, the verdict becomes CONFIRM: the operator asks the trainer, through
 `<name>-run`, for an eval now and for the best step to be scored beside it on the same fresh prompts
@@ -62,7 +62,7 @@ class ConfirmParams:
 
 
 class Confirm:
-    """Pass the wrapped rule's STOP on once ``evals`` later evals bear it out, and as long as it stands then.
+    """Pass on the wrapped rule's STOP once ``evals`` later evals agree, and while the rule still asks for it.
 
     State: (state of the wrapped rule, best score, its standard error or None, noise, phase, fresh evals or
     what they came to). The noise is kept only where the trainer reports no standard errors: a status is

@@ -1,4 +1,4 @@
-"""Only when contended: a run past its best may go on as long as nobody waits for its GPUs.
+"""Only when contended: a run past its best may go on while no other job waits for its GPUs.
 
 A run that falls on an idle cluster costs nobody anything but power, and may yet recover. Whether somebody
 waits is not the rule's to know and changes from one moment to the next, so this modifier only marks the STOP;
@@ -18,7 +18,7 @@ from controller.policy.types import EvalPoint, Verb, Verdict
 
 @dataclass(frozen=True, slots=True)
 class OnlyWhenContendedParams:
-    """It has no parameters."""
+    """No parameters."""
 
 
 class OnlyWhenContended:

@@ -1,4 +1,4 @@
-"""Gate: an eval that jumps waits for the next ones, and counts only if they bear it out.
+"""Gate: an eval that jumps is held until the next ones, and counts only if they agree with it.
 
 One eval of 0 because the scorer was down, or one far too high, moves everything that rules compare: best
 stretch, peak, noise. No rule can tell it from a collapse at that moment; the evals after it can. So an eval x
@@ -87,7 +87,7 @@ class GateParams:
 
 
 class Memory(NamedTuple):
-    """What a gate remembers besides the state of what it wraps.
+    """The gate's own state, beside that of the rule it wraps.
 
     Attributes:
         last: score and standard error (None: none reported) of the last eval that counted; (): none has.

@@ -1,4 +1,4 @@
-"""Graded action: warn first, then give way to others, then stop, as the evidence grows.
+"""Graded action: warn first, then demote, then stop, as the evidence grows.
 
 How far a rule has come is its statistic as a share of its threshold: 2 of 3 declines, a z of 1.9 of 2.8, a
 drawdown of 60 % of what is let pass. At ``warn_at`` of it the run is warned of (condition QualityDeclining),

@@ -1,4 +1,4 @@
-"""Loss plateau: stop when the training loss has all but stopped to fall.
+"""Loss plateau: stop when the training loss hardly falls any more.
 
 A competitor, not a recommendation: training loss keeps falling while a run over-optimises its reward, so
 this stops runs that have converged, whether or not they are past their best.

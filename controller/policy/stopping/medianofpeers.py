@@ -1,4 +1,4 @@
-"""Median of peers: stop a run whose best is still below what the others had on average by the same eval.
+"""Median of peers: stop a run whose best is below the median of the others' running means at this eval.
 
 Vizier's median stopping rule (Golovin et al., KDD 2017, section 3.2.2): stop at step s when the run's best
 objective up to s is strictly worse than the median of the running means of the other runs up to s. Whose

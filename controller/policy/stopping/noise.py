@@ -1,4 +1,4 @@
-"""How noisy one eval is: the standard deviation that rules in units of noise divide by.
+"""The noise of one eval: the standard deviation by which rules measure drops.
 
 Three sources, in this order. The trainer's own standard errors, where it reports one with every eval: of them
 the largest so far. No eval that a rule compares is noisier than that, so a bound that holds for this noise

@@ -1,4 +1,4 @@
-"""Scan: the newest evals lie clearly below the best stretch of the past, judged in units of noise.
+"""Scan: the newest evals lie clearly below the best stretch of the past, measured in units of noise.
 
 The statistic is the largest z of `windows` (reference mean against the newest evals, weighted towards the
 latest). Stop at the t-th eval when it exceeds c_t, raised where the noise is only estimated (`noise.widen`):

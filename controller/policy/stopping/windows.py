@@ -1,4 +1,4 @@
-"""Has the score fallen? A stretch of the past against the newest evals, over several lengths of both.
+"""Comparison of an earlier stretch of scores with the newest evals, over several lengths of both.
 
 For a reference of w evals and the newest s evals after it,
 
