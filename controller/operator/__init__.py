@@ -1,1 +1,4 @@
-"""The operator: watches, scrapes, asks the brain, carries out its plans. Decides nothing itself."""
+"""The operator: watches the cluster, scrapes trainers, and carries out the plans of `controller.policy`.
+
+It decides nothing itself.
+"""

@@ -1,4 +1,4 @@
-"""The engine: one event loop that holds cache, queues, workers, scrapes and timers, and ends as a whole.
+"""The engine: one event loop with cache, queues, workers, scrapes and timers; if one part fails, all end.
 
 Crash-only: whatever part ends unasked, kopf's thread included, ends the process with a non-zero code, and
 its next life starts from the cluster. There is no state worth saving.

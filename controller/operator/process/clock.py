@@ -1,5 +1,6 @@
-"""What time it is, for everything that is written into a status: the API server's time, and it never goes
-back, never jumps, and never stands still.
+"""The API server's time, for everything that is written into a status.
+
+It never goes back, never jumps, and never stands still.
 
 Replicas write times for each other: when a stop was decided, until when a hold lasts. If each went by its own
 machine's clock, a takeover by a machine twenty minutes behind would find decisions from the future. So all go
@@ -37,7 +38,10 @@ _FUTURE = frozenset({"expires", "until", "notBefore"})  # fields that name a tim
 
 
 class _Heard(NamedTuple):
-    """What one connection said: the server's time less our monotonic one, newest last; when (monotonic)."""
+    """What one server's answers said about the time.
+
+    Newest last, each the server's time less our monotonic time; and when the last one came (monotonic s).
+    """
 
     offsets: deque[float]
     at: float
@@ -141,7 +145,7 @@ class ServerClock:
 
 
 class Advance:
-    """Whether a clock goes on.
+    """A check that the clock goes on.
 
     Args:
         clock: the one that is looked at.

@@ -1,4 +1,4 @@
-"""The decision log on disk: lines appended by a thread of its own, files rotated by size.
+"""The decision log on disk: its own thread appends lines, and files are rotated by size.
 
 ``LOG`` is the current file, ``LOG.1`` the one before it, and so on; `evalstop replay` reads any of them.
 """

@@ -1,4 +1,4 @@
-"""Health that means progress: each part of the engine beats as it goes round; one that stops is named."""
+"""Health as progress: each part of the engine reports a beat on each round; a part that stops is named."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Check = Callable[[], str | None]  # None: fine; else what is wrong, in a sentenc
 
 
 class Health:
-    """Beats of the engine's parts, and the conditions for being ready.
+    """The last beats of the engine's parts, and the conditions of readiness.
 
     ``/healthz`` fails when a part has not beaten for ``stall`` seconds: the kubelet then restarts the pod.
     ``/readyz`` fails until every check passes; it says which do not. A standby is ready although it has read

@@ -1,4 +1,4 @@
-"""How the jobs stand, as numbers: how many are in which state, how many are in trouble and for how long.
+"""Gauges of jobs: how many are in each state, and how many are in trouble and for how long.
 
 The metrics that alerts are made of. A label is a state or a kind of trouble, never a job: one job's own
 trouble is on the job, as a condition and as an Event.

@@ -1,4 +1,4 @@
-"""Parts of libraries that the operator never calls, left out of its process before anything imports them.
+"""Keeps library modules that the operator never calls out of its process, to save memory.
 
 They come in because they are installed, and take 11 MB (VmRSS after ``import controller.operator.main``, with
 and without):

@@ -1,4 +1,4 @@
-"""The operator's term of office: taken by a Lease, renewed, given back; outside it nothing is written.
+"""Leader election by a Lease: take, renew and release it; no status is written without it.
 
 `controller.kube.lease` has the rules, this is their body. A process leads once at most: whoever loses the
 Lease ends, and its next life is a candidate like any other. So no state of an earlier term can act in a later
@@ -35,11 +35,11 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class LeadershipLost(Exception):
-    """This process's term is over without its asking; the message says how that was found."""
+    """Leadership was lost; the message says how that was found."""
 
 
 class Term(Protocol):
-    """What the engine needs to know of its right to act."""
+    """What the engine needs to know about its leadership."""
 
     @property
     def epoch(self) -> int | None:
@@ -74,7 +74,7 @@ class Term(Protocol):
 
 
 class Unopposed:
-    """No election (``EVALSTOP_LEADER_ELECT=false``): the one replica there is leads from its start."""
+    """No election (``EVALSTOP_LEADER_ELECT=false``): the only replica leads from its start."""
 
     epoch: int | None = None
     leads = True
@@ -105,7 +105,7 @@ class Unopposed:
 
 
 class Leadership:
-    """A candidate for the Lease ``namespace/name``, and its one term.
+    """A candidate for the Lease ``namespace/name``, and its one term as leader.
 
     Args:
         api: for the Lease alone: its time limit is short, and it is not asked whether this process leads.

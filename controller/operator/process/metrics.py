@@ -1,4 +1,4 @@
-"""The operator's own Prometheus metrics. Label values come from fixed sets: nothing a user writes is one."""
+"""The operator's own Prometheus metrics. Label values come from fixed sets, never from users."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REASONS = 64  # decision reasons told apart; the brain has about ten
 
 
 class Metrics:
-    """All of them, in a registry of their own."""
+    """All metrics of the operator, in a registry of their own."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.registry = CollectorRegistry()

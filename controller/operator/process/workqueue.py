@@ -17,11 +17,11 @@ from contextlib import asynccontextmanager
 
 
 class Closed(Exception):
-    """The queue takes and gives no more keys."""
+    """The queue is closed: it takes and gives no more keys."""
 
 
 class WorkQueue:
-    """Keys to be worked on, in the order in which they became due, namespaces in turns.
+    """A queue of keys in the order in which they became due; namespaces take turns.
 
     A key's namespace is what stands before its first slash; keys without one share a line.
 
@@ -194,7 +194,7 @@ def _namespace(key: str) -> str:
 
 
 class Locks:
-    """A lock per key that exists only while somebody wants it."""
+    """One lock per key, which exists only while it is used."""
 
     def __init__(self) -> None:
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}

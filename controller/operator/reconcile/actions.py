@@ -1,4 +1,4 @@
-"""What a plan asks to be done, done: each action idempotent, its answer put into the cache at once.
+"""The actions of a plan: each is idempotent, and its result is put into the cache at once.
 
 Names are deterministic, so that a create whose answer was lost finds its own object the next time. Patches
 and deletions name the uid and the version they mean: one that a leader sent before it lost its office, and
@@ -57,7 +57,7 @@ _logger = log.get("evalstop.actions")
 
 
 class Actions:
-    """Carries out what plans ask for.
+    """Carries out the actions of plans.
 
     Args:
         outside: copies of what queues outside have on record; None: there are none.

@@ -1,4 +1,4 @@
-"""What the operator tells `controller.policy.job.estimates`: kinds of jobs, and the runs that have ended."""
+"""Input of `controller.policy.job.estimates` from the cluster: kinds of jobs, and runs that have ended."""
 
 from __future__ import annotations
 

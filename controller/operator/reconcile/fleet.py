@@ -1,4 +1,4 @@
-"""What the operator tells a pool's plan of its jobs as a fleet, and what it tells people of the answer."""
+"""A pool's jobs as a fleet: input of the pool's plan, and messages about its result."""
 
 from __future__ import annotations
 

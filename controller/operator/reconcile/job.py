@@ -1,4 +1,4 @@
-"""One pass over one job: load, plan, write the status, act, tell."""
+"""One pass over one job: load, plan, write the status, carry out the actions, post Events."""
 
 from __future__ import annotations
 

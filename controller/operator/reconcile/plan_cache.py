@@ -1,4 +1,4 @@
-"""The one place where the operator asks the brain: timed, logged, and not asked twice for the same input."""
+"""The one place that calls the planner: timed, logged, and not called twice for the same input."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KEPT_WHOLE = 32  # plans kept whole: those of the passes under way
 
 
 class PlanCache:
-    """Plans jobs and pools.
+    """Plans jobs and pools, and remembers the plans.
 
     A plan of a job is kept until anything it was made of changes: a pool pass looks at all its jobs, of
     which nearly all are as they were. Of most, only what the pool asks of it is kept (`PlannedJob`).

@@ -49,7 +49,7 @@ MESSAGE_REFRESH = 60.0  # s between writes of a waiting reason of which only the
 
 
 class PoolReconciler:
-    """Passes over pools. A job whose record is changed here is looked at because the cache tells so."""
+    """Reconciles pools. A job whose record is changed here is planned again because the cache reports it."""
 
     def __init__(
         self,
@@ -391,7 +391,7 @@ class PoolReconciler:
 
 
 class Partly(Exception):
-    """Some jobs' records could not be written, by what ``failures`` says; those of all others were."""
+    """Some jobs' records could not be written, for the reasons in ``failures``; those of all others were."""
 
     def __init__(self, failures: Mapping[JobKey, Exception]) -> None:
         super().__init__(", ".join(sorted(failures)))

@@ -1,4 +1,4 @@
-"""What a GPUPool's status says, put together from the pool, its snapshot and its plan.
+"""The status of a GPUPool, made from the pool, its snapshot and its plan.
 
 Conditions: Ready (jobs are admitted), QueueReady (the queue outside that it delegates to is there; only where
 there is one), GuaranteesFit (its quotas guarantee no more GPUs than it has) and QuotasAllowed (every
@@ -45,7 +45,7 @@ class _Told(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What of the cluster besides its own jobs concerns a pool.
+    """What concerns a pool in the cluster besides its own jobs.
 
     Attributes:
         contested: node -> the pools that select it, its owner first, where there are several.

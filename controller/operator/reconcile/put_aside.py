@@ -1,4 +1,4 @@
-"""Jobs with which a pool's plan fails: the pool is planned without them, and all others go on.
+"""Jobs with which a pool's plan fails: the pool is planned without them, so that all others go on.
 
 A plan is a pure function, so what fails once fails again: nothing is gained by trying, and everybody waits.
 Which job it is is found by halving: of the jobs in order, the shortest beginning with which the plan fails
@@ -18,7 +18,7 @@ MOST = 32  # jobs of one pool; more of them are no one job's fault
 
 
 class PutAside:
-    """Remembers which jobs of a pool were put aside, as they were then: changed, they are tried again."""
+    """Remembers which jobs of a pool were put aside, and in which version: a changed one is tried again."""
 
     def __init__(self) -> None:
         self._versions: dict[JobKey, tuple[str, str]] = {}  # uid, resourceVersion

@@ -1,4 +1,4 @@
-"""Which pod of each job is scraped, kept in step with the cluster; results on their way back."""
+"""Which pod of each job is scraped, kept up to date with the cluster; it also takes in the results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from controller.policy.types import JobKey, Mode
 
 
 class ScrapeTargets:
-    """Feeds the scrape loop.
+    """Gives the scrape loop its targets.
 
     A job whose pods cannot be scraped gets a view that says why, so that its conditions do.
     """

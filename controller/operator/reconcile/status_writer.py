@@ -1,4 +1,4 @@
-"""The one way a status is written: only what changed, and only over what was read."""
+"""The only place that writes statuses: only what changed, and only if the object has not changed since."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Object = Mapping[str, Any]
 
 
 class Stale(Exception):
-    """What was read is no longer so. The object has been read anew; the pass is to be made again."""
+    """The object has changed since it was loaded. It has been read again; the pass must be made again."""
 
 
 class StatusWriter:
-    """Writes statuses; answers go into the cache at once, so that the next pass counts them.
+    """Writes statuses; the results are put into the cache at once, so that the next pass uses them.
 
     Each carries the number of the term in which it is written. It is no reason to write: a status in which
     nothing else changed keeps an older number.

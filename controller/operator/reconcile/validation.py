@@ -1,4 +1,4 @@
-"""Whether the cluster will have a job's workload: asked before it is created, told as the job's problem.
+"""Whether the API server accepts a job's workload: asked by dry run; a refusal is the job's problem.
 
 For a template: a server-side dry run, so that schema, quota, security and any webhook have their say. For a
 ref: whether the object is there and is what the contract asks for. The answer is believed until the spec
@@ -27,7 +27,7 @@ NO_LASTS = 60.0  # s
 
 
 class SpecChecks:
-    """Asks and remembers; the answers are in the `ClusterState`, where every load of the job finds them."""
+    """Asks the API server, and remembers the answers in the `ClusterState`, where loads of the job find them."""
 
     def __init__(self, api: Api, cache: Cache, cluster: ClusterState) -> None:
         self._api, self._cache, self._cluster = api, cache, cluster

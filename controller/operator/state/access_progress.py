@@ -1,4 +1,4 @@
-"""How far access Jobs are: their pods are asked about once a minute, as trainers are scraped.
+"""Progress of access Jobs: their pods are asked once a minute, as trainers are scraped.
 
 What they say is a tenant's word, and decides nothing but whether that tenant's own access Job is given up.
 """
@@ -53,7 +53,7 @@ class _Known:
 
 
 class AccessProgress:
-    """Knows what running access Jobs last said.
+    """The last progress that each running access Job reported.
 
     Args:
         addresses: which pod addresses may be asked.

@@ -1,4 +1,4 @@
-"""The PersistentVolumeClaims an RLHFJob's checkpoints are on: read when needed, for that is seldom."""
+"""The PersistentVolumeClaims of RLHFJobs' checkpoints, read only when needed, which is seldom."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the operator knows: the cache, the last scrapes, and what it was refused, put into the brain's words.
+"""The state of the cluster as input of the planner: the cache, the last scrapes, and refusals.
 
 Loading a job is pure reading. Everything durable is in the RLHFJob's status; what is held here besides the
 cache can be lost at any time and is found out again.
@@ -52,11 +52,11 @@ Problem = tuple[str, str]  # (reason, message)
 
 
 class Unreadable(Exception):
-    """An object was put aside that the job cannot be planned without; the message says which, and why."""
+    """An object that the job's plan needs could not be read; the message says which, and why."""
 
 
 class _NoQueues:
-    """No queue outside is known: nothing of it is read, and nothing is concluded from that."""
+    """No external queue: nothing is read, and nothing is concluded from that."""
 
     def get(self, resource: Resource, key: str) -> Object | None:
         return None
@@ -78,7 +78,7 @@ NO_QUEUES = _NoQueues()
 
 
 class KnownProgress(Protocol):
-    """Who knows how far access Jobs are (access_progress.py)."""
+    """The source of access Jobs' progress (access_progress.py)."""
 
     def of(self, key: JobKey, view: AccessView, job: Object, pods: Sequence[Object]) -> AccessView:
         """Return the view of an access Job, with what is known of its progress."""
@@ -86,7 +86,7 @@ class KnownProgress(Protocol):
 
 
 class _NoProgress:
-    """Nobody asks."""
+    """No source of progress."""
 
     def of(self, key: JobKey, view: AccessView, job: Object, pods: Sequence[Object]) -> AccessView:
         return view
@@ -97,7 +97,7 @@ NO_PROGRESS = _NoProgress()
 
 @dataclass(frozen=True, slots=True)
 class JobSnapshot:
-    """One job as a pass sees it: the brain's three values, and the objects they were made of.
+    """One job as a pass sees it: the planner's three inputs, and the objects they were made of.
 
     The objects as the cache holds them, so that to remember a job as it was loaded costs next to nothing.
     """
@@ -145,7 +145,7 @@ class _Refusal:
 
 
 class ClusterState:
-    """Loads jobs and pools, and counts their revisions so that a plan made of one need not be made again.
+    """Loads jobs and pools, and counts their revisions, so that an unchanged job is not planned again.
 
     ``changed(key)`` is called for each job something of which changed; ``pool_changed(name)`` for each pool.
     """

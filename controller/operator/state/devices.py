@@ -1,4 +1,4 @@
-"""GPUs given out by dynamic resource allocation, on the pools' nodes, where the API server serves that.
+"""GPUs allocated by dynamic resource allocation on the pools' nodes, if the API server serves it.
 
 They are counted where the pods' own requests do not show them: of an RLHFJob's pod they are that job's, of
 anybody else's they are a guest's. A node that has GPUs by ResourceSlices alone has its capacity from those.
@@ -25,7 +25,7 @@ LOOK = 0.02  # s between looks whether they were read
 
 
 class Devices:
-    """What claims hold, by pod and by node.
+    """Devices that claims hold, by pod and by node.
 
     Args:
         node_changed: called with the name of a node of which GPUs came, went, or changed hands.

@@ -1,4 +1,4 @@
-"""Queues outside: copies of their objects, kept up to date, and what is to be written to them for everybody.
+"""External queues: copies of their objects, kept up to date, and what is written to them for all jobs.
 
 Nothing here is waited for. A cluster without Kueue has none of its kinds: that is asked again now and then,
 so that Kueue is found when it comes. Until a kind has been read, `Known.listed` says so, and nothing is
@@ -33,7 +33,7 @@ SOON = 0.2  # s in which changes gather before it
 
 
 class ExternalQueues:
-    """What the delegates' adapters are shown (`delegates.Known`), and the watches behind it.
+    """What the delegates' adapters can read (`delegates.Known`), and the watches that keep it up to date.
 
     AdmissionChecks are followed always, for they are told when nobody answers them; the other kinds from the
     moment that a pool delegates.

@@ -1,4 +1,4 @@
-"""Names of RLHFJobs in each other's statuses.
+"""Names of RLHFJobs in the statuses of others.
 
 Whoever may read an RLHFJob may not therefore know what other teams run. So where one job's status tells of
 another, of whom it has its GPUs or who got them, it has the name only of one in its own namespace, and else
@@ -24,7 +24,7 @@ UNKNOWN = "unknown"
 
 
 class JobNames:
-    """Knows the uids of the jobs that there are."""
+    """The uids of the jobs that exist."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache

@@ -18,7 +18,7 @@ _Age = tuple[str, str]  # creation time, name: the smaller one was there first
 
 
 class Locations:
-    """Checkpoint locations of all RLHFJobs, kept in step with the cache."""
+    """Checkpoint locations of all RLHFJobs, kept up to date with the cache."""
 
     def __init__(self) -> None:
         self._there: dict[tuple[str, str], _Place] = {}  # namespace and name -> where

@@ -1,4 +1,4 @@
-"""Nodes and their GPUs: which pool a node is in, what others use of it, which taints it should carry.
+"""Nodes and their GPUs: a node's pool, its GPUs that others use, and the taints it should have.
 
 Pure functions on trimmed Kubernetes objects.
 """

@@ -1,4 +1,4 @@
-"""Whose an object is: by the uid of its controlling owner, never by name or label alone."""
+"""The owner of an object, by the uid of its controlling owner, never by name or label alone."""
 
 from __future__ import annotations
 

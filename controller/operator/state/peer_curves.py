@@ -1,4 +1,4 @@
-"""The evals of a pool's runs, read from their statuses once per change, for rules that look at peers."""
+"""The evals of a pool's runs, read from their statuses once per change, for rules that compare peers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Read(NamedTuple):
 
 
 class PeerCurves:
-    """Reads curves from the cache; what was read is kept until the RLHFJob changes."""
+    """Reads curves from the cache; each is kept until its RLHFJob changes."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache

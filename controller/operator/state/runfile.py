@@ -1,4 +1,4 @@
-"""ConfigMap ``<name>-run``: the way back to the trainer, rendered and read (docs/understand/contracts.md)."""
+"""ConfigMap ``<name>-run``, which carries requests to the trainer (docs/understand/contracts.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pools' taints on their nodes: put there, kept there, taken away when a node leaves its pool."""
+"""The pools' taints on their nodes: added, kept, and removed when a node leaves its pool."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _logger = log.get("evalstop.taints")
 
 
 class Taints:
-    """Looks over all nodes, so that a pool deleted while the operator was away is noticed, too."""
+    """Keeps all nodes' taints right, also after a pool was deleted while the operator was down."""
 
     def __init__(self, api: Api, cache: Cache) -> None:
         self._api, self._cache = api, cache

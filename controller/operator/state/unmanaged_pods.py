@@ -1,4 +1,4 @@
-"""GPU pods that belong to no RLHFJob, on the pools' nodes: looked at now and then, not watched.
+"""GPU pods of no RLHFJob on the pools' nodes: listed now and then, not watched.
 
 The pools' taint keeps nearly all of them away, so a watch of every pod of the cluster would be a high price
 for a rare guest. Pods with our label are watched; these are the others.
@@ -22,7 +22,7 @@ _LIVE = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 class ForeignPods:
-    """Unlabelled pods with GPUs on given nodes, as of the last look."""
+    """Unlabelled pods with GPUs on given nodes, as of the last list."""
 
     def __init__(self, api: Api, namespaces: Sequence[str] = ()) -> None:
         """``namespaces``: those that may be looked into; none: all."""

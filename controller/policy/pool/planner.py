@@ -12,7 +12,7 @@ from controller.policy.queueing.base import QueueDecision, QueueJob, QueuePolicy
 
 
 class Planner:
-    """Decide which jobs run in a pool, after each event in it.
+    """Decides which jobs run in a pool, after each event in it.
 
     What `decide` admits has its GPUs taken out of the room already: carry it out and say so (`admitted`),
     or throw the planner away. A job that leaves keeps its GPUs until `gone` or `requeued`.

@@ -62,7 +62,7 @@ def overdue(job: QueueJob, most: float, now: float) -> bool:
 
 
 class Ageing(Wrapper):
-    """Decide as the base policy does, except for overdue jobs (see the bound above)."""
+    """Decides as the base policy does, except for overdue jobs (see the bound above)."""
 
     name: ClassVar[str] = "ageing"
 
