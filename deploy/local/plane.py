@@ -251,6 +251,26 @@ class Plane:
             raise PlaneError(f"kubectl {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
         return done.stdout
 
+    def established(self, *crds: str, timeout_s: float = 60.0) -> None:
+        """Wait until these CustomResourceDefinitions are served; none named: all there are.
+
+        ``kubectl wait`` fails on one that is so new that it has no condition yet, so it is asked again.
+
+        Errors: PlaneError with kubectl's own words if they are not within ``timeout_s``.
+        """
+        until = time.monotonic() + timeout_s
+        while True:
+            try:
+                self.kubectl(
+                    "wait", "--for=condition=Established", "--timeout=10s", "crd", *(crds or ("--all",))
+                )
+            except PlaneError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.2)
+            else:
+                return
+
     # Inside
 
     def _start(self) -> None:

@@ -19,7 +19,7 @@ GROUP = "/apis/evalstop.dev/v1alpha1"
 def install(plane: Plane) -> None:
     """Apply crds/ and deploy/manifests without the operator's Deployment; wait until served."""
     plane.kubectl("apply", "-f", str(ROOT / "crds"))
-    plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+    plane.established()
     manifests = ROOT / "deploy" / "manifests"
     for name in ("namespace", "rbac", "priorityclass", "users", "admission"):
         plane.kubectl("apply", "-f", str(manifests / f"{name}.yaml"))

@@ -32,7 +32,7 @@ def run(say: Callable[[str], None]) -> Iterator[Row]:
         Plane(Path(folder), Options(controllers=False, scheduler=False)) as plane,
     ):
         plane.kubectl("apply", "-f", str(_REPOSITORY / "crds"))
-        plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+        plane.established()
         client = plane.client()
         client.post(_POOLS, _pool())
         holds = convert.stored_holds(tuple(_hold(i) for i in range(GANGS)))

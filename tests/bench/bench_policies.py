@@ -92,7 +92,7 @@ class _Side:
 def _side(stack: contextlib.ExitStack, folder: Path, policies: bool) -> _Side:
     plane = stack.enter_context(Plane(folder, Options(controllers=False, scheduler=False)))
     plane.kubectl("apply", "-f", str(_REPOSITORY / "crds"))
-    plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+    plane.established()
     for file in ("namespace", "rbac", *(["admission"] if policies else [])):
         plane.kubectl("apply", "-f", str(_REPOSITORY / "deploy" / "manifests" / f"{file}.yaml"))
     admin = plane.client()

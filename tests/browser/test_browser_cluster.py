@@ -130,7 +130,7 @@ def cluster(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     documents = list(yaml.safe_load_all((ROOT / "deploy" / "dashboard" / "dashboard.yaml").read_text()))
     rights = [d for d in documents if d["kind"] != "Deployment"]
     plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(rights))
-    plane.kubectl("wait", "--for=condition=Established", "--timeout=45s", "crd", "--all")
+    plane.established()
     identity = plane.kubeconfig_for(DASHBOARD, SERVICE_ACCOUNTS)
     port, status_port = free_port(), free_port()
     with (
@@ -214,9 +214,6 @@ def test_the_command_serves_the_callers_own_view_with_positions_from_a_real_oper
         "EVALSTOP_PORT": "0",
         "EVALSTOP_METRICS_PORT": "0",
         "EVALSTOP_QUEUE_PORT": str(queue_port),
-        "EVALSTOP_LEASE_SECONDS": "3",
-        "EVALSTOP_LEASE_RENEW_SECONDS": "2",
-        "EVALSTOP_LEASE_RETRY_SECONDS": "0.5",
     }
     identity = plane.kubeconfig_for(OPERATOR, SERVICE_ACCOUNTS)
     with process("controller.operator", tmp_path / "operator.log", identity, **settings):

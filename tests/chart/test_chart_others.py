@@ -52,7 +52,7 @@ def defined(plane: Plane) -> Iterator[None]:
     try:
         for file in files:
             plane.kubectl("apply", "--server-side", "-f", str(file))
-        plane.kubectl("wait", "--for=condition=Established", "--timeout=45s", "crd", *names)
+        plane.established(*names)
         yield
     finally:
         with contextlib.suppress(PlaneError):

@@ -238,7 +238,7 @@ def install(plane: Plane) -> None:
     plane.kubectl("apply", "-f", str(ROOT / "crds"))
     for name in ("namespace", "rbac", "users"):
         plane.kubectl("apply", "-f", str(ROOT / "deploy" / "manifests" / f"{name}.yaml"))
-    plane.kubectl("wait", "--for=condition=Established", "--timeout=45s", "crd", "--all")
+    plane.established()
 
 
 def fill(plane: Plane, namespace: str, pool_name: str) -> None:

@@ -29,7 +29,7 @@ def extender_kubeconfig(plane: Plane) -> Path:
     for path in ("crds", "deploy/manifests/namespace.yaml", "deploy/extender/rbac.yaml"):
         plane.kubectl("apply", "-f", str(ROOT / path))
     crds = ("rlhfjobs.evalstop.dev", "gpupools.evalstop.dev")
-    plane.kubectl("wait", "--for=condition=Established", "crd", *crds)
+    plane.established(*crds)
     return plane.kubeconfig_for(EXTENDER_USER, ["system:serviceaccounts", "system:authenticated"])
 
 

@@ -137,8 +137,7 @@ def stays_as_it_is(cluster: Cluster, name: str, *, running: bool, seconds: float
 @pytest.fixture
 def rlhfjob_crd(kueue: Kueue, repository: Path) -> None:
     kueue.plane.kubectl("apply", "--server-side", "-f", str(repository / "crds"))
-    arguments = ("wait", "--for=condition=Established", "crd/rlhfjobs.evalstop.dev", "--timeout=20s")
-    kueue.plane.kubectl(*arguments)
+    kueue.plane.established("rlhfjobs.evalstop.dev")
 
 
 def configured(kueue: Kueue, config: dict[str, Any]) -> Iterator[None]:

@@ -60,9 +60,7 @@ def install(plane: Plane) -> Path:
     plane.kubectl("apply", "-f", str(root / "crds"))
     for name in ("namespace.yaml", "rbac.yaml", "priorityclass.yaml", "admission.yaml"):
         plane.kubectl("apply", "-f", str(root / "deploy" / "manifests" / name))
-    plane.kubectl(
-        "wait", "--for=condition=Established", "crd", "rlhfjobs.evalstop.dev", "gpupools.evalstop.dev"
-    )
+    plane.established("rlhfjobs.evalstop.dev", "gpupools.evalstop.dev")
     return plane.kubeconfig_for(OPERATOR, ["system:serviceaccounts", "system:authenticated"])
 
 

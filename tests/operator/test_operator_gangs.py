@@ -205,7 +205,8 @@ def test_a_users_stop_announces_whose_the_gpus_will_be_before_it_suspends(
             decided = seen.first("/rlhfjobs/runs/status", lambda o: o["status"].get("decision"))
             held = seen.first(f"/gpupools/{rig.pool_name}/status", lambda o: o["status"].get("holds"))
             suspended = seen.first("/jobs/runs", lambda o: o["spec"].get("suspend"))
-            assert decided < held < suspended
+            # The pool may plan with the decision a moment before it is written.
+            assert max(decided, held) < suspended
 
     asyncio.run(story())
 

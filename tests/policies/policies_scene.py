@@ -170,7 +170,7 @@ class Scene:
         scene.apply(*(o for o in dashboard if o["kind"] != "Deployment"))
         scene.apply(custom("workloads", "Workload", "Namespaced"))
         scene.apply(custom("admissionchecks", "AdmissionCheck", "Cluster"))
-        plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+        plane.established()
         scene._fill()
         scene.apply(*admission.manifests(INSTALL))
         scene.eventually_refused()

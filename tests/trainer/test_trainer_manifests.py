@@ -111,7 +111,7 @@ def test_the_api_server_takes_them(plane: Plane, namespace: str) -> None:
     """Strictly validated by the real server, child Jobs included; nothing is kept."""
     plane.kubectl("apply", "-f", str(FOLDER.parents[1] / "crds"))
     for crd in ("rlhfjobs", "gpupools"):
-        plane.kubectl("wait", "--for=condition=Established", f"crd/{crd}.evalstop.dev", "--timeout=30s")
+        plane.established(f"{crd}.evalstop.dev")
     arguments = ("--dry-run=server", "--validate=strict", "-n", namespace)
     said = plane.kubectl("create", *arguments, "-f", str(FOLDER))
     assert said.count("created (server dry run)") == len(DOCUMENTS)

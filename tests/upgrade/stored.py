@@ -43,7 +43,7 @@ def apply(plane: Plane, definitions: list[Object]) -> None:
     plane.kubectl(
         "apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": definitions})
     )
-    plane.kubectl("wait", "--for=condition=Established", "crd", *names)
+    plane.established(*names)
 
 
 def status(nodes: list[str], since: float) -> Object:

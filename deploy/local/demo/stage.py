@@ -155,7 +155,7 @@ def stage(
 def _install(stage: Stage, report: Report) -> None:
     plane = stage.plane
     plane.kubectl("apply", "--server-side", "-f", str(REPOSITORY / "crds"))
-    plane.kubectl("wait", "--for=condition=Established", "-f", str(REPOSITORY / "crds"), "--timeout=30s")
+    plane.established()
     plane.kubectl("apply", "-k", str(REPOSITORY / "deploy/local/demo/operator"))
     deadline = time.monotonic() + _OPERATOR_READY_S
     while (problem := stage.operator_problem()) is not None:

@@ -118,7 +118,7 @@ def _install(plane: Plane, slots: tuple[Slot, ...]) -> None:
     for name in ("namespace.yaml", "rbac.yaml", "priorityclass.yaml"):
         plane.kubectl("apply", "-f", str(REPOSITORY / "deploy" / "manifests" / name))
     crds = ("rlhfjobs.evalstop.dev", "gpupools.evalstop.dev")
-    plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", *crds)
+    plane.established(*crds)
     documents: list[Object] = []
     for slot in slots:
         documents.append({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": slot.namespace}})
