@@ -27,7 +27,7 @@ NO_LASTS = 60.0  # s
 
 
 class SpecChecks:
-    """Asks the API server, and remembers the answers in the `ClusterState`, where loads of the job find them."""
+    """Asks the API server, and remembers the answers in the `ClusterState`, where each load finds them."""
 
     def __init__(self, api: Api, cache: Cache, cluster: ClusterState) -> None:
         self._api, self._cache, self._cluster = api, cache, cluster
