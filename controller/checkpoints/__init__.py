@@ -1,1 +1,1 @@
-"""Checkpoints in safety: layouts, stores, the access program and its Jobs (docs/use/checkpoints.md)."""
+"""Secured checkpoints: layouts, stores, the access program and its Jobs (docs/use/checkpoints.md)."""

@@ -26,7 +26,7 @@ _UID = re.compile(r"[0-9A-Za-z-]{1,64}\Z")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A checkpoint in safety: ``path`` absolute or URI, ``digest`` as recorded when it was secured."""
+    """A secured checkpoint: ``path`` absolute or URI, ``digest`` as recorded when it was secured."""
 
     path: str
     digest: str

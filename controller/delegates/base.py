@@ -77,7 +77,7 @@ class Adapter(Protocol):
         ...
 
     def view(self, workload: Object, known: Known) -> QueueView | None:
-        """Return what the queue outside has on record of a workload; None: there is no such queue, or no
+        """Return what the external queue has on record of a workload; None: there is no such queue, or no
         record."""
         ...
 

@@ -19,8 +19,7 @@ class Nobody(Builtin):
     delegate: ClassVar[Delegate] = Delegate.NONE
 
     def manages(self, workload: Object) -> bool:
-        """Return a workload says only whether a queue outside has it: without one, `Builtin` does the
-        same."""
+        """Return False: no external queue has any workload here; `Builtin` does the same."""
         return False
 
 

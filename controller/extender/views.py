@@ -108,8 +108,10 @@ def node_gpus(node: Object) -> int:
 
 
 def _asked(spec: Object) -> int:
-    """Return gPUs that a pod asks for. By a ResourceClaim it may ask for some: which devices those are is
-    told when it is allocated, so it counts as one who does."""
+    """Return how many GPUs a pod asks for.
+
+    A pod with a ResourceClaim counts as one: which devices it gets is known only when the claim is allocated.
+    """
     return workloads.gpus(spec) or int(bool(spec.get("resourceClaims")))
 
 

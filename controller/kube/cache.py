@@ -199,7 +199,7 @@ class Cache:
         return self.stores[resource].knows(key_of(obj), version_of(obj))
 
     def put(self, resource: Resource, obj: Mapping[str, Any]) -> bool:
-        """Return a state of an object, from the watch or from the answer to a write."""
+        """Take in an object from a watch or from the answer to a write; return whether it was new."""
         new = self.stored(resource, obj)
         taken, old = self.stores[resource].put(new)
         if taken:
@@ -207,7 +207,7 @@ class Cache:
         return taken
 
     def drop(self, resource: Resource, obj: Mapping[str, Any]) -> bool:
-        """Return an object's deletion: its last state, at the version of the deletion."""
+        """Take in the deletion of an object, in its last state; return whether it was new."""
         taken, old = self.stores[resource].drop(key_of(obj), version_of(obj))
         if taken:
             self._changed(resource, old, None)

@@ -133,8 +133,9 @@ class Schedule:
 
 
 def stretched(interval: float, took: float, before: int = 1) -> int:
-    """Return every how many of its intervals a target is due whose last scrape took so long (s): a power of
-    two, so that it changes seldom, and it goes down by one step only where twice the time would allow that.
+    """Return every how many intervals a target is scraped whose last scrape took ``took`` s: a power of two.
+
+    So it changes seldom; it falls by one step only if twice the time would allow that.
 
     Never more than `MAX_BACKOFF` apart, or one interval, if that is longer.
     """

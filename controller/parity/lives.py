@@ -135,7 +135,7 @@ class Lives:
         return self._before_start(event) if event.kind == "start" else self._before_preempt(event)
 
     def _before_start(self, event: Event) -> Moment:
-        """Return gPUs of its own nodes that came free, or its own coming.
+        """Return GPUs of its own nodes that came free, or its own coming.
 
         Where that was not right before: GPUs that came free elsewhere, or the first start of another then,
         which let the queue move on. Where there is neither: that after all, however long before.

@@ -40,6 +40,6 @@ def taints(nodes: Iterable[Object]) -> tuple[Taint, ...]:
 
 
 def hidden_gpus(nodes: Iterable[Object], tolerated: Iterable[Taint]) -> int:
-    """Return gPUs of nodes that a pool does not count until it has a job that tolerates their taints."""
+    """Return GPUs of nodes that a pool does not count until it has a job that tolerates their taints."""
     tolerations = [taint.toleration() for taint in tolerated]
     return sum(node_gpus(node) for node in nodes if usable(node, tolerations) and not usable(node))

@@ -413,7 +413,7 @@ class JobView:
     attempt: int = 0  # how often it was admitted
     not_before: float | None = None  # s, until when it is not admitted again: its gang found no room
     avoid: tuple[str, ...] = ()  # nodes that would not have it (`GangBackoff`): the last to be planned
-    offer: str = ""  # identifies the quota that a queue outside keeps for it until it is answered; "": none
+    offer: str = ""  # identifies the quota that an external queue keeps for it until it is answered; "": none
     offered_at: float | None = None  # s, since when
     queue_says: str = ""  # that queue's own words about why it waits
     refused: bool = False  # it was taken out of that queue because no gang like it fits into the pool
@@ -573,7 +573,7 @@ class Admission:
     key: JobKey
     nodes: tuple[str, ...]
     source: JobKey | None = None
-    offer: str = ""  # the offer of quota that it answers, if a queue outside makes offers
+    offer: str = ""  # the offer of quota that it answers, if an external queue makes offers
 
 
 @dataclass(frozen=True, slots=True)

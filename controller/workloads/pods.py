@@ -18,7 +18,7 @@ OWNER_DEPTH = (
 
 
 def gpus(spec: Object, resource: str = names.GPU_RESOURCE) -> int:
-    """Return gPUs that a pod with this spec holds, as the scheduler counts them.
+    """Return GPUs that a pod with this spec holds, as the scheduler counts them.
 
     Containers and sidecars add up; an init container needs its own beside the sidecars started before it,
     for a time, so the largest such sum counts if it exceeds the steady one.

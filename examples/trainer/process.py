@@ -203,7 +203,7 @@ class TrainerProcess:
         self.client.checkpoint_saved(step, path)
 
     def _save_or_warn(self) -> bool:
-        """Return a checkpoint that cannot be written (volume full) costs that checkpoint, not the run."""
+        """Write a checkpoint; log a failure (volume full) and return False, so that the run goes on."""
         try:
             self._save()
         except OSError as fault:

@@ -149,8 +149,7 @@ class Evaluations:
         return [self.made(row)]
 
     def hear(self, job: JudgedJob, number: int, now: float, service: float) -> bool:
-        """Return a running job's score is known: show it to the rule. Whether the policy must hear of the
-        job.
+        """Show a running job's newest score to the rule; return whether the policy must know of the job.
 
         ``service``: GPU-seconds the job has had at ``now``. A STOP becomes the job's proposal; it stands
         for good, or, where a modifier looks at what stands, as long as the rule says so.

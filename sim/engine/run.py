@@ -224,8 +224,7 @@ class _Engine:
     # -- runs
 
     def _start(self, job: VirtualJob, now: float) -> bool:
-        """Return a job was admitted. Whether there is news for the policy: scores that came while the job
-        waited."""
+        """Start an admitted job; return whether scores that came while it waited are news for the policy."""
         row, ledger = job.sequence, self._ledger
         again = ledger.started[row] >= 0
         if not again:
@@ -257,8 +256,7 @@ class _Engine:
         return not quiet
 
     def _ready(self, job: VirtualJob) -> bool:
-        """Return all members are ready: from now on its service and what is left of it count, as in the
-        operator."""
+        """Count the service of a run from now on, as the operator does: all its members are ready."""
         now, row = self._kernel.now, job.sequence
         if self._starting.get(row) is not job or self._ledger.counted[row] != now:
             return True  # it has left since
@@ -294,7 +292,7 @@ class _Engine:
         return quiet
 
     def _hand_over(self, job: VirtualJob) -> bool:
-        """Return what a job held is free; True: the policy hears of it later."""
+        """Free what a job held; return True if the policy is told of it later."""
         if delay := self._takes("handover_delay"):
             self._at(self._kernel.now + delay, job.sequence, self._give_back, job)
             return True
@@ -302,7 +300,7 @@ class _Engine:
         return False
 
     def _give_back(self, job: VirtualJob) -> None:
-        """Return the GPUs of a job that has ended, was stopped or was preempted to the planner."""
+        """Give the GPUs of a job that has ended, was stopped or was preempted back to the planner."""
         now, row = self._kernel.now, job.sequence
         if self._ledger.ended[row] >= 0:
             self._planner.gone(job, now)
@@ -333,7 +331,7 @@ class _Engine:
         return bool(left or self._latencies.end_delay) and self._training.end_at(row) <= now + left
 
     def _suspend(self, job: VirtualJob, now: float, state: JobState, why: str) -> bool:
-        """Return the run is to leave; it stops training now, or once it hears of its preemption.
+        """Make a run leave: it stops training now, or once it learns of its preemption.
 
         Says whether its GPUs are free at once. One that is preempted before its members are ready has nothing
         to save and nobody to tell.
@@ -380,7 +378,7 @@ class _Engine:
             self._ticket[row] = self._at(max(end, now), row, self._end, job)
 
     def _free(self, job: VirtualJob) -> bool:
-        """Return the pods of a suspended run are gone."""
+        """Free the GPUs of a suspended run whose pods are gone."""
         now, row, ledger = self._kernel.now, job.sequence, self._ledger
         self._count(job, now)
         ledger.service[row] += (now - ledger.held[row]) * job.gpus
@@ -398,8 +396,7 @@ class _Engine:
     # -- evals
 
     def _eval(self, job: VirtualJob) -> bool:
-        """Return an eval is made; its score is known ``eval_delay`` later. True: nobody need hear of it
-        yet."""
+        """Make an eval; its score is known ``eval_delay`` later. True: the policy need not know yet."""
         row, delay = job.sequence, self._latencies.eval_delay
         number = self._evals.made(row)
         self._schedule(job, row)
@@ -409,7 +406,7 @@ class _Engine:
         return self._score((job, number))
 
     def _score(self, known: tuple[VirtualJob, int]) -> bool:
-        """Return a score becomes known; if its job does not run just now, it waits until it does.
+        """Take in a score; if its job does not run just now, the score waits until it does.
 
         True: the policy need not hear of it.
         """

@@ -36,8 +36,9 @@ class Training:
         return len(evals.at) if evals is not None else 0
 
     def left(self, row: int, again: bool) -> float:
-        """Return seconds until the end from when the waiting job's members are ready; ``again``: it has run
-        before.
+        """Return the seconds from the readiness of the waiting job's members until its end.
+
+        ``again``: the job has run before.
 
         The start is not among them: the operator counts a run from its members' readiness on, too
         (`controller.policy.job.service`).
@@ -78,7 +79,7 @@ class Training:
         return reached
 
     def pause(self, row: int, now: float, *, graceful: bool) -> float:
-        """Return the present run ends at ``now``; what is in safety stays. Returns the seconds that are lost.
+        """End the present run at ``now``; return the seconds that are lost since the last checkpoint.
 
         ``graceful``: with one more checkpoint first. An eval that was not finished is made again, and so
         are those after the checkpoint that the job goes back to.

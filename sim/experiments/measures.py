@@ -123,7 +123,7 @@ def tally_base(population: Population, base: Result) -> Tally:
 
 
 def after_peak(population: Population, result: Result) -> float:
-    """Return gPU-seconds of training past the true peak, of hacking runs. Waste in the narrow sense."""
+    """Return GPU-seconds of training past the true peak, of hacking runs. Waste in the narrow sense."""
     truth, workload = population.truth, population.workload
     return sum(
         max(0.0, result.useful[row] - truth.peak[row] * workload.work[row]) * workload.gpus[row]
@@ -133,7 +133,7 @@ def after_peak(population: Population, result: Result) -> float:
 
 
 def after_best(population: Population, result: Result) -> float:
-    """Return gPU-seconds that no kept checkpoint has anything of. Waste in the wide sense.
+    """Return GPU-seconds that no kept checkpoint has anything of. Waste in the wide sense.
 
     Training after each job's best observed eval, whoever it is, and whatever was no training at all:
     restarts, delays, training undone by a preemption.

@@ -66,7 +66,7 @@ def _job(plan: Plan, result: Result, row: int) -> TraceJob:
 
 
 def compare_runs(a: Trace, b: Trace) -> Findings:
-    """Return two recorded runs, job by job.
+    """Compare two recorded runs, job by job.
 
     Raises:
         TraceError: one of them is no recorded run, or they have no job in common.

@@ -82,7 +82,7 @@ def completion_times(example: Example) -> str:
 
 
 def occupancy(example: Example) -> str:
-    """Return gPUs held over time."""
+    """Return GPUs held over time."""
     with drawing(1, height=2.8) as made:
         axes = made.axes[0]
         for run, colour in _runs(example):

@@ -85,7 +85,7 @@ def trace_job(key: str, facts: JobFacts, last: float) -> TraceJob | str:
 
 
 def _service(facts: JobFacts, last: float) -> float:
-    """Return gPU-seconds that it had its GPUs, as the operator counted them, else as the plans show."""
+    """Return GPU-seconds that it had its GPUs, as the operator counted them, else as the plans show."""
     view, record, desired = facts.view, facts.record, facts.desired
     assert view is not None
     if record is not None and desired is not None:

@@ -138,7 +138,7 @@ def _entry(job: TraceJob) -> dict[str, Any]:
 
 
 def _score(score: float) -> float | None:
-    """Return a missing eval is null in the file and NaN for a rule."""
+    """Return the score as it is written: None for a missing eval, which is NaN for a rule."""
     return score if math.isfinite(score) else None
 
 

@@ -98,7 +98,7 @@ def _named(file: Path, format: str) -> _Named:
 
 
 def _read_decisions(named: Sequence[_Named], skipped: Skipped) -> Trace:
-    """Return a log in several files is one log."""
+    """Read a decision log from its files."""
     from sim.traces.decisions import read_decisions  # loads the whole brain, which other formats do without
 
     return read_decisions([(file, io.StringIO(content)) for file, _, content in named], skipped)

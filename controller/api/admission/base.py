@@ -137,7 +137,7 @@ def controlled_by_rlhfjob(owners: str, name: str) -> str:
 
 
 def same(new: str, old: str, but: Sequence[str] = ()) -> str:
-    """Return two maps are equal, apart from some keys.
+    """Return a CEL expression that two maps are equal, apart from some keys.
 
     The equality stands first and costs next to nothing: what a tenant has put into an object can then not
     make the write of something else too dear for CEL's budget, and so refused.

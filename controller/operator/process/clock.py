@@ -132,7 +132,7 @@ class ServerClock:
                 _logger.warning("a status carries a time from the future", ahead_s=round(at - now, 1))
 
     def _aim(self) -> float:
-        """Return what time it is, as far as can be told now."""
+        """Return the time, as far as it is known now."""
         wall, server = self._wall(), self._server()
         return wall if server is None or abs(wall - server) <= TOLERANCE else server
 

@@ -45,7 +45,7 @@ class WorkQueue:
         self._closed = False
 
     def __len__(self) -> int:
-        """Return keys that wait to be worked on now (timers not counted)."""
+        """Return the number of keys that wait to be worked on now, without those on timers."""
         return len(self._ready) + len(self._again)
 
     @property

@@ -60,7 +60,7 @@ class Actions:
     """Carries out the actions of plans.
 
     Args:
-        outside: copies of what queues outside have on record; None: there are none.
+        outside: copies of what external queues have on record; None: there are none.
         clock: seconds since the epoch.
     """
 

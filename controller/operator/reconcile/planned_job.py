@@ -168,8 +168,11 @@ def _submitted(obj: Object) -> float:
 
 
 def _preemptible(loaded: JobSnapshot) -> bool:
-    """Return where the pool's cap is below Enforce nothing that runs is touched; nor is, below it, a workload
-    that somebody else made and started."""
+    """Return whether the job may be preempted.
+
+    Below Enforce, as the pool's limit, no running workload is touched. Nor is, in a job below Enforce, a
+    workload that the operator did not make.
+    """
     if loaded.pool is not None and loaded.pool.spec.mode_cap is not Mode.ENFORCE:
         return False
     return loaded.desired.mode is Mode.ENFORCE or not loaded.desired.workload_ref

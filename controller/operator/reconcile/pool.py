@@ -288,7 +288,7 @@ class PoolReconciler:
         )
 
     def _queue_problem(self, pool: GPUPool) -> tuple[str, str] | None:
-        """Return whether the queue outside that the pool delegates to is there; None: it delegates to
+        """Return whether the external queue that the pool delegates to is there; None: it delegates to
         none."""
         asked = delegates.of_pool(pool)
         if not asked.resources:

@@ -1,6 +1,6 @@
 """The status of a GPUPool, made from the pool, its snapshot and its plan.
 
-Conditions: Ready (jobs are admitted), QueueReady (the queue outside that it delegates to is there; only where
+Conditions: Ready (jobs are admitted), QueueReady (its external queue is there; only where
 there is one), GuaranteesFit (its quotas guarantee no more GPUs than it has) and QuotasAllowed (every
 namespace in them may use it), both only where there are quotas, NodesExclusive (no other pool selects its
 nodes), GPUsExclusive (no pod of somebody else's uses its GPUs), StopsHeldBack (its limits hold stops back;
@@ -50,7 +50,7 @@ class Surroundings:
     Attributes:
         contested: node -> the pools that select it, its owner first, where there are several.
         guests: non-terminal pods with GPUs on the pool's nodes that are no job's of the pool.
-        queue: why the queue outside that it delegates to cannot serve it, as (reason, message), or
+        queue: why the external queue that it delegates to cannot serve it, as (reason, message), or
             QUEUE_FOUND; None: it needs none.
     """
 

@@ -394,7 +394,7 @@ class ClusterState:
         return delegates.of_workload(child).view(child, self.queues)
 
     def _queue_problem(self, desired: Desired, pool: GPUPool | None, child: Object | None) -> Problem | None:
-        """Return why the queue outside that the job is to wait in cannot serve it."""
+        """Return why the external queue that the job is to wait in cannot serve it."""
         if not desired.queue or pool is None:
             return None
         namespace, gpus = desired.key.partition("/")[0], desired.replicas * desired.gpus_per_replica

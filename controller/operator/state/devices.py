@@ -76,11 +76,11 @@ class Devices:
     # -- what others ask -----------------------------------------------------------------------------------
 
     def capacity(self, node: str) -> int:
-        """Return gPUs of a node as its ResourceSlices have them."""
+        """Return GPUs of a node as its ResourceSlices have them."""
         return self._inventory.gpus(node)
 
     def gpus_of(self, uid: str) -> int:
-        """Return gPUs that a pod holds through claims, beside those that it requests by name. A claim that
+        """Return GPUs that a pod holds through claims, beside those that it requests by name. A claim that
         several pods share counts for one of them."""
         return self._of_pod.get(uid, 0)
 

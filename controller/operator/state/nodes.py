@@ -96,7 +96,7 @@ def guests(pods: Iterable[Object], nodes: Container[str]) -> list[Object]:
 
 
 def gpus_by_node(pods: Iterable[Object]) -> dict[str, int]:
-    """Return gPUs that pods request, per node."""
+    """Return GPUs that pods request, per node."""
     used: dict[str, int] = {}
     for pod in pods:
         node = node_of(pod)

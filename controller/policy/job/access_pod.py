@@ -10,7 +10,7 @@ from controller.policy.job.types import AccessView, InFlight, Operation
 
 REASON = "AccessPodUnschedulable"
 MOVING = "InProgress"
-LONG = 60.0  # s: what is in safety stays so in words while the pin of a new best takes no longer
+LONG = 60.0  # s: what is secured stays so in words while the pin of a new best takes no longer
 _TOLD_BY = {
     Operation.SECURE: c.SECURED,
     Operation.RETAIN: c.RETAINED,

@@ -282,7 +282,7 @@ def _forgotten(record: JobRecord, step: int) -> bool:
 
 
 def _first_of_life(record: JobRecord, use: RuleInUse, point: EvalPoint) -> JobRecord:
-    """Return a process that does not say where it resumed did so right before its first eval."""
+    """Return the record rewound to before a process's first eval, if it has not reported where it resumed."""
     if record.lives[-1].resumed is not None or not record.evals:
         return record
     if record.evals[-1].attempt == point.attempt:
@@ -376,7 +376,7 @@ def rewind(record: JobRecord, use: RuleInUse, step: int) -> JobRecord:
 
 
 def _with_best(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...], step: int) -> JobRecord:
-    """No eval is dropped; but the best may be one of a branch that was left, and not in safety."""
+    """No eval is dropped; but the best may be one of a branch that was left, and not secured."""
     if record.best is None or record.best.step <= step or record.rule is None:
         return record
     counts = use.counting(record.rule.base, kept, record.rule.unjudged)
@@ -404,8 +404,7 @@ def restart(record: JobRecord, use: RuleInUse) -> JobRecord:
 
 
 def judged_from_now_on(record: JobRecord, use: RuleInUse) -> JobRecord:
-    """Return the rule begins anew within a process: the evals so far stay on record, and are never folded
-    again."""
+    """Begin the rule again within a process; the evals so far stay recorded, and are not judged again."""
     rule = use.remember(use.rule.initial(), record.evals, len(record.evals))
     return replace(_agreed(record, use, ()), rule=rule)
 
@@ -416,8 +415,7 @@ def made_under(record: JobRecord, use: RuleInUse) -> bool:
 
 
 def _same_rule(record: JobRecord, use: RuleInUse) -> JobRecord:
-    """Return a record made under another rule or other parameters: fold the evals we still have under this
-    one."""
+    """Return the record judged by this rule; if another rule made it, judge the evals still known again."""
     if made_under(record, use):
         return record
     initial, known = use.rule.initial(), record.best
@@ -452,10 +450,10 @@ def _append(
     record = _discredited(record, out)
     best = record.best
     if best is not None and (best.attempt, best.step) in out:
-        # It stood for the best for want of another. What is in safety for it is no better.
+        # It stood for the best for want of another. What is secured for it is no better.
         counts = use.counting(rule.base, (*record.evals, point), rule.unjudged)
         best = _best_after(record, use.direction, counts, -1)
-        spare = record.awaiting  # of before the evals that are kept: it was in safety for this
+        spare = record.awaiting  # of before the evals that are kept: it was secured for this
         if spare is not None and not any((p.attempt, p.step) == (spare.attempt, spare.step) for p in evals):
             best = use.best_of((spare,), best)
     was = {*use.waiting(rule.state), point.step}.difference(gone, waits)
@@ -520,9 +518,9 @@ def _other_than(
 
 
 def settle_agreeing(record: JobRecord, use: RuleInUse) -> JobRecord:
-    """Return the run ends here, or is to stop: evals that wait count if two or more of them agree.
+    """Count waiting evals if two or more of them agree; called when the run ends or is to stop.
 
-    The best until then stays in safety beside: should the run go on, they may still be dropped.
+    The best until then stays secured beside: should the run go on, they may still be dropped.
     """
     found = _best_agreeing(record, use, record.evals)
     return record if found is None else replace(record, best=found, awaiting=record.best)
@@ -540,7 +538,7 @@ def forget_all_but(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...
 
 
 def _agreed(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...]) -> JobRecord:
-    """Return two or more that wait and agree count, if the best of them is in safety."""
+    """Count two or more waiting evals that agree, if the best of them is secured."""
     found = _best_agreeing(record, use, tuple(p for p in record.evals if p not in kept))
     if found is None or record.beside is None or not record.beside.stands_for(found):
         return record

@@ -28,7 +28,7 @@ from controller.policy.job.types import (
 from controller.policy.types import JobState
 
 LOST = "QuotaLost"
-SLOW = 15.0  # s that a queue outside may take to act on its record, and its news may take to come
+SLOW = 15.0  # s that an external queue may take to act on its record, and its news may take to come
 # Conditions Running that say why a run is off its GPUs; they last until it is started again.
 LEFT = frozenset({"Preempted", "PreemptedByQueue", "Evicted", "Deactivated"})
 # Kueue's codes by which an eviction is shown under another word than Evicted.
@@ -37,8 +37,11 @@ _SWITCHED_OFF = "Deactivated"
 
 
 def to_be_stopped(observed: Observed) -> bool:
-    """Return whether a workload that is to be off its GPUs needs an act for that: it runs, or a queue outside
-    could start it. One that such a queue was told to put out already only needs time."""
+    """Return whether a workload must still be acted on to get it off its GPUs.
+
+    It must if it runs, or if its external queue could start it. If that queue was already told to evict it,
+    it only takes time.
+    """
     workload, queue = observed.workload, observed.queue
     if workload is None:
         return False
@@ -120,7 +123,7 @@ def _switch_on(queue: QueueView) -> str:
 
 
 def wait(context: PlanContext) -> Plan | None:
-    """Queued in a queue outside; None: it waits in its pool's own."""
+    """Queued in an external queue; None: it waits in its pool's own."""
     workload, wanted = context.observed.workload, context.desired.queue
     assert workload is not None
     if workload.queue != wanted and not context.desired.workload_ref:
@@ -155,7 +158,7 @@ def _leave_quota_to_others(context: PlanContext, reason: str) -> None:
 
 
 def _move(context: PlanContext) -> Plan:
-    """Return the child waits in another queue than it should: its label cannot change, so it is made anew."""
+    """Delete a child that waits in the wrong queue, so that it is made again: its label cannot change."""
     workload = context.observed.workload
     assert workload is not None
     there, here = workload.queue or "its pool's own", context.desired.queue or "its pool's own"
@@ -213,7 +216,7 @@ def keep_off(context: PlanContext, reason: str) -> None:
 
 
 def report_stopping(context: PlanContext, since: float) -> None:
-    """Say in condition GPUsReleased that a queue outside does not suspend a workload that is switched off."""
+    """Say in condition GPUsReleased that the external queue does not suspend a deactivated workload."""
     queue, workload = context.observed.queue, context.observed.workload
     if queue is None or queue.active or workload is None or workload.suspended:
         return

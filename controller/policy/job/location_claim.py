@@ -96,8 +96,10 @@ def comes_first(context: PlanContext) -> bool:
 
 
 def note_taken(context: PlanContext, message: str) -> bool:
-    """Return a Job that was to pin found the folder another RLHFJob's; whether it is claimed before the next
-    one."""
+    """Record that the folder belongs to another RLHFJob, as a Job that was to pin found.
+
+    Returns whether the folder is claimed again before the next Job.
+    """
     life, known = lives.newest(context.record), context.record.claim
     tries, at = _failures(context, life), known.at if known is not None else context.now
     told = message[: c.MAX_MESSAGE]

@@ -1,7 +1,7 @@
 """A rule that never stops; it watches a run whose own rule cannot be made.
 
 An administrator's edit, or one of the user's, may leave a running job with a rule that does not build. Its
-evals are taken in all the same, and its best checkpoint is kept in safety; only nobody is stopped. When the
+evals are taken in all the same, and its best checkpoint is secured; only nobody is stopped. When the
 rule can be made again, its memory is made from the evals that are kept.
 """
 

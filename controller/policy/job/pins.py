@@ -19,7 +19,7 @@ _GONE = (
 
 
 def keep(context: PlanContext) -> None:
-    """See to it that the checkpoints which the spec pins are in safety; says how that stands."""
+    """See to it that the checkpoints which the spec pins are secured; says how that stands."""
     wanted, waited = context.desired.pins, context.record.access
     _take_back(context)
     if not wanted:

@@ -157,7 +157,7 @@ def _stop_or_resume(context: PlanContext, use: RuleInUse | None) -> Plan:
 
 
 def _line_up(context: PlanContext) -> Plan:
-    """Return a resume is carried out: it waits for GPUs, unless its folder is another's by now."""
+    """Queue a job that is to be resumed, unless its folder belongs to another RLHFJob by now."""
     location_claim.refuse(context)
     return context.plan(JobState.QUEUED if context.problem is None else None)
 
@@ -260,8 +260,7 @@ def _start(context: PlanContext) -> None:
 
 
 def _start_again(context: PlanContext) -> Plan:
-    """Return a user called a stop off after the trainer was asked to stop training: start it anew where it
-    is."""
+    """Start a run again where it is: its stop was withdrawn when the trainer was already told to end."""
     restored, scrape = context.record.restored, context.observed.scrape
     saved = scrape.checkpoint_step if scrape is not None else None
     if restored is not None and saved is not None and saved > restored.step:
@@ -289,7 +288,7 @@ def _watch_start(context: PlanContext) -> None:
 
 
 def _watch(context: PlanContext, use: RuleInUse) -> Proposal | None:
-    """Take in new evals, keep the best in safety, judge."""
+    """Take in new evals, secure the best one, and judge."""
     if context.desired.mode is Mode.OFF:
         for type_ in (c.METRICS, c.DECLINING, c.GUARDRAILS, c.DEMOTED, c.SECURED):
             context.conditions.drop(type_)
@@ -390,7 +389,7 @@ def _preempt(context: PlanContext, use: RuleInUse | None) -> Plan:
 
 
 def _finish(context: PlanContext, use: RuleInUse | None) -> Plan:
-    """Return the workload ended by itself; it stays ended when its object is cleaned up later.
+    """Record that the workload ended by itself; it stays ended even if its object is deleted later.
 
     Its last evals are taken in while a pod still shows them.
     """

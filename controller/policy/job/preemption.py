@@ -36,7 +36,7 @@ def begin(record: JobRecord, preemption: Preemption, now: float) -> JobRecord:
 
 
 def carry_out(context: PlanContext) -> Plan:
-    """Return the next step of a preemption, or of what follows an eviction by a queue outside."""
+    """Return the next step of a preemption, or of what follows an eviction by an external queue."""
     workload, going = context.observed.workload, context.record.preempting
     assert workload is not None
     assert going is not None
@@ -143,7 +143,7 @@ def settle_account(context: PlanContext) -> None:
 
 
 def _work(context: PlanContext) -> _Work | None:
-    """Return what is in safety and what is not, as far as the trainer's metrics tell; None: they do not.
+    """Return what is secured and what is not, as far as the trainer's metrics tell; None: they do not.
 
     The present attempt's own pace (GPU-seconds per step) where it says which step it resumed from, else the
     pace of the whole run.

@@ -63,7 +63,7 @@ def promised(context: PlanContext) -> bool:
 
 
 def before_deletion(context: PlanContext) -> bool:
-    """Return the RLHFJob is being deleted: whether it still waits for the copy of its best checkpoint."""
+    """Return whether an RLHFJob that is being deleted still waits for the copy of its best checkpoint."""
     secured, told = context.record.secured, context.conditions.get(c.RETAINED)
     if secured is None or (told is not None and told.reason == GIVEN_UP):
         return False

@@ -7,7 +7,7 @@ from controller.policy.job.types import Desired, JobRecord
 
 
 def attained(desired: Desired, record: JobRecord, now: float) -> float:
-    """Return gPU-seconds of service up to ``now`` (s), the present attempt's included.
+    """Return GPU-seconds of service up to ``now`` (s), the present attempt's included.
 
     An attempt counts from the moment all its members were ready.
     """
@@ -18,7 +18,7 @@ def attained(desired: Desired, record: JobRecord, now: float) -> float:
 
 
 def worked(desired: Desired, record: JobRecord, now: float) -> float:
-    """Return gPU-seconds of service whose work was not lost to a preemption."""
+    """Return GPU-seconds of service whose work was not lost to a preemption."""
     return max(0.0, attained(desired, record, now) - record.lost)
 
 

@@ -1,6 +1,6 @@
 """From a granted stop to free GPUs, for one job, step by step.
 
-    granted -> best checkpoint in safety (`retention`) -> looked once more (`taking_back`) -> suspended
+    granted -> best checkpoint secured (`retention`) -> looked once more (`taking_back`) -> suspended
     -> pods gone -> released -> what of the copy was put off is made
 
 Up to the suspend the run is read, judged and secured as ever, and the stop may be taken back.

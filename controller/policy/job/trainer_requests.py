@@ -33,7 +33,7 @@ def name_reference(context: PlanContext, *, wanted: bool) -> None:
     """Name the step whose policy is to be scored on each eval's prompts: that of the checkpoint to be kept.
 
     ``wanted``: somebody looks at the differences; else none is named, for scoring it costs the trainer an
-    eval. It changes when a new best is in safety (Shadow keeps none in safety: when there is a new best).
+    eval. It changes when a new best is secured (Shadow keeps none secured: when there is a new best).
     """
     run = context.record.run
     best = best_to_compare(context)

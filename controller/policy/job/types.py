@@ -132,7 +132,7 @@ class Desired:
     proxy: ProxyMetric | None = None
     expected_seconds: float | None = None  # s of running time that the user expects of the whole run
     pins: tuple[int, ...] = ()  # steps whose checkpoints the user wants kept
-    queue: str = ""  # the queue outside that its workload is to wait in; "": its pool's own
+    queue: str = ""  # the external queue that its workload is to wait in; "": its pool's own
     note: str = ""  # what is carried out otherwise than it is written, for condition Accepted
     retain: Retain = Retain.BEFORE_SUSPEND
     scrape_interval: float = 15.0  # s between two reads of the trainer's metrics
@@ -163,7 +163,7 @@ class WorkloadView:
     settled: bool = False
     finished: str | None = None  # None | "Complete" | "Failed"
     message: str = ""
-    queue: str = ""  # the queue outside that it was put into; "": none
+    queue: str = ""  # the external queue that it was put into; "": none
     active: int = 0  # pods that, by its own status, run or are on their way out
     completed: tuple[int, ...] = ()  # members that ended well and that its controller does not start again
     expires: bool = False  # it is removed by itself some time after its end
@@ -276,7 +276,7 @@ class Observed:
     access: tuple[AccessView, ...] = ()
     run_written: RunFile | None = None  # what ConfigMap `<name>-run` says now
     fleet: FleetView = field(default_factory=FleetView)  # what the pool tells of the others
-    queue: QueueView | None = None  # None: no queue outside knows the workload, or it is not known yet
+    queue: QueueView | None = None  # None: no external queue knows the workload, or it is not known yet
     # (reason, message): why that queue cannot give it quota, whatever else happens.
     queue_problem: tuple[str, str] | None = None
     finalizer: bool = False  # ours is on the RLHFJob
@@ -513,7 +513,7 @@ class AdmissionRecord:
     unbound_since: float | None = None  # s, since when some member has had no node; None: each has one
     withdrawn: float | None = None  # s, when it was taken back because the gang found no room (gangs.py)
     avoid: tuple[str, ...] = ()  # then: as in `GangBackoff`
-    offer: str = ""  # of the queue outside that it rests on (`QueueView.offer`); "": on none
+    offer: str = ""  # of the external queue that it rests on (`QueueView.offer`); "": on none
     ended: tuple[int, ...] = ()  # members that ended well: nobody comes to their nodes any more
 
 
@@ -557,7 +557,7 @@ class Preempting:
     checkpoint_step: int | None = None
     request: int = 0
     lost: float | None = None
-    evicted: str = ""  # a queue outside put it out, by this code of its own; "": its pool did
+    evicted: str = ""  # an external queue put it out, by this code of its own; "": its pool did
 
 
 @dataclass(frozen=True, slots=True)
@@ -662,7 +662,7 @@ class JobRecord:
     loss_trend: LossTrend | None = None
     lost: float = 0.0  # GPU-seconds of work that preemptions cost; part of `attained`
     preemptions: int = 0
-    evictions: int = 0  # how often a queue outside put it out
+    evictions: int = 0  # how often an external queue put it out
     refusal: RefusalRecord | None = None
     gang_backoff: GangBackoff | None = None  # None: the last admission was bound whole
     restored: Kept | None = None  # checkpoint the next start resumes from
@@ -706,7 +706,7 @@ class StartWorkload:
 
 @dataclass(frozen=True, slots=True)
 class SuspendWorkload:
-    """Have its pods end. ``again``: a queue outside may line it up anew at once; else it keeps it out."""
+    """Have its pods end. ``again``: an external queue may line it up anew at once; else it keeps it out."""
 
     reason: str
     again: bool = False

@@ -39,7 +39,7 @@ BLIND = frozenset(
 def judge(context: PlanContext, use: RuleInUse) -> Proposal | None:
     """Return the standing verdict as a proposal, if the job may be stopped now.
 
-    Without the best checkpoint in safety there is no proposal: the condition says so, and the next pass
+    Without the best checkpoint secured there is no proposal: the condition says so, and the next pass
     looks again. In Shadow the first verdict is recorded as a decision that nobody carries out.
     """
     record = context.record

@@ -73,7 +73,7 @@ def job_view(
 
 
 def _offered(observed: Observed, record: JobRecord, state: JobState) -> dict[str, Any]:
-    """Return what a queue outside says of a waiting job: the offer that is not answered yet, and its words.
+    """Return what an external queue says of a waiting job: the offer that is not answered yet, and its words.
     Where something is wrong with that queue no offer is answered (`outside.wait`)."""
     queue = observed.queue
     if queue is None or state is not JobState.QUEUED:

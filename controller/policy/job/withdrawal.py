@@ -169,7 +169,7 @@ def asked_to_stop(context: PlanContext) -> bool:
 
 
 def settled_at(decision: Decision) -> float | None:
-    """Return when (s) all that the suspend waits for was in safety, or given up for now; None: not yet."""
+    """Return when (s) all that the suspend waits for was secured, or given up for now; None: not yet."""
     times = [t for t in (decision.retained_at, decision.deferred_at) if t is not None]
     return max(times, default=None)
 

@@ -211,7 +211,7 @@ class Ledger:
         return self._gangs.get(key)
 
     def size(self, key: JobKey) -> int | None:
-        """Return gPUs of each member of a job's gang; None: no such job is known."""
+        """Return GPUs of each member of a job's gang; None: no such job is known."""
         return self._sizes.get(key)
 
     def pod(self, uid: str) -> Bound | None:
@@ -241,7 +241,7 @@ class Ledger:
         return gang.nodes[asker.member : asker.member + 1]
 
     def kept(self, node: str, now: float, reader: str = "") -> tuple[int, str]:
-        """Return gPUs of a node that are kept at ``now`` (s), and for whom until when, in a sentence for pods
+        """Return GPUs of a node that are kept at ``now`` (s), and for whom until when, in a sentence for pods
         of the namespace ``reader``."""
         self._at(now)
         sentences = self._sentences.get(node)
@@ -321,13 +321,13 @@ class Ledger:
         return min((end for end in ends if end > now), default=None)
 
     def left_by_gangs(self, node: str) -> int | None:
-        """Return gPUs of a node that no bound pod of an RLHFJob holds; None: no such node is known, or none
+        """Return GPUs of a node that no bound pod of an RLHFJob holds; None: no such node is known, or none
         of its GPUs is (they are given out by claims)."""
         total = self._gpus.get(node)
         return total - self._used[node] if total else None
 
     def _superseded(self, promise: Hold) -> bool:
-        """Return the target was admitted meanwhile: its own plan keeps its GPUs."""
+        """Return whether the target was admitted meanwhile, so that its own plan reserves its GPUs."""
         gang = self._gangs.get(promise.target)
         return gang is not None and gang.admission >= promise.admission
 

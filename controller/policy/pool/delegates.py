@@ -1,9 +1,9 @@
 """Which decisions each delegate leaves to the pool's plan: order, placement, or the answer to an offer.
 
-Under a queue outside (Kueue) a job waits there first. When that queue has quota for it, it asks: an offer.
+Under an external queue (Kueue) a job waits there first. When that queue has quota for it, it asks: an offer.
 The plan answers by nodes: the gang is admitted when all its GPUs are free at once, offers in order of
 priority and submission, and none passes one that does not fit. So that quota does not stand idle behind such
-a gang, its offer is given back after `PoolSnapshot.offer_seconds`, and the queue outside lines it up behind
+a gang, its offer is given back after `PoolSnapshot.offer_seconds`, and the external queue lines it up behind
 its equals. A gang larger than the pool is refused for good, until the pool grows.
 """
 
@@ -91,7 +91,7 @@ class OfferTrial(NodeTrial):
 
 
 def offers(jobs: Iterable[JobView]) -> dict[JobKey, JobView]:
-    """Return the queued jobs for which a queue outside has quota."""
+    """Return the queued jobs for which an external queue has quota."""
     return {j.key: j for j in jobs if j.state is JobState.QUEUED and j.offer}
 
 

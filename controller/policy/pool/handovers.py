@@ -24,7 +24,7 @@ class Handover:
     by: str  # name of the rule, or User
     gpus: int
     decided: float
-    secured: float | None = None  # the best checkpoint was in safety: mostly before the decision
+    secured: float | None = None  # the best checkpoint was secured: mostly before the decision
     suspended: float | None = None
     pods_gone: float | None = None
     target: JobKey | None = None

@@ -90,7 +90,7 @@ class _Case:
     policy: PolicySpec
     unfit: dict[JobKey, Waiting]
     paused: dict[JobKey, str]
-    offered: dict[JobKey, JobView]  # jobs for which a queue outside has quota
+    offered: dict[JobKey, JobView]  # jobs for which an external queue has quota
     room: NodeRoom | AnyRoom
     views: dict[JobKey, JobView]
 
@@ -199,7 +199,7 @@ def _demote(case: _Case, chosen: _Chosen) -> None:
     run = [j for j in case.snapshot.jobs if j.state is JobState.ADMITTED and j.key not in going]
     lower = [j for j in run if j.demoted and j.preemptible]
     stay = [j for j in run if not (j.demoted and j.preemptible)]
-    # A queue outside may give the quota of one that gives way to whomever it likes, to this one again
+    # An external queue may give the quota of one that gives way to whomever it likes, to this one again
     # among them: so only for those who have quota.
     if case.how.offers:
         wait = [j for j in chosen.rest if j.key in case.offered]

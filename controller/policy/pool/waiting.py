@@ -17,7 +17,7 @@ def reasons(
     paused: Mapping[JobKey, str],
     offered: Mapping[JobKey, JobView] | None,
 ) -> tuple[Waiting, ...]:
-    """``offered``: jobs for which a queue outside has quota; None: no such queue is asked."""
+    """``offered``: jobs for which an external queue has quota; None: no such queue is asked."""
     waiting = []
     head = next((j.key for j in rest if offered is None or j.key in offered), None)
     total, largest = sum(free.values()), max(free.values(), default=0)

@@ -204,7 +204,7 @@ class Ageing(Wrapper):
         return decided(admit, found.preempt, None if shield == inf else shield)
 
     def _served(self, job: QueueJob, now: float) -> float:
-        """Return gPU-seconds up to ``now``."""
+        """Return GPU-seconds up to ``now``."""
         return job.attained + (now - self._running[job.key][1]) * job.gpus
 
     def _lower_shields(self, now: float) -> None:

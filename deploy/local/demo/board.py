@@ -185,7 +185,7 @@ class Board:
 
 
 def gpus_of(pod: Mapping[str, Any]) -> int:
-    """Return gPUs that a pod requests."""
+    """Return GPUs that a pod requests."""
     containers = pod["spec"].get("containers") or ()
     return sum(
         int((c.get("resources") or {}).get("limits", {}).get(names.GPU_RESOURCE, 0)) for c in containers

@@ -107,7 +107,7 @@ class Chronicle:
         return max(decision.at - admission.running_since, 0.0) / max(decision.proposal.step, 1)
 
     def saved_gpu_seconds(self) -> float:
-        """Return gPU-seconds that running on to the last step, at the same pace, would still have taken."""
+        """Return GPU-seconds that running on to the last step, at the same pace, would still have taken."""
         decision, pace = self.record.decision, self.seconds_per_step()
         admission = self.admission
         if not self.stopped or decision is None or pace is None or admission is None:
