@@ -211,7 +211,9 @@ def test_wait_ends_when_the_operator_has_done_it(shell: Shell) -> None:
     operator = threading.Thread(target=carry_out)
     operator.start()
     try:
-        assert "goes on" in shell.out("resume", "over", "--from", "latest", "--id", "w1", "--wait")
+        assert "goes on" in shell.out(
+            "resume", "over", "--from", "latest", "--id", "w1", "--wait", "--timeout", "60"
+        )
     finally:
         operator.join()
         w.write(shell.plane, shell.namespace, "over", w.stopped())
