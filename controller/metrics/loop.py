@@ -2,8 +2,8 @@
 
 A task per job would cost memory and, worse, could die alone and unseen. Here one coroutine takes what is due
 from a heap and starts at most ``concurrency`` scrapes at a time, of one namespace at most ``per_namespace``,
-of one host at most ``per_host``. Where not all that is due can begin, the namespace goes first of which the
-fewest are under way: slow trainers make their own neighbours wait, and no others.
+of these of one host at most ``per_host``. Where not all that is due can begin, the namespace goes first of
+which the fewest are under way: slow trainers make their own neighbours wait, and no others.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from controller.metrics.schedule import Schedule, Turn
 from controller.metrics.scrape import Target
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 Scrape = Callable[[Target], Awaitable[ScrapeView]]
 Deliver = Callable[[JobKey, ScrapeView], None]
+Host = tuple[str, str]  # namespace and IP
+K = TypeVar("K")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,8 @@ class ScrapeLoop:
             is logged and ends nothing.
         concurrency: scrapes at the same time, over all.
         per_namespace: of the same namespace; None: a quarter of all.
-        per_host: of the same IP.
+        per_host: of the same namespace at the same IP. Pods on the host network share their node's: those of
+            another namespace must not be kept waiting by them.
         grain: what is due within this many s is due, far less than an interval. With less than 2 ms the loop
             would go round and round before each scrape: uvloop's timers round to whole ms and fire early.
             With more it wakes up less often, for several scrapes at a time, which is cheaper.
@@ -85,8 +89,8 @@ class ScrapeLoop:
         self._targets: dict[JobKey, Target] = {}
         self._ready: dict[str, deque[Turn]] = {}  # by namespace, due and not begun
         self._namespaces: Counter[str] = Counter()  # under way
-        self._held: dict[str, deque[Turn]] = {}  # by host, due but over per_host
-        self._hosts: Counter[str] = Counter()
+        self._held: dict[Host, deque[Turn]] = {}  # due but over per_host
+        self._hosts: Counter[Host] = Counter()
         self._crowded: set[str] = set()  # keys that wait, or waited, for a scrape of their own namespace
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
@@ -182,8 +186,8 @@ class ScrapeLoop:
             target = self._targets.get(turn.key)
             if target is None or not self._schedule.holds(turn):
                 self._crowded.discard(turn.key)
-            elif self._hosts[target.ip] >= self._per_host:
-                self._held.setdefault(target.ip, deque()).append(turn)
+            elif self._hosts[namespace, target.ip] >= self._per_host:
+                self._held.setdefault((namespace, target.ip), deque()).append(turn)
             else:
                 self._start(turn, target, namespace)
         for namespace, queue in self._ready.items():
@@ -198,7 +202,7 @@ class ScrapeLoop:
         return under_way < self._per_namespace and len(self._tasks) < self._concurrency - kept
 
     def _start(self, turn: Turn, target: Target, namespace: str) -> None:
-        self._hosts[target.ip] += 1
+        self._hosts[namespace, target.ip] += 1
         self._namespaces[namespace] += 1
         self._started += 1
         late = max(self._now() - turn.due, 0.0)
@@ -209,7 +213,7 @@ class ScrapeLoop:
         notes = [_CROWDED] if crowded and late >= turn.interval else []
         task = asyncio.create_task(self._one(turn, target, notes), name=f"scrape {turn.key}")
         self._tasks.add(task)
-        task.add_done_callback(lambda done: self._ended(done, target.ip, namespace))
+        task.add_done_callback(lambda done: self._ended(done, (namespace, target.ip)))
 
     async def _one(self, turn: Turn, target: Target, notes: list[str]) -> None:
         begun = self._now()
@@ -231,12 +235,10 @@ class ScrapeLoop:
             # A scrape may even end before it is due; its slot is used all the same.
             self._schedule.done(turn, ok, max(self._now(), past_due))
 
-    def _ended(self, task: asyncio.Task[None], host: str, namespace: str) -> None:
+    def _ended(self, task: asyncio.Task[None], host: Host) -> None:
         self._tasks.discard(task)
-        for counter, name in ((self._hosts, host), (self._namespaces, namespace)):
-            counter[name] -= 1
-            if not counter[name]:
-                del counter[name]
+        _less(self._hosts, host)
+        _less(self._namespaces, host[0])
         if (held := self._held.get(host)) is not None:
             turn = held.popleft()
             self._ready.setdefault(_namespace(turn.key), deque()).appendleft(turn)
@@ -245,6 +247,12 @@ class ScrapeLoop:
         due = self._schedule.next_due()
         if self._ready or (due is not None and due < self._until):
             self._wake.set()
+
+
+def _less(counter: Counter[K], key: K) -> None:
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]
 
 
 _CROWDED = "read late: the scrapes that its namespace may have at the same time are taken by slow answers"

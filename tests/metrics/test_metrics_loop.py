@@ -231,6 +231,21 @@ def test_a_slow_host_does_not_hold_up_the_others() -> None:
     assert virtual_loop.run(main()) == 30
 
 
+def test_slow_trainers_of_another_namespace_on_the_same_node_hold_nobody_up() -> None:
+    """Pods on the host network have one address; a tenant's slow pages there are that tenant's affair."""
+
+    async def main() -> int:
+        world = World(per_host=2)
+        world.seconds = lambda t: 4.9 if t.metric != "good" else 0.0
+        slow = {f"bad/{i}": target(metric=str(i)) for i in range(50)}
+        world.loop.sync(slow | {"good/run": target(metric="good")})
+        await world.pass_time(300)
+        await world.end()
+        return sum(t.metric == "good" for _, t in world.scrapes)
+
+    assert virtual_loop.run(main()) == 30
+
+
 def test_a_discarded_target_is_scraped_no_more_and_its_late_answer_is_dropped() -> None:
     async def main() -> tuple[int, int, int]:
         world = World()
