@@ -111,7 +111,7 @@ HANDOVERS = st.builds(
 
 
 @given(st.lists(HOLDS, max_size=5).map(tuple), st.lists(HANDOVERS, max_size=5).map(tuple))
-def test_holds_and_hand_backs_read_back_exactly(holds: tuple[Hold, ...], stops: tuple[Handover, ...]) -> None:
+def test_holds_and_handovers_read_back_exactly(holds: tuple[Hold, ...], stops: tuple[Handover, ...]) -> None:
     status = {"holds": convert.stored_holds(holds), "lastHandovers": convert.stored_handovers(stops)}
     status = json.loads(json.dumps(status, allow_nan=False))
     assert convert.holds(status) == holds

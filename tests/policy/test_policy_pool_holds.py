@@ -204,7 +204,7 @@ def stopped(at: float, by: str = "scan", **more) -> JobRecord:
     return JobRecord(secured=kept, decision=Decision(by, Mode.ENFORCE, STOP, "", at, **more))
 
 
-def test_a_hand_back_is_told_from_decision_to_the_next_jobs_run() -> None:
+def test_a_handover_is_told_from_decision_to_the_next_jobs_run() -> None:
     over = stopped(100.0, suspended_at=110.0, pods_gone_at=120.0, handed_to="ns/b", handed_at=121.0)
     starts = JobRecord(admission=AdmissionRecord(1, ("n1",), 121.0, "ns/a"))
     (first,) = newest_handovers((), [("ns/a", 8, over), ("ns/b", 8, starts)])
@@ -224,7 +224,7 @@ def test_shadow_hands_nothing_back(mode: Mode) -> None:
     assert len(newest_handovers((), [("ns/a", 8, record)])) == (mode is Mode.ENFORCE)
 
 
-def test_the_newest_hand_backs_are_kept() -> None:
+def test_the_newest_handovers_are_kept() -> None:
     known = newest_handovers((), [(f"ns/{i}", 1, stopped(float(i + 10))) for i in range(HANDOVERS_KEPT + 5)])
     assert [h.decided for h in known] == [float(i + 10) for i in range(5, HANDOVERS_KEPT + 5)]
     assert len(newest_handovers(known, [("ns/new", 1, stopped(1e6))])) == HANDOVERS_KEPT
