@@ -1,12 +1,14 @@
 """Fixtures for tests on a real control plane: one plane per session, a namespace per test."""
 
 import gc
+import logging
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import given_cluster
 import pytest
+import structlog
 from fresh_namespace import fresh_namespace
 from hypothesis import HealthCheck, settings
 from kubernetes import client, config
@@ -36,6 +38,22 @@ def pytest_collection_finish() -> None:
 
 
 pytest_plugins = ["cluster_report", "agent_fixture", "kueue_fixture", "helm_fixture"]
+
+
+@pytest.fixture(autouse=True)
+def logs_as_before() -> Iterator[None]:
+    """Leave logging as it was found: a test that makes it quiet would hide what the next one looks for."""
+    loggers = [logging.getLogger(name) for name in (None, "kopf", "aiohttp.access")]
+    before = [(logger, logger.level, logger.handlers[:]) for logger in loggers]
+    configured = structlog.get_config() if structlog.is_configured() else None
+    yield
+    if configured is None:
+        structlog.reset_defaults()
+    else:
+        structlog.configure(**configured)
+    for logger, level, handlers in before:
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import logging
 import sys
 import time
 from collections import Counter
@@ -191,14 +190,9 @@ class Operator:
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
+def quiet(logs_as_before: None) -> None:
     """Thousands of jobs fail, and each has a trace."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
     log.configure("CRITICAL", "json", sys.stderr)
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 @pytest.mark.parametrize("seed", [1])
