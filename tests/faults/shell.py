@@ -96,6 +96,7 @@ class Operator:
         self.left_with: tuple[object, ...] = ()  # what that names by its id, so that no id is used again
         self.latest, self.asked = 0.0, world.now
         self.stale = 0  # passes for which its caches stand still
+        self.behind = False  # whether they did so in this pass
         self.pool_cache: Json | None = None
         self._desired: dict[str, tuple[object, Desired]] = {}
         self._seen: dict[str, tuple[tuple[object, ...], Seen]] = {}
@@ -113,7 +114,8 @@ class Operator:
 
     def sync(self) -> None:
         """The watches bring what is, unless they lag."""
-        if self.stale > 0:
+        self.behind = self.stale > 0
+        if self.behind:
             self.stale -= 1
             return
         self.cache = {job.key: self._look(job) for job in self.world.jobs.values() if not job.gone}

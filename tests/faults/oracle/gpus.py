@@ -31,7 +31,7 @@ class Gpus(Knowledge):
         for node in admission.nodes:
             used[node] = used.get(node, 0) + job.gpus
         over = [n for n in admission.nodes if n in nodes and nodes[n].ready and used[n] > nodes[n].gpus]
-        if over and self.world.operator.stale == 0:
+        if over and not self.world.operator.behind:
             self.fail("S3", job, f"admitted to GPUs of {over} that others have")
 
     def starting(self, job: Job) -> None:
