@@ -3,12 +3,14 @@ admissions and stops are withheld."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from policy_world import World
 
 from controller.policy.job import conditions as c
-from controller.policy.job.types import Guardrail, StartWorkload
-from controller.policy.types import PolicySpec
+from controller.policy.job.types import Guardrail, RunState, StartWorkload, SuspendWorkload
+from controller.policy.types import Mode, PolicySpec
 
 RISE, FALL = (0.1, 0.3, 0.5), (0.45, 0.4, 0.35)
 PROBLEMS = [
@@ -64,6 +66,20 @@ def test_nobody_is_admitted_meanwhile(problem: tuple[str, str]) -> None:
     world.settle()
     assert job.started == []
     assert not any(isinstance(a, StartWorkload) for a in world.step("ns/a").actions)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize(
+    ("mode", "suspended"), [(Mode.ENFORCE, True), (Mode.SHADOW, False), (Mode.OFF, False)]
+)
+def test_what_somebody_starts_meanwhile_is_suspended(problem: tuple[str, str], mode: Mode) -> None:
+    # row 15: its gang was withdrawn, its child started by hand, and its user's stop was not carried out
+    world = running()
+    job = world.jobs["ns/a"]
+    job.record = replace(job.record, admission=None)
+    job.wish(problem=problem, mode=mode, run_state=RunState.STOPPED)
+    found = [a for a in world.step("ns/a").actions if isinstance(a, SuspendWorkload)]
+    assert found == ([SuspendWorkload("NotAccepted")] if mode is Mode.ENFORCE else [])
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def plan_job(desired: Desired, observed: Observed, record: JobRecord, now: float
         and context.record.admission is None
         and not location_claim.refused(context)
     ):
-        external_queue.keep_off(context, "NotAccepted")
+        _keep_off(context)
         return context.plan(None)
     if observed.workload is None:
         return _create(context)
@@ -128,6 +128,18 @@ def _accept(context: PlanContext, wrong: str | None) -> None:
     else:
         told = ("the spec can be carried out", context.desired.note, endings.expiry_note(context))
         context.conditions.set(c.ACCEPTED, True, "Valid", "; ".join(filter(None, told)))
+
+
+def _keep_off(context: PlanContext) -> None:
+    """Keep a job off GPUs that is not admitted and cannot be: what it had started before is suspended, if
+    somebody has started it again. (What nobody admitted yet may have run before its RLHFJob was made.)"""
+    workload = context.observed.workload
+    if workload is None or workload.finished is not None:
+        return
+    if not workload.suspended and context.desired.mode is Mode.ENFORCE and context.record.attempt:
+        context.act(SuspendWorkload("NotAccepted"))
+    else:
+        external_queue.keep_off(context, "NotAccepted")
 
 
 def _stop_under_way(context: PlanContext) -> bool:
