@@ -69,9 +69,7 @@ def test_nobody_is_admitted_meanwhile(problem: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-@pytest.mark.parametrize(
-    ("mode", "suspended"), [(Mode.ENFORCE, True), (Mode.SHADOW, False), (Mode.OFF, False)]
-)
+@pytest.mark.parametrize("mode", list(Mode))
 def test_what_somebody_starts_meanwhile_is_suspended(problem: tuple[str, str], mode: Mode) -> None:
     # row 15: its gang was withdrawn, its child started by hand, and its user's stop was not carried out
     world = running()
