@@ -27,6 +27,7 @@ from controller.kube.packed import Stored
 from controller.kube.resources import BY_KOPF, GPUPOOLS, NODES, PODS, RLHFJOBS, Resource
 from controller.kube.spread import follow
 from controller.kube.trim import Object
+from controller.kube.versioned import Stale
 from controller.kube.watch import WatchShell
 from controller.metrics import AddressPolicy, ScrapeLoop, Scraper
 from controller.metrics.loop import Scrape
@@ -43,7 +44,7 @@ from controller.operator.reconcile.job import JobReconciler
 from controller.operator.reconcile.plan_cache import PlanCache
 from controller.operator.reconcile.pool import PoolReconciler
 from controller.operator.reconcile.scrape_targets import ScrapeTargets
-from controller.operator.reconcile.status_writer import Stale, StatusWriter
+from controller.operator.reconcile.status_writer import StatusWriter
 from controller.operator.reconcile.validation import SpecChecks
 from controller.operator.state.access_progress import AccessProgress
 from controller.operator.state.cluster import ClusterState

@@ -17,10 +17,11 @@ from controller.kube.cache import Cache
 from controller.kube.client import Api
 from controller.kube.connect import connect
 from controller.kube.resources import JOBS, NODES, RLHFJOBS
+from controller.kube.versioned import Stale, refresh
 from controller.names import POOL_TAINT
 from controller.operator.process.leader_election import Unopposed
 from controller.operator.process.metrics import Metrics
-from controller.operator.reconcile.status_writer import Stale, StatusWriter
+from controller.operator.reconcile.status_writer import StatusWriter
 from controller.operator.state.cluster import ClusterState
 from controller.operator.state.taints import Taints
 from controller.web.certificates import issue_server, make_authority
@@ -119,8 +120,8 @@ async def meet_conflicts(kubeconfig: Path, pool: Any, job: Any, node: Any) -> No
         writer = StatusWriter(api, cache, ClusterState(cache, time.monotonic), Metrics(), Unopposed())
         with pytest.raises(Stale):
             await writer.pool(outdated(pool), {"observedGeneration": 0})
-        await writer.refresh(RLHFJOBS, job)
-        await writer.refresh(JOBS, job)  # its workload bears its name
+        await refresh(api, cache, RLHFJOBS, job)
+        await refresh(api, cache, JOBS, job)  # its workload bears its name
         cache.put(NODES, outdated(node) | {"spec": {"taints": [{"key": POOL_TAINT, "effect": "NoSchedule"}]}})
         await Taints(api, cache).ensure()
         assert cache.get(NODES, node["metadata"]["name"])["metadata"]["resourceVersion"] != "1"  # type: ignore[index]

@@ -10,11 +10,11 @@ import pytest
 
 from controller.kube.cache import Cache
 from controller.kube.resources import GPUPOOLS, RLHFJOBS
+from controller.kube.versioned import Stale
 from controller.operator.process.metrics import Metrics
 from controller.operator.process.workqueue import Locks, WorkQueue
 from controller.operator.reconcile.job import JobReconciler
 from controller.operator.reconcile.plan_cache import KEPT_WHOLE, PlanCache
-from controller.operator.reconcile.status_writer import Stale
 from controller.operator.state.cluster import ClusterState
 from controller.policy import decision_log
 

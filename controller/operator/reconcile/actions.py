@@ -28,8 +28,8 @@ from controller.kube.cache import Cache
 from controller.kube.client import Api
 from controller.kube.errors import AlreadyExists, Conflict, NotFound, Refused, Unavailable
 from controller.kube.resources import CONFIGMAPS, JOBS, RLHFJOBS, Resource
+from controller.kube.versioned import Stale, patch_as_read, refresh
 from controller.operator.process.settings import Settings
-from controller.operator.reconcile.status_writer import Stale
 from controller.operator.reconcile.validation import NO_LASTS, child_of
 from controller.operator.state import runfile
 from controller.operator.state.claims import claims_of
@@ -178,7 +178,7 @@ class Actions:
         except NotFound:
             self._cache.drop(JOBS, child)
         except Conflict as error:
-            await self._refresh(JOBS, child)
+            await refresh(self._api, self._copies(JOBS), JOBS, child)
             raise Stale(f"Job {metadata['name']}: {error}") from error
 
     async def _tell(self, loaded: JobSnapshot, what: Callable[[Adapter], Sequence[Write]]) -> None:
@@ -308,7 +308,7 @@ class Actions:
         except NotFound:
             self._cache.drop(JOBS, found)
         except Conflict as error:  # a namesake is there by now, or the server was not sure
-            await self._refresh(JOBS, found)
+            await refresh(self._api, self._copies(JOBS), JOBS, found)
             raise Stale(f"Job {metadata['name']}: {error}") from error
         self._cluster.forget_access(loaded, request_id, metadata["uid"])
 
@@ -350,39 +350,18 @@ class Actions:
         any_version: bool = False,
         subresource: str = "",
     ) -> None:
-        """Patch that very object, in the version that was read."""
-        metadata = obj["metadata"]
-        name, namespace = metadata["name"], metadata.get("namespace")
-        try:
-            answer = await self._api.merge_patch(
-                resource,
-                name,
-                patch,
-                namespace,
-                subresource=subresource,
-                uid=metadata["uid"],
-                version=None if any_version else metadata["resourceVersion"],
-            )
-        except NotFound as error:
-            self._copies(resource).drop(resource, obj)
-            raise Stale(f"{resource.kind} {name} is gone") from error
-        except Conflict as error:
-            await self._refresh(resource, obj)
-            raise Stale(f"{resource.kind} {name}: {error}") from error
-        self._copies(resource).put(resource, answer)
+        await patch_as_read(
+            self._api,
+            self._copies(resource),
+            resource,
+            obj,
+            patch,
+            any_version=any_version,
+            subresource=subresource,
+        )
 
     def _copies(self, resource: Resource) -> Cache:
         return self._outside if resource in self._outside.stores else self._cache
-
-    async def _refresh(self, resource: Resource, obj: Object) -> None:
-        """Read an object anew: the watch may be behind."""
-        metadata = obj["metadata"]
-        try:
-            found = await self._api.get(resource, metadata["name"], metadata.get("namespace"))
-        except NotFound:
-            self._copies(resource).drop(resource, obj)
-        else:
-            self._copies(resource).put(resource, found)
 
 
 def _must_be_ours(resource: Resource, found: Object, loaded: JobSnapshot) -> None:

@@ -12,12 +12,13 @@ from controller import log
 from controller.kube.errors import ApiError, Refused, Unavailable
 from controller.kube.events import Recorder
 from controller.kube.resources import RLHFJOBS
+from controller.kube.versioned import Stale
 from controller.operator.process.metrics import Metrics
 from controller.operator.process.workqueue import Locks, WorkQueue
 from controller.operator.reconcile.actions import Actions
 from controller.operator.reconcile.plan_cache import PlanCache
 from controller.operator.reconcile.scrape_targets import ScrapeTargets
-from controller.operator.reconcile.status_writer import Stale, StatusWriter
+from controller.operator.reconcile.status_writer import StatusWriter
 from controller.operator.reconcile.validation import SpecChecks
 from controller.operator.state.cluster import ClusterState, JobSnapshot
 from controller.policy.job import Plan, ReadMetrics

@@ -10,10 +10,10 @@ from controller import log
 from controller.api import convert
 from controller.kube.cache import key_of
 from controller.kube.resources import GPUPOOLS, RLHFJOBS
+from controller.kube.versioned import Stale
 from controller.operator.process.decision_log import DecisionLog
 from controller.operator.process.metrics import Metrics
 from controller.operator.reconcile.planned_job import PlannedJob
-from controller.operator.reconcile.status_writer import Stale
 from controller.operator.state.cluster import ClusterState, JobSnapshot, Unreadable
 from controller.policy import decision_log
 from controller.policy.job import Plan, plan_job

@@ -25,13 +25,14 @@ from controller.kube.cache import Cache, key_of
 from controller.kube.errors import ApiError, Refused
 from controller.kube.events import Recorder
 from controller.kube.resources import GPUPOOLS, NODES, PODS, RLHFJOBS
+from controller.kube.versioned import Stale
 from controller.operator.process.metrics import Metrics
 from controller.operator.process.workqueue import Locks, WorkQueue
 from controller.operator.reconcile import estimates, fleet, pool_status
 from controller.operator.reconcile.plan_cache import PlanCache
 from controller.operator.reconcile.planned_job import PlannedJob
 from controller.operator.reconcile.put_aside import PutAside
-from controller.operator.reconcile.status_writer import Stale, StatusWriter
+from controller.operator.reconcile.status_writer import StatusWriter
 from controller.operator.state import nodes
 from controller.operator.state.cluster import ClusterState
 from controller.operator.state.devices import Devices

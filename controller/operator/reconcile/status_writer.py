@@ -9,9 +9,10 @@ from controller.api import convert
 from controller.api.markers import EPOCH_REFUSED
 from controller.kube.cache import Cache
 from controller.kube.client import Api
-from controller.kube.errors import Conflict, NotFound, Refused
+from controller.kube.errors import Refused
 from controller.kube.merge import merge_diff
 from controller.kube.resources import GPUPOOLS, RLHFJOBS, Resource
+from controller.kube.versioned import patch_as_read
 from controller.operator.process.leader_election import Term
 from controller.operator.process.metrics import Metrics
 from controller.operator.state.cluster import ClusterState, JobSnapshot
@@ -19,10 +20,6 @@ from controller.operator.state.ownership import pool_of
 from controller.policy.job import Decision, JobRecord
 
 Object = Mapping[str, Any]
-
-
-class Stale(Exception):
-    """The object has changed since it was loaded. It has been read again; the pass must be made again."""
 
 
 class StatusWriter:
@@ -72,40 +69,15 @@ class StatusWriter:
     async def _patch(self, resource: Resource, obj: Object, patch: dict[str, Any]) -> None:
         if self._term.epoch is not None:
             patch = {**patch, "epoch": self._term.epoch}
-        metadata = obj["metadata"]
-        name, namespace = metadata["name"], metadata.get("namespace")
+        # Strict: a definition of an older version would forget fields, `epoch` among them.
         try:
-            answer = await self._api.merge_patch(
-                resource,
-                name,
-                {"status": patch},
-                namespace,
-                subresource="status",
-                version=metadata["resourceVersion"],
-                uid=metadata["uid"],
-                strict=True,  # a definition of an older version would forget fields, `epoch` among them
+            await patch_as_read(
+                self._api, self._cache, resource, obj, {"status": patch}, subresource="status", strict=True
             )
-        except Conflict as error:
-            await self.refresh(resource, obj)
-            raise Stale(f"{resource.kind} {name}: {error}") from error
-        except NotFound as error:
-            self._cache.drop(resource, obj)
-            raise Stale(f"{resource.kind} {name} is gone") from error
         except Refused as error:
             if EPOCH_REFUSED in error.message:
-                self._term.deposed(f"{resource.kind} {name}: {error.message}")
+                self._term.deposed(f"{resource.kind} {obj['metadata']['name']}: {error.message}")
             raise
-        self._cache.put(resource, answer)
-
-    async def refresh(self, resource: Resource, obj: Object) -> None:
-        """Read an object anew: the watch may be behind, or have missed something."""
-        metadata = obj["metadata"]
-        try:
-            fresh = await self._api.get(resource, metadata["name"], metadata.get("namespace"))
-        except NotFound:
-            self._cache.drop(resource, obj)
-        else:
-            self._cache.put(resource, fresh)
 
     def _measure(self, loaded: JobSnapshot, record: JobRecord) -> None:
         self._metrics.graded(loaded.desired.mode, loaded.record.past_grades, record.past_grades)

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from controller import log
 from controller.kube.cache import Cache
 from controller.kube.client import Api
-from controller.kube.errors import Conflict, NotFound, Refused
+from controller.kube.errors import Refused
 from controller.kube.resources import GPUPOOLS, NODES
+from controller.kube.versioned import Stale, patch_as_read
 from controller.operator.state import nodes
 
 _logger = log.get("evalstop.taints")
@@ -56,23 +57,13 @@ class Taints:
             if wanted is None:
                 self._refused.discard(name)
                 continue
-            metadata = node["metadata"]
             try:
-                answer = await self._api.merge_patch(
-                    NODES,
-                    name,
-                    {"spec": {"taints": wanted or None}},
-                    version=metadata["resourceVersion"],
-                    uid=metadata["uid"],
-                )
-            except Conflict:
-                self._cache.put(NODES, await self._api.get(NODES, name))  # which wakes the pools again
-            except NotFound:
-                self._cache.drop(NODES, node)
+                await patch_as_read(self._api, self._cache, NODES, node, {"spec": {"taints": wanted or None}})
+            except Stale:
+                continue  # it was read again, which wakes the pools
             except Refused as error:
                 if name not in self._refused:
                     self._refused.add(name)
                     _logger.error("node's taints cannot be changed", node=name, error=str(error))
             else:
-                self._cache.put(NODES, answer)
                 _logger.info("taint set", node=name, pool=owners.get(name))
