@@ -15,7 +15,7 @@ from controller.policy.types import Mode, PolicySpec
 from sim import specs
 from sim.cluster import Cluster
 from sim.engine import Result, simulate
-from sim.foresee import foresee
+from sim.first_stops import foresee
 from sim.latencies import Latencies
 from sim.traces.past import End, Past
 from sim.traces.trace import Trace, TraceJob

@@ -121,7 +121,13 @@ class SpecChecks:
         return access_problem(loaded.obj, template, await claims_of(self._api, loaded.obj))
 
     async def _whose(self, loaded: JobSnapshot) -> Problem | None:
-        """Return a Job of the child's name is there: ours and not yet seen, or somebody else's."""
+        """Return the problem if a Job of the child's name exists that is not ours; None: there is none.
+
+        A Job of ours that the cache did not have yet is put into it.
+
+        Raises:
+            Unavailable: the Job is of an earlier RLHFJob of this name and is being removed.
+        """
         key = child_key(loaded.obj)
         namespace, _, name = key.partition("/")
         try:

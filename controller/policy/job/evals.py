@@ -527,8 +527,11 @@ def settle_agreeing(record: JobRecord, use: RuleInUse) -> JobRecord:
 
 
 def forget_all_but(record: JobRecord, use: RuleInUse, kept: tuple[EvalPoint, ...]) -> JobRecord:
-    """Return the record before all evals but ``kept`` are forgotten: of those that wait it is decided here
-    whether they count, for nobody will know it any more."""
+    """Return the record, ready for the memory of all evals but ``kept`` to be dropped.
+
+    Evals that still wait to be confirmed are decided here: they count if two or more agree and the checkpoint
+    of the best of them is secured, and count for nothing otherwise.
+    """
     record = _agreed(record, use, kept)
     if record.rule is None or not made_under(record, use):
         return record
