@@ -5,11 +5,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from agent_fixture import SHELL_IMAGE
-
 from deploy.local.client import Unreachable
 from deploy.local.errors import PlaneError
 from deploy.local.plane import Plane
+from tests.support.agent_fixture import SHELL_IMAGE
 
 Object = dict[str, Any]
 

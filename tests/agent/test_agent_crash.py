@@ -6,13 +6,13 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from agent_fixture import SHELL_IMAGE
 from agent_pods import Pods, container, state, until
 from test_agent_process import PRIVATE, assert_soon_gone, running
 
 from deploy.local.agent.images import python_environment
 from deploy.local.nodes import Nodes
 from deploy.local.plane import Plane
+from tests.support.agent_fixture import SHELL_IMAGE
 
 
 def agent_pid(plane: Plane, process: str = "nodes") -> int:

@@ -18,13 +18,13 @@ from typing import Any
 
 import pytest
 import yaml
-from dashboard_world import job_object, judged, over_optimising, pool_object, with_record
-from fresh_namespace import fresh_namespace
 from playwright.sync_api import Locator, expect
 
 from deploy.local.client import Client
 from deploy.local.plane import Plane
 from deploy.local.ports import free_port
+from tests.support.dashboard_world import job_object, judged, over_optimising, pool_object, with_record
+from tests.support.fresh_namespace import fresh_namespace
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "deploy" / "manifests"

@@ -7,13 +7,13 @@ import threading
 from dataclasses import replace
 from typing import Any
 
-import cli_world as w
 import pytest
 import yaml
 from cli_shell import Shell
 
 from controller.policy.job import conditions as c
 from controller.policy.job.types import Condition
+from tests.support import cli_world as w
 
 pytestmark = pytest.mark.cluster
 

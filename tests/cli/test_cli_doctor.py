@@ -14,11 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import cli_world as w
 import pytest
 import reasons_written
 import yaml
-from fresh_namespace import fresh_namespace
 from typer.testing import CliRunner
 
 from controller.api.crd import RESOURCES, root_schema
@@ -33,6 +31,8 @@ from controller.kube.errors import Refused
 from controller.policy.job import conditions as c
 from controller.policy.job.types import InFlight, Operation
 from deploy.local.plane import Plane
+from tests.support import cli_world as w
+from tests.support.fresh_namespace import fresh_namespace
 
 PART_OF = "app.kubernetes.io/part-of"
 POD = {"restartPolicy": "Never", "containers": [{"name": "t", "image": "x"}]}

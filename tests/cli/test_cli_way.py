@@ -12,16 +12,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import cli_world as w
 import pytest
 import yaml
 from cli_shell import Shell
-from fresh_namespace import fresh_namespace
 from typer.testing import CliRunner
 
 from controller.cli.connection import Connection
 from controller.cli.main import app
 from controller.kube.client import PAGE
+from tests.support import cli_world as w
+from tests.support.fresh_namespace import fresh_namespace
 
 MANY = PAGE + 10
 pytestmark = pytest.mark.cluster

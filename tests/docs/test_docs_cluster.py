@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -15,20 +14,18 @@ from typing import Any
 
 import pytest
 import yaml
-from fresh_namespace import fresh_namespace
+from docs_commands import ALL, SAID
+from docs_table import LOOK, MENTIONED, WITHIN
 from typer.testing import CliRunner
 
 from controller.cli.main import app
 from deploy.local.acquire import Found
 from deploy.local.errors import PlaneError
 from deploy.local.plane import Plane
+from tests.support import cli_world as w
+from tests.support.fresh_namespace import fresh_namespace
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "tests" / "cli"))
-
-import cli_world as w  # noqa: E402
-from docs_commands import ALL, SAID  # noqa: E402
-from docs_table import LOOK, MENTIONED, WITHIN  # noqa: E402
 
 pytestmark = pytest.mark.cluster
 SYSTEM = "evalstop-system"

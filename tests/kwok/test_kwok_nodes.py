@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from cluster_report import built
 
 from deploy.local.acquire import Found
 from deploy.local.kwok.nodes import POD_RANGE, SimulatedNodes, quiet_options
 from deploy.local.plane import Plane
+from tests.support.cluster_report import built
 
 COUNT, GPUS = 4, 8
 

@@ -18,7 +18,7 @@ from controller.operator.state.external_queues import KINDS, ExternalQueues
 Object = dict[str, Any]
 
 
-class Server:
+class KueueServer:
     """An API server that serves Kueue's kinds, or does not."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ async def until(true: Any, seconds: float = 45.0) -> None:
 
 def test_kueue_comes_and_goes() -> None:
     async def story() -> None:
-        server, cache = Server(), Cache()
+        server, cache = KueueServer(), Cache()
         world = ClusterState(cache, lambda: 0.0)
         touched: list[str] = []
         world.changed = touched.append

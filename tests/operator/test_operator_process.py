@@ -19,8 +19,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_kubelet import FakeKubelet
-from operator_rig import OPERATOR, SETTINGS, Rig, eventually
 
 from controller.kube.cache import WentBack
 from controller.kube.connect import connect
@@ -29,6 +27,8 @@ from controller.policy import decision_log
 from deploy.local.plane import Plane
 from deploy.local.ports import free_port
 from tests.bench.faults.proxy import FaultyProxy, Upstream
+from tests.support.fake_kubelet import FakeKubelet
+from tests.support.operator_rig import OPERATOR, SETTINGS, Rig, eventually
 
 # Tests kill operators, and the next one waits for as long as the Lease runs.
 LEASE = {

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from fake_kubelet import FakeKubelet
-from operator_rig import Rig, eventually
 from test_operator_crash import RISE_AND_FALL, retaining, up_to_the_decision
 
 from controller import names
 from controller.api import convert
 from controller.api import fleet as fleet_status
 from controller.kube.resources import EVENTS, GPUPOOLS, JOBS
+from tests.support.fake_kubelet import FakeKubelet
+from tests.support.operator_rig import Rig, eventually
 
 
 async def went_on(rig: Rig) -> bool:

@@ -10,12 +10,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from policy_world import World
 
 from controller.policy.job import conditions as c
 from controller.policy.job.types import Guardrail, JobRecord, RunFile, ScrapeOutcome, ScrapeView
 from controller.policy.pool import job_outcomes
 from controller.policy.types import Attempt, EvalPoint, Mode, Paired, PolicySpec, Preemption
+from tests.support.policy_world import PolicyWorld
 
 K2 = PolicySpec("kDeclines", {"k": 2})
 FALL = (0.1, 0.9, 0.8, 0.7)  # asks at the fourth; best at step 20
@@ -25,15 +25,15 @@ def confirm(**params: object) -> PolicySpec:
     return PolicySpec("confirm", {"wait_seconds": 600, **params})  # type: ignore[dict-item]
 
 
-def running(mode: Mode = Mode.ENFORCE, rule: PolicySpec = K2, **params: object) -> World:
-    world = World({"n1": 1})
+def running(mode: Mode = Mode.ENFORCE, rule: PolicySpec = K2, **params: object) -> PolicyWorld:
+    world = PolicyWorld({"n1": 1})
     world.submit("ns/a", rule=rule, modifiers=(confirm(**params),), mode=mode)
     world.settle()
     return world
 
 
 def evals(
-    world: World, *scores: float, served: int | None = 0, paired: Paired | None = None, passes: int = 5
+    world: PolicyWorld, *scores: float, served: int | None = 0, paired: Paired | None = None, passes: int = 5
 ) -> None:
     """The trainer's whole window; ``paired`` is of the newest eval."""
     job = world.jobs["ns/a"]
@@ -45,24 +45,24 @@ def evals(
     look(world, passes)
 
 
-def look(world: World, passes: int = 5) -> None:
+def look(world: PolicyWorld, passes: int = 5) -> None:
     for _ in range(passes):
         world.step("ns/a", seconds=0.0)
         world._cluster(world.jobs["ns/a"])
         world.pool_pass()
 
 
-def record(world: World) -> JobRecord:
+def record(world: PolicyWorld) -> JobRecord:
     return world.jobs["ns/a"].record
 
 
-def written(world: World) -> RunFile:
+def written(world: PolicyWorld) -> RunFile:
     found = world.jobs["ns/a"].observed.run_written
     assert found is not None
     return found
 
 
-def target(world: World) -> str | None:
+def target(world: PolicyWorld) -> str | None:
     found = record(world).condition(c.TERMINATION)
     return None if found is None else found.reason
 
@@ -264,8 +264,8 @@ def test_killed_at_any_point_it_asks_once_and_comes_to_the_same_end(deaths: list
 # --- the reference step, for rules that live on paired differences -----------------------------------------
 
 
-def paired_rule(mode: Mode = Mode.ENFORCE, **more) -> World:
-    world = World({"n1": 1})
+def paired_rule(mode: Mode = Mode.ENFORCE, **more) -> PolicyWorld:
+    world = PolicyWorld({"n1": 1})
     world.submit("ns/a", rule=PolicySpec("eProcess"), mode=mode, **more)
     world.settle()
     return world
@@ -282,7 +282,7 @@ def test_the_reference_is_the_kept_checkpoint_and_follows_the_best() -> None:
 
 
 def test_a_guardrail_s_rule_may_be_the_one_that_compares() -> None:
-    world = World({"n1": 1})
+    world = PolicyWorld({"n1": 1})
     world.submit("ns/a", rule=K2, guardrails=(Guardrail("safety", PolicySpec("eProcess")),))
     world.settle()
     evals(world, 0.1, 0.2, 0.15, served=None)
@@ -317,7 +317,7 @@ def test_in_shadow_nothing_is_in_safety_and_the_best_step_is_named() -> None:
 
 
 def test_rules_that_do_not_look_at_pairs_cost_the_trainer_nothing() -> None:
-    world = World({"n1": 1})
+    world = PolicyWorld({"n1": 1})
     world.submit("ns/a", rule=K2)
     world.settle()
     evals(world, 0.1, 0.2, 0.15, served=None)

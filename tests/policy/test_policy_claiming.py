@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from policy_world import Job, World
 
 from controller.policy.job import conditions as c
 from controller.policy.job.types import AccessView, Condition, Operation, Page, RunState, StartAccess
 from controller.policy.pool import job_outcomes
 from controller.policy.types import Attempt, EvalPoint, Preemption
+from tests.support.policy_world import Job, PolicyWorld
 
 KEY, OTHER = "ns/a", "ns/b"
 FAILS = ["OutOfSpace", "AccessFailed", None]  # None: its Job hangs
 
 
-class Claims(World):
+class Claims(PolicyWorld):
     """Claims fail, hang or are refused as the test says; all else of the store works."""
 
     def __init__(self, problem: str | None = None, *, fails: bool = True, nodes: int = 8) -> None:
@@ -146,7 +146,7 @@ def test_a_first_claim_that_takes_its_time_is_waited_for_a_little() -> None:
     assert world.operations()[before:] == [Operation.CLAIM, Operation.SECURE]
 
 
-def begin_process(world: World, job: Job, score: float = 0.9) -> None:
+def begin_process(world: PolicyWorld, job: Job, score: float = 0.9) -> None:
     """The trainer was started anew in its pod, went on from nothing, and has an eval."""
     life = Attempt(1, "9")
     points = (EvalPoint(10, score, life),)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from policy_world import World
 
 from controller.names import EVALS_KEPT
 from controller.policy import decision_log
@@ -18,27 +17,28 @@ from controller.policy.job.evals import RuleInUse, absorb, rewind
 from controller.policy.job.plan import plan_job
 from controller.policy.job.types import Desired, Direction, JobRecord, Observed, ScrapeOutcome, ScrapeView
 from controller.policy.types import Attempt, EvalPoint, FleetView, PeersAt, PolicySpec, Verb, Verdict
+from tests.support.policy_world import PolicyWorld
 
 FIXED = PolicySpec("fixedProgress", {"share": 0.5})
 PLATEAU = PolicySpec("lossPlateau", {"window": 2, "min_improvement": 0.01})
 MEDIAN = PolicySpec("medianOfPeers", {"min_peers": 2, "grace": 2})
 
 
-def running(rule: PolicySpec, **spec: Any) -> World:
-    world = World({"n1": 1})
+def running(rule: PolicySpec, **spec: Any) -> PolicyWorld:
+    world = PolicyWorld({"n1": 1})
     world.submit("ns/a", rule=rule, **spec)
     world.settle()
     return world
 
 
-def verdict(world: World) -> Verdict:
+def verdict(world: PolicyWorld) -> Verdict:
     found = world.jobs["ns/a"].record.rule
     assert found is not None
     assert found.verdict is not None
     return found.verdict
 
 
-def evals(world: World, *scores: float, **fields: Any) -> None:
+def evals(world: PolicyWorld, *scores: float, **fields: Any) -> None:
     """The trainer's next evals, a scrape with these fields, and a pass over the job."""
     world.scores("ns/a", *scores)
     job = world.jobs["ns/a"]
@@ -47,7 +47,7 @@ def evals(world: World, *scores: float, **fields: Any) -> None:
     world.step("ns/a")
 
 
-def stopped_at(world: World) -> int:
+def stopped_at(world: PolicyWorld) -> int:
     world.settle()
     decision = world.jobs["ns/a"].record.decision
     assert decision is not None
@@ -102,7 +102,7 @@ def test_the_loss_is_of_the_newest_eval_of_a_scrape_and_counts_once() -> None:
     assert (verdict(w).reason, world_state(w)) == ("LossUnknown", ((1.0,),))
 
 
-def world_state(world: World) -> tuple[Any, ...]:
+def world_state(world: PolicyWorld) -> tuple[Any, ...]:
     found = world.jobs["ns/a"].record.rule
     assert found is not None
     return found.state

@@ -6,18 +6,18 @@ import json
 import math
 
 import pytest
-from policy_world import World, logged_plans
 
 from controller.policy import decision_log
 from controller.policy.codec import decode, dumps, encode
 from controller.policy.job.types import Desired, JobRecord, Observed, ScrapeOutcome, ScrapeView
 from controller.policy.types import EvalPoint, NodeView, PolicySpec, PoolSnapshot
+from tests.support.policy_world import PolicyWorld, logged_plans
 
 
 def recorded_run() -> list[str]:
     """A whole story, every plan of it logged."""
     with logged_plans() as lines:
-        world = World({"n1": 2, "n2": 2})
+        world = PolicyWorld({"n1": 2, "n2": 2})
         world.submit("ns/a", 2, 2)
         world.submit("ns/b", 2, 2)
         world.settle()

@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from policy_world import World
 
 from controller.api.convert import record, status
 from controller.api.fleet import noise as noise_in
@@ -35,6 +34,7 @@ from controller.policy.types import (
     SharedFall,
     StopLimits,
 )
+from tests.support.policy_world import PolicyWorld
 
 NOISE = 0.02
 ASKS = Proposal(10, 5, "Fell", 3.0, 2.0)
@@ -258,7 +258,9 @@ def test_falls_are_remembered_by_metric_and_bounded() -> None:
 # -- through the whole brain: jobs, pool, records ---------------------------------------------------------
 
 
-def fleet(jobs: int = 20, rule: PolicySpec | None = None, kind: type[World] = World) -> World:
+def fleet(
+    jobs: int = 20, rule: PolicySpec | None = None, kind: type[PolicyWorld] = PolicyWorld
+) -> PolicyWorld:
     world = kind({"n0": jobs})
     rule = rule or PolicySpec("drawdown", {"max_drop": 0.08, "window": 2})
     for i in range(jobs):
@@ -267,7 +269,7 @@ def fleet(jobs: int = 20, rule: PolicySpec | None = None, kind: type[World] = Wo
     return world
 
 
-class Forgetful(World):
+class Forgetful(PolicyWorld):
     """An operator that dies after every pass: all it knows is what the statuses say."""
 
     def step(self, key: str, **how):
@@ -281,7 +283,7 @@ class Forgetful(World):
         return super().pool_pass()
 
 
-def feed(world: World, scores: Iterable[tuple[str, float]]) -> None:
+def feed(world: PolicyWorld, scores: Iterable[tuple[str, float]]) -> None:
     for key, score in scores:
         world.scores(key, score)
     world.now += 60.0
@@ -289,7 +291,7 @@ def feed(world: World, scores: Iterable[tuple[str, float]]) -> None:
 
 
 def train(
-    world: World, evals: int, level: float, falling: str = "", slope: float = 0.04, seed: str = ""
+    world: PolicyWorld, evals: int, level: float, falling: str = "", slope: float = 0.04, seed: str = ""
 ) -> None:
     """Evals of all running jobs about ``level``; those of ``falling`` go down by ``slope`` at each."""
     rng = random.Random(f"{evals} {level} {seed}")
@@ -301,7 +303,7 @@ def train(
         )
 
 
-def stopped(world: World) -> set[str]:
+def stopped(world: PolicyWorld) -> set[str]:
     return {key for key, job in world.jobs.items() if job.record.decision is not None}
 
 
@@ -332,7 +334,7 @@ def test_another_evaluator_stops_none_of_twenty_jobs_and_a_decline_among_them_is
 @pytest.mark.parametrize("version", [True, False])
 def test_it_all_comes_out_the_same_for_an_operator_that_remembers_nothing(version: bool) -> None:
     ends = []
-    for kind in (World, Forgetful):
+    for kind in (PolicyWorld, Forgetful):
         world = fleet(5, kind=kind)
         world.evaluator = "v1" if version else None
         train(world, 8, 0.7)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from policy_world import Job, World
 
 from controller.policy.job import conditions as c
 from controller.policy.job import lives
@@ -28,12 +27,13 @@ from controller.policy.job.types import (
     StartAccess,
 )
 from controller.policy.types import Attempt, EvalPoint, Mode, PolicySpec
+from tests.support.policy_world import Job, PolicyWorld
 
 KEY = "ns/a"
 FIRST, SECOND = Attempt(1, "aaaa"), Attempt(1, "bbbb")
 
 
-class SlowStore(World):
+class SlowStore(PolicyWorld):
     """Pins bear the life that they were asked for; an access Job ends when the test says so."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ def running(**spec: object) -> tuple[SlowStore, Job]:
     return world, job
 
 
-def show(world: World, life: Attempt, evals: dict[int, float], **fields: object) -> None:
+def show(world: PolicyWorld, life: Attempt, evals: dict[int, float], **fields: object) -> None:
     points = tuple(EvalPoint(step, score, life) for step, score in evals.items())
     world.jobs[KEY].checkpoints |= set(evals)
     newest = max(evals, default=0)
@@ -309,7 +309,7 @@ def test_a_user_pin_that_runs_gives_way_to_the_best() -> None:  # row 16
 GATED = {"rule": PolicySpec("kDeclines", {"k": 9}), "modifiers": (PolicySpec("gate"),)}
 
 
-def show_measured(world: World, life: Attempt, evals: dict[int, float], **fields: object) -> None:
+def show_measured(world: PolicyWorld, life: Attempt, evals: dict[int, float], **fields: object) -> None:
     """As `show`, with the standard error by which the gate tells a jump."""
     show(world, life, evals, **fields)
     seen = world.jobs[KEY].observed.scrape

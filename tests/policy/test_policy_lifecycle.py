@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from policy_world import World
 
 from controller.policy.job import conditions as c
 from controller.policy.job.types import (
@@ -25,19 +24,20 @@ from controller.policy.job.types import (
     WorkloadView,
 )
 from controller.policy.types import Attempt, EvalPoint, Mode, PolicySpec
+from tests.support.policy_world import PolicyWorld
 
 RISE_AND_FALL = (0.1, 0.3, 0.5, 0.45, 0.4, 0.35)
 
 
-def world_with(*keys: str, gpus: int = 4, **spec) -> World:
-    world = World({"n1": 2, "n2": 2})
+def world_with(*keys: str, gpus: int = 4, **spec) -> PolicyWorld:
+    world = PolicyWorld({"n1": 2, "n2": 2})
     for key in keys:
         world.submit(key, replicas=gpus // 2, gpus=2, **spec)
     world.settle()
     return world
 
 
-def condition(world: World, key: str, type_: str):
+def condition(world: PolicyWorld, key: str, type_: str):
     return world.jobs[key].record.condition(type_)
 
 
@@ -358,7 +358,7 @@ def test_secure_requests_carry_what_may_be_let_go() -> None:
     assert all(a.operation is Operation.SECURE for a in world.jobs["ns/a"].observed.access)
 
 
-def finished_world() -> World:
+def finished_world() -> PolicyWorld:
     world = world_with("ns/a")
     world.scores("ns/a", 0.1, 0.2)
     world.settle()
@@ -377,7 +377,7 @@ def test_a_finished_run_is_not_trained_again_when_its_workload_is_cleaned_up() -
     assert c.summary(job.record.conditions) == "Completed"
 
 
-def stop_it(world: World, key: str = "ns/a") -> None:
+def stop_it(world: PolicyWorld, key: str = "ns/a") -> None:
     for score in RISE_AND_FALL:
         world.scores(key, score)
         world.settle()
@@ -448,7 +448,7 @@ RUNNING = WorkloadView("w", suspended=False)
 
 @pytest.mark.parametrize("mode", [Mode.SHADOW, Mode.OFF, Mode.ENFORCE])
 def test_a_referred_workload_that_runs_already_is_adopted_not_suspended(mode: Mode) -> None:
-    world = World({"n1": 2})
+    world = PolicyWorld({"n1": 2})
     job = world.submit("ns/a", gpus=2, mode=mode, workload_ref="batch/v1 Job a")
     job.observed = Observed(workload=RUNNING, pods=(PodView("p", "n1", 2, terminal=False, ready=True),))
     world.submit("ns/b", gpus=2)

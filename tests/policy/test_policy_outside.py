@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from external_queue_world import ExternalQueueWorld
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from queue_world import QueueWorld
 
 from controller.policy.job import conditions as c
 from controller.policy.job import external_queue
@@ -16,22 +16,22 @@ from controller.policy.types import PolicySpec, Preemption
 NODES = {"n1": 4, "n2": 4}
 
 
-def world(quota: int = 8, nodes: dict[str, int] | None = None, *, close: bool = False) -> QueueWorld:
-    return QueueWorld(nodes or NODES, quota, close=close)
+def world(quota: int = 8, nodes: dict[str, int] | None = None, *, close: bool = False) -> ExternalQueueWorld:
+    return ExternalQueueWorld(nodes or NODES, quota, close=close)
 
 
-def preempt(of: QueueWorld, key: str) -> None:
+def preempt(of: ExternalQueueWorld, key: str) -> None:
     """Its pool wants its GPUs for another."""
     job = of.jobs[key]
     job.record = job_outcomes.preempted(job.record, Preemption(key, "Demoted"), of.now)
 
 
-def reason(of: QueueWorld, key: str, type_: str) -> str:
+def reason(of: ExternalQueueWorld, key: str, type_: str) -> str:
     found = of.jobs[key].record.condition(type_)
     return found.reason if found is not None else ""
 
 
-def runs(of: QueueWorld, key: str) -> bool:
+def runs(of: ExternalQueueWorld, key: str) -> bool:
     found = of.jobs[key].record.condition(c.RUNNING)
     return found is not None and found.status
 
@@ -357,8 +357,10 @@ def test_whatever_happens_and_whenever_the_operator_dies_the_wish_is_carried_out
     story: list[tuple[str, str, int, int]],
     close: bool,
 ) -> None:
-    """Events and passes in any order, each pass cut off after some of its acts. `QueueWorld` checks each
-    act."""
+    """Events and passes in any order, each pass cut off after some of its acts.
+
+    `ExternalQueueWorld` checks each act.
+    """
     at = world(close=close)
     for key in ("ns/a", "ns/b", "ns/c"):
         at.submit(key, 2, 2)

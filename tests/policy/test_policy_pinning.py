@@ -8,17 +8,17 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from policy_world import World
 
 from controller.policy.job import conditions as c
 from controller.policy.job.types import Operation, ResumeFrom, ResumeRequest, RunState, StartAccess
 from controller.policy.types import Mode
+from tests.support.policy_world import PolicyWorld
 
 KEY = "ns/a"
 
 
-def world(*scores: float, **spec) -> World:
-    made = World({"n1": 2})
+def world(*scores: float, **spec) -> PolicyWorld:
+    made = PolicyWorld({"n1": 2})
     made.submit(KEY, gpus=2, **spec)
     made.settle()
     if scores:
@@ -27,20 +27,20 @@ def world(*scores: float, **spec) -> World:
     return made
 
 
-def name_pins(made: World, *steps: int) -> None:
+def name_pins(made: PolicyWorld, *steps: int) -> None:
     job = made.jobs[KEY]
     job.wish(pins=steps, generation=job.desired.generation + 1)
 
 
-def pinned(made: World) -> tuple[int, ...]:
+def pinned(made: PolicyWorld) -> tuple[int, ...]:
     return tuple(kept.step for kept in made.jobs[KEY].record.pinned)
 
 
-def told(made: World):
+def told(made: PolicyWorld):
     return made.jobs[KEY].record.condition(c.PINNED)
 
 
-def rotate(made: World, *left: int) -> None:
+def rotate(made: PolicyWorld, *left: int) -> None:
     made.jobs[KEY].checkpoints = set(left)
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from queueing_world import POLICIES
-from queueing_world import name as policy_name
+from queue_policy_world import POLICIES
+from queue_policy_world import name as policy_name
 
 from controller.policy.params import ParamError
 from controller.policy.pool.gpu_accounting import free_gpus

@@ -5,32 +5,32 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from policy_world import Job, World
 
 from controller.policy.job.types import Kept, RunFile, ScrapeOutcome, ScrapeView, SuspendWorkload, WriteRun
 from controller.policy.pool import job_outcomes
 from controller.policy.types import JobState, Mode, PolicySpec, Preemption
+from tests.support.policy_world import Job, PolicyWorld
 
 
-def running(world: World | None = None, **spec: object) -> tuple[World, Job]:
+def running(world: PolicyWorld | None = None, **spec: object) -> tuple[PolicyWorld, Job]:
     """One job of four GPUs that has run for 100 s since all its pods were ready at 1000 s."""
-    world = world or World({"n1": 2, "n2": 2})
+    world = world or PolicyWorld({"n1": 2, "n2": 2})
     job = world.submit("ns/a", 2, 2, **spec)
     world.settle()
     world.now = job.record.admission.running_since + 100.0  # type: ignore[union-attr, operator]
     return world, job
 
 
-def preempt(world: World, job: Job) -> None:
+def preempt(world: PolicyWorld, job: Job) -> None:
     job.record = job_outcomes.preempted(job.record, Preemption("ns/a", "ShorterJobWaits"), world.now)
 
 
-def suspends(world: World, seconds: float = 0.0) -> bool:
+def suspends(world: PolicyWorld, seconds: float = 0.0) -> bool:
     planned = world.step("ns/a", acts=0, seconds=seconds)
     return any(isinstance(a, SuspendWorkload) for a in planned.actions)
 
 
-def finish(world: World, job: Job) -> list[str]:
+def finish(world: PolicyWorld, job: Job) -> list[str]:
     """Until its pods are gone and that is recorded; the messages of the Events on the way."""
     told = [e.message for e in world.step("ns/a", seconds=0.0).events]
     for _ in range(3):
@@ -142,7 +142,7 @@ def test_a_trainer_that_does_not_answer_just_now_is_waited_for() -> None:
 
 
 def test_a_gang_that_never_ran_has_nothing_to_save() -> None:
-    world = World({"n1": 4})
+    world = PolicyWorld({"n1": 4})
     job = world.submit("ns/a", 1, 4)
     while not job.started:
         world.step("ns/a")
@@ -178,7 +178,7 @@ def test_where_it_was_put_back_stays_until_it_has_saved_more(checkpoint: int | N
 
 def test_a_short_job_passes_a_long_one_and_the_long_one_comes_back() -> None:
     """The whole way, with an operator that may die after any write: las on one node."""
-    world = World({"n1": 2}, PolicySpec("las", {"first_threshold": 100.0, "second_threshold": 1e6}))
+    world = PolicyWorld({"n1": 2}, PolicySpec("las", {"first_threshold": 100.0, "second_threshold": 1e6}))
     long_ = world.submit("ns/long", 1, 2)
     world.settle()
     world.now += 100.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from policy_world import World
 
 from controller.policy.job import conditions as c
 from controller.policy.job.types import (
@@ -21,14 +20,15 @@ from controller.policy.job.types import (
     SuspendWorkload,
 )
 from controller.policy.types import Attempt, EvalPoint, JobState, Mode, PolicySpec, StopLimits
+from tests.support.policy_world import PolicyWorld
 
 RISE = (0.1, 0.3, 0.5)
 FALL = (0.45, 0.4, 0.35)
 
 
-def copying(**spec) -> World:
+def copying(**spec) -> PolicyWorld:
     """A declining run whose stop is granted; the copy of its best, step 30, is under way and does not end."""
-    world = World({"n1": 2, "n2": 2})
+    world = PolicyWorld({"n1": 2, "n2": 2})
     world.limits = StopLimits(per_hour=1)
     for key in ("ns/a", "ns/b"):
         world.submit(key, replicas=2, gpus=2, **spec)
@@ -47,7 +47,7 @@ def copying(**spec) -> World:
     return world
 
 
-def passes(world: World, count: int, seconds: float = 1.0, *, acts: int | None = None) -> list[object]:
+def passes(world: PolicyWorld, count: int, seconds: float = 1.0, *, acts: int | None = None) -> list[object]:
     """Passes over both jobs and the pool; the actions of the first job's."""
     done: list[object] = []
     for _ in range(count):
@@ -59,13 +59,13 @@ def passes(world: World, count: int, seconds: float = 1.0, *, acts: int | None =
     return done
 
 
-def spent(world: World) -> int:
+def spent(world: PolicyWorld) -> int:
     """Stops of the last hour that count against the pool's budget."""
     world._count_stops()
     return len(world.stopped)
 
 
-def end_copy(world: World, *, ok: bool = True, reason: str = "") -> None:
+def end_copy(world: PolicyWorld, *, ok: bool = True, reason: str = "") -> None:
     """The access Jobs under way end."""
     job = world.jobs["ns/a"]
     world.slow = frozenset()
@@ -78,11 +78,11 @@ def end_copy(world: World, *, ok: bool = True, reason: str = "") -> None:
     job.observed = replace(job.observed, access=tuple(views))
 
 
-def condition(world: World, type_: str, key: str = "ns/a"):
+def condition(world: PolicyWorld, type_: str, key: str = "ns/a"):
     return world.jobs[key].record.condition(type_)
 
 
-def went_on(world: World, reason: str) -> None:
+def went_on(world: PolicyWorld, reason: str) -> None:
     """The stop is taken back whole: the run trains on, and nothing of grant, hold and budget is left."""
     job = world.jobs["ns/a"]
     assert job.record.decision is None
@@ -320,7 +320,7 @@ def test_a_pin_that_is_unchanged_is_enough_where_the_copy_may_follow() -> None:
     assert not job.observed.finalizer
 
 
-def suspended_before_its_copy() -> World:
+def suspended_before_its_copy() -> PolicyWorld:
     world = copying(retain=Retain.AFTER_SUSPEND)
     end_copy(world)
     world.slow = frozenset({Operation.RETAIN})
@@ -366,13 +366,13 @@ def test_a_pin_that_was_changed_before_the_suspend_is_found_out() -> None:
     went_on(world, "NoVerifiableCheckpoint")
 
 
-def user_stopped(world: World) -> None:
+def user_stopped(world: PolicyWorld) -> None:
     job = world.jobs["ns/a"]
     job.wish(run_state=RunState.STOPPED)
 
 
-def running() -> World:
-    world = World({"n1": 2, "n2": 2})
+def running() -> PolicyWorld:
+    world = PolicyWorld({"n1": 2, "n2": 2})
     for key in ("ns/a", "ns/b"):
         world.submit(key, replicas=2, gpus=2, rule=PolicySpec("kDeclines", {"k": 9}))
     world.settle()
@@ -595,7 +595,7 @@ def test_a_copy_that_moves_is_never_given_up_and_one_that_stands_still_is() -> N
 
 def test_a_verdict_of_yesterday_stops_nobody_though_somebody_waits_now() -> None:
     # row 10
-    world = World({"n1": 2, "n2": 2})
+    world = PolicyWorld({"n1": 2, "n2": 2})
     world.submit("ns/a", replicas=2, gpus=2, modifiers=(PolicySpec("onlyWhenContended"),))
     world.settle()
     job = world.jobs["ns/a"]
@@ -617,7 +617,7 @@ def test_a_verdict_of_yesterday_stops_nobody_though_somebody_waits_now() -> None
 
 def test_a_verdict_is_silent_while_its_run_cannot_be_read() -> None:
     # row 10
-    world = World({"n1": 2, "n2": 2})
+    world = PolicyWorld({"n1": 2, "n2": 2})
     for key in ("ns/a", "ns/b"):
         world.submit(key, replicas=2, gpus=2)
     world.settle()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from policy_world import Job, World
 
 from controller.policy.job import conditions as c
 from controller.policy.job.types import Operation, Page, ResumeFrom, ResumeRequest, RunState
 from controller.policy.types import Attempt, EvalPoint, PolicySpec
+from tests.support.policy_world import Job, PolicyWorld
 
 GB = 10**9
 OWN, OTHER = Attempt(1, "1"), Attempt(9, "zz")
@@ -26,8 +26,8 @@ def told(job: Job, kind: str) -> tuple[bool, str, str]:
     return found.status, found.reason, found.message
 
 
-def running(**spec: object) -> tuple[World, Job]:
-    world = World({"n1": 8})
+def running(**spec: object) -> tuple[PolicyWorld, Job]:
+    world = PolicyWorld({"n1": 8})
     job = world.submit("a", **spec)
     world.settle()
     return world, job
@@ -118,7 +118,7 @@ def test_a_verdict_of_a_run_with_two_evals_grows_old_too() -> None:  # row 10
 # -- what is under way --------------------------------------------------------------------------------------
 
 
-def stopped_once() -> tuple[World, Job]:
+def stopped_once() -> tuple[PolicyWorld, Job]:
     world, job = running(rule=PolicySpec("kDeclines", {"k": 1}))
     world.scores("a", 0.5)
     world.settle()

@@ -7,14 +7,13 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from dashboard_scene import FALLING, WAITING
-
 from controller.policy.pool.plan import plan_pool
 from controller.policy.types import JobState, JobView, NodeView, PolicySpec, PoolSnapshot
 from controller.web.app import create
 from controller.web.dashboard.queues import Fixed
 from controller.web.positions import Moment
 from controller.web.server import WebServer
+from tests.support.dashboard_scene import FALLING, WAITING
 
 RUNNING = ("/".join(FALLING), "team-a/mistral-ppo-3", "team-b/qwen-grpo-math", "team-c/gemma-safety")
 QUEUED = ("/".join(WAITING), "team-c/llama-judge", "team-a/ablation-7")

@@ -76,7 +76,7 @@ ops = st.lists(
 )
 
 
-class World:
+class QueuePolicyWorld:
     """Jobs, their states, and a policy that is told of everything by events."""
 
     def __init__(self, policy: QueuePolicy, room: SlotRoom | NodeRoom | HiddenSlots) -> None:

@@ -1,20 +1,17 @@
 """Fixtures of tests with an operator: a rig on the session's control plane, nodes whose pods are played.
 
-A folder's conftest.py takes them by ``from rig_fixtures import ...``.
+A folder's conftest.py takes them by ``from tests.support.rig_fixtures import ...``.
 """
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from kubernetes import client
 
-sys.path.append(str(Path(__file__).resolve().parent / "operator"))
-from fake_kubelet import FakeKubelet, pool_of_its_own
-from operator_rig import Rig, install
-
 from deploy.local.plane import Plane
+from tests.support.fake_kubelet import FakeKubelet, pool_of_its_own
+from tests.support.operator_rig import Rig, install
 
 __all__ = ["installed", "kubelet", "rig"]
 

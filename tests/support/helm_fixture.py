@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from cluster_report import built
 
 from deploy.helm.generate import CHART
 from deploy.local.acquire import Found
 from deploy.local.helm.client import Helm
 from deploy.local.helm.recipe import PROGRAM
+from tests.support.cluster_report import built
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 ``previous.json`` has the schemas of its definitions, without descriptions, statuses that its code wrote, and
 a running job with what its code made for it: now the present ones. When
-a version is released, its own take their place: ``python tests/api/previous.py``.
+a version is released, its own take their place: ``python tests/support/previous.py``.
 """
 
 from __future__ import annotations

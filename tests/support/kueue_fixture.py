@@ -7,10 +7,6 @@
 from collections.abc import Iterator
 
 import pytest
-from agent_fixture import SHELL_IMAGE
-from audit_log import AuditLog
-from cluster_report import built
-from fresh_namespace import fresh_namespace
 
 from deploy.local.acquire import Found
 from deploy.local.agent.images import python_environment
@@ -19,6 +15,10 @@ from deploy.local.kueue.manager import Kueue
 from deploy.local.nodes import Nodes
 from deploy.local.plane import Plane
 from deploy.local.versions import APISERVER
+from tests.support.agent_fixture import SHELL_IMAGE
+from tests.support.audit_log import AuditLog
+from tests.support.cluster_report import built
+from tests.support.fresh_namespace import fresh_namespace
 
 
 @pytest.fixture(scope="session")

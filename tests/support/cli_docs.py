@@ -1,6 +1,6 @@
 """The pages' examples: every ``$ evalstop …`` in a fenced block is run, and what it prints stands below it.
 
-    python tests/cli/cli_docs.py            # writes these pages anew
+    python -m tests.support.cli_docs            # writes these pages anew
 
 The API server is a stub here that gives the objects of `cli_world`, so that names, times and numbers on the
 pages stay the same; that commands work on a real one is what test_cli_cluster.py is about.
@@ -14,7 +14,6 @@ import http.server
 import json
 import re
 import shlex
-import sys
 import tempfile
 import threading
 import time
@@ -26,12 +25,10 @@ from unittest import mock
 import yaml
 from typer.testing import CliRunner
 
+from controller.cli.main import app
+from tests.support import cli_world as w
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
-
-import cli_world as w  # noqa: E402
-
-from controller.cli.main import app  # noqa: E402
 
 PAGES = tuple(
     ROOT / "docs" / f"{page}.md" for page in ("use/cli", "use/reading-a-decision", "operate/troubleshooting")

@@ -49,7 +49,7 @@ class Tenant:
     @staticmethod
     def editor(plane: Plane, name: str, namespace: str) -> Tenant:
         """Who has role `edit` in the namespace, and by aggregation what EvalStop adds to it."""
-        root = Path(__file__).resolve().parents[1]
+        root = Path(__file__).resolve().parents[2]
         plane.kubectl("apply", "-f", str(root / "deploy" / "manifests" / "users.yaml"))
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"}
         return _bound(plane, name, namespace, role)

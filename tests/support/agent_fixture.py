@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-import given_cluster
 import pytest
 
 from deploy.local.agent.images import python_environment
 from deploy.local.nodes import Nodes
 from deploy.local.plane import Plane
+from tests.support import given_cluster
 
 #: A shell with the system's programs; for tests only.
 SHELL_IMAGE = "evalstop/test-shell"

@@ -80,7 +80,7 @@ class Job:
         self.desired = replace(self.desired, **changes)
 
 
-class World:
+class PolicyWorld:
     pace = 10.0  # s between passes, where time just goes on
 
     def __init__(self, nodes: dict[str, int], policy: PolicySpec | None = None) -> None:

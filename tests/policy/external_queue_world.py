@@ -13,8 +13,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from policy_world import Job, World
-
 from controller import names
 from controller.api.values import timestamp
 from controller.delegates import ADAPTERS, Placement, Write
@@ -30,6 +28,7 @@ from controller.policy.job.types import (
     WorkloadView,
 )
 from controller.policy.types import Delegate
+from tests.support.policy_world import Job, PolicyWorld
 
 QUEUE = "team"
 CHECK = {"metadata": {"name": "evalstop"}, "spec": {"controllerName": names.CHECK_CONTROLLER}}
@@ -114,7 +113,7 @@ class Ticket:
         stats["evictions"][0]["count"] += 1
 
 
-class QueueWorld(World):
+class ExternalQueueWorld(PolicyWorld):
     """``quota``: GPUs that the queue gives out. ``problem``: what is wrong with it; only a stopped
     one gives no quota. ``down``: it does nothing. ``close``: between two of its writes about a job the
     operator always looks at that job; else it writes about all jobs whenever the operator has looked at

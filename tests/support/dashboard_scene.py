@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dashboard_world import (
+from controller.api import values
+from controller.policy.job.types import Condition, JobRecord
+from controller.policy.types import Mode
+from tests.support.dashboard_world import (
     Object,
     conditions,
     declining,
@@ -17,10 +20,6 @@ from dashboard_world import (
     until_stop,
     with_record,
 )
-
-from controller.api import values
-from controller.policy.job.types import Condition, JobRecord
-from controller.policy.types import Mode
 
 WAITING = ("team-b", "gemma-rm-large")
 STOPPED = ("team-a", "overoptimising")
