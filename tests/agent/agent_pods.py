@@ -19,14 +19,6 @@ def container(script: str = "", name: str = "main", **fields: Any) -> Object:
     return {"name": name, "image": SHELL_IMAGE, **command, **fields}
 
 
-def until(check: Callable[[], object], what: str, seconds: float = 45.0) -> None:
-    """Wait for what a container's process does."""
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.02)
-
-
 class Pods:
     """The pods of one namespace."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -263,10 +262,3 @@ def write(plane: Plane, namespace: str, name: str, record: JobRecord) -> None:
     admin, path = plane.client(), f"{GROUP}/namespaces/{namespace}/rlhfjobs/{name}"
     gone = dict.fromkeys(admin.get(path).get("status") or {})
     admin.patch(f"{path}/status", {"status": gone | status(record, f"{namespace}/{name}")})
-
-
-def eventually(what: str, check: Any, seconds: float = 45.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.1)
