@@ -11,7 +11,7 @@ from typing import Any
 
 from controller import names, workloads
 from controller.policy.node import Asker, Bound, Gang
-from controller.policy.types import Hold
+from controller.policy.types import Reservation
 from controller.workloads.pods import parse_time
 
 Object = Mapping[str, Any]
@@ -87,11 +87,11 @@ def gang_timeout(pool: Object | None) -> float:
     return float(spec.get("gangTimeoutSeconds", GANG_TIMEOUT))
 
 
-def promises(pool: Object) -> tuple[Hold, ...]:
+def promises(pool: Object) -> tuple[Reservation, ...]:
     """Return the holds in a GPUPool's status; one whose end cannot be read is over."""
     found = (pool.get("status") or {}).get("holds") or ()
     return tuple(
-        Hold(
+        Reservation(
             h["source"],
             h["target"],
             tuple(h["nodes"]),

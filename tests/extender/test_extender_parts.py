@@ -30,7 +30,7 @@ from controller.kube.connect import Connection
 from controller.kube.errors import ApiError, Gone, Unavailable
 from controller.kube.listwatch import ListWatch
 from controller.kube.resources import NODES
-from controller.policy.node.ledger import Asker, Ledger
+from controller.policy.node.ledger import Asker, GpuLedger
 from controller.web import certificates as made
 from deploy.local.scheduler import Certificates
 
@@ -354,7 +354,7 @@ def test_a_touch_of_its_own_object_is_tried_again_a_few_times(
 ) -> None:
     monkeypatch.setattr(waking, "RETRY", 0.0)
     api, metrics = PatchedApi(*failures), Metrics()
-    touching = waking.Waking(api, Ledger(), Parking(), metrics, lambda: 0.0, "mine")  # type: ignore[arg-type]
+    touching = waking.Waking(api, GpuLedger(), Parking(), metrics, lambda: 0.0, "mine")  # type: ignore[arg-type]
     asyncio.run(touching.wake(Asker("ns/../../nodes/n", 1), Asker("ns/b", 1)))
     assert api.patched == [("csistoragecapacities.storage.k8s.io", "mine", "evalstop-wake")] * tries
     times = tries - 1 if outcome == "touched" else tries
