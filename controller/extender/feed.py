@@ -8,7 +8,7 @@ from controller.extender import views
 from controller.kube.cache import Cache, key_of
 from controller.kube.resources import GPUPOOLS, NODES, PODS, RLHFJOBS, Resource
 from controller.kube.trim import Object
-from controller.policy.node import Ledger
+from controller.policy.node import GpuLedger
 
 WATCHED: tuple[Resource, ...] = (NODES, PODS, GPUPOOLS, RLHFJOBS)
 
@@ -25,7 +25,7 @@ class Feed:
     def __init__(
         self,
         cache: Cache,
-        ledger: Ledger,
+        ledger: GpuLedger,
         rack_label: str,
         changed: Callable[[], None],
         gone: Callable[[str], None],

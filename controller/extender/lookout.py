@@ -12,7 +12,7 @@ from controller.kube.client import Api
 from controller.kube.errors import ApiError
 from controller.kube.resources import PODS
 from controller.kube.trim import Object
-from controller.policy.node import NOT_SEEN_YET, SIGNATURE, STILL_READING, Asker, Ledger, judge
+from controller.policy.node import NOT_SEEN_YET, SIGNATURE, STILL_READING, Asker, GpuLedger, judge
 
 _logger = log.get("evalstop.extender.lookout")
 
@@ -25,7 +25,7 @@ class Lookout:
     def __init__(
         self,
         api: Api,
-        ledger: Ledger,
+        ledger: GpuLedger,
         waking: Waking,
         scheduler: str,
         clock: Callable[[], float],

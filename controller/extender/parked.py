@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from controller.policy.node import Asker, Judgement, Ledger, Refusal, judge
+from controller.policy.node import Asker, GpuLedger, Judgement, Refusal, judge
 
 MOST = 10_000  # pods
 MOST_NODES = 256  # nodes remembered of one pod: where GPUs are kept from it there are few
@@ -35,7 +35,7 @@ class Parking:
     def __len__(self) -> int:
         return len(self._pods)
 
-    def answered(self, ledger: Ledger, uid: str, asker: Asker, judgement: Judgement) -> None:
+    def answered(self, ledger: GpuLedger, uid: str, asker: Asker, judgement: Judgement) -> None:
         """Remember, or forget, a pod by the answer that it got."""
         self._pods.pop(uid, None)
         reason = judgement.reason
@@ -51,7 +51,7 @@ class Parking:
     def forget(self, uid: str) -> None:
         self._pods.pop(uid, None)
 
-    def take_hopeful(self, ledger: Ledger, now: float) -> list[Parked]:
+    def take_hopeful(self, ledger: GpuLedger, now: float) -> list[Parked]:
         """Return pods that would be answered otherwise now; they are no longer parked here."""
         found = [pod for pod in self._pods.values() if _hope(ledger, pod, now)]
         for pod in found:
@@ -59,7 +59,7 @@ class Parking:
         return found
 
 
-def _hope(ledger: Ledger, pod: Parked, now: float) -> bool:
+def _hope(ledger: GpuLedger, pod: Parked, now: float) -> bool:
     if pod.nodes:
         return bool(judge(ledger, pod.asker, pod.nodes, now).passed)
     # Whether its node is free is not ours to judge, and kube-scheduler hears of that by itself.

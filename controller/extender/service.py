@@ -9,7 +9,7 @@ from typing import Any
 from controller.extender import views, wire
 from controller.extender.metrics import Metrics
 from controller.extender.parked import Parking
-from controller.policy.node import Asker, Ledger, judge, not_ready, scores, spare
+from controller.policy.node import Asker, GpuLedger, judge, not_ready, scores, spare
 
 
 class Service:
@@ -19,7 +19,7 @@ class Service:
     """
 
     def __init__(
-        self, ledger: Ledger, parking: Parking, metrics: Metrics, clock: Callable[[], float]
+        self, ledger: GpuLedger, parking: Parking, metrics: Metrics, clock: Callable[[], float]
     ) -> None:
         self._ledger, self._parking, self._metrics, self._clock = ledger, parking, metrics, clock
         self.ready = False

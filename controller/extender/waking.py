@@ -20,7 +20,7 @@ from controller.extender.parked import Parking
 from controller.kube.client import Api
 from controller.kube.errors import ApiError
 from controller.kube.resources import CAPACITIES
-from controller.policy.node import Asker, Ledger
+from controller.policy.node import Asker, GpuLedger
 
 _logger = log.get("evalstop.extender.waking")
 
@@ -36,7 +36,7 @@ class Waking:
     def __init__(
         self,
         api: Api,
-        ledger: Ledger,
+        ledger: GpuLedger,
         parking: Parking,
         metrics: Metrics,
         clock: Callable[[], float],
