@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from controller.extender import views, wire
 from controller.extender.metrics import Metrics
-from controller.extender.parked import Parking
+from controller.extender.requeueing import RefusedPods
 from controller.extender.service import Service
 from controller.extender.web import MOST_BYTES
 from controller.policy.node.ledger import Bound, Gang, Ledger
@@ -38,7 +38,7 @@ def service() -> Service:
         ledger.put_node(name, 8)
     ledger.put_job("t/j", 8, Gang("t/j", 1, ("n1",), 8))
     ledger.put_bound("k-0", Bound("t/k", 1, "n2", 8))
-    made = Service(ledger, Parking(), Metrics(), lambda: 0.0)
+    made = Service(ledger, RefusedPods(), Metrics(), lambda: 0.0)
     made.ready = True
     return made
 
@@ -192,7 +192,7 @@ json_values = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["Pod", "NodeNames", "Nodes", "NodeNameToMetaVictims"]), json_values))
 def test_any_json_object_is_answered_or_refused_in_words(message: dict[str, Any]) -> None:
-    made = Service(Ledger(), Parking(), Metrics(), lambda: 0.0)
+    made = Service(Ledger(), RefusedPods(), Metrics(), lambda: 0.0)
     made.ready = True
     for verb in (made.filter, made.prioritize, made.preempt):
         with contextlib.suppress(wire.BadRequest):
