@@ -13,17 +13,18 @@ from extender_rig import ExtenderThread, request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.extender import views, wire
+from controller.extender import wire
 from controller.extender.metrics import Metrics
 from controller.extender.requeueing import RefusedPods
 from controller.extender.service import Service
 from controller.extender.web import MOST_BYTES
+from controller.objects import COMPLETION_INDEX
 from controller.policy.node.ledger import Bound, Gang, Ledger
 from deploy.local.scheduler import Certificates
 
 
 def pod(job: str = "j", number: str | None = "1", index: str | None = "0", gpus: int = 8) -> dict[str, Any]:
-    labels = {"evalstop.dev/job": job} | ({} if index is None else {views.COMPLETION_INDEX: index})
+    labels = {"evalstop.dev/job": job} | ({} if index is None else {COMPLETION_INDEX: index})
     annotations = {} if number is None else {"evalstop.dev/admission": number}
     container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
     metadata = {"name": "p", "namespace": "t", "uid": "u", "labels": labels, "annotations": annotations}
